@@ -1,0 +1,51 @@
+"""`flow` and `potential` under autograd: a linear map on the last axis, whose backward is its transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Map = Callable[[Tensor], Tensor]
+
+
+def linear(x: Tensor, direct: Map, transpose: Map) -> Tensor:
+    """``direct(x)``, differentiable any number of times, in both modes and under every transform."""
+    # The compiler differentiates the plain operations itself, and does not trace a custom jvp.
+    if torch.compiler.is_compiling():
+        return direct(x)
+    result: Tensor = _Linear.apply(x, direct, transpose)
+    return result
+
+
+def running_sum(x: Tensor) -> Tensor:
+    """The running sum over the last axis, in float64.
+
+    In float32 it would leave noise where the true sum is 0, and at ρ = 1 the sign of that noise is a wrong gradient
+    of full size.
+    """
+    return x.cumsum(-1, dtype=torch.float32 if x.device.type == "mps" else torch.float64)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, direct: Map, transpose: Map) -> Tensor:
+        return direct(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Map, Map], output: Tensor) -> None:
+        _, ctx.direct, ctx.transpose = inputs
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return linear(grad, ctx.transpose, ctx.direct), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return linear(tangent, ctx.direct, ctx.transpose)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None, None], x: Tensor, *maps: Map) -> tuple[Tensor, int]:
+        return linear(x.movedim(in_dims[0], 0), *maps), 0

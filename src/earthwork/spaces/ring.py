@@ -1,0 +1,160 @@
+"""Bins round a circle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from earthwork.spaces.chain import _positions
+from earthwork.spaces.linear import linear, running_sum
+from earthwork.spaces.space import Costs, EdgeSpace, check_count
+
+# Every second step bisects: enough to take the bracket of a double to its last bit.
+_MAX_STEPS = 128
+
+
+class Ring(EdgeSpace):
+    r"""Bins round a circle: hours of the day, angles, months.
+
+    Edge :math:`i` joins the bins :math:`i` and :math:`(i + 1) \bmod n`. A constant :math:`c` may circulate at will,
+    so the cheapest flow is the chain's minus the :math:`c` that minimises :math:`\sum_i w_i |\varphi_i - c|^\rho`:
+    the weighted median at :math:`\rho = 1`, the weighted mean at :math:`\rho = 2`.
+
+    Args:
+        n: The number of bins.
+        costs: The cost of every edge, or the ``n`` edge costs, finite and ≥ 0. May require grad.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> clock = ew.Ring(24)
+        >>> clock.distance(23, 1)
+        tensor(2., dtype=torch.float64)
+    """
+
+    def __init__(self, n: int, costs: Costs = 1.0) -> None:
+        super().__init__()
+        self.num_bins = self.num_edges = check_count("n", n)
+        self._set_costs(costs)
+        self._seal()
+
+    def flow(self, x: Tensor) -> Tensor:
+        """The running sum of ``x``: the flow when nothing circulates, ``[..., n]`` to ``[..., n]``."""
+        self._check_last_axis("x", x, self.num_bins, "bins")
+        return linear(x, _sum_up_to, _sum_from)
+
+    def potential(self, g: Tensor) -> Tensor:
+        """The sum of ``g`` over the edges from each bin on: ``[..., n]`` to ``[..., n]``."""
+        self._check_last_axis("g", g, self.num_edges, "edges")
+        return linear(g, _sum_from, _sum_up_to)
+
+    def settle(self, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
+        """``flow`` minus the circulation that makes it cheapest."""
+        weights = weights.expand_as(flow)
+        total = weights.sum(-1, keepdim=True)
+        if rho == 2:
+            return flow - _ratio((weights * flow).sum(-1, keepdim=True), total)
+        fixed = flow.detach(), weights.detach()
+        if rho == 1:
+            rest = flow - _weighted_median(*fixed)
+            # The optimum moves with the edges that sit on it, and its slope makes their signs add up to a balance.
+            weights = torch.where(rest.detach() == 0, weights, 0)
+            return rest - _ratio((weights * rest).sum(-1, keepdim=True), weights.sum(-1, keepdim=True))
+        rest = flow - _stationary_point(*fixed, rho).to(flow.dtype)
+        # One Newton step from the solution changes nothing but carries its derivative (implicit function theorem).
+        size = rest.detach().abs()
+        curvature = weights * torch.where(size > 0, size, 1).pow(rho - 2) * (size > 0)
+        force = weights * rest.sign() * torch.where(size > 0, rest.abs(), 1).pow(rho - 1) * (size > 0)
+        step = _ratio(force.sum(-1, keepdim=True), (rho - 1) * curvature.sum(-1, keepdim=True))
+        return rest - (step - step.detach())
+
+    def settle_slope(self, slope: Tensor, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
+        """At ρ = 1 the edges without flow take the slope that balances the others; elsewhere nothing changes."""
+        if rho != 1:
+            return slope
+        idle = torch.where(flow == 0, weights, 0)
+        return slope - _ratio(idle * slope.sum(-1, keepdim=True), idle.sum(-1, keepdim=True))
+
+    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
+        """The cost of the shorter way between bins ``i`` and ``j``, tensors of any shape."""
+        position = _positions(self.costs)
+        way = (position[self._index("i", i)] - position[self._index("j", j)]).abs()
+        return torch.minimum(way, position[-1] - way)
+
+    def diameter(self) -> Tensor:
+        """The largest distance between two bins."""
+        position = _positions(self.costs)
+        start, half = position[:-1], position[-1] / 2
+        # The best partner of a bin is one of the two on either side of the point opposite.
+        after = torch.searchsorted(start.detach(), start.detach() + half).clamp(max=self.num_bins - 1)
+        bins = torch.arange(self.num_bins, device=start.device)
+        return torch.maximum(self.distance(bins, after), self.distance(bins, (after - 1).clamp(min=0))).max()
+
+    def __repr__(self) -> str:
+        return f"Ring({self.num_bins} bins, {self._cost_range()})"
+
+
+def _sum_up_to(x: Tensor) -> Tensor:
+    return running_sum(x).to(x.dtype)
+
+
+def _sum_from(g: Tensor) -> Tensor:
+    before = running_sum(g)
+    return (before[..., -1:] - before + g).to(g.dtype)
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """The quotient, 0 where the denominator is (then so is the numerator: edges that cost nothing)."""
+    zero = denominator == 0
+    return torch.where(zero, 0, numerator / torch.where(zero, 1, denominator))
+
+
+def _weighted_median(values: Tensor, weights: Tensor) -> Tensor:
+    ordered, order = values.sort(-1)
+    below = running_sum(weights.gather(-1, order))
+    reached = below >= below[..., -1:] / 2
+    return ordered.gather(-1, reached.int().argmax(-1, keepdim=True))
+
+
+@torch.library.custom_op("earthwork::stationary_point", mutates_args=())
+def _stationary_point(values: Tensor, weights: Tensor, rho: float) -> Tensor:
+    """The zero of Σ w·sgn(v − c)·|v − c|^(ρ−1) in c, along the last axis, which it keeps.
+
+    That sum falls in c, so every second step may be Newton's, if it stays in the bracket; the others bisect.
+    """
+    values, weights = values.double(), weights.double()
+    low, high = values.amin(-1, keepdim=True), values.amax(-1, keepdim=True)
+    enough = torch.finfo(torch.float64).eps * torch.maximum(low.abs(), high.abs())
+    point = _weighted_median(values, weights)
+    for step in range(_MAX_STEPS):
+        rest = values - point
+        size = rest.abs().amax(-1, keepdim=True)
+        share = rest.abs() / torch.where(size > 0, size, 1)
+        force = (weights * rest.sign() * share.pow(rho - 1)).sum(-1, keepdim=True)
+        curvature = (rho - 1) * (weights * torch.where(share > 0, share, 1).pow(rho - 2)).sum(
+            -1, keepdim=True
+        )
+        low, high = torch.where(force >= 0, point, low), torch.where(force <= 0, point, high)
+        newton = size * _ratio(force, curvature)
+        if ((newton.abs() <= enough) | (high - low <= enough)).all():
+            break
+        inside = (point + newton > low) & (point + newton < high) & (step % 2 == 0)
+        point = torch.where(inside, point + newton, low + (high - low) / 2)
+    return point
+
+
+@_stationary_point.register_fake
+def _(values: Tensor, weights: Tensor, rho: float) -> Tensor:
+    return values.new_empty((*values.shape[:-1], 1), dtype=torch.float64)
+
+
+@_stationary_point.register_vmap
+def _(
+    info: Any, in_dims: tuple[int | None, ...], values: Tensor, weights: Tensor, rho: float
+) -> tuple[Tensor, int]:
+    values, weights = (
+        x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+        for x, dim in zip((values, weights), in_dims, strict=False)
+    )
+    return _stationary_point(values, weights, rho), 0

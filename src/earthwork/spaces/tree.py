@@ -1,0 +1,280 @@
+"""Bins in a hierarchy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.nn.functional import pad
+
+from earthwork.spaces.linear import linear, running_sum
+from earthwork.spaces.space import Costs, EdgeSpace
+from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
+
+
+class Tree(EdgeSpace):
+    r"""Bins in a hierarchy: the classes of ImageNet, species, products.
+
+    There is an edge from each node but the root to its parent, in the order of the nodes. The flow over the edge
+    above node :math:`i` is what the bins below it hold, :math:`\tilde\varphi_i = \sum_{j \in l(i)} x_j` (the paper's
+    section 4). A bin may be an inner node; its content enters the tree there.
+
+    Args:
+        parents: The index of each node's parent, -1 at the root. Any order, depth and branching.
+        costs: The cost of every edge, or one for each node (the edge to its parent; the root's entry is not used),
+            or one for each node but the root. Finite and ≥ 0. May require grad.
+        bins: The node of each class, in the order of the classes. Default: the leaves, in the order of the nodes.
+        names: What the nodes are called.
+        node_data: Further facts about the nodes, such as synset ids: for each name a sequence as long as ``parents``.
+        info: Facts about the whole tree, such as where it comes from.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> tree = ew.Tree([-1, 0, 0, 1, 1], names=["thing", "animal", "rock", "cat", "dog"])
+        >>> tree
+        Tree(5 nodes, 3 bins, depth 2, cost 1)
+        >>> tree.bin_names
+        ('rock', 'cat', 'dog')
+        >>> tree.flow(torch.tensor([0.5, 0.25, 0.25]))   # animal, rock, cat, dog
+        tensor([0.5000, 0.5000, 0.2500, 0.2500])
+        >>> tree.distance(torch.tensor([0, 1]), torch.tensor([1, 2]))
+        tensor([3., 2.], dtype=torch.float64)
+    """
+
+    parents: Tensor
+    bins: Tensor
+    depths: Tensor
+    _order: Tensor
+    _size: Tensor
+
+    def __init__(
+        self,
+        parents: ArrayLike | Tensor,
+        costs: Costs = 1.0,
+        bins: ArrayLike | Tensor | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        node_data: Mapping[str, Sequence[Any]] | None = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        array = _as_indices("parents", _to_numpy(parents))
+        self.names = None if names is None else _check_names(names, len(array))
+        shape = topology(array, self.names)
+        self.num_nodes = len(array)
+        self.num_edges = self.num_nodes - 1
+        self.root = shape.root
+        self.depth = int(shape.depth.max())
+        self._node_data = _check_node_data(node_data or {}, self.num_nodes)
+        self._info = dict(info or {})
+        nodes = shape.leaves if bins is None else _check_bins(_to_numpy(bins), self.num_nodes, self.names)
+        self.num_bins = len(nodes)
+        for name, values in {
+            "parents": shape.parents,
+            "bins": nodes,
+            "depths": shape.depth,
+            "_order": shape.order,
+            "_size": shape.size,
+            **_flow_plan(shape, nodes),
+            **_potential_plan(shape, nodes),
+        }.items():
+            self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)), persistent=False)
+        self._set_costs(costs)
+        self._seal()
+
+    @property
+    def costs(self) -> Tensor:
+        """The cost of the edge above each node but the root, in the order of the nodes."""
+        if self._costs.ndim == 1 and len(self._costs) == self.num_nodes:
+            return torch.cat([self._costs[: self.root], self._costs[self.root + 1 :]])
+        return super().costs
+
+    def _cost_counts(self) -> tuple[int, ...]:
+        return (self.num_edges, self.num_nodes)
+
+    @property
+    def node_data(self) -> Mapping[str, tuple[Any, ...]]:
+        """Further facts about the nodes, by name, each as long as ``parents``."""
+        return MappingProxyType(self._node_data)
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Facts about the whole tree."""
+        return MappingProxyType(self._info)
+
+    @property
+    def bin_names(self) -> tuple[str, ...] | None:
+        """What the bins are called, in the order of the classes."""
+        return None if self.names is None else tuple(self.names[node] for node in self.bins.tolist())
+
+    def flow(self, x: Tensor) -> Tensor:
+        """What the bins below each edge hold in all: ``[..., num_bins]`` to ``[..., num_edges]``."""
+        self._check_last_axis("x", x, self.num_bins, "bins")
+        return linear(x, self._sum_below, self._sum_above)
+
+    def potential(self, g: Tensor) -> Tensor:
+        """The sum of ``g`` over the edges above each bin: ``[..., num_edges]`` to ``[..., num_bins]``."""
+        self._check_last_axis("g", g, self.num_edges, "edges")
+        return linear(g, self._sum_above, self._sum_below)
+
+    # A walk round the tree meets the bins below an edge one after another, so what they hold is a difference of two
+    # running sums. A leaf's edge takes its bin's content as it is: exact, and most edges are of that kind.
+    def _sum_below(self, x: Tensor) -> Tensor:
+        walked = running_sum(pad(_select(x, self._walk), (1, 0)))
+        branches = _select(walked, self._branch_end) - _select(walked, self._branch_start)
+        return _select(torch.cat([x, branches.to(x.dtype)], -1), self._edge_source)
+
+    # On the same walk an edge's value is added when the walk enters it and taken back when it leaves.
+    def _sum_above(self, g: Tensor) -> Tensor:
+        steps = _select(g, self._step_edge) * self._step_sign.to(g)
+        above = _select(running_sum(pad(steps, (1, 0))), self._bin_step)
+        return (above + _select(pad(g, (0, 1)), self._bin_edge)).to(g.dtype)
+
+    def lowest_common_ancestor(self, a: Tensor | int, b: Tensor | int) -> Tensor:
+        """The deepest node above both nodes ``a`` and ``b`` (or one of them): tensors of node indices, broadcast."""
+        a, b = torch.broadcast_tensors(*(torch.as_tensor(x, device=self.parents.device) for x in (a, b)))
+        order, end = (
+            pad(x, (0, 1), value=far) for x, far in ((self._order, 0), (self._order + self._size, 2**62))
+        )
+        goal = order[b]
+        lifts = self._ancestors()
+        for ancestor in reversed(lifts):
+            up = ancestor[a]
+            a = torch.where((order[up] <= goal) & (goal < end[up]), a, up)
+        return torch.where((order[a] <= goal) & (goal < end[a]), a, self.parents[a])
+
+    def node_distance(self, a: Tensor | int, b: Tensor | int) -> Tensor:
+        """The cost of the way between nodes ``a`` and ``b``: tensors of node indices, broadcast."""
+        height = self._distance_to_root()
+        return height[a] + height[b] - 2 * height[self.lowest_common_ancestor(a, b)]
+
+    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
+        """The cost of the way between bins ``i`` and ``j``: tensors of any shape, O(log depth) for each pair."""
+        return self.node_distance(self.bins[self._index("i", i)], self.bins[self._index("j", j)])
+
+    def diameter(self) -> Tensor:
+        """The largest distance between two bins: that from the bin farthest from any bin, to the bin farthest from it."""
+        with torch.no_grad():
+            end = self.node_distance(self.bins[0], self.bins).argmax()
+        return self.node_distance(self.bins[end], self.bins).max()
+
+    def _ancestors(self) -> list[Tensor]:
+        """Each node's 1st, 2nd, 4th … ancestor; past the root ``num_nodes``, which stands for none."""
+        none = self.num_nodes
+        up = pad(torch.where(self.parents < 0, none, self.parents), (0, 1), value=none)
+        ancestors = []
+        for _ in range(self.depth.bit_length()):
+            ancestors.append(up)
+            up = up[up]
+        return ancestors
+
+    def _distance_to_root(self) -> Tensor:
+        costs = self.costs
+        none = costs.new_zeros(1)
+        height = torch.cat([costs[: self.root], none, costs[self.root :], none]).double()
+        for ancestor in self._ancestors():
+            height = height + height[ancestor]
+        return height[:-1].to(costs.dtype)
+
+    def equals(self, other: object) -> bool:
+        """Whether ``other`` is a tree with the same nodes, costs, bins and names."""
+        return (
+            isinstance(other, Tree)
+            and torch.equal(self.parents, other.parents)
+            and torch.equal(self.bins, other.bins)
+            and torch.equal(self.costs, other.costs)
+            and self.names == other.names
+        )
+
+    def __repr__(self) -> str:
+        return f"Tree({self.num_nodes} nodes, {self.num_bins} bins, depth {self.depth}, {self._cost_range()})"
+
+    _walk: Tensor
+    _branch_start: Tensor
+    _branch_end: Tensor
+    _edge_source: Tensor
+    _step_edge: Tensor
+    _step_sign: Tensor
+    _bin_step: Tensor
+    _bin_edge: Tensor
+
+
+def _flow_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
+    """Where `Tree._sum_below` finds the content of each edge."""
+    place = shape.order[bins]
+    walk = np.argsort(place)
+    edge_nodes = np.delete(np.arange(len(shape.parents)), shape.root)
+    bin_of = np.full(len(shape.parents), -1)
+    bin_of[bins] = np.arange(len(bins))
+    branch = (shape.size[edge_nodes] > 1) | (bin_of[edge_nodes] < 0)
+    nodes = edge_nodes[branch]
+    source = bin_of[edge_nodes]
+    source[branch] = len(bins) + np.arange(len(nodes))
+    return {
+        "_walk": walk,
+        "_branch_start": np.searchsorted(place[walk], shape.order[nodes]),
+        "_branch_end": np.searchsorted(place[walk], shape.order[nodes] + shape.size[nodes]),
+        "_edge_source": source,
+    }
+
+
+def _potential_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
+    """When the walk of `Tree._sum_above` enters and leaves each branch, and where it meets the bins."""
+    nodes = np.flatnonzero((shape.size > 1) & (shape.parents >= 0))
+    when = np.concatenate([shape.order[nodes], shape.order[nodes] + shape.size[nodes]])
+    steps = np.argsort(when, kind="stable")
+    edges = nodes - (nodes > shape.root)
+    bin_edge = bins - (bins > shape.root)
+    bin_edge[(shape.size[bins] > 1) | (bins == shape.root)] = len(shape.parents) - 1
+    return {
+        "_step_edge": np.tile(edges, 2)[steps],
+        "_step_sign": np.repeat([1, -1], len(nodes))[steps],
+        "_bin_step": np.searchsorted(when[steps], shape.order[bins], side="right"),
+        "_bin_edge": bin_edge,
+    }
+
+
+def _select(x: Tensor, index: Tensor) -> Tensor:
+    return x.index_select(-1, index.to(x.device))
+
+
+def _to_numpy(values: ArrayLike | Tensor) -> ArrayLike:
+    return values.cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def _check_names(names: Sequence[str], count: int) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError("names: expected a sequence of strings")
+    if len(names) != count:
+        raise ValueError(f"names: expected {count}, one for each node, got {len(names)}")
+    return tuple(names)
+
+
+def _check_node_data(node_data: Mapping[str, Sequence[Any]], count: int) -> dict[str, tuple[Any, ...]]:
+    for name, values in node_data.items():
+        if len(values) != count:
+            raise ValueError(
+                f"node_data[{name!r}]: expected {count} values, one for each node, got {len(values)}"
+            )
+    return {name: tuple(values) for name, values in node_data.items()}
+
+
+def _check_bins(bins: ArrayLike, num_nodes: int, names: Sequence[str] | None) -> Indices:
+    nodes = _as_indices("bins", bins)
+    if len(nodes) == 0:
+        raise ValueError("bins: expected at least one node, got none")
+    bad = np.flatnonzero((nodes < 0) | (nodes >= num_nodes))
+    if len(bad):
+        raise ValueError(
+            f"bins: expected nodes from 0 to {num_nodes - 1}, got {nodes[bad[0]]} at position {bad[0]}"
+        )
+    _, first = np.unique(nodes, return_index=True)
+    if len(first) < len(nodes):
+        again = int(np.setdiff1d(np.arange(len(nodes)), first)[0])
+        raise ValueError(f"bins: expected each node once, got node {_call(nodes[again], names)} twice")
+    return nodes
