@@ -48,7 +48,7 @@ class Chain(EdgeSpace):
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the edges between bins ``i`` and ``j``, tensors of any shape."""
         position = _positions(self.costs)
-        return (position[self._index("i", i)] - position[self._index("j", j)]).abs()
+        return (position[self._bin_index("i", i)] - position[self._bin_index("j", j)]).abs()
 
     def diameter(self) -> Tensor:
         """The length of the chain."""

@@ -16,7 +16,7 @@ def linear(x: Tensor, direct: Map, transpose: Map) -> Tensor:
     # The compiler differentiates the plain operations itself, and does not trace a custom jvp.
     if torch.compiler.is_compiling():
         return direct(x)
-    result: Tensor = _Linear.apply(x, direct, transpose)
+    result: Tensor = _Linear.apply(x, direct, transpose)  # type: ignore[no-untyped-call]
     return result
 
 

@@ -61,7 +61,8 @@ class Ring(EdgeSpace):
             # The optimum moves with the edges that sit on it, and its slope makes their signs add up to a balance.
             weights = torch.where(rest.detach() == 0, weights, 0)
             return rest - _ratio((weights * rest).sum(-1, keepdim=True), weights.sum(-1, keepdim=True))
-        rest = flow - _stationary_point(*fixed, rho).to(flow.dtype)
+        start: Tensor = _stationary_point(*fixed, rho)
+        rest = flow - start.to(flow.dtype)
         # One Newton step from the solution changes nothing but carries its derivative (implicit function theorem).
         size = rest.detach().abs()
         curvature = weights * torch.where(size > 0, size, 1).pow(rho - 2) * (size > 0)
@@ -79,7 +80,7 @@ class Ring(EdgeSpace):
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the shorter way between bins ``i`` and ``j``, tensors of any shape."""
         position = _positions(self.costs)
-        way = (position[self._index("i", i)] - position[self._index("j", j)]).abs()
+        way = (position[self._bin_index("i", i)] - position[self._bin_index("j", j)]).abs()
         return torch.minimum(way, position[-1] - way)
 
     def diameter(self) -> Tensor:
@@ -132,9 +133,7 @@ def _stationary_point(values: Tensor, weights: Tensor, rho: float) -> Tensor:
         size = rest.abs().amax(-1, keepdim=True)
         share = rest.abs() / torch.where(size > 0, size, 1)
         force = (weights * rest.sign() * share.pow(rho - 1)).sum(-1, keepdim=True)
-        curvature = (rho - 1) * (weights * torch.where(share > 0, share, 1).pow(rho - 2)).sum(
-            -1, keepdim=True
-        )
+        curvature = (rho - 1) * (weights * torch.where(share > 0, share, 1).pow(rho - 2)).sum(-1, keepdim=True)
         low, high = torch.where(force >= 0, point, low), torch.where(force <= 0, point, high)
         newton = size * _ratio(force, curvature)
         if ((newton.abs() <= enough) | (high - low <= enough)).all():
@@ -150,9 +149,7 @@ def _(values: Tensor, weights: Tensor, rho: float) -> Tensor:
 
 
 @_stationary_point.register_vmap
-def _(
-    info: Any, in_dims: tuple[int | None, ...], values: Tensor, weights: Tensor, rho: float
-) -> tuple[Tensor, int]:
+def _(info: Any, in_dims: tuple[int | None, ...], values: Tensor, weights: Tensor, rho: float) -> tuple[Tensor, int]:
     values, weights = (
         x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
         for x, dim in zip((values, weights), in_dims, strict=False)

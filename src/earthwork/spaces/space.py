@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from numbers import Integral
+from operator import index
 from typing import Any, TypeAlias
 
 import torch
@@ -75,7 +75,7 @@ class Space(nn.Module):
     def diameter(self) -> Tensor:
         """The largest distance between two bins, as a tensor without axes."""
 
-    def _index(self, name: str, index: Tensor | int) -> Tensor:
+    def _bin_index(self, name: str, index: Tensor | int) -> Tensor:
         index = torch.as_tensor(index, device=self.costs.device)
         if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
             raise TypeError(f"{name}: expected bin indices (integers), got {index.dtype}")
@@ -86,9 +86,7 @@ class Space(nn.Module):
 
     def _check_last_axis(self, name: str, x: Tensor, size: int, what: str) -> None:
         if x.ndim == 0 or x.shape[-1] != size:
-            raise ValueError(
-                f"{name}: expected a last axis of {size} ({what} of {self}), got shape {tuple(x.shape)}"
-            )
+            raise ValueError(f"{name}: expected a last axis of {size} ({what} of {self}), got shape {tuple(x.shape)}")
 
 
 class EdgeSpace(Space):
@@ -158,8 +156,10 @@ def check_costs(name: str, costs: Tensor) -> None:
 
 def check_count(name: str, n: int) -> int:
     """``n`` as a plain number of bins, which is at least one."""
-    if isinstance(n, bool) or not isinstance(n, Integral):
-        raise TypeError(f"{name}: expected a number of bins, got {n!r}")
-    if n < 1:
-        raise ValueError(f"{name}: expected at least one bin, got {n}")
-    return int(n)
+    try:
+        count = index(n)
+    except TypeError as error:
+        raise TypeError(f"{name}: expected a number of bins, got {n!r}") from error
+    if count < 1:
+        raise ValueError(f"{name}: expected at least one bin, got {count}")
+    return count

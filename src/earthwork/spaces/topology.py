@@ -76,14 +76,14 @@ def _doublings(up: Indices) -> Iterator[Indices]:
             return
         yield up
         up = up[up]
-    raise _CycleFound
+    raise _CycleError
 
 
 def _sum_above(values: Indices, up: Indices, names: Sequence[str] | None) -> Indices:
     try:
         for ancestor in _doublings(up):
             values = values + values[ancestor]
-    except _CycleFound:
+    except _CycleError:
         raise ValueError(f"parents: expected a tree{_describe_cycle(up, names)}") from None
     return values
 
@@ -96,15 +96,15 @@ def _sum_below(values: Indices, up: Indices) -> Indices:
     return values
 
 
-class _CycleFound(Exception):
+class _CycleError(Exception):
     pass
 
 
 def _describe_cycle(up: Indices, names: Sequence[str] | None) -> str:
-    node = np.arange(len(up))
+    up_far = up
     for _ in range(len(up).bit_length() + 1):
-        node = up[up[node]] if _ == 0 else node[node]
-    start = int(node[node < len(up) - 1][0])
+        up_far = up_far[up_far]
+    start = int(up_far[up_far < len(up) - 1][0])
     cycle, following = [start], int(up[start])
     while following != start:
         cycle.append(following)

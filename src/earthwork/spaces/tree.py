@@ -138,9 +138,7 @@ class Tree(EdgeSpace):
     def lowest_common_ancestor(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The deepest node above both nodes ``a`` and ``b`` (or one of them): tensors of node indices, broadcast."""
         a, b = torch.broadcast_tensors(*(torch.as_tensor(x, device=self.parents.device) for x in (a, b)))
-        order, end = (
-            pad(x, (0, 1), value=far) for x, far in ((self._order, 0), (self._order + self._size, 2**62))
-        )
+        order, end = (pad(x, (0, 1), value=far) for x, far in ((self._order, 0), (self._order + self._size, 2**62)))
         goal = order[b]
         lifts = self._ancestors()
         for ancestor in reversed(lifts):
@@ -155,10 +153,10 @@ class Tree(EdgeSpace):
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the way between bins ``i`` and ``j``: tensors of any shape, O(log depth) for each pair."""
-        return self.node_distance(self.bins[self._index("i", i)], self.bins[self._index("j", j)])
+        return self.node_distance(self.bins[self._bin_index("i", i)], self.bins[self._bin_index("j", j)])
 
     def diameter(self) -> Tensor:
-        """The largest distance between two bins: that from the bin farthest from any bin, to the bin farthest from it."""
+        """The largest distance between two bins: whatever is farthest from any one bin is an end of it."""
         with torch.no_grad():
             end = self.node_distance(self.bins[0], self.bins).argmax()
         return self.node_distance(self.bins[end], self.bins).max()
@@ -258,9 +256,7 @@ def _check_names(names: Sequence[str], count: int) -> tuple[str, ...]:
 def _check_node_data(node_data: Mapping[str, Sequence[Any]], count: int) -> dict[str, tuple[Any, ...]]:
     for name, values in node_data.items():
         if len(values) != count:
-            raise ValueError(
-                f"node_data[{name!r}]: expected {count} values, one for each node, got {len(values)}"
-            )
+            raise ValueError(f"node_data[{name!r}]: expected {count} values, one for each node, got {len(values)}")
     return {name: tuple(values) for name, values in node_data.items()}
 
 
@@ -270,9 +266,7 @@ def _check_bins(bins: ArrayLike, num_nodes: int, names: Sequence[str] | None) ->
         raise ValueError("bins: expected at least one node, got none")
     bad = np.flatnonzero((nodes < 0) | (nodes >= num_nodes))
     if len(bad):
-        raise ValueError(
-            f"bins: expected nodes from 0 to {num_nodes - 1}, got {nodes[bad[0]]} at position {bad[0]}"
-        )
+        raise ValueError(f"bins: expected nodes from 0 to {num_nodes - 1}, got {nodes[bad[0]]} at position {bad[0]}")
     _, first = np.unique(nodes, return_index=True)
     if len(first) < len(nodes):
         again = int(np.setdiff1d(np.arange(len(nodes)), first)[0])

@@ -1,0 +1,6 @@
+"""Losses with the contract of ``nn.CrossEntropyLoss``."""
+
+from earthwork.losses.emd_loss import EMDLoss
+from earthwork.losses.mixed import MixedLoss
+
+__all__ = ["EMDLoss", "MixedLoss"]

@@ -1,0 +1,80 @@
+"""The relaxed Earth Mover's Distance as a loss."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from earthwork.losses.contract import Reduction, StructuredLoss
+from earthwork.spaces import Space
+from earthwork.transport.emd import check_rho, cost_to_labels, transport_cost
+from earthwork.transport.mass import Normalize
+
+
+class EMDLoss(StructuredLoss):
+    r"""The relaxed Earth Mover's Distance from a model's logits to its targets; drops in for ``nn.CrossEntropyLoss``.
+
+    .. math:: \mathrm{EMD}^\rho(\mathrm{softmax}(x), q) = \sum_i w_i |\varphi_i|^\rho
+
+    With ``weight``, the loss of a class index is multiplied by its class's weight, and the mean divides by the sum of
+    these; the loss of a distribution is multiplied by its mean weight :math:`\sum_c w_c q_c`, and the mean divides by
+    the number of rows. That is what cross entropy does.
+
+    Args:
+        space: How the classes are arranged.
+        rho: The exponent, ≥ 1. The paper suggests 2.
+        weight: A weight ≥ 0 for each class, shape ``[C]``.
+        ignore_index: The class index that does not count.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+        label_smoothing: The share of each target that is spread evenly over all classes.
+        normalize: ``"softmax"`` for logits, ``"l1"`` for outputs that are ≥ 0, such as squares, ``None`` for
+            distributions.
+
+    Shape:
+        - input: ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``
+        - target: class indices of the input's shape without ``C``, or distributions of the input's shape
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> loss_function = ew.EMDLoss(ew.Chain(5))
+        >>> logits = torch.zeros(2, 5, requires_grad=True)
+        >>> loss = loss_function(logits, torch.tensor([0, 2]))
+        >>> loss
+        tensor(0.8000, grad_fn=...)
+        >>> loss.backward()
+        >>> logits.grad.sum(-1).abs().max() < 1e-6
+        tensor(True)
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        rho: float = 2.0,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+        label_smoothing: float = 0.0,
+        normalize: Normalize = "softmax",
+    ) -> None:
+        check_rho(rho)
+        super().__init__(
+            space,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+            normalize=normalize,
+        )
+        self.rho = float(rho)
+
+    def distance_to_labels(self, p: Tensor, labels: Tensor) -> Tensor:
+        """The distance from each distribution to its (smoothed) label."""
+        return cost_to_labels(p, labels, self.space, self.rho, self.label_smoothing)
+
+    def distance_to_distributions(self, p: Tensor, q: Tensor) -> Tensor:
+        """The distance from each distribution to its target."""
+        return transport_cost(p - q, self.space, self.rho)
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"rho={self.rho:g}, {super().extra_repr()}"
