@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -188,6 +189,10 @@ class Tree(EdgeSpace):
             and torch.equal(self.costs, other.costs)
             and self.names == other.names
         )
+
+    def show(self, depth: int | None = None) -> None:
+        """Print the tree to a depth, by default as much as fits 200 lines."""
+        import_module("earthwork.trees.show").show(self, depth)
 
     def __repr__(self) -> str:
         return f"Tree({self.num_nodes} nodes, {self.num_bins} bins, depth {self.depth}, {self._cost_range()})"

@@ -1,0 +1,121 @@
+"""The last step of every builder: nodes, costs and the user's classes become a `Tree`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earthwork.spaces import Tree
+from earthwork.trees.classes import Classes, abbreviate, check_unique, class_order, find_nodes, with_near_matches
+
+Indices = NDArray[np.int64]
+
+
+def assemble(
+    parents: Sequence[int] | Indices,
+    names: Sequence[str] | None,
+    costs: float | Sequence[float] | NDArray[np.float64] = 1.0,
+    *,
+    bins: Sequence[int] | Indices | None = None,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+    node_data: Mapping[str, Sequence[Any]] | None = None,
+    info: Mapping[str, Any] | None = None,
+    hint: str = "",
+) -> Tree:
+    """A `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
+
+    Args:
+        parents: The index of each node's parent, -1 at the root.
+        names: What the nodes are called; ``""`` for those without a name.
+        costs: As for `Tree`.
+        bins: The node of each class where the source has an order of its own; the leaves otherwise.
+        classes: The user's order. It must name every bin of the source, and may name inner nodes.
+        inner_bins: Whether a class may be an ancestor of another class.
+        node_data: As for `Tree`.
+        info: As for `Tree`.
+        hint: What to do about names that are not unique.
+    """
+    array = np.asarray(parents, dtype=np.int64)
+    if names is not None:
+        check_unique("names", names, hint)
+    if classes is not None:
+        ids = (node_data or {}).get("id")
+        bins = class_bins(class_order(classes), _leaves(array) if bins is None else bins, names, ids)
+    tree = Tree(array, costs, bins, names, node_data=node_data, info=info)
+    if bins is not None and not inner_bins:
+        _refuse_inner_bins(array, np.asarray(bins), names)
+    return tree
+
+
+def class_bins(
+    wanted: Sequence[str],
+    bins: Sequence[int] | Indices,
+    names: Sequence[str] | None,
+    ids: Sequence[str] | None = None,
+) -> list[int]:
+    """The node of each wanted class; an error names all classes that the tree lacks and all bins left without one."""
+    try:
+        nodes = find_nodes("classes", wanted, names, ids)
+    except ValueError as error:
+        missing = _missing(bins, [n for n in wanted if names and n in names], names)
+        raise ValueError(f"{error}{missing}") from None
+    if len(set(nodes)) < len(nodes):
+        raise ValueError("classes: expected each node once, got one by its name and by its id")
+    left = _missing(bins, [names[node] for node in nodes] if names else [], names)
+    if left:
+        raise ValueError(f"classes: not all of the tree's classes are there{left}; restrict() drops the others")
+    return nodes
+
+
+def _missing(bins: Sequence[int] | Indices, given: Sequence[str], names: Sequence[str] | None) -> str:
+    if names is None:
+        return ""
+    known = set(given)
+    missing = [names[node] for node in bins if names[node] not in known]
+    return f"; missing from classes: {', '.join(map(repr, missing))}" if missing else ""
+
+
+def _leaves(parents: Indices) -> Indices:
+    inner = parents[(parents >= 0) & (parents < len(parents))]
+    return np.flatnonzero(np.bincount(inner, minlength=len(parents)) == 0)
+
+
+def _refuse_inner_bins(parents: Indices, bins: Indices, names: Sequence[str] | None) -> None:
+    is_bin = np.zeros(len(parents), dtype=bool)
+    is_bin[bins] = True
+    child_of = np.full(len(parents), -1)
+    child_of[parents[parents >= 0]] = np.flatnonzero(parents >= 0)
+    inner = bins[child_of[bins] >= 0]
+    if len(inner) == 0:
+        return
+    below = int(child_of[inner[0]])
+    while not is_bin[below] and child_of[below] >= 0:
+        below = int(child_of[below])
+
+    def call(node: int) -> str:
+        return str(node) if names is None else repr(names[node])
+
+    raise ValueError(
+        f"classes: {call(int(inner[0]))} is an ancestor of {call(below)}; pass inner_bins=True to allow it "
+        f"(classes that are inner nodes: {abbreviate(call(int(node)) for node in inner)})"
+    )
+
+
+def need_names(tree: Tree, what: str) -> tuple[str, ...]:
+    """The names of the nodes, or an error that says what needs them."""
+    if tree.names is None:
+        raise ValueError(f"tree: {what} needs names, and the nodes have none; relabel(tree, names) gives them")
+    return tree.names
+
+
+def node_costs(tree: Tree) -> NDArray[np.float64]:
+    """The cost of the edge above each node, with 0 at the root."""
+    costs: NDArray[np.float64] = tree.costs.detach().cpu().double().numpy()
+    return np.insert(costs, tree.root, 0.0)
+
+
+__all__ = ["Indices", "assemble", "class_bins", "need_names", "node_costs", "with_near_matches"]

@@ -1,0 +1,174 @@
+"""The file format of Earthwork: JSON, one line for each node.
+
+.. code-block:: json
+
+    {
+    "format": "earthwork-tree",
+    "version": 1,
+    "info": {"source": "WordNet 3.0"},
+    "columns": ["parent", "cost", "name", "id"],
+    "nodes": [
+    [-1, 0, "animal", "n00015388"],
+    [0, 1, "cat", "n02121620"]
+    ],
+    "bins": [1]
+    }
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from earthwork.spaces import Tree
+from earthwork.trees.assemble import assemble, node_costs
+from earthwork.trees.classes import Classes
+from earthwork.trees.textfile import PathLike, place, read_text, write_text
+
+FORMAT = "earthwork-tree"
+VERSION = 1
+
+
+def save(tree: Tree, path: PathLike) -> None:
+    """Write a tree with its names, costs, classes, node data and info to a JSON file.
+
+    The costs come back as float64. Everything in ``node_data`` and ``info`` must be plain JSON: text, numbers, lists.
+
+    Example:
+        >>> import tempfile, earthwork as ew
+        >>> tree = ew.trees.cifar10()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ew.trees.save(tree, folder + "/tree.json")
+        ...     ew.trees.load(folder + "/tree.json").equals(tree)
+        True
+    """
+    write_text(path, dumps(tree))
+
+
+def load(path: PathLike, *, classes: Classes | None = None) -> Tree:
+    """Read a tree that `save` wrote.
+
+    Args:
+        path: The file.
+        classes: The classes in your order, instead of the file's.
+
+    Raises:
+        ValueError: If the file is not such a tree: what is wrong and where.
+    """
+    try:
+        return loads(read_text(path), classes=classes)
+    except ValueError as error:
+        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
+
+
+def dumps(tree: Tree) -> str:
+    """The text that `save` writes."""
+    columns: dict[str, Sequence[Any]] = {"parent": tree.parents.tolist(), "cost": _short(node_costs(tree))}
+    if tree.names is not None:
+        columns["name"] = tree.names
+    reserved = sorted(set(tree.node_data) & {"parent", "cost", "name"})
+    if reserved:
+        raise ValueError(f"node_data: the name {reserved[0]!r} is reserved for the tree itself")
+    columns |= tree.node_data
+    try:
+        nodes = ",\n".join(_json(row) for row in zip(*columns.values(), strict=True))
+        info = _json(dict(tree.info))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"node_data, info: expected text, numbers and lists of them, got {error}") from None
+    return (
+        f'{{\n"format": "{FORMAT}",\n"version": {VERSION},\n"info": {info},\n'
+        f'"columns": {_json(list(columns))},\n"nodes": [\n{nodes}\n],\n"bins": {_json(tree.bins.tolist())}\n}}\n'
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _short(costs: Any) -> list[float | int]:
+    return [int(cost) if cost.is_integer() else cost for cost in costs.tolist()]
+
+
+def loads(text: str, *, classes: Classes | None = None) -> Tree:
+    """Read a tree from the text that `save` wrote."""
+    return from_document(parse_json(text), classes=classes)
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text; every failure is a ``ValueError`` that says where."""
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at {place(text, error.pos)}") from None
+    except RecursionError:
+        raise ValueError("not readable JSON: nested too deeply; save() writes deep trees without nesting") from None
+    except ValueError as error:  # a number of thousands of digits, or a repeated key
+        raise ValueError(f"not readable JSON: {error}") from None
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        names = [name for name, _ in pairs]
+        again = next(name for at, name in enumerate(names) if name in names[:at])
+        raise ValueError(f"expected each name once in an object, got {again!r} twice")
+    return keys
+
+
+def from_document(document: Any, *, classes: Classes | None = None) -> Tree:
+    """A tree from a parsed file, every part of it checked."""
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError(f'expected an object with "format": "{FORMAT}"')
+    version = document.get("version")
+    if version != VERSION:
+        raise ValueError(f"expected version {VERSION}, got {version!r}: written by a newer Earthwork?")
+    columns = _columns(document.get("columns"), document.get("nodes"))
+    info = document.get("info", {})
+    if not isinstance(info, dict):
+        raise ValueError(f'"info": expected an object, got {type(info).__name__}')
+    names = columns.pop("name", None)
+    _check_entries("name", names or (), str)
+    parents, costs = columns.pop("parent"), columns.pop("cost")
+    bins = document.get("bins")
+    if not isinstance(bins, list):
+        raise ValueError('"bins": expected a list of nodes')
+    _check_entries("parent", parents, int)
+    _check_entries("cost", costs, (int, float))
+    _check_entries("bins", bins, int)
+    return assemble(
+        parents,
+        names,
+        np.array(costs, dtype=np.float64),
+        bins=bins,
+        classes=classes,
+        inner_bins=True,
+        node_data=columns,
+        info=info,
+    )
+
+
+def _columns(columns: Any, nodes: Any) -> dict[str, Any]:
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        raise ValueError('"columns": expected a list of names')
+    if len(set(columns)) < len(columns) or not {"parent", "cost"} <= set(columns):
+        raise ValueError(f'"columns": expected "parent", "cost" and others, each once, got {columns}')
+    if not isinstance(nodes, list) or not nodes:
+        raise ValueError('"nodes": expected a list with at least one node')
+    for at, row in enumerate(nodes):
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise ValueError(f'"nodes": expected {len(columns)} values, one for each column, at node {at}')
+    return dict(zip(columns, zip(*nodes, strict=True), strict=True))
+
+
+def _check_entries(what: str, values: Sequence[Any], kind: type | tuple[type, ...]) -> None:
+    for at, value in enumerate(values):
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f'"{what}": expected {_KINDS[what]}, got {value!r:.50} at {at}')
+        if isinstance(value, int) and not -(2**62) < value < 2**62:
+            raise ValueError(f'"{what}": expected {_KINDS[what]}, got a number out of range at {at}')
+
+
+_KINDS = {"name": "text", "parent": "a node's index", "cost": "a number", "bins": "a node's index"}
