@@ -4,7 +4,8 @@
     python scripts/make_trees.py --check    exits with 1 if a file differs
 
 WordNet 3.0 must be installed (Debian: ``apt-get install wordnet-base``) or given by ``--wordnet``. The class ids of
-Tiny ImageNet come from ``--wnids``, a ``wnids.txt`` of that dataset, and without it from the file that is already there.
+Tiny ImageNet come from ``--wnids``, a ``wnids.txt`` of that dataset, without it from
+the file that is already there.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
-from earthwork.trees.classes import Classes, abbreviate, check_unique, class_order, find_nodes, with_near_matches
+from earthwork.trees.classes import Classes, abbreviate, check_unique, class_order, find_nodes
 
 Indices = NDArray[np.int64]
 
@@ -109,6 +109,10 @@ def need_names(tree: Tree, what: str) -> tuple[str, ...]:
     """The names of the nodes, or an error that says what needs them."""
     if tree.names is None:
         raise ValueError(f"tree: {what} needs names, and the nodes have none; relabel(tree, names) gives them")
+    if "" in tree.names:
+        node = tree.names.index("")
+        raise ValueError(f"tree: {what} needs names, and node {node} has none; relabel(tree, names) gives it one")
+    check_unique(f"tree: {what} needs names that are unique", tree.names)
     return tree.names
 
 
@@ -116,6 +120,3 @@ def node_costs(tree: Tree) -> NDArray[np.float64]:
     """The cost of the edge above each node, with 0 at the root."""
     costs: NDArray[np.float64] = tree.costs.detach().cpu().double().numpy()
     return np.insert(costs, tree.root, 0.0)
-
-
-__all__ = ["Indices", "assemble", "class_bins", "need_names", "node_costs", "with_near_matches"]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
 
@@ -30,10 +30,9 @@ def class_order(classes: Classes) -> list[str]:
 
 
 def _by_index(classes: Mapping[str, int]) -> list[str]:
-    indices = list(classes.values())
-    if not all(isinstance(i, Integral) and not isinstance(i, bool) for i in indices) or sorted(indices) != list(
-        range(len(indices))
-    ):
+    indices: list[Any] = list(classes.values())
+    whole = all(isinstance(i, Integral) and not isinstance(i, bool) for i in indices)
+    if not whole or sorted(indices) != list(range(len(indices))):
         raise ValueError(f"classes: expected the indices 0 to {len(indices) - 1}, each once, got {abbreviate(indices)}")
     return sorted(classes, key=classes.__getitem__)
 

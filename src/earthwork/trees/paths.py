@@ -9,7 +9,7 @@ from earthwork.spaces import Tree
 from earthwork.trees.assemble import assemble, need_names
 from earthwork.trees.classes import Classes
 
-_HINT = "; pass full_names=True to call each node by its whole path"
+NAMES_HINT = "; pass full_names=True to call each node by its whole path"
 
 
 def from_paths(
@@ -94,7 +94,7 @@ def grow(
         if node in ends:
             raise ValueError(f"{what}: expected each class once, got {names[node]!r} in {ends[node]} and in {where}")
         ends[node] = where
-    return assemble(parents, names, bins=list(ends), classes=classes, inner_bins=inner_bins, info=info, hint=_HINT)
+    return assemble(parents, names, bins=list(ends), classes=classes, inner_bins=inner_bins, info=info, hint=NAMES_HINT)
 
 
 def to_paths(tree: Tree, separator: str | None = "/") -> list[Any]:

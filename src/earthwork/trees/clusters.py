@@ -1,0 +1,184 @@
+"""A hierarchy when there is none: trees from SciPy's linkage, from class vectors and from a confusion matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from earthwork.extras import require
+from earthwork.spaces import Tree
+from earthwork.trees.assemble import assemble
+from earthwork.trees.classes import Classes, class_order
+
+Floats = NDArray[np.float64]
+
+
+def from_linkage(
+    linkage: ArrayLike,
+    names: Sequence[str] | None = None,
+    *,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+) -> Tree:
+    r"""A binary tree from the result of ``scipy.cluster.hierarchy.linkage``, whose heights become costs.
+
+    The edge from a cluster to the one that it is merged into costs half the difference of their heights, so the
+    distance of two classes is the height at which they meet: SciPy's cophenetic distance.
+
+    Args:
+        linkage: Shape ``[n - 1, 4]``: the two clusters that are merged, their distance, the new cluster's size.
+        names: What the ``n`` things are called. The clusters get the names ``cluster 0``, ``cluster 1`` … in the order
+            of their merging.
+        classes: The classes in your order; without ``names``, the names of the ``n`` things.
+        inner_bins: Whether a class may be an ancestor of another class.
+
+    Raises:
+        ValueError: If a merge lies below an earlier one, as the methods "centroid" and "median" may do.
+
+    Example:
+        >>> import earthwork as ew
+        >>> tree = ew.trees.from_linkage([[0, 1, 2.0, 2], [2, 3, 6.0, 3]], ["cat", "dog", "van"])
+        >>> tree.distances().tolist()
+        [[0.0, 2.0, 6.0], [2.0, 0.0, 6.0], [6.0, 6.0, 0.0]]
+    """
+    merges = _numbers("linkage", linkage)
+    if merges.ndim != 2 or merges.shape[1] != 4 or len(merges) == 0:
+        raise ValueError(f"linkage: expected shape [n - 1, 4] as SciPy's linkage has it, got {merges.shape}")
+    count = len(merges) + 1
+    pairs = merges[:, :2].astype(np.int64)
+    used, times = np.unique(pairs, return_counts=True)
+    wrong = (pairs >= count + np.arange(count - 1)[:, None]).any() or (pairs != merges[:, :2]).any()
+    if wrong or len(used) != 2 * count - 2 or used[0] < 0 or times.max() > 1:
+        raise ValueError("linkage: expected each of the clusters made before to be merged once")
+    parents = np.full(2 * count - 1, -1)
+    parents[pairs] = np.arange(count, 2 * count - 1)[:, None]
+    heights = np.concatenate([np.zeros(count), merges[:, 2]])
+    costs = np.where(parents < 0, 0.0, (heights[parents] - heights) / 2)
+    if (costs < 0).any():
+        merge = int(parents[np.flatnonzero(costs < 0)[0]]) - count
+        raise ValueError(
+            f"linkage: expected heights that grow, got merge {merge} below an earlier one; the methods single, "
+            "complete, average and ward always grow"
+        )
+    if names is None and classes is not None:
+        names, classes = class_order(classes), None
+    return assemble(
+        parents, _node_names(names, count), costs, classes=classes, inner_bins=inner_bins, info={"source": "linkage"}
+    )
+
+
+def _node_names(names: Sequence[str] | None, count: int) -> list[str] | None:
+    if names is None:
+        return None
+    if len(names) != count:
+        raise ValueError(f"names: expected {count}, one for each class, got {len(names)}")
+    taken = set(names)
+    clusters = [f"cluster {merge}" for merge in range(count - 1)]
+    if taken & set(clusters):
+        raise ValueError('names: the names "cluster 0", "cluster 1" … are for the clusters')
+    return [*names, *clusters]
+
+
+def from_embeddings(
+    vectors: ArrayLike | Tensor,
+    names: Sequence[str] | None = None,
+    *,
+    method: str = "average",
+    metric: str = "euclidean",
+    classes: Classes | None = None,
+) -> Tree:
+    """A hierarchy from one vector for each class, such as word vectors or the weights of a classifier's last layer.
+
+    Args:
+        vectors: Shape ``[classes, dimensions]``.
+        names: What the classes are called.
+        method: How SciPy's ``linkage`` merges: ``"average"``, ``"single"``, ``"complete"``, ``"ward"``.
+        metric: Of SciPy's ``pdist``: ``"euclidean"``, ``"cosine"`` ….
+        classes: The classes in your order; without ``names``, the names of the vectors.
+
+    Example:
+        >>> import earthwork as ew
+        >>> tree = ew.trees.from_embeddings([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0]], ["cat", "dog", "van"])
+        >>> tree.distance(0, 1).item(), tree.distance(0, 2) > 10
+        (1.0, tensor(True))
+    """
+    points = _numbers("vectors", vectors)
+    if points.ndim != 2 or len(points) < 2:
+        raise ValueError(f"vectors: expected shape [classes, dimensions] with two classes or more, got {points.shape}")
+    pdist = require("scipy.spatial.distance", "trees", "from_embeddings").pdist
+    distances = pdist(points, metric)
+    if not np.isfinite(distances).all():
+        raise ValueError(f"metric: {metric!r} is not defined for all of the vectors (a vector of zeros?)")
+    return _cluster(np.maximum(distances, 0.0), names, method, classes, f"embeddings, {metric}")
+
+
+def from_confusion(
+    matrix: ArrayLike | Tensor,
+    names: Sequence[str] | None = None,
+    *,
+    method: str = "average",
+    classes: Classes | None = None,
+) -> Tree:
+    r"""A hierarchy from what a classifier confuses: classes that are often taken for one another are near.
+
+    With :math:`s_{ij}` the share of class :math:`i` that is taken for :math:`j`, the distance of two classes is
+    :math:`1 - (s_{ij} + s_{ji}) / 2`.
+
+    Args:
+        matrix: Shape ``[classes, classes]``: how often row ``i`` was taken for column ``j``; counts or shares.
+        names: What the classes are called.
+        method: How SciPy's ``linkage`` merges: ``"average"``, ``"single"``, ``"complete"``.
+        classes: The classes in your order; without ``names``, the names of the rows.
+
+    Example:
+        >>> import earthwork as ew
+        >>> tree = ew.trees.from_confusion([[6, 4, 0], [4, 6, 0], [0, 0, 9]], ["cat", "dog", "van"])
+        >>> tree.distances()[0].tolist()
+        [0.0, 0.6, 1.0]
+    """
+    counts = _numbers("matrix", matrix)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
+        raise ValueError(f"matrix: expected shape [classes, classes] with two classes or more, got {counts.shape}")
+    if (counts < 0).any():
+        raise ValueError("matrix: expected counts ≥ 0, got a negative one")
+    totals = counts.sum(axis=1)
+    if (totals == 0).any():
+        raise ValueError(f"matrix: expected something in every row, got nothing in row {int(np.argmin(totals))}")
+    shares = counts / totals[:, None]
+    distances = 1 - (shares + shares.T) / 2
+    upper = np.triu_indices(len(counts), 1)
+    return _cluster(distances[upper], names, method, classes, "confusion matrix")
+
+
+def _cluster(distances: Floats, names: Sequence[str] | None, method: str, classes: Classes | None, source: str) -> Tree:
+    hierarchy = require("scipy.cluster.hierarchy", "trees", "clustering")
+    methods = ("average", "single", "complete", "ward", "weighted")
+    if method not in methods:
+        raise ValueError(f"method: expected one of {', '.join(methods)}, got {method!r}")
+    merges = hierarchy.linkage(distances, method)
+    # Merges of equal height may come out of order by a rounding error.
+    merges[:, 2] = np.maximum.accumulate(merges[:, 2])
+    tree = from_linkage(merges, names, classes=classes)
+    return Tree(
+        tree.parents,
+        tree.costs,
+        tree.bins,
+        tree.names,
+        info={"source": source, "method": method},
+    )
+
+
+def _numbers(name: str, values: Any) -> Floats:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}: expected numbers, got {error}") from None
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name}: expected finite numbers, got one that is not")
+    return array

@@ -1,0 +1,205 @@
+"""Trees from nested dicts and lists, as JSON and YAML files hold them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from earthwork.extras import require
+from earthwork.spaces import Tree
+from earthwork.trees.assemble import assemble, need_names, node_costs
+from earthwork.trees.classes import Classes
+from earthwork.trees.jsonfile import parse_json
+from earthwork.trees.paths import NAMES_HINT
+from earthwork.trees.textfile import read_text
+
+
+def from_nested(
+    source: Any,
+    *,
+    root: str = "root",
+    full_names: bool = False,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+) -> Tree:
+    """A tree from nested dicts and lists, or from a JSON or YAML file of them.
+
+    Two forms are understood, also mixed: ``{name: children}``, where the children are a dict, a list or nothing; and
+    ``{"name": …, "children": […], "cost": …}``. A string in a list is a leaf.
+
+    Args:
+        source: The object; or the path of a ``.json``, ``.yaml`` or ``.yml`` file (YAML needs PyYAML).
+        root: The name of the root that is added when there are several names at the top.
+        full_names: Whether to call a node by the path to it, joined by ``/``, rather than by its own name.
+        classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, in order.
+        inner_bins: Whether a class may be an ancestor of another class.
+
+    Example:
+        >>> import earthwork as ew
+        >>> tree = ew.trees.from_nested({"animal": {"cat": ["tabby", "lynx"], "dog": None}, "rock": None})
+        >>> tree, tree.bin_names
+        (Tree(7 nodes, 4 bins, depth 3, cost 1), ('tabby', 'lynx', 'dog', 'rock'))
+    """
+    if isinstance(source, str | os.PathLike):
+        source = read_nested(source)
+    nodes = _walk(source, root)
+    costs = [node.cost for node in nodes]
+    if all(cost is None for cost in costs[1:]):
+        filled = [1.0] * len(costs)
+    else:
+        missing = [node.name for node in nodes[1:] if node.cost is None]
+        if missing:
+            raise ValueError(f"nested: expected a cost for all nodes or for none, got none for {missing[0]!r}")
+        filled = [cost or 0.0 for cost in costs]
+    names = _full_names(nodes) if full_names else [node.name for node in nodes]
+    return assemble(
+        [node.parent for node in nodes],
+        names,
+        filled,
+        classes=classes,
+        inner_bins=inner_bins,
+        hint=NAMES_HINT,
+    )
+
+
+class _Node(NamedTuple):
+    name: str
+    parent: int
+    cost: float | None
+
+
+def _walk(source: Any, root: str) -> list[_Node]:
+    """The nodes, a parent before its children and the children in their order."""
+    top = _entries(source, "the top")
+    if not top:
+        raise ValueError(f"nested: expected at least one name, got {source!r}")
+    nodes: list[_Node] = []
+    if len(top) > 1:
+        nodes.append(_Node(root, -1, None))
+    # A container that comes twice, as YAML aliases make it, could grow without end.
+    seen = {id(source)}
+    todo = [(len(nodes) - 1, entry) for entry in reversed(top)]
+    while todo:
+        parent, (name, cost, children) = todo.pop()
+        nodes.append(_Node(name, parent, cost))
+        if not children:
+            continue
+        if id(children) in seen:
+            raise ValueError(f"nested: the children of {name!r} are also those of another node (an alias or a cycle)")
+        seen.add(id(children))
+        node = len(nodes) - 1
+        todo += [(node, entry) for entry in reversed(_entries(children, repr(name)))]
+    return nodes
+
+
+def _entries(value: Any, where: str) -> list[tuple[str, float | None, Any]]:
+    """(name, cost, children) of each node that a container holds."""
+    if isinstance(value, str):
+        return [(value, None, None)]
+    if isinstance(value, Mapping):
+        if isinstance(value.get("name"), str):
+            return [_record(value, where)]
+        return [(_text(name, where), None, _container(below, name)) for name, below in value.items()]
+    if isinstance(value, list | tuple):
+        return [entry for item in value for entry in _list_entries(item, where)]
+    raise ValueError(f"nested: expected a dict, a list or a name below {where}, got {value!r:.60}")
+
+
+def _list_entries(item: Any, where: str) -> list[tuple[str, float | None, Any]]:
+    if isinstance(item, list | tuple):
+        raise ValueError(f"nested: expected names or dicts in the list below {where}, got another list without a name")
+    return _entries(item, where)
+
+
+def _record(value: Mapping[Any, Any], where: str) -> tuple[str, float | None, Any]:
+    extra = [key for key in value if key not in ("name", "children", "cost")]
+    if extra:
+        raise ValueError(f"nested: expected name, children and cost below {where}, got {extra[0]!r:.60}")
+    cost = value.get("cost")
+    wrong = isinstance(cost, bool) or not isinstance(cost, int | float | None)
+    if wrong or (cost is not None and not 0 <= cost < 1e300):
+        raise ValueError(f"nested: expected a finite cost ≥ 0 for {value['name']!r:.60}, got {cost!r:.60}")
+    return value["name"], cost, _container(value.get("children"), value["name"])
+
+
+def _container(value: Any, name: Any) -> Any:
+    if value is None or isinstance(value, Mapping | list | tuple):
+        return value
+    raise ValueError(f"nested: expected a dict, a list or nothing below {name!r:.60}, got {value!r:.60}")
+
+
+def _text(name: Any, where: str) -> str:
+    if not isinstance(name, str):
+        raise ValueError(f"nested: expected names (text) below {where}, got {name!r:.60}; in YAML, put it in quotes")
+    return name
+
+
+def _full_names(nodes: list[_Node]) -> list[str]:
+    names: list[str] = []
+    for node in nodes:
+        names.append(node.name if node.parent < 0 else f"{names[node.parent]}/{node.name}")
+    return names
+
+
+def read_nested(path: str | os.PathLike[str]) -> Any:
+    """The dicts and lists of a JSON or YAML file."""
+    text = read_text(path)
+    try:
+        return parse_yaml(text) if Path(path).suffix.lower() in (".yaml", ".yml") else parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text, by the safe loader; every failure is a ``ValueError`` that says where."""
+    yaml = require("yaml", "trees", "reading YAML")
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"not YAML: {getattr(error, 'problem', None) or error}{where}") from None
+    except RecursionError:
+        raise ValueError("not readable YAML: nested too deeply; save() writes deep trees without nesting") from None
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"not readable YAML: {error}") from None
+
+
+def to_nested(tree: Tree) -> dict[str, Any]:
+    """A tree as nested dicts ``{name: {child: {…}}}``; with ``name``, ``children`` and ``cost`` where costs are not 1.
+
+    Children are in the order of the nodes; the order of the classes, node data and info are not in it.
+
+    Example:
+        >>> import earthwork as ew
+        >>> ew.trees.to_nested(ew.trees.from_paths(["animal/cat", "animal/dog"]))
+        {'animal': {'cat': {}, 'dog': {}}}
+    """
+    names = need_names(tree, "to_nested")
+    costs = node_costs(tree).tolist()
+    # {"name": …} is how the other form begins, so a plain tree must not look like it.
+    plain = bool((tree.costs == 1).all()) and "name" not in names
+    made: list[dict[str, Any]] = [
+        {} if plain else {"name": name, "children": [], "cost": cost} for name, cost in zip(names, costs, strict=True)
+    ]
+    for node, parent in enumerate(tree.parents.tolist()):
+        if parent >= 0 and plain:
+            made[parent][names[node]] = made[node]
+        elif parent >= 0:
+            made[parent]["children"].append(made[node])
+    return {names[tree.root]: made[tree.root]} if plain else made[tree.root]
+
+
+def dump_nested(tree: Tree, suffix: str) -> str:
+    """The text of a JSON or YAML file of the nested tree."""
+    try:
+        if suffix in (".yaml", ".yml"):
+            yaml = require("yaml", "trees", "writing YAML")
+            text: str = yaml.safe_dump(to_nested(tree), allow_unicode=True, sort_keys=False)
+            return text
+        return json.dumps(to_nested(tree), ensure_ascii=False, indent=1) + "\n"
+    except RecursionError:
+        raise ValueError(f"tree: a depth of {tree.depth} is too deep to nest; use save() or to_newick()") from None
