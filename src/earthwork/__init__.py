@@ -3,6 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
+from earthwork.decisions import decide, decide_top_k, expected_distance
 from earthwork.losses import EMDLoss, MixedLoss
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.transport import emd, emd_gradient, emd_hessian
@@ -16,13 +17,17 @@ __all__ = [
     "Ring",
     "Space",
     "Tree",
+    "decide",
+    "decide_top_k",
     "emd",
     "emd_gradient",
     "emd_hessian",
+    "expected_distance",
+    "metrics",
     "trees",
 ]
 
-_LAZY_ROOMS = ("trees",)
+_LAZY_ROOMS = ("metrics", "trees")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,0 +1,125 @@
+"""Least-risk decisions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from earthwork.decisions.distributions import as_distributions
+from earthwork.decisions.expected_distance import expected
+from earthwork.decisions.nodes import node_risk
+from earthwork.spaces import Space, Tree
+from earthwork.transport.mass import Normalize
+
+# Risks that are equal on paper differ by rounding: a few units in the last place for each level of a tree.
+_ROUNDING = 64
+
+
+def decide(
+    p: Tensor,
+    space: Space,
+    allow_inner: bool = False,
+    vagueness: float = 0.0,
+    normalize: Normalize = None,
+    validate: bool = True,
+) -> Tensor:
+    r"""The bin with the least expected distance to the truth, if the truth is drawn from ``p`` (not logits).
+
+    It often is not the most probable bin: with 0.4 for a truck, 0.35 for a cat and 0.25 for a dog, cat is the better
+    bet. Among answers of equal risk (up to rounding) the one of lowest index is taken.
+
+    With ``allow_inner`` the answer may be any node :math:`v` of a tree that has bins below it, at the risk
+
+    .. math:: \sum_j p_j\, d(v, j) + \lambda\, h(v)
+
+    where :math:`\lambda` is ``vagueness`` and :math:`h(v)` the distance from :math:`v` to the farthest bin below it,
+    0 where :math:`v` is a bin itself. At :math:`\lambda = 0` that is the median of the tree: go down as long as some
+    branch holds more than half of the mass. At :math:`\lambda = 1` to be vague about :math:`v` costs as much as the
+    worst mistake below it, and above that the answer is always a bin.
+
+    Args:
+        p: Probabilities, shape ``[..., num_bins]``.
+        space: How the bins are arranged.
+        allow_inner: Whether the answer may be an inner node. The space must be a tree.
+        vagueness: The cost of an inner node per unit of its height, ≥ 0. Needs ``allow_inner``.
+        normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` or ``"l1"``.
+        validate: Check that each row is a distribution.
+
+    Returns:
+        Bin indices, shape ``[...]``; with ``allow_inner`` node indices.
+
+    Raises:
+        TypeError: If ``p`` is not a floating point tensor, or ``allow_inner`` is asked of another space than a tree.
+        ValueError: If a shape or ``vagueness`` does not fit, or a row is not a distribution.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> tree = ew.Tree([-1, 0, 0, 1, 1], names=["thing", "animal", "truck", "cat", "dog"])
+        >>> p = torch.tensor([[0.4, 0.35, 0.25], [0.1, 0.8, 0.1]])   # truck, cat, dog
+        >>> [tree.bin_names[i] for i in ew.decide(p, tree)]
+        ['cat', 'cat']
+        >>> [tree.names[i] for i in ew.decide(p, tree, allow_inner=True)]
+        ['animal', 'cat']
+    """
+    p = as_distributions(p, space, normalize, validate).detach()
+    if not allow_inner:
+        if vagueness != 0:
+            raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
+        return _first_least(expected(p, space))
+    _check_vagueness(vagueness)
+    if not isinstance(space, Tree):
+        raise TypeError(f"allow_inner: expected a Tree, whose inner nodes are answers too, got {space}")
+    return _first_least(node_risk(p, space, float(vagueness)))
+
+
+def decide_top_k(p: Tensor, space: Space, k: int, normalize: Normalize = None, validate: bool = True) -> Tensor:
+    """The ``k`` bins with the least expected distance to the truth, the best first.
+
+    Among bins of equal risk (up to rounding) the one of lowest index comes first. Takes O(k · bins).
+
+    Args:
+        p: Probabilities, shape ``[..., num_bins]``.
+        space: How the bins are arranged.
+        k: How many, from 1 to the number of bins.
+        normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` or ``"l1"``.
+        validate: Check that each row is a distribution.
+
+    Returns:
+        Bin indices, shape ``[..., k]``.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> ew.decide_top_k(torch.tensor([0.5, 0.0, 0.0, 0.2, 0.3]), ew.Chain(5), k=3)
+        tensor([0, 1, 2])
+    """
+    p = as_distributions(p, space, normalize, validate).detach()
+    check_k("k", k, space)
+    risk = expected(p, space)
+    taken = []
+    for _ in range(k):
+        taken.append(_first_least(risk))
+        risk = risk.scatter(-1, taken[-1].unsqueeze(-1), math.inf)
+    return torch.stack(taken, -1)
+
+
+def check_k(name: str, k: int, space: Space) -> None:
+    """Raise unless ``k`` is a number of bins that the space has."""
+    if not isinstance(k, int) or isinstance(k, bool):
+        raise TypeError(f"{name}: expected an integer, got {k!r}")
+    if not 1 <= k <= space.num_bins:
+        raise ValueError(f"{name}: expected 1 to {space.num_bins}, the bins of {space}, got {k}")
+
+
+def _first_least(risk: Tensor) -> Tensor:
+    least = risk.amin(-1, keepdim=True)
+    scale = torch.where(risk.isinf(), 0, risk).amax(-1, keepdim=True)
+    return (risk <= least + _ROUNDING * torch.finfo(risk.dtype).eps * scale).int().argmax(-1)
+
+
+def _check_vagueness(vagueness: float) -> None:
+    if not isinstance(vagueness, int | float) or isinstance(vagueness, bool):
+        raise TypeError(f"vagueness: expected a number ≥ 0, got {vagueness!r}")
+    if not 0 <= vagueness < math.inf:
+        raise ValueError(f"vagueness: expected a finite number ≥ 0, got {vagueness}")

@@ -1,0 +1,145 @@
+"""Least-risk decisions against brute force over all answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import earthwork as ew
+from tests.cases import KINDS, distributions, random_distribution, random_space, random_tree, spaces
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_answer_of_least_expected_distance(kind: str, rng: np.random.Generator) -> None:
+    space = random_space(rng, kind, 25)
+    p = random_distribution(rng, 30, space.num_bins)
+    risk = p @ space.distances()
+    chosen = risk.gather(-1, ew.decide(p, space)[:, None]).squeeze(-1)
+    torch.testing.assert_close(chosen, risk.amin(-1), atol=1e-10, rtol=0)
+
+
+@given(data=st.data(), space=spaces())
+def test_never_a_higher_expected_cost_than_the_most_probable(data: st.DataObject, space: ew.Space) -> None:
+    p = data.draw(distributions(space.num_bins))
+    risk = p @ space.distances()
+    assert risk[ew.decide(p, space)] <= risk[p.argmax()] + 1e-9 * max(1.0, float(risk.max()))
+
+
+@given(data=st.data(), space=spaces())
+def test_the_best_k_are_sorted_and_start_with_the_best(data: st.DataObject, space: ew.Space) -> None:
+    p = data.draw(distributions(space.num_bins))
+    k = data.draw(st.integers(1, space.num_bins))
+    best = ew.decide_top_k(p, space, k)
+    assert best[0] == ew.decide(p, space)
+    risk = p @ space.distances()
+    rounding = 1e-9 * max(1.0, float(risk.max()))
+    assert len(set(best.tolist())) == k
+    torch.testing.assert_close(risk[best], risk.sort().values[:k], atol=rounding, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_ties_go_to_the_lowest_index(dtype: torch.dtype) -> None:
+    # Thirds are not exact in binary, so the risks of the five leaves differ by rounding.
+    star = ew.Tree([-1] + [0] * 5, costs=[0, 0.1, 0.1, 0.1, 0.1, 0.1])
+    p = torch.tensor([[1 / 3, 0, 1 / 3, 0, 1 / 3], [0, 1 / 3, 1 / 3, 1 / 3, 0]], dtype=dtype)
+    assert ew.decide(p, star).tolist() == [0, 1]
+    assert ew.decide_top_k(p, star, 5).tolist() == [[0, 2, 4, 1, 3], [1, 2, 3, 0, 4]]
+    assert ew.decide(torch.ones(6, dtype=dtype) / 6, ew.Ring(6)) == 0
+
+
+def brute_force_risk(p: torch.Tensor, tree: ew.Tree, vagueness: float) -> torch.Tensor:
+    """The risk of each node by walking from node to node."""
+    parents = tree.parents.tolist()
+    costs = np.insert(tree.costs.numpy(), tree.root, 0)
+
+    def above(node: int) -> list[int]:
+        path = [node]
+        while parents[path[-1]] >= 0:
+            path.append(parents[path[-1]])
+        return path
+
+    def distance(a: int, b: int) -> float:
+        return float(sum(costs[node] for node in set(above(a)) ^ set(above(b))))
+
+    bins = tree.bins.tolist()
+    risk = torch.full((tree.num_nodes,), float("inf"), dtype=torch.float64)
+    for node in range(tree.num_nodes):
+        below = [b for b in bins if node in above(b)]
+        if below:
+            height = 0.0 if node in bins else max(distance(node, b) for b in below)
+            risk[node] = sum(w * distance(node, b) for w, b in zip(p.tolist(), bins, strict=True)) + vagueness * height
+    return risk
+
+
+@pytest.mark.parametrize("vagueness", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("inner_bins", [False, True])
+def test_inner_nodes_against_brute_force(vagueness: float, inner_bins: bool, rng: np.random.Generator) -> None:
+    for _ in range(20):
+        tree = random_tree(rng, int(rng.integers(2, 15)), inner_bins=inner_bins)
+        p = random_distribution(rng, tree.num_bins)
+        risk = brute_force_risk(p, tree, vagueness)
+        node = int(ew.decide(p, tree, allow_inner=True, vagueness=vagueness))
+        # The first of those that only rounding sets apart.
+        assert node == int((risk <= risk.min() + 1e-12).int().argmax())
+
+
+def test_vagueness_goes_from_the_median_to_the_bins(rng: np.random.Generator) -> None:
+    tree = random_tree(rng, 40, inner_bins=False).with_costs(1.0)
+    p = random_distribution(rng, 200, tree.num_bins)
+    is_bin = torch.zeros(tree.num_nodes, dtype=torch.bool).index_fill(0, tree.bins, True)
+    shares = [is_bin[ew.decide(p, tree, True, vagueness)].double().mean() for vagueness in (0, 0.2, 0.6, 1.1)]
+    assert shares[0] < shares[1] <= shares[2] <= shares[3] == 1
+    assert torch.equal(ew.decide(p, tree, True, 1.1), tree.bins[ew.decide(p, tree)])
+
+
+def test_calibrated_predictions_are_wrong_by_less(rng: np.random.Generator) -> None:
+    tree = random_tree(rng, 60, inner_bins=False).with_costs(1.0)
+    rows = 20_000
+    p = torch.from_numpy(rng.dirichlet(np.full(tree.num_bins, 0.2), rows))
+    # Calibrated: the truth is drawn from the prediction.
+    truth = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(0)).squeeze(-1)
+    cost = {
+        "argmax": tree.distance(p.argmax(-1), truth),
+        "least risk": tree.distance(ew.decide(p, tree), truth),
+    }
+    gain = cost["argmax"] - cost["least risk"]
+    standard_error = gain.std() / rows**0.5
+    assert gain.mean() > 10 * standard_error
+    severity = {name: value[value > 0].mean() for name, value in cost.items()}
+    assert severity["least risk"] < severity["argmax"] - 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"vagueness": 0.5}, ValueError, "vagueness: expected 0 unless allow_inner is True, got 0.5"),
+        ({"allow_inner": True, "vagueness": -1.0}, ValueError, "vagueness: expected a finite number ≥ 0, got -1.0"),
+        ({"allow_inner": True, "vagueness": float("nan")}, ValueError, "vagueness: expected a finite number ≥ 0"),
+        ({"allow_inner": True, "vagueness": "low"}, TypeError, "vagueness: expected a number ≥ 0, got 'low'"),
+    ],
+)
+def test_bad_options(options: dict[str, object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ew.decide(torch.ones(2) / 2, ew.Tree([-1, 0, 0]), **options)  # type: ignore[arg-type]
+
+
+def test_only_trees_have_inner_nodes() -> None:
+    with pytest.raises(TypeError, match=r"allow_inner: expected a Tree, whose inner nodes are answers too, got Chain"):
+        ew.decide(torch.ones(2) / 2, ew.Chain(2), allow_inner=True)
+
+
+def test_bad_k() -> None:
+    p = torch.ones(2) / 2
+    with pytest.raises(ValueError, match=r"k: expected 1 to 2, the bins of Chain\(2 bins, cost 1\), got 3"):
+        ew.decide_top_k(p, ew.Chain(2), 3)
+    with pytest.raises(TypeError, match="k: expected an integer, got 1.5"):
+        ew.decide_top_k(p, ew.Chain(2), 1.5)  # type: ignore[arg-type]
+
+
+def test_logits_are_named() -> None:
+    with pytest.raises(ValueError, match='for logits pass normalize="softmax"'):
+        ew.decide(torch.tensor([3.0, -1.0]), ew.Chain(2))
+    assert ew.decide(torch.tensor([3.0, -1.0]), ew.Chain(2), normalize="softmax") == 0
