@@ -151,7 +151,7 @@ def check_costs(name: str, costs: Tensor) -> None:
     if bad.any():
         at = bad.nonzero()[0].tolist()
         where = f" at {at if len(at) > 1 else at[0]}" if at else ""
-        raise ValueError(f"{name}: expected finite costs ≥ 0, got {costs[tuple(at)].item():g}{where}")
+        raise ValueError(f"{name}: expected finite numbers ≥ 0, got {costs[tuple(at)].item():g}{where}")
 
 
 def check_count(name: str, n: int) -> int:

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+# Few examples and no deadline, so that the suite is the same on a slow machine; `make fuzz` looks for longer.
+settings.register_profile("default", deadline=None, max_examples=60, derandomize=True)
+settings.load_profile("default")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import earthwork as ew
+
+CHAIN = ew.Chain(5)
+
+
+def test_a_weighted_sum_that_reports_its_parts():
+    structured, entropy = ew.EMDLoss(CHAIN), nn.CrossEntropyLoss()
+    mixed = ew.MixedLoss((0.25, structured), (0.75, entropy))
+    logits, labels = torch.randn(4, 5, requires_grad=True), torch.randint(5, (4,))
+    value = mixed(logits, labels)
+    a, b = structured(logits, labels), entropy(logits, labels)
+    torch.testing.assert_close(value, 0.25 * a + 0.75 * b)
+    assert list(mixed.parts) == ["EMDLoss", "CrossEntropyLoss"]
+    assert torch.equal(mixed.parts["EMDLoss"], a.detach())
+    assert not mixed.parts["CrossEntropyLoss"].requires_grad
+    torch.testing.assert_close(
+        torch.autograd.grad(value, logits)[0], torch.autograd.grad(0.25 * a + 0.75 * b, logits)[0]
+    )
+
+
+def test_two_losses_of_a_kind_keep_apart():
+    mixed = ew.MixedLoss((1.0, ew.EMDLoss(CHAIN, 1)), (1.0, ew.EMDLoss(CHAIN, 2)))
+    mixed(torch.randn(4, 5), torch.randint(5, (4,)))
+    assert list(mixed.parts) == ["EMDLoss_1", "EMDLoss_2"]
+
+
+def test_it_moves_and_compiles_with_its_losses():
+    mixed = ew.MixedLoss((0.5, ew.EMDLoss(CHAIN)), (0.5, nn.CrossEntropyLoss())).double()
+    assert mixed.losses[0].space.costs.dtype == torch.float64
+    logits, labels = torch.randn(4, 5), torch.randint(5, (4,))
+    torch.testing.assert_close(torch.compile(mixed, fullgraph=True)(logits, labels), mixed(logits, labels))
+    assert "0.5 × EMDLoss" in repr(mixed)
+
+
+@pytest.mark.parametrize(
+    ("terms", "error", "message"),
+    [
+        ((), ValueError, "terms: expected at least one pair"),
+        ((ew.EMDLoss(CHAIN),), TypeError, "terms: expected pairs of a weight and a loss module"),
+        (((0.5, "ce"),), TypeError, "terms: expected pairs of a weight and a loss module"),
+        (((float("nan"), ew.EMDLoss(CHAIN)),), ValueError, "terms: expected finite weights, got nan"),
+        ((("1", ew.EMDLoss(CHAIN)),), ValueError, "terms: expected finite weights, got '1'"),
+    ],
+)
+def test_bad_terms(terms, error, message):
+    with pytest.raises(error, match=message):
+        ew.MixedLoss(*terms)

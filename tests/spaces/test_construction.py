@@ -1,0 +1,200 @@
+"""How spaces are made, copied, moved and shown."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import earthwork as ew
+
+SPACES = [ew.Chain(4, [1.0, 0.0, 2.5]), ew.Ring(3, 0.5), ew.Tree([-1, 0, 0, 1, 1], names=list("abcde"))]
+MAKERS = {
+    "Chain": lambda costs: ew.Chain(3, costs),
+    "Ring": lambda costs: ew.Ring(2, costs),
+    "Tree": lambda costs: ew.Tree([1, -1, 1], costs),
+}
+
+
+@pytest.mark.parametrize(
+    ("space", "text"),
+    [
+        (SPACES[0], "Chain(4 bins, costs 0 to 2.5)"),
+        (SPACES[1], "Ring(3 bins, cost 0.5)"),
+        (SPACES[2], "Tree(5 nodes, 3 bins, depth 2, cost 1)"),
+        (ew.Chain(1), "Chain(1 bins, no edges)"),
+    ],
+)
+def test_repr(space, text):
+    assert repr(space) == text
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+def test_copies_are_equal_and_apart(space, twin):
+    other = twin(space)
+    assert repr(other) == repr(space)
+    assert torch.equal(other.costs, space.costs)
+    other.to(torch.float16)
+    assert other.costs.dtype == torch.float16
+    assert space.costs.dtype == torch.float64
+    x = torch.rand(space.num_bins)
+    assert torch.equal(other.flow(x), space.flow(x))
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_spaces_are_immutable(space):
+    with pytest.raises(AttributeError, match="is immutable: cannot set `num_bins`"):
+        space.num_bins = 7
+    with pytest.raises(AttributeError):
+        space.costs = torch.ones(2)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_space_follows_the_module_that_holds_it(space):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.space = copy.copy(space)
+
+    model = Model()
+    assert model.to(torch.float32).space.costs.dtype == torch.float32
+    assert model.to("meta").space.costs.device.type == "meta"
+    assert list(model.state_dict()) == []
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_result_lives_where_its_input_lives(space):
+    assert space.flow(torch.rand(space.num_bins, device="meta")).device.type == "meta"
+
+
+def test_names_and_facts_of_a_tree():
+    tree = ew.Tree([1, -1, 1], names=["x", "y", "z"], node_data={"id": [7, 8, 9]}, info={"source": "here"})
+    assert tree.names == ("x", "y", "z")
+    assert tree.bin_names == ("x", "z")
+    assert tree.node_data["id"] == (7, 8, 9)
+    assert tree.info["source"] == "here"
+    with pytest.raises(TypeError):
+        tree.info["source"] = "there"  # type: ignore[index]
+
+
+def test_equal_trees():
+    tree = ew.Tree([-1, 0, 0], names=["a", "b", "c"])
+    assert tree.equals(copy.deepcopy(tree))
+    assert not tree.equals(ew.Tree([-1, 0, 0], names=["a", "b", "d"]))
+    assert not tree.equals(ew.Tree([-1, 0, 0], costs=2.0, names=["a", "b", "c"]))
+    assert not tree.equals(ew.Tree([-1, 0, 0], bins=[2, 1], names=["a", "b", "c"]))
+    assert not tree.equals(ew.Tree([-1, 0, 1], bins=[1, 2], names=["a", "b", "c"]))
+    assert not tree.equals(ew.Chain(3))
+
+
+def test_the_leaves_are_the_bins_by_default():
+    assert ew.Tree([2, 2, -1, 1]).bins.tolist() == [0, 3]
+    assert ew.Tree([-1]).bins.tolist() == [0]
+
+
+def test_costs_of_a_tree_are_given_for_nodes_or_for_edges():
+    by_node = ew.Tree([1, -1, 1], [3.0, float("nan"), 5.0])
+    by_edge = ew.Tree([1, -1, 1], torch.tensor([3.0, 5.0], dtype=torch.float64))
+    assert by_node.costs.tolist() == by_edge.costs.tolist() == [3.0, 5.0]
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (3,)])
+def test_learnable_costs_are_parameters_of_the_loss(shape):
+    costs = nn.Parameter(torch.rand(shape))
+    loss = ew.EMDLoss(ew.Tree([1, -1, 1], costs), rho=1)
+    assert [p is costs for p in loss.parameters()] == [True]
+    loss(torch.tensor([[1.0, 2.0]]), torch.tensor([0])).backward()
+    # Two leaves: both edges carry the mass that is not on the label.
+    carried = torch.tensor([1.0, 2.0]).softmax(-1)[1]
+    expected = {(): 2 * carried, (2,): carried.repeat(2), (3,): carried * torch.tensor([1.0, 0.0, 1.0])}[shape]
+    torch.testing.assert_close(costs.grad, expected)
+
+
+def test_with_costs_shares_the_shape():
+    tree = ew.Tree([-1, 0, 0])
+    theta = torch.zeros(2, requires_grad=True)
+    other = tree.with_costs(nn.functional.softplus(theta))
+    assert other.parents is tree.parents
+    assert tree.costs.tolist() == [1.0, 1.0]
+    ew.emd(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), other).backward()
+    assert theta.grad.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize(
+    ("costs", "message"),
+    [
+        (-1.0, "costs: expected finite numbers ≥ 0, got -1"),
+        ([1.0, -2.0], "costs: expected finite numbers ≥ 0, got -2 at 1"),
+        ([float("nan"), 1.0], "costs: expected finite numbers ≥ 0, got nan at 0"),
+        (torch.tensor([1.0, float("inf")]), "costs: expected finite numbers ≥ 0, got inf at 1"),
+        ([1.0] * 5, r"costs: expected a number or .* edge costs for this (Chain|Ring|Tree), got shape \(5,\)"),
+        ([[1.0, 2.0]], r"costs: expected a number or .* got shape \(1, 2\)"),
+    ],
+)
+def test_bad_costs(make, costs, message):
+    with pytest.raises(ValueError, match=message):
+        make(costs)
+
+
+def test_costs_that_are_no_numbers():
+    with pytest.raises(TypeError, match="costs: expected a number or a number for each edge, got 'dear'"):
+        ew.Chain(3, "dear")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("maker", [ew.Chain, ew.Ring])
+def test_bad_numbers_of_bins(maker):
+    with pytest.raises(ValueError, match="n: expected at least one bin, got 0"):
+        maker(0)
+    with pytest.raises(TypeError, match=r"n: expected a number of bins, got 2\.5"):
+        maker(2.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"parents": []}, "parents: expected at least one node, got none"),
+        ({"parents": [-1, 2]}, "parents: expected indices from -1 to 1, got 2 at node 1"),
+        ({"parents": [-1, -2]}, "parents: expected indices from -1 to 1, got -2 at node 1"),
+        ({"parents": [1, 2, 0]}, r"expected one root \(parent -1\), got none, got a cycle of 3: . → . → . → ."),
+        ({"parents": [0]}, "got none, got a cycle of 1: 0 → 0"),
+        ({"parents": [-1, 0, -1]}, r"parents: expected one root \(parent -1\), got 2: 0, 2"),
+        ({"parents": [-1, 2, 1]}, "parents: expected a tree, got a cycle of 2: (1 → 2 → 1|2 → 1 → 2)"),
+        ({"parents": [-1, 2, 1], "names": ["r", "a", "b"]}, "cycle of 2: ('a' → 'b' → 'a'|'b' → 'a' → 'b')"),
+        ({"parents": [[-1, 0]]}, r"parents: expected one axis, got shape \(1, 2\)"),
+        ({"parents": [-1, 0], "bins": [1, 1]}, "bins: expected each node once, got node 1 twice"),
+        ({"parents": [-1, 0], "bins": [2]}, "bins: expected nodes from 0 to 1, got 2 at position 0"),
+        ({"parents": [-1, 0], "bins": [0, -1]}, "bins: expected nodes from 0 to 1, got -1 at position 1"),
+        ({"parents": [-1, 0], "bins": []}, "bins: expected at least one node, got none"),
+        ({"parents": [-1, 0], "names": ["a"]}, "names: expected 2, one for each node, got 1"),
+        ({"parents": [-1, 0], "node_data": {"id": [1]}}, r"node_data\['id'\]: expected 2 values, .* got 1"),
+    ],
+)
+def test_bad_trees(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ew.Tree(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"parents": [-1.0, 0.0]}, "parents: expected integers, got float64"),
+        ({"parents": [-1, 0], "bins": [0.0]}, "bins: expected integers, got float64"),
+        ({"parents": [-1, 0], "names": "ab"}, "names: expected a sequence of strings"),
+        ({"parents": [-1, 0], "names": ["a", 1]}, "names: expected a sequence of strings"),
+    ],
+)
+def test_bad_types(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        ew.Tree(**arguments)
+
+
+def test_a_long_cycle_is_cut_short():
+    parents = np.roll(np.arange(100), 1)
+    with pytest.raises(ValueError, match=r"got a cycle of 100: (\d+ → ){10}…"):
+        ew.Tree(parents)

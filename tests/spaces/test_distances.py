@@ -1,0 +1,75 @@
+"""Distances between bins, against SciPy's shortest paths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
+
+import earthwork as ew
+from tests.cases import KINDS, random_space
+
+
+def shortest(space: ew.Space) -> np.ndarray:
+    """All distances, by SciPy's Dijkstra on the graph."""
+    if isinstance(space, ew.Tree):
+        parents = space.parents.numpy()
+        child = np.flatnonzero(parents >= 0)
+        ends, count, bins = (child, parents[child]), space.num_nodes, space.bins.numpy()
+    else:
+        start = np.arange(space.num_edges)
+        ends, count = (start, (start + 1) % space.num_bins), space.num_bins
+        bins = np.arange(count)
+    # SciPy takes a weight of 0 for no edge at all.
+    weights = np.maximum(space.costs.numpy(), 1e-300)
+    graph = coo_array((weights, ends), shape=(count, count)).tocsr()
+    return shortest_path(graph, directed=False)[np.ix_(bins, bins)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [3, 5, 12, 30])
+def test_distances_are_shortest_paths(rng, kind, size):
+    for _ in range(10):
+        space = random_space(rng, kind, size)
+        expected = torch.from_numpy(shortest(space))
+        torch.testing.assert_close(space.distances(), expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(space.diameter(), expected.max(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_of_any_shape_broadcast(rng, kind):
+    space = random_space(rng, kind, 9)
+    i = torch.arange(space.num_bins)[:, None, None]
+    j = torch.tensor([[0, space.num_bins - 1]])
+    assert torch.equal(space.distance(i, j), space.distances()[i, j])
+    assert space.distance(0, 0) == 0
+
+
+def test_one_bin_is_at_no_distance():
+    for space in (ew.Chain(1), ew.Ring(1), ew.Tree([-1])):
+        assert space.distances().tolist() == [[0.0]]
+        assert space.diameter() == 0
+
+
+def test_the_lowest_common_ancestor_of_nodes():
+    tree = ew.Tree([-1, 0, 0, 1, 1, 3])
+    pairs = torch.tensor([[3, 4], [5, 4], [5, 2], [5, 1], [0, 5], [2, 2]])
+    assert tree.lowest_common_ancestor(pairs[:, 0], pairs[:, 1]).tolist() == [1, 1, 0, 1, 0, 2]
+
+
+def test_a_path_of_a_million_nodes_has_a_length():
+    tree = ew.Tree(np.arange(-1, 999_999), bins=[0, 999_999, 500_000])
+    assert tree.diameter() == 999_999
+    assert tree.distance(torch.tensor([0, 1]), torch.tensor([2, 2])).tolist() == [500_000, 499_999]
+
+
+@pytest.mark.parametrize("space", [ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0, 0])])
+def test_bad_pairs(space):
+    with pytest.raises(ValueError, match="j: expected bins from 0 to 2, got 3"):
+        space.distance(0, torch.tensor([1, 3]))
+    with pytest.raises(ValueError, match="i: expected bins from 0 to 2, got -1"):
+        space.distance(-1, 0)
+    with pytest.raises(TypeError, match="i: expected bin indices"):
+        space.distance(torch.tensor([0.5]), 0)

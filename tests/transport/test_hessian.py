@@ -1,0 +1,77 @@
+"""The Hessian, against the paper's corrected equation and against autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import earthwork as ew
+from tests.cases import KINDS, random_distribution, random_space
+
+
+def test_the_papers_equation_is_too_large_by_the_square_of_the_bins():
+    n, costs = 5, torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
+    edge = torch.arange(1, n)[:, None]
+    step = (edge >= torch.arange(1, n + 1)).double()
+    printed = n * step - edge
+    corrected = step - edge / n
+    hessian = ew.emd_hessian(ew.Chain(n, costs))
+    torch.testing.assert_close(hessian, 2 * corrected.T @ (costs[:, None] * corrected))
+    torch.testing.assert_close(hessian * n**2, 2 * printed.T @ (costs[:, None] * printed))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rho", [1.5, 2.0, 2.5, 3.0])
+def test_against_autograd(rng, kind, rho):
+    space = random_space(rng, kind, 6)
+    p, q = random_distribution(rng, 2, 4, space.num_bins, zeros=0)
+    hessian = ew.emd_hessian(space, rho, p, q)
+    assert hessian.shape == (4, space.num_bins, space.num_bins)
+    for row, (a, b) in enumerate(zip(p, q, strict=True)):
+        expected = torch.autograd.functional.hessian(lambda a, b=b: ew.emd(a, b, space, rho), a)
+        torch.testing.assert_close(hessian[row], expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_symmetric_positive_and_centred(rng, kind):
+    space = random_space(rng, kind, 8)
+    hessian = ew.emd_hessian(space)
+    torch.testing.assert_close(hessian, hessian.T)
+    torch.testing.assert_close(hessian.sum(0), torch.zeros_like(hessian[0]), rtol=0, atol=1e-12)
+    assert torch.linalg.eigvalsh(hessian).min() >= -1e-12
+
+
+def test_at_rho_2_it_is_the_same_everywhere(rng):
+    p, q = random_distribution(rng, 2, 3, 4)
+    hessian = ew.emd_hessian(ew.Chain(4), 2, p, q)
+    torch.testing.assert_close(hessian, ew.emd_hessian(ew.Chain(4)).expand(3, 4, 4))
+
+
+def test_at_rho_1_it_is_zero_where_it_exists(rng):
+    p, q = random_distribution(rng, 2, 4, zeros=0)
+    for space in (ew.Chain(4), ew.Ring(4), ew.Tree([-1, 0, 0, 1, 1, 2, 2])):
+        assert torch.equal(ew.emd_hessian(space, 1, p, q), torch.zeros(4, 4, dtype=torch.float64))
+
+
+def test_it_keeps_the_type():
+    p, q = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.25, 0.25, 0.5])
+    assert ew.emd_hessian(ew.Chain(3), 3, p, q).dtype == torch.float32
+
+
+def test_no_hessian_where_an_edge_stands_still():
+    p, q = torch.tensor([[0.5, 0.5, 0.0], [0.5, 0.2, 0.3]]), torch.tensor([0.5, 0.0, 0.5])
+    message = r"p and q: expected dirt to cross every edge at rho = 1.5 < 2, .* got none on edge 0 of row"
+    with pytest.raises(ValueError, match=message):
+        ew.emd_hessian(ew.Chain(3), 1.5, p, q)
+    # An edge that costs nothing, or that can never carry anything, does not count.
+    assert ew.emd_hessian(ew.Chain(3, [0.0, 1.0]), 1.5, p, q).isfinite().all()
+    tree = ew.Tree([-1, 0, 1, 1, 1, 0], bins=[2, 3, 4])
+    moving = torch.tensor([0.3, 0.1, 0.6])
+    assert ew.emd_hessian(tree, 1.5, moving, torch.full((3,), 1 / 3)).isfinite().all()
+
+
+def test_p_and_q_are_needed_unless_rho_is_2():
+    with pytest.raises(ValueError, match="p and q: expected both, because the Hessian depends on them at rho = 3"):
+        ew.emd_hessian(ew.Chain(3), 3)
+    with pytest.raises(ValueError, match="p and q: expected both"):
+        ew.emd_hessian(ew.Chain(3), 2, p=torch.ones(3))
