@@ -186,7 +186,7 @@ def test_a_space_is_needed():
             torch.randn(2, 4),
             torch.tensor([0, 1]),
             ValueError,
-            r"input: expected .* C = 5, the bins of Chain.* \(2, 4\)",
+            r"input: .* C = 5, the bins of Chain.* \(2, 4\)",
         ),
         (torch.tensor(1.0), torch.tensor(0), ValueError, r"input: expected shape \(C\), .* got \(\)"),
         (torch.zeros(2, 5).long(), torch.tensor([0, 1]), TypeError, "input: expected a floating point tensor"),

@@ -33,7 +33,7 @@ def test_rho_that_is_no_number():
 def test_the_wrong_number_of_bins(space):
     name = type(space).__name__
     with pytest.raises(
-        ValueError, match=rf"q: expected a last axis of 3, the bins of {name}\(.*\), got shape \(2, 4\)"
+        ValueError, match=rf"q: expected a last axis of 3, the bins of {name}\(.*\(2, 4\)"
     ):
         ew.emd(P, torch.ones(2, 4) / 4, space)
     with pytest.raises(ValueError, match=r"p: expected a last axis of 3.* got shape \(\)"):
@@ -42,7 +42,7 @@ def test_the_wrong_number_of_bins(space):
 
 def test_shapes_that_do_not_broadcast():
     with pytest.raises(
-        ValueError, match=r"p and q: expected shapes that broadcast together, got \(2, 3\) and \(4, 3\)"
+        ValueError, match=r"p and q: .* broadcast together, got \(2, 3\) and \(4, 3\)"
     ):
         ew.emd(P.expand(2, 3), P.expand(4, 3), CHAIN)
 
