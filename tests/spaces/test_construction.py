@@ -68,8 +68,23 @@ def test_a_space_follows_the_module_that_holds_it(space):
 
 
 @pytest.mark.parametrize("space", SPACES)
+def test_a_device_without_double_precision_takes_a_space_in_single(space):
+    def to_such_a_device(tensor):
+        if tensor.dtype == torch.float64:
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        return tensor.to("meta")
+
+    moved = copy.copy(space)._apply(to_such_a_device)
+    assert moved.costs.dtype == torch.float32
+    assert moved.costs.device.type == "meta"
+
+
+@pytest.mark.parametrize("space", SPACES)
 def test_a_result_lives_where_its_input_lives(space):
-    assert space.flow(torch.rand(space.num_bins, device="meta")).device.type == "meta"
+    p = torch.rand(2, space.num_bins, device="meta")
+    assert space.flow(p).device.type == "meta"
+    assert ew.emd(p, p, space, 2).device.type == "meta"
+    assert ew.EMDLoss(space)(p, torch.zeros(2, dtype=torch.long, device="meta")).device.type == "meta"
 
 
 def test_names_and_facts_of_a_tree():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, TypeAlias
 
@@ -40,6 +40,17 @@ class Space(nn.Module):
         twin = self.__class__.__new__(self.__class__)
         twin.__dict__.update({k: v.copy() if isinstance(v, dict) else v for k, v in self.__dict__.items()})
         return twin
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def moved(tensor: Tensor) -> Tensor:
+            try:
+                return fn(tensor)
+            except TypeError:
+                # Some accelerators have no double precision, in which costs are kept.
+                return fn(tensor.float())
+
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     @property
     @abstractmethod

@@ -42,9 +42,9 @@ def check_normalize(normalize: Normalize) -> None:
 
 
 def can_look(*tensors: Tensor) -> bool:
-    """Whether the values may be looked at: not inside the compiler nor a functional transform."""
+    """Whether there are values to be looked at: not inside the compiler or a functional transform, nor on "meta"."""
     return not torch.compiler.is_compiling() and not any(
-        torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors
+        x.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors
     )
 
 
