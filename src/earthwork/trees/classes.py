@@ -39,7 +39,7 @@ def _by_index(classes: Mapping[str, int]) -> list[str]:
 
 def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
     """Raise a ``ValueError`` that lists every name that comes more than once; unnamed nodes (``""``) may repeat."""
-    if len(set(names)) == len(names):
+    if len(set(names)) == len(names) - max(0, names.count("") - 1):
         return
     again = [f"{name!r} ({count} times)" for name, count in Counter(names).items() if count > 1 and name]
     if again:

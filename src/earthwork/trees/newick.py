@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import nan
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +19,13 @@ from earthwork.trees.assemble import assemble, node_costs
 from earthwork.trees.classes import Classes
 from earthwork.trees.textfile import place
 
+_QUOTED = r"'[^']*(?:''[^']*)*'"
 _BARE = r"[^\s()\[\]:;,']+"
-_STEP = re.compile(rf"\s*(?:'([^']*(?:''[^']*)*)'\s*|({_BARE})\s*)?(?::\s*({_BARE})\s*)?([(),;])")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_QUOTE_OR_COMMENT = re.compile(r"'[^']*(?:''[^']*)*'|\[")
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_STEP = re.compile(rf"\s*(?:({_QUOTED}|{_BARE})\s*)?(?::\s*({_NUMBER})\s*)?([(),;])")
+_QUOTE_OR_COMMENT = re.compile(rf"{_QUOTED}|\[")
 _BRACKET = re.compile(r"[\[\]]")
 _PLAIN = re.compile(r"[\w.+-]+")
-_MISSING = -1.0
 
 
 def from_newick(
@@ -55,108 +57,102 @@ def from_newick(
     """
     if not isinstance(text, str):
         raise TypeError(f"text: expected a string, got {type(text).__name__}")
-    parents, names, lengths, starts = _parse(text, _blank_comments(text))
+    nodes = _parse(text, _blank_comments(text))
     return assemble(
-        np.asarray(parents, dtype=np.int64),
-        names if any(names) else None,
-        _costs(text, lengths, starts, default_length),
+        nodes.parents,
+        nodes.names if any(nodes.names) else None,
+        _costs(text, nodes, default_length),
         classes=classes,
         inner_bins=inner_bins,
     )
 
 
-def _parse(text: str, bare: str) -> tuple[list[int], list[str], list[float], list[int]]:
-    """The nodes, a parent before its children: their parents, names, lengths and where their label is."""
-    parents: list[int] = []
-    names: list[str] = []
-    lengths: list[float] = []
-    starts: list[int] = []
-    inside, closed = -1, -1  # the node whose children are being read; the one whose bracket was closed just now
-    end = 0
+class _Nodes(NamedTuple):
+    """The nodes, a parent before its children. A missing length is NaN; a start is where the label begins."""
+
+    parents: list[int]
+    names: list[str]
+    lengths: list[float]
+    starts: list[int]
+
+
+def _parse(text: str, bare: str) -> _Nodes:
+    nodes = _Nodes([], [], [], [])
+    parents, names, lengths, starts = nodes
+    inside = -1  # the node whose children are being read
+    closed = -1  # the node whose ) was the last delimiter: its label and length follow
     for step in _steps(text, bare):
-        quoted, label, length, delimiter = step.groups()
+        label, length, delimiter = step.groups()
+        if delimiter == "(" and (closed >= 0 or label or length):
+            raise _error(text, step.start(3), "expected , or ) or ; before this (")
+        node = closed
+        if closed < 0:
+            node = len(parents)
+            parents.append(inside)
+            names.append("")
+            lengths.append(nan)
+            starts.append(step.start())
         if delimiter == "(":
-            if closed >= 0 or quoted is not None or label or length:
-                raise _error(text, step.start(4), "expected , or ) or ; before this (")
-            inside = _add(parents, names, lengths, starts, inside, step.start())
+            inside = node
             continue
-        node = closed if closed >= 0 else _add(parents, names, lengths, starts, inside, step.start())
-        names[node] = quoted.replace("''", "'") if quoted is not None else label or ""
-        starts[node] = step.start()
-        if length is not None:
-            lengths[node] = _length(text, length, step.start(3))
-        if delimiter == ",":
-            closed = -1
-        elif delimiter == ")":
-            closed, inside = inside, parents[inside] if inside >= 0 else -2
-        if (inside == -1 and delimiter == ",") or inside == -2:
-            raise _error(text, step.start(4), f"expected ; because no ( is open, got {delimiter}")
-        if delimiter == ";":
-            end = step.end()
-            if inside >= 0:
-                raise _error(text, step.start(4), f"expected ) for the ( at {place(text, starts[inside])}")
-            break
-    if bare[end:].strip():
-        raise _error(text, end + len(bare[end:]) - len(bare[end:].lstrip()), "expected nothing after ;")
-    return parents, names, lengths, starts
-
-
-def _add(parents: list[int], names: list[str], lengths: list[float], starts: list[int], parent: int, start: int) -> int:
-    parents.append(parent)
-    names.append("")
-    lengths.append(_MISSING)
-    starts.append(start)
-    return len(parents) - 1
+        if label:
+            names[node] = label if label[0] != "'" else label[1:-1].replace("''", "'")
+        if length:
+            lengths[node] = float(length)
+            starts[node] = step.start()
+        if inside < 0 and delimiter != ";":
+            raise _error(text, step.start(3), f"expected ; because no ( is open, got {delimiter}")
+        closed = -1
+        if delimiter == ")":
+            closed, inside = inside, parents[inside]
+    if inside >= 0:
+        raise _error(text, step.start(3), f"expected ) for the ( at {place(text, starts[inside])}")
+    return nodes
 
 
 def _steps(text: str, bare: str) -> Iterator[re.Match[str]]:
-    at = 0
-    while True:
-        step = _STEP.match(bare, at)
-        if step is None:
-            raise _error(text, *_diagnose(bare, at))
+    at, match, end = 0, _STEP.match, len(bare.rstrip())
+    while step := match(bare, at):
         yield step
         at = step.end()
+        if step[3] == ";":
+            if at < end:
+                raise _error(text, at, "expected nothing after ;")
+            return
+    raise _error(text, *_diagnose(bare, at))
 
 
 def _diagnose(bare: str, at: int) -> tuple[int, str]:
     """Where and why no label, length and delimiter begin here."""
     at += len(bare[at:]) - len(bare[at:].lstrip())
-    if at >= len(bare):
-        return at, "expected ; at the end of the tree" if bare.strip() else "expected a tree, got no text"
-    if bare[at] == "'" and not re.compile(r"'[^']*(?:''[^']*)*'").match(bare, at):
+    if not bare.strip():
+        return at, "expected a tree, got no text"
+    if bare[at : at + 1] == "'" and not re.compile(_QUOTED).match(bare, at):
         return at, "expected a closing quote for this one"
-    label = re.compile(rf"(?:'[^']*(?:''[^']*)*'|{_BARE})?\s*(?::\s*(?:{_BARE})?\s*)?").match(bare, at)
-    after = label.end() if label else at
-    return after, "expected one of ( ) , : ; and quotes round names with other signs or spaces"
+    label = re.compile(rf"(?:{_QUOTED}|{_BARE})?\s*").match(bare, at)
+    at = label.end() if label else at
+    if bare[at : at + 1] != ":":
+        return at, "expected one of ( ) , : ; (names with these signs or blanks need quotes)"
+    length = re.compile(rf":\s*({_NUMBER}\s*)?").match(bare, at)
+    at = length.end() if length else at
+    return at, "expected a branch length (a number), then one of ( ) , ;"
 
 
-def _length(text: str, length: str, at: int) -> float:
-    if not _NUMBER.fullmatch(length):
-        raise _error(text, at, f"expected a branch length (a number), got {length[:30]!r}")
-    value = float(length)
-    if value < 0 or value == float("inf"):
-        raise _error(text, at, f"expected a finite branch length ≥ 0, got {length[:30]}")
-    return abs(value)
-
-
-def _costs(text: str, lengths: list[float], starts: list[int], default: float | None) -> float | NDArray[np.float64]:
-    costs = np.asarray(lengths)
-    missing = costs[1:] == _MISSING
+def _costs(text: str, nodes: _Nodes, default: float | None) -> float | NDArray[np.float64]:
+    costs = np.abs(nodes.lengths)
     costs[0] = 0.0
-    if missing.all():
+    bad = np.flatnonzero((np.asarray(nodes.lengths) < 0) | (costs == np.inf))
+    if len(bad):
+        length = nodes.lengths[bad[0]]
+        raise _error(text, nodes.starts[bad[0]], f"expected finite branch lengths ≥ 0, got {length:g}")
+    missing = np.isnan(costs)
+    if missing.sum() == len(costs) - 1:
         return 1.0 if default is None else default
-    if missing.any():
-        if default is None:
-            node = int(np.flatnonzero(missing)[0]) + 1
-            raise _error(
-                text,
-                starts[node],
-                f"expected a branch length for all nodes or for none, {missing.sum()} are missing; "
-                "default_length= gives them one",
-            )
-        costs[1:][missing] = default
-    return costs
+    if missing.any() and default is None:
+        first = nodes.starts[int(np.argmax(missing))]
+        problem = f"expected a branch length for all nodes or for none, {missing.sum()} are missing"
+        raise _error(text, first, f"{problem}; default_length= gives them one")
+    return np.where(missing, 0.0 if default is None else default, costs)
 
 
 def _blank_comments(text: str) -> str:

@@ -147,7 +147,7 @@ def _columns(
     rows = edges.tolist() if isinstance(edges, np.ndarray) else list(edges)
     if not rows:
         raise ValueError("edges: expected at least one (child, parent), got none")
-    if not all(isinstance(row, Sequence) and not isinstance(row, str) for row in rows):
+    if not all(issubclass(kind, Sequence) and not issubclass(kind, str) for kind in set(map(type, rows))):
         raise TypeError("edges: expected tuples (child, parent) or (child, parent, cost)")
     lengths = set(map(len, rows))
     if not lengths <= {2, 3}:
@@ -156,14 +156,12 @@ def _columns(
     if len(lengths) > 1:
         at = next(i for i, row in enumerate(rows) if len(row) == 2)
         raise ValueError(f"edges: expected a cost for all edges or for none, got none at {at}: {rows[at]!r}")
-    columns = list(zip(*rows, strict=True))
-    costs = _costs(columns[2], rows) if len(columns) == 3 else None
-    return _labels(columns[0]), _labels(columns[1]), costs
+    costs = _costs([row[2] for row in rows], rows) if lengths == {3} else None
+    return _labels([row[0] for row in rows]), _labels([row[1] for row in rows]), costs
 
 
-def _labels(column: Sequence[Any]) -> list[str]:
-    labels = list(column)
-    if all(isinstance(label, str) for label in labels):
+def _labels(labels: list[Any]) -> list[str]:
+    if set(map(type, labels)) == {str}:
         return labels
     for at, label in enumerate(labels):
         if isinstance(label, bool) or not isinstance(label, str | Integral):

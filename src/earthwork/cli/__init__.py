@@ -1,0 +1,22 @@
+"""The command line: ``earthwork``."""
+
+from __future__ import annotations
+
+import sys
+
+from earthwork.extras import require
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; without its extra, say how to get it."""
+    try:
+        require("rich", "cli", "the command line")
+        require("typer", "cli", "the command line")
+    except ImportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    from earthwork.cli.app import run
+
+    sys.exit(run())

@@ -1,0 +1,72 @@
+"""The Typer app, and the one place where errors become a line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from earthwork.cli import tree
+
+app = typer.Typer(
+    name="earthwork",
+    help="Losses that know how classes are arranged: in a row, round a circle, in a hierarchy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps sub-commands by name even while there is only one."""
+
+
+app.add_typer(tree.app, name="tree")
+
+# click's own classes, or their copies inside newer versions of Typer
+_ClickException: type[Exception] = typer.BadParameter.mro()[2]
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: What follows ``earthwork``; by default that of this process.
+    """
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="earthwork", standalone_mode=False)
+    except BrokenPipeError:
+        # The reader (head, less) has gone; nothing is wrong, and nothing more can be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, ImportError, OSError) as error:
+        return _fail(_message(error))
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", code=130)
+    except _ClickException as error:
+        return _usage(error)
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: BaseException) -> int:
+    message = getattr(error, "format_message", error.__str__)()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message)
+        return 0
+    context = getattr(error, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context else ""
+    return _fail(f"{message}{hint}")
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _fail(message: str, code: int = 2) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return code
