@@ -135,7 +135,7 @@ def test_bad_k() -> None:
     p = torch.ones(2) / 2
     with pytest.raises(ValueError, match=r"k: expected 1 to 2, the bins of Chain\(2 bins, cost 1\), got 3"):
         ew.decide_top_k(p, ew.Chain(2), 3)
-    with pytest.raises(TypeError, match="k: expected an integer, got 1.5"):
+    with pytest.raises(TypeError, match=r"k: expected an integer, got 1\.5"):
         ew.decide_top_k(p, ew.Chain(2), 1.5)  # type: ignore[arg-type]
 
 

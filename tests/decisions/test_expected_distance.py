@@ -149,7 +149,7 @@ def test_bad_probabilities(p: torch.Tensor, error: type[Exception], message: str
 def test_bad_options() -> None:
     with pytest.raises(TypeError, match="space: expected a Chain, Ring, Tree or Metric, got int"):
         ew.expected_distance(torch.ones(1), 3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match='normalize: expected None, "l1" or "softmax", got "sum"|got \'sum\''):
+    with pytest.raises(ValueError, match=r"normalize: expected None, .* got 'sum'"):
         ew.expected_distance(torch.ones(3) / 3, ew.Chain(3), normalize="sum")  # type: ignore[arg-type]
 
 

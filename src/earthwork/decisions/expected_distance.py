@@ -73,36 +73,41 @@ def _composed(p: Tensor, space: Space) -> Tensor:
     return (costs * below).sum(-1, keepdim=True) + space.potential(costs * (mass - 2 * below))
 
 
-def _by_kernel(p: Tensor, space: Space) -> Tensor | None:
+def _by_kernel(p: Tensor, space: Chain | Ring | Tree) -> Tensor | None:
     """The same by compiled code, where that is to be had and worth it."""
-    if p.device.type != "cpu" or p.numel() < _WORTH_A_KERNEL or isinstance(space, Ring):
-        return None
-    if p.dtype not in (torch.float32, torch.float64):
+    if p.device.type != "cpu" or p.numel() < _WORTH_A_KERNEL or p.dtype not in (torch.float32, torch.float64):
         return None
     try:
         from earthwork.kernels import expected_distance as kernel
     except ImportError:
         return None
+    if isinstance(space, Ring):
+        return kernel.on_ring(p, *_far_side(space.costs.double()))
     return kernel.on_tree(p, space) if isinstance(space, Tree) else kernel.on_chain(p, space)
 
 
+# With x the bins' positions, h the first bin beyond half a turn from bin i, and P and Q the masses and moments Σ p·x
+# before a bin, the bins i to h are reached forwards and the others backwards. Where h lies past the end of the ring it
+# is counted from its start again, one turn of length L on; then s = -1, elsewhere s = 1. The sums come to
+#     e_i = 2(Q_h - Q_i) + 2 x_i P_i - (2 x_i + s L) P_h + s (x_i M - Q_n) + L M [s = 1].
 def _on_ring(p: Tensor, ring: Ring) -> Tensor:
-    count = ring.num_bins
-    costs = ring.costs.to(running_sum(p.new_zeros(1)).dtype).to(p.device)
-    # Two turns of the ring, so that the circle from any bin on is a range.
-    position = torch.nn.functional.pad(costs.repeat(2).cumsum(-1), (1, 0))[: 2 * count]
-    length = costs.sum()
-    start = position[:count]
-    turns = torch.cat([p, p], -1).to(position.dtype)
-    mass = torch.nn.functional.pad(turns.cumsum(-1), (1, 0))
-    moment = torch.nn.functional.pad((turns * position).cumsum(-1), (1, 0))
-    here = torch.arange(count, device=p.device)
-    half = torch.searchsorted(position.detach(), (start + length / 2).detach(), right=True)
-    half = torch.maximum(torch.minimum(half, here + count), here)
+    mass = torch.nn.functional.pad(running_sum(p), (1, 0))
+    position, length, half, sign = _far_side(ring.costs.to(mass))
+    moment = torch.nn.functional.pad((p * position).cumsum(-1), (1, 0))
+    all_mass, all_moment = mass[..., -1:], moment[..., -1:]
+    result = 2 * (moment.index_select(-1, half) - moment[..., :-1]) + 2 * position * mass[..., :-1]
+    result = result - (2 * position + sign * length) * mass.index_select(-1, half)
+    result = result + sign * (position * all_mass - all_moment) + length * all_mass * (sign > 0)
+    return result.to(p.dtype)
 
-    def over(sums: Tensor, first: Tensor, last: Tensor) -> Tensor:
-        return sums.index_select(-1, last) - sums.index_select(-1, first)
 
-    clockwise = over(moment, here, half) - start * over(mass, here, half)
-    back = (start + length) * over(mass, half, here + count) - over(moment, half, here + count)
-    return (clockwise + back).to(p.dtype)
+def _far_side(costs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The bins' positions, the ring's length, the first bin beyond half a turn, and whether that is before the end."""
+    ends = costs.cumsum(-1)
+    position, length = ends - costs, ends[-1]
+    turns = torch.cat([position, position + length]).detach()
+    half = torch.searchsorted(turns, (position + length / 2).detach(), right=True)
+    here = torch.arange(len(costs), device=costs.device)
+    half = torch.maximum(torch.minimum(half, here + len(costs)), here)
+    sign = torch.where(half < len(costs), 1, -1)
+    return position, length, half % len(costs), sign

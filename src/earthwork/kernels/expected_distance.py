@@ -6,6 +6,7 @@ Importing this module needs Numba.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -38,43 +39,57 @@ def on_chain(p: Tensor, chain: Chain) -> Tensor:
     return _swept(p, np.maximum(nodes - 1, 0), np.insert(chain.costs.double().numpy(), 0, 0), nodes)
 
 
+def on_ring(p: Tensor, position: Tensor, length: Tensor, half: Tensor, sign: Tensor) -> Tensor:
+    """``p @ ring.distances()``, from where each bin is and where its far side begins."""
+    plan = position.numpy(), float(length), half.numpy(), sign.double().numpy()
+    return _in_blocks(_sweep_ring, p, plan)
+
+
 def _swept(p: Tensor, parents: Indices, costs: NDArray[np.float64], nodes: Indices) -> Tensor:
+    # Unsigned indices are known not to count from the end.
+    plan = parents.astype(np.uint32), costs.astype(str(p.dtype).removeprefix("torch.")), nodes.astype(np.uint32)
+    return _in_blocks(_sweep_tree, p, plan)
+
+
+def _in_blocks(sweep: Callable[..., None], p: Tensor, plan: tuple[Any, ...]) -> Tensor:
+    """``sweep`` over all rows of ``p``, in as many threads as torch uses."""
     rows = p.detach().reshape(-1, p.shape[-1]).contiguous()
     out = torch.empty_like(rows)
-    arrays = rows.numpy(), parents, costs.astype(rows.numpy().dtype), nodes, out.numpy()
+    arrays = rows.numpy(), *plan, out.numpy()
     blocks = -(-len(rows) // _ABREAST)
     workers = max(1, min(torch.get_num_threads(), blocks // _BLOCKS_PER_THREAD))
     ends = [blocks * worker // workers * _ABREAST for worker in range(1, workers)] + [len(rows)]
     starts = [0, *ends[:-1]]
     # Threads of this call's own are safe after a fork and inside other threads, unlike Numba's pool.
-    others = [
-        threading.Thread(target=_sweep, args=(*arrays, *share)) for share in zip(starts[1:], ends[1:], strict=True)
-    ]
+    others = [threading.Thread(target=sweep, args=(*arrays, *share)) for share in zip(starts, ends, strict=True)][1:]
     for thread in others:
         thread.start()
-    _sweep(*arrays, starts[0], ends[0])
+    sweep(*arrays, starts[0], ends[0])
     for thread in others:
         thread.join()
     return out.view(p.shape)
 
 
-def _sweep_rows(p: Any, parents: Any, costs: Any, nodes: Any, out: Any, first: int, last: int) -> None:
+# All loops over rows have a fixed length, so that they become vector instructions; a block that is not full repeats its
+# last row.
+@numba.njit(nogil=True, cache=True)
+def _sweep_tree(p: Any, parents: Any, costs: Any, nodes: Any, out: Any, first: int, last: int) -> None:
     content = np.empty((len(parents), _ABREAST), p.dtype)
     total = np.empty(_ABREAST, p.dtype)
     for start in range(first, last, _ABREAST):
-        count = min(_ABREAST, last - start)
         content[:] = 0
         total[:] = 0
         for column in range(len(nodes)):
             node = nodes[column]
-            for row in range(count):
-                content[node, row] = p[start + row, column]
+            for row in range(_ABREAST):
+                content[node, row] = p[min(start + row, last - 1), column]
         # Up: what each branch holds, and what it costs to bring all of it to the root.
         for node in range(len(parents) - 1, 0, -1):
             parent, cost = parents[node], costs[node]
             for row in range(_ABREAST):
-                content[parent, row] += content[node, row]
-                total[row] += cost * content[node, row]
+                inside = content[node, row]
+                content[parent, row] += inside
+                total[row] += cost * inside
         for row in range(_ABREAST):
             mass = content[0, row]
             content[0, row] = total[row]
@@ -87,8 +102,29 @@ def _sweep_rows(p: Any, parents: Any, costs: Any, nodes: Any, out: Any, first: i
                 content[node, row] = content[parent, row] + cost * (total[row] - inside - inside)
         for column in range(len(nodes)):
             node = nodes[column]
-            for row in range(count):
-                out[start + row, column] = content[node, row]
+            for row in range(_ABREAST):
+                out[min(start + row, last - 1), column] = content[node, row]
 
 
-_sweep = numba.njit(nogil=True, cache=True)(_sweep_rows)
+@numba.njit(nogil=True, cache=True)
+def _sweep_ring(p: Any, position: Any, length: Any, half: Any, sign: Any, out: Any, first: int, last: int) -> None:
+    count = len(position)
+    mass = np.zeros((count + 1, _ABREAST))
+    moment = np.zeros((count + 1, _ABREAST))
+    for start in range(first, last, _ABREAST):
+        for i in range(count):
+            for row in range(_ABREAST):
+                content = np.float64(p[min(start + row, last - 1), i])
+                mass[i + 1, row] = mass[i, row] + content
+                moment[i + 1, row] = moment[i, row] + content * position[i]
+        for i in range(count):
+            far, x, s = half[i], position[i], sign[i]
+            whole = length if s > 0 else 0.0
+            for row in range(_ABREAST):
+                out[min(start + row, last - 1), i] = (
+                    2 * (moment[far, row] - moment[i, row])
+                    + 2 * x * mass[i, row]
+                    - (2 * x + s * length) * mass[far, row]
+                    + s * (x * mass[count, row] - moment[count, row])
+                    + whole * mass[count, row]
+                )
