@@ -49,13 +49,13 @@ def make(wordnet: str | None = None, wnids: Path | None = None) -> dict[str, str
         "imagenet1k.json": dumps(
             described(
                 from_wordnet(_lines("ilsvrc2012_synsets.txt"), wordnet),
-                classes="the 1000 classes of ILSVRC2012 in the order of their class index",
+                class_order="the 1000 classes of ILSVRC2012 in the order of their class index",
             )
         ),
         "tiny_imagenet200.json": dumps(
             described(
                 from_wordnet(sorted(tiny), wordnet),
-                classes="the 200 classes of Tiny ImageNet in the order of their sorted synset ids",
+                class_order="the 200 classes of Tiny ImageNet in the order of their sorted synset ids",
             )
         ),
         "cifar100.json": dumps(
@@ -63,14 +63,14 @@ def make(wordnet: str | None = None, wnids: Path | None = None) -> dict[str, str
                 from_paths(_lines("cifar100.txt")),
                 source="the 20 superclasses of CIFAR-100 (Krizhevsky, Learning Multiple Layers of Features from Tiny "
                 "Images, 2009)",
-                classes="the 100 classes of CIFAR-100 in the dataset's order",
+                class_order="the 100 classes of CIFAR-100 in the dataset's order",
             )
         ),
         "cifar10.json": dumps(
             described(
                 from_paths(_lines("cifar10.txt")),
                 source="a grouping made for Earthwork: six animals and four vehicles; CIFAR-10 itself has none",
-                classes="the 10 classes of CIFAR-10 in the dataset's order",
+                class_order="the 10 classes of CIFAR-10 in the dataset's order",
             )
         ),
     }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from earthwork.cli import tree
+from earthwork.cli import demo, train, tree
 
 app = typer.Typer(
     name="earthwork",
@@ -24,6 +24,8 @@ def _group() -> None:
     """Keeps sub-commands by name even while there is only one."""
 
 
+app.command("demo")(demo.command)
+app.command("train")(train.command)
 app.add_typer(tree.app, name="tree")
 
 # click's own classes, or their copies inside newer versions of Typer

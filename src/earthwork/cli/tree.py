@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from earthwork import trees
 from earthwork.cli.tree_build import SOURCES, build_tree, lost_in, read_classes
@@ -37,10 +36,10 @@ def show(
 @app.command()
 def info(tree: TreeArgument, costs: Costs = "keep") -> None:
     """Print what a tree is made of: nodes, leaves, depth, diameter, branching, where it comes from."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in describe(_get(tree, costs)).items():
-        table.add_row(name, value, style=None)
-    Console(highlight=False, soft_wrap=True, markup=False).print(table)
+    facts = describe(_get(tree, costs))
+    width = max(map(len, facts)) + 2
+    for name, value in facts.items():
+        print(f"{name:<{width}}{value}")
 
 
 @app.command()

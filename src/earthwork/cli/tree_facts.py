@@ -27,11 +27,11 @@ def describe(tree: Tree) -> dict[str, str]:
         if len(branching)
         else "none",
         "single-child nodes": f"{(children == 1).sum():,}",
-        "costs": f"{costs.min().item():g} to {costs.max().item():g}" if len(costs) else "none",
+        "costs": " to ".join(dict.fromkeys(f"{end.item():g}" for end in costs.aminmax())) if len(costs) else "none",
     }
     if "hops" in tree.node_data:
         facts["diameter in hops"] = f"{trees.with_costs(tree, 'hops').diameter().item():g}"
-    return facts | {name: str(value) for name, value in tree.info.items()}
+    return {name: str(value) for name, value in tree.info.items()} | facts
 
 
 def rules_table(synsets: Sequence[str] | None, wordnet: Path | None) -> str:
