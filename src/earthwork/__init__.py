@@ -4,17 +4,29 @@ from importlib import import_module
 from types import ModuleType
 
 from earthwork.decisions import decide, decide_top_k, expected_distance
-from earthwork.losses import EMDLoss, MixedLoss
-from earthwork.spaces import Chain, Ring, Space, Tree
-from earthwork.transport import emd, emd_gradient, emd_hessian
+from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
+from earthwork.spaces import Chain, Metric, Ring, Space, Tree
+from earthwork.transport import (
+    ConvergenceWarning,
+    SinkhornResult,
+    emd,
+    emd_gradient,
+    emd_hessian,
+    exact_emd,
+    sinkhorn,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Chain",
+    "ConvergenceWarning",
     "EMDLoss",
+    "Metric",
     "MixedLoss",
     "Ring",
+    "SinkhornLoss",
+    "SinkhornResult",
     "Space",
     "Tree",
     "decide",
@@ -22,8 +34,10 @@ __all__ = [
     "emd",
     "emd_gradient",
     "emd_hessian",
+    "exact_emd",
     "expected_distance",
     "metrics",
+    "sinkhorn",
     "trees",
 ]
 

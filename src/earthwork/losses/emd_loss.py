@@ -5,9 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from earthwork.losses.contract import Reduction, StructuredLoss
-from earthwork.spaces import Space
+from earthwork.spaces import Metric, Space
 from earthwork.transport.emd import check_rho, cost_to_labels, transport_cost
 from earthwork.transport.mass import Normalize
+from earthwork.transport.simplex import check_exponent, simplex_cost
+from earthwork.transport.sinkhorn_labels import cost_to_label, smoothed_one_hot
 
 
 class EMDLoss(StructuredLoss):
@@ -20,7 +22,7 @@ class EMDLoss(StructuredLoss):
     the number of rows. That is what cross entropy does.
 
     Args:
-        space: How the classes are arranged.
+        space: How the classes are arranged. A metric takes the exact distance, at ``rho=1``.
         rho: The exponent, ≥ 1. The paper suggests 2.
         weight: A weight ≥ 0 for each class, shape ``[C]``.
         ignore_index: The class index that does not count.
@@ -65,14 +67,23 @@ class EMDLoss(StructuredLoss):
             label_smoothing=label_smoothing,
             normalize=normalize,
         )
+        if isinstance(space, Metric):
+            check_exponent(space, rho)
         self.rho = float(rho)
 
     def distance_to_labels(self, p: Tensor, labels: Tensor) -> Tensor:
         """The distance from each distribution to its (smoothed) label."""
+        if isinstance(self.space, Metric):
+            # All dirt goes to the label, so there is nothing to solve unless some of it is spread.
+            if self.label_smoothing == 0:
+                return cost_to_label(p, labels, self.space)
+            return self.distance_to_distributions(p, smoothed_one_hot(labels, p, self.label_smoothing))
         return cost_to_labels(p, labels, self.space, self.rho, self.label_smoothing)
 
     def distance_to_distributions(self, p: Tensor, q: Tensor) -> Tensor:
         """The distance from each distribution to its target."""
+        if isinstance(self.space, Metric):
+            return simplex_cost(p, q, self.space)
         return transport_cost(p - q, self.space, self.rho)
 
     def extra_repr(self) -> str:

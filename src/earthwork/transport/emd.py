@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from earthwork.spaces import Space
+from earthwork.spaces import Metric, Space
 from earthwork.transport.mass import (
     Normalize,
     can_look,
@@ -25,6 +25,7 @@ from earthwork.transport.mass import (
     check_pair,
     l1_normalized,
 )
+from earthwork.transport.simplex import check_exponent, simplex_cost, simplex_gradient
 
 
 def emd(
@@ -40,7 +41,7 @@ def emd(
     Args:
         p: Masses ≥ 0 on the space's bins, shape ``[..., num_bins]``.
         q: Masses ≥ 0, of a shape that broadcasts with that of ``p``, each row as heavy as its row of ``p``.
-        space: How the bins are arranged.
+        space: How the bins are arranged. On a metric this is :func:`exact_emd`, and ``rho`` must be 1.
         rho: The exponent, any real number ≥ 1.
         normalize: ``None``: ``p`` and ``q`` are distributions. ``"l1"``: divide both by their mass (the paper's ℓ1
             layer). ``"softmax"``: ``p`` is logits.
@@ -68,6 +69,8 @@ def emd(
         tensor([ 1.5000, -0.5000, -1.5000,  0.5000])
     """
     p, q, out = prepare(p, q, space, rho, normalize, validate)
+    if isinstance(space, Metric):
+        return simplex_cost(p, q, space).to(out)
     return transport_cost(p - q, space, float(rho)).to(out)
 
 
@@ -95,6 +98,8 @@ def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor
         tensor([ 0.3333, -0.0667, -0.2667])
     """
     p, q, out = prepare(p, q, space, rho, None, True)
+    if isinstance(space, Metric):
+        return simplex_gradient(p, q, space).to(out)
     with torch.no_grad():
         x = _centred(p - q)
         costs = space.costs.to(x)
@@ -133,6 +138,8 @@ def prepare(
 ) -> tuple[Tensor, Tensor, torch.dtype]:
     """Check and normalise two rows of masses; also returns the type in which a result is due."""
     check_rho(rho)
+    if isinstance(space, Metric):
+        check_exponent(space, rho)
     check_normalize(normalize)
     check_pair(p, q, space)
     out = torch.promote_types(p.dtype, q.dtype)
