@@ -35,11 +35,10 @@ def plot_tree(
     labels: bool | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a tree; with two distributions also the dirt that crosses each edge, and below each class ``p``, ``q`` and
-    the gradients of the distance, as figure 1 of the paper does.
+    """Draw a tree and, with two distributions, the dirt that crosses each edge, as figure 1 of the paper does.
 
-    An edge's number is the amount of dirt, its arrow the direction, its width the amount once more; with more than 30
-    classes the numbers are left out.
+    Below each class stand its ``p``, its ``q`` and the gradients of the distance. An edge's number is the amount of
+    dirt, its arrow the direction, its width the amount once more; with more than 30 classes the numbers are left out.
 
     Args:
         tree: The tree. About 200 classes fit one picture.
@@ -133,7 +132,7 @@ def _new_axes(layout: _Layout, rows: int) -> Axes:
 
 
 def _edges(tree: Tree) -> list[tuple[int, int, int]]:
-    """(edge, child, parent)"""
+    """(edge, child, parent) of each edge."""
     pairs = [(node, parent) for node, parent in enumerate(tree.parents.tolist()) if parent >= 0]
     return [(edge, *pair) for edge, pair in enumerate(pairs)]
 
@@ -207,8 +206,9 @@ def _write_rows(ax: Axes, tree: Tree, layout: _Layout, rows: dict[str, NDArray[n
         ax.plot([left - 0.9, right], [top - place * step] * 2, color="#cccccc", linewidth=0.8, zorder=0)
         ax.text(left - 0.1, middle, name, ha="right", va="center", size=10)
         for node, value in zip(tree.bins.tolist(), values.tolist(), strict=True):
-            side = {"rotation": 90, "size": 7} if upright else {"size": 10}
-            ax.text(layout.x[node], middle, _short(value), ha="center", va="center", **side)
+            rotation, size = (90, 7) if upright else (0, 10)
+            at = (layout.x[node], middle)
+            ax.text(*at, _short(value), ha="center", va="center", rotation=rotation, size=size)
     bottom = top - len(rows) * step
     ax.set_xlim(left - (0.9 if rows else 0.0), right)
     ax.set_ylim(bottom - 0.1, layout.y.max() + 0.4)
