@@ -1,0 +1,160 @@
+"""The known failings, one function each: a loss under test and a space in, a finding out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from earthwork.spaces import Space
+from earthwork.testing.probes import Subject, cancelling_rows, random_rows
+from earthwork.testing.report import Finding
+from earthwork.transport import emd
+
+# Bins beyond these are not tried as labels: pairs of one-hot rows grow with their square.
+_MOST_LABELS = 24
+_EXACT = 1e-6
+_NOISE = 1e-3
+_HALF = 0.05
+
+
+def knows_distance(subject: Subject, space: Space) -> Finding:
+    """Without a running sum (CDF), a near miss costs as much as a far one."""
+    values, distances = _one_hot_costs(subject, space)
+    spread = (values.max() - values.min()) / values.abs().max().clamp(min=1e-30)
+    if distances.max() - distances.min() <= _EXACT * distances.max():
+        return Finding("distance", "skipped", "every pair of classes is equally far")
+    if not values.isfinite().all():
+        return Finding("distance", "failed", "not finite for certain predictions")
+    if spread < _EXACT:
+        return Finding("distance", "failed", f"every mistake costs {values[0]:.4g}, near or far: no CDF")
+    return Finding("distance", "passed")
+
+
+def class_order(subject: Subject, space: Space) -> Finding:
+    """A loss that sums in another order than the space's takes a far class for a near one."""
+    values, distances = _one_hot_costs(subject, space)
+    by_distance = distances.argsort()
+    values, distances = values[by_distance], distances[by_distance]
+    slack = _EXACT * values.abs().max()
+    # The dearest so far against what comes after at a really larger distance.
+    farther = torch.searchsorted(distances, distances * (1 + _EXACT) + 1e-12, right=True)
+    cheapest_after = torch.cat([values.flip(0).cummin(0).values.flip(0), values.new_full((1,), torch.inf)])
+    wrong = cheapest_after[farther] < values - slack
+    if not values.isfinite().all() or (values.max() - values.min()) <= slack:
+        return Finding("class order", "skipped", "it does not know distances at all")
+    if wrong.any():
+        share = float(wrong.double().mean())
+        return Finding("class order", "failed", f"{share:.0%} of mistakes cost more than some farther mistake")
+    return Finding("class order", "passed")
+
+
+def batch_mean(subject: Subject, space: Space) -> Finding:
+    """A sum, or a root taken after the mean, makes a row's loss depend on its batch."""
+    p, q = random_rows(space, 5), random_rows(space, 5, seed=1)
+    q[0] = p[0]
+    rows = torch.tensor([subject.value(p[i : i + 1], q[i : i + 1]) for i in range(len(p))])
+    loss = subject(p, q)
+    if loss.ndim:
+        same = loss.shape == rows.shape and torch.allclose(loss.detach().double().cpu(), rows.double(), rtol=1e-5)
+        what = "one value for each row, not their mean" if same else f"shape {tuple(loss.shape)}, not a mean"
+        return Finding("batch mean", "failed", what)
+    ratio = float(loss) / float(rows.mean())
+    if abs(ratio - 1) < 1e-5:
+        return Finding("batch mean", "passed")
+    if abs(ratio - len(p)) < 1e-4:
+        return Finding("batch mean", "failed", "the sum over the batch, not the mean")
+    return Finding("batch mean", "failed", f"{ratio:.3g} times the mean of the rows: rows are mixed")
+
+
+def at_the_target(subject: Subject, space: Space) -> Finding:
+    """A root has no gradient at 0, so a perfect prediction is answered with NaN."""
+    p = random_rows(space, 3)
+    gradient = subject.gradient(p, p.clone())
+    if not gradient.isfinite().all():
+        return Finding("p = q", "failed", "the gradient is NaN or infinite where the prediction is right")
+    value, scale = subject.value(p, p.clone()), abs(subject.value(p, random_rows(space, 3, seed=1)))
+    if abs(value) > _EXACT * max(scale, 1e-12):
+        return Finding("p = q", "failed", f"the loss of a perfect prediction is {value:.3g}, not 0")
+    return Finding("p = q", "passed")
+
+
+def conserves_mass(subject: Subject, space: Space) -> Finding:
+    """A gradient that does not sum to 0 makes or destroys dirt."""
+    if subject.logits:
+        return Finding("conserved mass", "skipped", "a softmax conserves mass whatever the loss")
+    gradient = subject.gradient(random_rows(space, 4), random_rows(space, 4, seed=1))
+    drift = gradient.sum(-1).abs().max() / gradient.abs().sum(-1).max().clamp(min=1e-30)
+    if not drift <= 1e-6:
+        return Finding("conserved mass", "failed", f"the gradient's sum is {drift:.0%} of its size")
+    return Finding("conserved mass", "passed")
+
+
+def unequal_mass(subject: Subject, space: Space) -> Finding:
+    """Rows of unequal mass have no distance; a silent answer hides a missing softmax."""
+    if subject.logits:
+        return Finding("unequal mass", "skipped", "logits have no mass")
+    p = random_rows(space, 3)
+    try:
+        subject(p, p * 2)
+    except ValueError:
+        return Finding("unequal mass", "passed")
+    return Finding("unequal mass", "failed", "masses of 1 and 2 are compared without a word")
+
+
+def single_precision(subject: Subject, space: Space) -> Finding:
+    """In float32 a running sum leaves noise where the flow is 0; its sign is a wrong gradient of full size."""
+    if space.num_bins < 6:
+        return Finding("float32", "skipped", "needs a space of 6 bins or more")
+    p, q = cancelling_rows(space)
+    if subject.logits:
+        # A softmax rounds on its own, so the masses cannot be told exactly: only the plain accuracy is looked at.
+        p, q = random_rows(space, 4).float(), random_rows(space, 4, seed=1).float()
+    exact = subject.gradient(p.double(), q.double())
+    error = (subject.gradient(p, q).double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30)
+    if not error <= _NOISE:
+        return Finding("float32", "failed", f"the gradient is off by {error:.0%} of its largest entry")
+    return Finding("float32", "passed")
+
+
+def half_precision(subject: Subject, space: Space) -> Finding:
+    """Half precision is a storage type: sums must be taken in more."""
+    p, q = random_rows(space, 4), random_rows(space, 4, seed=1)
+    worst = 0.0
+    for dtype in (torch.float16, torch.bfloat16):
+        low, high = (p.to(dtype), q.to(dtype)), (p.to(dtype).double(), q.to(dtype).double())
+        try:
+            value = subject.value(*low)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+            return Finding("half precision", "failed", f"{dtype} raises: {str(error).splitlines()[0][:80]}")
+        # The rows, once rounded, need not have equal masses; only what is computed from them is compared.
+        mass = 1 if subject.logits else high[0].sum(-1, keepdim=True)
+        exact = subject.value(high[0], high[1] * (mass / high[1].sum(-1, keepdim=True)))
+        worst = max(worst, abs(value - exact) / max(abs(exact), 1e-30))
+    if not worst <= _HALF:
+        return Finding("half precision", "failed", f"the value is off by {worst:.0%}")
+    return Finding("half precision", "passed")
+
+
+def value(subject: Subject, space: Space, rho: float) -> Finding:
+    """Up to a factor, the values are those of EMD^ρ."""
+    p, q = random_rows(space, 6), random_rows(space, 6, seed=1)
+    ours = emd(p, q, space, rho).detach().cpu()
+    theirs = torch.tensor([subject.value(p[i : i + 1], q[i : i + 1]) for i in range(len(p))], dtype=torch.float64)
+    factors = theirs / ours
+    if not (factors.max() - factors.min()) <= 1e-4 * factors.abs().max():
+        low, high = float(factors.min()), float(factors.max())
+        return Finding("value", "failed", f"between {low:.3g} and {high:.3g} times EMD^{rho:g}, not always the same")
+    return Finding("value", "passed", f"{float(factors.mean()):.4g} times EMD^{rho:g}")
+
+
+def _one_hot_costs(subject: Subject, space: Space) -> tuple[Tensor, Tensor]:
+    """The loss of being certain and wrong, and the distance by which: a value for each pair of classes."""
+    step = -(-space.num_bins // _MOST_LABELS)
+    bins = torch.arange(0, space.num_bins, step)
+    i, j = torch.triu_indices(len(bins), len(bins), 1)
+    device = space.costs.device
+    distances = space.distance(bins[i].to(device), bins[j].to(device)).detach().cpu().double()
+    one_hot = torch.eye(space.num_bins, dtype=torch.float64, device=device)[bins.to(device)]
+    pairs = zip(one_hot[i.to(device)].split(1), one_hot[j.to(device)].split(1), strict=True)
+    values = [subject.value(p, q) for p, q in pairs]
+    return torch.tensor(values, dtype=torch.float64), distances

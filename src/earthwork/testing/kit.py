@@ -1,0 +1,88 @@
+"""Any loss through the known failings of Earth Mover's Distance losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from earthwork.spaces import Metric, Space
+from earthwork.testing import checks
+from earthwork.testing.probes import Subject
+from earthwork.testing.report import Report
+from earthwork.transport.emd import check_rho
+
+_CHECKS = (
+    checks.knows_distance,
+    checks.class_order,
+    checks.batch_mean,
+    checks.at_the_target,
+    checks.conserves_mass,
+    checks.unequal_mass,
+    checks.single_precision,
+    checks.half_precision,
+)
+
+
+def check_emd_loss(
+    loss_fn: Callable[[Tensor, Tensor], Any],
+    space: Space,
+    *,
+    logits: bool = False,
+    rho: float | None = None,
+) -> Report:
+    r"""Run a loss of your own through the known failings, and report which of them it has.
+
+    ================ ==========================================================================================
+    check            what fails it
+    ================ ==========================================================================================
+    distance         a far mistake costs as much as a near one: no running sum (CDF) is taken
+    class order      a farther mistake costs less: sums are taken in another order than the space's
+    batch mean       the sum over the batch, no reduction, or a root after the mean
+    p = q            a gradient that is NaN, or a value that is not 0, for a perfect prediction
+    conserved mass   a gradient that does not sum to 0 over the classes
+    unequal mass     no ``ValueError`` for distributions of unequal mass
+    float32          running sums whose noise is taken for flow
+    half precision   an error, or a value far off, in float16 or bfloat16
+    value            (with ``rho``) values that are no multiple of :math:`\mathrm{EMD}^\rho`
+    ================ ==========================================================================================
+
+    Args:
+        loss_fn: Called as ``loss_fn(p, q)`` with distributions of shape ``[N, C]``; returns a tensor.
+        space: How the classes are arranged, of at least three bins. The loss is called with tensors that live where
+            the space does, so ``space.cuda()`` tests it on a GPU, whose running sums are less exact than a CPU's.
+        logits: Whether ``loss_fn`` takes logits in place of ``p``.
+        rho: The exponent that the loss is meant to have, if it is to be the relaxed distance itself.
+
+    Returns:
+        The findings, which print as a table; ``report.failures`` names the checks that failed.
+
+    Raises:
+        TypeError: If ``loss_fn`` is not callable or does not return a tensor, or ``space`` is none.
+        ValueError: If the space has fewer than three bins, or ``rho`` is not ≥ 1.
+
+    Example:
+        >>> import earthwork as ew
+        >>> from earthwork.testing import check_emd_loss
+        >>> def squared_error(p, q):
+        ...     return ((p - q) ** 2).sum(-1).mean()
+        >>> check_emd_loss(squared_error, ew.Chain(10)).failures
+        ('distance', 'unequal mass')
+        >>> check_emd_loss(ew.EMDLoss(ew.Chain(10), normalize=None), ew.Chain(10)).ok
+        True
+    """
+    if not callable(loss_fn):
+        raise TypeError(f"loss_fn: expected a function of p and q, got {type(loss_fn).__name__}")
+    if not isinstance(space, Space):
+        raise TypeError(f"space: expected a Chain, Ring, Tree or Metric, got {type(space).__name__}")
+    if space.num_bins < 3:
+        raise ValueError(f"space: expected at least three bins, got {space}")
+    subject = Subject(loss_fn, logits)
+    findings = [check(subject, space) for check in _CHECKS]
+    if rho is not None:
+        check_rho(rho)
+        if isinstance(space, Metric) and rho != 1:
+            raise ValueError(f"rho: expected 1 for a Metric, got {rho}")
+        findings.append(checks.value(subject, space, float(rho)))
+    return Report(tuple(findings))
