@@ -38,10 +38,11 @@ __all__ = [
     "expected_distance",
     "metrics",
     "sinkhorn",
+    "testing",
     "trees",
 ]
 
-_LAZY_ROOMS = ("metrics", "trees")
+_LAZY_ROOMS = ("metrics", "testing", "trees")
 
 
 def __getattr__(name: str) -> ModuleType:
