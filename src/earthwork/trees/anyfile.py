@@ -10,7 +10,7 @@ from typing import Any
 from earthwork.spaces import Tree
 from earthwork.trees.classes import with_near_matches
 from earthwork.trees.jsonfile import FORMAT, dumps, from_document
-from earthwork.trees.nested import dump_nested, from_nested, read_nested
+from earthwork.trees.nested import dump_nested, from_containers, from_nested, read_nested
 from earthwork.trees.newick import from_newick, to_newick
 from earthwork.trees.paths import from_paths, to_paths
 from earthwork.trees.shipped import SHIPPED
@@ -79,7 +79,7 @@ def _read_json(path: PathLike, options: dict[str, Any]) -> Tree:
     document = read_nested(path)
     if isinstance(document, dict) and document.get("format") == FORMAT:
         return from_document(document, **options)
-    return from_nested(document, **options)
+    return from_containers(document, **options)
 
 
 def _read_nested(path: PathLike, options: dict[str, Any]) -> Tree:

@@ -43,9 +43,22 @@ def from_nested(
         >>> tree, tree.bin_names
         (Tree(7 nodes, 4 bins, depth 3, cost 1), ('tabby', 'lynx', 'dog', 'rock'))
     """
-    if isinstance(source, str | os.PathLike):
-        source = read_nested(source)
-    nodes = _walk(source, root)
+    value = read_nested(source) if isinstance(source, str | os.PathLike) else source
+    return from_containers(value, root=root, full_names=full_names, classes=classes, inner_bins=inner_bins)
+
+
+def from_containers(
+    value: Any,
+    *,
+    root: str = "root",
+    full_names: bool = False,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+) -> Tree:
+    """As `from_nested`, of what a file held: a string is never taken for another file."""
+    if not isinstance(value, Mapping | list | tuple):
+        raise ValueError(f"nested: expected a dict or a list at the top, got {value!r:.60}")
+    nodes = _walk(value, root)
     costs = [node.cost for node in nodes]
     if all(cost is None for cost in costs[1:]):
         filled = [1.0] * len(costs)

@@ -1,0 +1,144 @@
+"""Ten thousand mutated inputs for each parser: a Tree or a ValueError that says something, and nothing else."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from earthwork import Tree
+from earthwork.trees import from_newick, from_wordnet
+from earthwork.trees.jsonfile import dumps, loads, parse_json
+from earthwork.trees.nested import from_containers, parse_yaml
+from earthwork.trees.shipped import cifar10
+from earthwork.trees.table import from_csv
+from earthwork.trees.wordnet import parse_line
+from tests.trees.hierarchies import write_wordnet
+
+COUNT = 10_000
+LINE = (
+    "02121808 05 n 04 domestic_cat 0 house_cat 0 Felis_domesticus 0 Felis_catus 0 003 @ 02121620 n 0000 "
+    "#m 02120997 n 0000 ~ 02122298 n 0000 | any domesticated member of the genus Felis  \n"
+)
+NEWICK = "((cat:1,'grey ''wolf''':2.5e-1)[a [nested] comment]carnivore:0.5,(a,b:0)c:3,\n d:1):0;"
+CSV = 'order,family,species\ncats,"Fel,is",wild\ncats,lynx,\n"do""gs",Canis,wolf\n'
+NESTED = (
+    '{"animal": {"cat": ["tabby", "lynx"], "dog": null}, "x": {"name": "rock", "cost": 2, "children": [{"a": []}]}}'
+)
+
+
+def mutate(text: str, pool: str, chance: random.Random) -> str:
+    """The text with some of its parts deleted, doubled, swapped or replaced."""
+    signs = list(text)
+    for _ in range(chance.choice([1, 1, 2, 3, 8])):
+        at, length = chance.randrange(len(signs) + 1), chance.choice([1, 1, 1, 2, 10])
+        part = signs[at : at + length]
+        new = chance.choice([[], part * 2, [chance.choice(pool)], [*part, chance.choice(pool)], part[::-1]])
+        if chance.random() < 0.1:
+            elsewhere = chance.randrange(len(signs) + 1)
+            new = signs[elsewhere : elsewhere + length]
+        signs[at : at + length] = new
+        if not signs:
+            break
+    return "".join(signs)
+
+
+def attempt(read: Callable[[str], object], mutant: str, where: str) -> bool:
+    """Whether there is a tree; else there must be a ``ValueError`` that says where."""
+    try:
+        read(mutant)
+    except ValueError as error:
+        message = str(error)
+    except Exception as error:
+        pytest.fail(f"{error!r} for {mutant!r}")
+    else:
+        return True
+    if not re.search(where, message):
+        pytest.fail(f"{message!r} does not say where, for {mutant!r}")
+    return False
+
+
+def check(read: Callable[[str], object], text: str, pool: str, where: str, count: int = COUNT) -> None:
+    chance = random.Random(0)
+    made = sum(attempt(read, mutate(text, pool, chance), where) for _ in range(count))
+    assert 0 < made < count
+
+
+VALUES = ["-1", "0", "1e999", "9" * 20, "9" * 5000, "NaN", "-0.5", "null", "true", "[", "{}", '"x"', "\x00", "\ud800"]
+IN_NAMES = r"|names: expected each name once, got '"
+IN_TABLE = r"|table: expected each class once, got .* in line|classes: '.*' is an ancestor of '"
+IN_JSON = (
+    r"line \d+, column \d+|at (node )?\d+|twice|\"(columns|nodes|bins|info|format)\"|version|digits|parents:|bins:"
+)
+
+
+def test_newick() -> None:
+    check(from_newick, NEWICK, "()[],:;'\"0123456789.eE+- \n\t_ax\x00é", r"line \d+, column \d+" + IN_NAMES)
+
+
+def test_json_file() -> None:
+    check(loads, dumps(cifar10()), '{}[],:"0123456789.-eE \n\\ntfa\x00é', IN_JSON + IN_NAMES)
+
+
+def test_json_file_with_other_values() -> None:
+    values = dumps(cifar10()).replace("[", " [ ").replace("]", " ] ").replace(",", " , ").split(" ")
+    chance = random.Random(1)
+    for _ in range(COUNT // 2):
+        parts = list(values)
+        parts[chance.randrange(len(parts))] = chance.choice(VALUES)
+        attempt(loads, "".join(parts), IN_JSON + IN_NAMES)
+
+
+def test_nested_json() -> None:
+    where = r"line \d+, column \d+|twice|below|for '|of '|at least one|at the top|digits" + IN_NAMES
+    check(lambda text: from_containers(parse_json(text)), NESTED, '{}[],:"0123456789.-eE \n\\ntfname\x00é', where)
+
+
+def test_csv() -> None:
+    check(from_csv, CSV, '",\n\r ;\t0a\x00é\ufeff', r"line \d+|\d+ lines" + IN_NAMES + IN_TABLE)
+
+
+def test_wordnet_line() -> None:
+    # Bytes that are not UTF-8 have to be among them.
+    pool = "0123456789abcdefn@~|# \n\t\xe9\xff\x00"
+    check(lambda text: parse_line(text.encode("latin-1")), LINE, pool, r"field \d+: expected")
+
+
+def test_wordnet_file(tmp_path: Path) -> None:
+    ids = write_wordnet(tmp_path)
+    path = tmp_path / "data.noun"
+
+    def read(text: str) -> Tree:
+        path.write_bytes(text.encode("latin-1"))
+        return from_wordnet([ids["tabby"], ids["van"]], tmp_path)
+
+    where = r"byte \d+|does not exist in WordNet|cycle|one root" + IN_NAMES
+    check(read, path.read_text(), "0123456789n@~|# \n\xe9", where, count=1000)
+
+
+def test_yaml() -> None:
+    text = "animal:\n  cat: [tabby, lynx]\n  dog:\nrock: &a {x: }\nthing: *a\n"
+    where = r"line \d+, column \d+|below|for '|of '|at least one|at the top|readable YAML" + IN_NAMES
+    pool = "{}[]:-&*!|>'\"#%@` \n\t?,0a~"
+    check(lambda mutant: from_containers(parse_yaml(mutant)), text.replace("\nthing: *a", ""), pool, where, count=1000)
+
+
+@pytest.mark.parametrize("sign", ["(", "[", "'", " ", ",", ":", "a", "[]", "(a,", "''"])
+def test_newick_of_many_equal_signs_ends(sign: str) -> None:
+    with pytest.raises(ValueError, match="Newick"):
+        from_newick(sign * 100_000)
+
+
+@pytest.mark.parametrize("sign", ["[", '{"a":', '["a",'])
+def test_deep_json_is_an_error_without_recursion(sign: str) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        loads(sign * 100_000)
+
+
+def test_yaml_aliases_do_not_explode() -> None:
+    lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{{b: *a{i - 1}}}, {{c: *a{i - 1}}}]" for i in range(1, 40)]
+    with pytest.raises(ValueError, match="alias"):
+        from_containers(parse_yaml("\n".join(lines)))

@@ -1,0 +1,103 @@
+"""Every format → Tree → the same format → an equal Tree, with names of all that a format gives a meaning to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from earthwork import Tree, trees
+from earthwork.trees.jsonfile import dumps, loads
+from earthwork.trees.nested import dump_nested, parse_yaml
+from earthwork.trees.table import dump_table, from_csv
+from tests.trees.hierarchies import hierarchies
+
+
+@given(hierarchies())
+def test_newick(tree: Tree) -> None:
+    assert trees.from_newick(trees.to_newick(tree)).equals(tree)
+
+
+@given(hierarchies(named=False))
+def test_newick_without_names(tree: Tree) -> None:
+    assert trees.from_newick(trees.to_newick(tree)).equals(tree)
+
+
+@given(hierarchies(), st.randoms())
+def test_json_keeps_everything(tree: Tree, random) -> None:
+    bins = random.sample(range(tree.num_nodes), random.randint(1, tree.num_nodes))
+    data = {"id": [f"n{node}" for node in range(tree.num_nodes)], "hops": list(range(tree.num_nodes))}
+    full = Tree(tree.parents, tree.costs, bins, tree.names, node_data=data, info={"source": "é", "list": [1, 2.5]})
+    again = loads(dumps(full))
+    assert again.equals(full)
+    assert dict(again.node_data) == dict(full.node_data)
+    assert dict(again.info) == dict(full.info)
+    assert dumps(again) == dumps(full)
+
+
+@given(hierarchies())
+def test_networkx(tree: Tree) -> None:
+    assert trees.from_networkx(trees.to_networkx(tree)).equals(tree)
+
+
+@given(hierarchies())
+def test_edges(tree: Tree) -> None:
+    assert trees.from_edges(trees.to_edges(tree)).equals(tree)
+
+
+@given(hierarchies())
+def test_parents(tree: Tree) -> None:
+    names = tree.names
+    assert names is not None
+    parents = {name: None if p < 0 else names[p] for name, p in zip(names, tree.parents.tolist(), strict=True)}
+    costs = dict(zip(names, np.insert(tree.costs.numpy(), tree.root, 0.0).tolist(), strict=True))
+    assert trees.from_parents(parents, costs=costs).equals(tree)
+
+
+@given(hierarchies())
+def test_nested(tree: Tree) -> None:
+    assert trees.from_nested(trees.to_nested(tree)).equals(tree)
+
+
+@given(hierarchies(unit=True))
+def test_nested_without_costs(tree: Tree) -> None:
+    nested = trees.to_nested(tree)
+    assert trees.from_nested(nested).equals(tree)
+    assert "children" not in nested
+
+
+@given(hierarchies())
+def test_nested_json_and_yaml(tree: Tree) -> None:
+    assert trees.from_nested(json.loads(dump_nested(tree, ".json"))).equals(tree)
+    assert trees.from_nested(parse_yaml(dump_nested(tree, ".yaml"))).equals(tree)
+
+
+@given(hierarchies(unit=True))
+def test_paths(tree: Tree) -> None:
+    assert trees.from_paths(trees.to_paths(tree, separator=None)).equals(tree)
+    assert trees.from_paths(trees.to_paths(tree, separator="\x1f"), separator="\x1f").equals(tree)
+
+
+@given(hierarchies(unit=True))
+def test_table(tree: Tree) -> None:
+    assert trees.from_table(trees.to_table(tree)).equals(tree)
+    assert from_csv(dump_table(tree)).equals(tree)
+    assert from_csv(dump_table(tree, "\t"), separator="\t").equals(tree)
+
+
+@pytest.mark.parametrize("suffix", ["json", "nwk", "newick", "yaml", "csv", "tsv", "txt"])
+def test_files(suffix: str, tmp_path: Path) -> None:
+    tree = trees.from_paths(["a b/'c'/d,é", "a b/'c'/y", 'a b/"x"'])
+    trees.write(tree, tmp_path / f"tree.{suffix}")
+    assert trees.read(tmp_path / f"tree.{suffix}", classes=tree.bin_names).equals(tree)
+
+
+def test_networkx_without_unique_names_uses_numbers() -> None:
+    tree = trees.from_newick("((a:1,b:2):3,c:4);")
+    again = trees.from_networkx(trees.to_networkx(tree))
+    assert again.names == ("0", "1", "2", "3", "4")
+    assert again.distances().tolist() == tree.distances().tolist()
