@@ -1,0 +1,39 @@
+"""Metrics that know how classes are arranged: torchmetrics classes, the functions behind them, and a report."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from earthwork.metrics.classes import (
+        EMD,
+        AccuracyAtDepth,
+        ExpectedCost,
+        HierarchicalDistance,
+        HierarchicalF1,
+        HierarchicalPrecision,
+        HierarchicalRecall,
+        MistakeSeverity,
+        RankedProbabilityScore,
+    )
+    from earthwork.metrics.report import hierarchical_report
+
+__all__ = [
+    "EMD",
+    "AccuracyAtDepth",
+    "ExpectedCost",
+    "HierarchicalDistance",
+    "HierarchicalF1",
+    "HierarchicalPrecision",
+    "HierarchicalRecall",
+    "MistakeSeverity",
+    "RankedProbabilityScore",
+    "hierarchical_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The functions and the report do without torchmetrics, which takes seconds to import.
+    if name in __all__:
+        home = "report" if name == "hierarchical_report" else "classes"
+        return getattr(import_module(f"earthwork.metrics.{home}"), name)
+    raise AttributeError(f"module 'earthwork.metrics' has no attribute {name!r}")

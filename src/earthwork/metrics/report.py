@@ -1,0 +1,157 @@
+"""All metrics of a model's predictions in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from earthwork.metrics.ancestors import AncestorScore, DepthAccuracy
+from earthwork.metrics.batch import Batch, Options
+from earthwork.metrics.bootstrap import Floats, interval, resampled_sums
+from earthwork.metrics.measure import Measure
+from earthwork.metrics.mistakes import Accuracy, Severity, TopDistance
+from earthwork.metrics.scores import DecisionCost, MeanTransport, RankedScore
+from earthwork.metrics.table import Estimate, Line, Report
+from earthwork.spaces import Chain, Metric, Space, Tree
+
+
+def hierarchical_report(
+    probs: Tensor,
+    labels: Tensor,
+    space: Space,
+    *,
+    top_k: int = 5,
+    bootstrap: int = 0,
+    seed: int = 0,
+    **options: Unpack[Options],
+) -> Report:
+    """All metrics that make sense in a space, as a table.
+
+    Args:
+        probs: Probabilities (or what ``normalize`` makes probabilities), shape ``[N, C]``.
+        labels: Class indices, shape ``[N]``.
+        space: How the classes are arranged.
+        top_k: How many answers the top-k metrics look at; no more than there are classes.
+        bootstrap: How many times to resample the rows for confidence intervals; 0 for none.
+        seed: Of the resampling.
+        options: ``decision``, ``vagueness``, ``normalize`` and ``ignore_index``, as for all metrics.
+
+    Returns:
+        A table that prints itself, also with rich, and has ``to_pandas()``, ``to_markdown()``, ``to_latex()`` and
+        ``to_dict()``.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> p = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.1, 0.8, 0.1]])
+        >>> report = ew.metrics.hierarchical_report(p, torch.tensor([0, 0, 1]), ew.Chain(3), top_k=2)
+        >>> print(report)
+        3 predictions
+                                         model
+        accuracy ↑                      0.6667
+        accuracy, top 2 ↑               1.0000
+        mistake severity, distance ↓    2.0000
+        hierarchical distance, top 1 ↓  0.6667
+        hierarchical distance, top 2 ↓  0.6667
+        EMD ↓                           0.5667
+        ranked probability score ↓      0.2567
+        expected cost ↓                 0.5000
+        >>> report["accuracy"].value
+        0.666...
+    """
+    batch = Batch(probs, labels, space, **options)
+    if len(batch.labels) == 0:
+        raise ValueError("labels: expected at least one row that counts, got none")
+    measures = standard_measures(space, top_k, inner=options.get("decision") == "inner")
+    columns = torch.cat([measure.columns(batch) for measure in measures], -1).cpu().numpy()
+    draws = resampled_sums([columns], bootstrap, seed) if bootstrap else None
+    return report_of(["model"], measures, space, [columns.sum(0)], draws, len(columns))
+
+
+def standard_measures(space: Space, top_k: int, inner: bool = False) -> list[Measure]:
+    """The measures that make sense in a space.
+
+    Args:
+        space: How the classes are arranged.
+        top_k: How many answers the top-k measures look at.
+        inner: Whether answers may be inner nodes, which have no ranking.
+    """
+    if not isinstance(top_k, int) or top_k < 1:
+        raise ValueError(f"top_k: expected an integer ≥ 1, got {top_k!r}")
+    tree = isinstance(space, Tree)
+    ranks = [1] if inner else sorted({1, min(top_k, space.num_bins)})
+    measures: list[Measure] = [Accuracy(k) for k in ranks]
+    measures.append(Severity("distance"))
+    if tree:
+        measures.append(Severity("height"))
+    measures += [TopDistance(k) for k in ranks]
+    measures.append(MeanTransport(1.0))
+    if isinstance(space, Chain):
+        measures.append(RankedScore())
+    elif not isinstance(space, Metric):
+        measures.append(MeanTransport(2.0))
+    measures.append(DecisionCost())
+    if tree:
+        measures += [AncestorScore(kind, how) for how in ("micro", "macro") for kind in ("precision", "recall", "F1")]
+        measures.append(DepthAccuracy())
+    return measures
+
+
+def report_of(
+    models: Sequence[str],
+    measures: Sequence[Measure],
+    space: Space,
+    sums: Sequence[Floats],
+    draws: Sequence[Floats] | None,
+    rows: int,
+    confidence: float = 0.95,
+) -> Report:
+    """The table of several models.
+
+    Args:
+        models: What they are called.
+        measures: What was measured.
+        space: How the classes are arranged.
+        sums: For each model the sums of all measures' columns side by side.
+        draws: For each model the same sums of each resampling.
+        rows: How many rows were summed.
+        confidence: Of the intervals.
+    """
+    values = [values_of(measures, space, total) for total in sums]
+    spread = None if draws is None else [values_of(measures, space, total) for total in draws]
+    lines = []
+    for place, (label, higher_is_better) in enumerate(value_labels(measures, space)):
+        estimates = tuple(
+            Estimate(float(model[place]))
+            if spread is None
+            else Estimate(float(model[place]), *interval(spread[which][:, place], confidence))
+            for which, model in enumerate(values)
+        )
+        lines.append(Line(label, higher_is_better, estimates))
+    return Report(tuple(models), tuple(lines), rows, None if draws is None else confidence)
+
+
+def values_of(measures: Sequence[Measure], space: Space, sums: Floats) -> Floats:
+    """The values of all measures, a curve's one after another: ``[..., columns]`` to ``[..., values]``."""
+    values, start = [], 0
+    for measure in measures:
+        end = start + measure.width(space)
+        value = measure.value(torch.from_numpy(sums[..., start:end])).numpy()
+        values.append(value[..., 1:] if isinstance(measure, DepthAccuracy) else value[..., None])
+        start = end
+    return np.concatenate(values, -1)
+
+
+def value_labels(measures: Sequence[Measure], space: Space) -> list[tuple[str, bool]]:
+    """What each value is called, and whether higher is better. The curve's first point, always 1, is left out."""
+    labels = []
+    for measure in measures:
+        depths = range(1, measure.width(space)) if isinstance(measure, DepthAccuracy) else [None]
+        labels += [
+            (measure.label if depth is None else f"{measure.label} {depth}", measure.higher_is_better)
+            for depth in depths
+        ]
+    return labels

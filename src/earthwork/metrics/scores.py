@@ -1,0 +1,77 @@
+"""How good the probabilities are: transport to the label, and what decisions are expected to cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from earthwork.decisions.expected_distance import expected
+from earthwork.metrics.batch import Batch
+from earthwork.metrics.measure import MeanMeasure
+from earthwork.spaces import Chain, Metric, Space
+from earthwork.transport.emd import check_rho, cost_to_labels
+
+
+@dataclass(frozen=True)
+class MeanTransport(MeanMeasure):
+    """The mean EMD^ρ from the prediction to the label."""
+
+    rho: float = 1.0
+    higher_is_better = False
+
+    @property
+    def label(self) -> str:
+        """What a table calls it."""
+        return "EMD" if self.rho == 1 else f"EMD, ρ = {self.rho:g}"
+
+    def check(self, space: Space) -> None:
+        """Raise unless ρ is a number ≥ 1 and the space has edges for a relaxation."""
+        check_rho(self.rho)
+        if isinstance(space, Metric) and self.rho != 1:
+            raise TypeError(f"rho: expected 1 in a Metric, which has no edges, got {self.rho:g}")
+
+    def columns(self, batch: Batch) -> Tensor:
+        """The distance and 1."""
+        if isinstance(batch.space, Metric):
+            # All dirt goes to the label, so there is only one plan.
+            risk = expected(batch.p, batch.space)
+            distance = risk.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1).double()
+        else:
+            distance = cost_to_labels(batch.p, batch.labels, batch.space, float(self.rho)).detach().double()
+        return torch.stack([distance, torch.ones_like(distance)], -1)
+
+
+@dataclass(frozen=True)
+class RankedScore(MeanTransport):
+    """The mean ranked probability score."""
+
+    rho: float = 2.0
+
+    @property
+    def label(self) -> str:
+        """What a table calls it."""
+        return "ranked probability score"
+
+    def check(self, space: Space) -> None:
+        """Raise unless the space is a chain."""
+        if not isinstance(space, Chain):
+            raise TypeError(f"space: expected a Chain, for the ranked probability score, got {space}")
+
+
+@dataclass(frozen=True)
+class DecisionCost(MeanMeasure):
+    """The mean distance from the answer to the truth that the prediction itself expects."""
+
+    higher_is_better = False
+
+    @property
+    def label(self) -> str:
+        """What a table calls it."""
+        return "expected cost"
+
+    def columns(self, batch: Batch) -> Tensor:
+        """The expected distance and 1."""
+        cost = batch.expected_cost
+        return torch.stack([cost, torch.ones_like(cost)], -1)

@@ -1,0 +1,153 @@
+"""A table of metrics: for a terminal, for pandas, for a paper, for a README."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from earthwork.extras import require
+
+
+class Estimate(NamedTuple):
+    """A value, and where it may lie by the luck of the draw if that is known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        value = _number(self.value)
+        if self.low is None or self.high is None or math.isnan(self.low):
+            return value
+        return f"{value} [{_number(self.low)}, {_number(self.high)}]"
+
+
+class Line(NamedTuple):
+    """One metric of all models."""
+
+    label: str
+    higher_is_better: bool
+    estimates: tuple[Estimate, ...]
+
+    @property
+    def arrow(self) -> str:
+        """Which way is better."""
+        return "↑" if self.higher_is_better else "↓"
+
+    def best(self) -> set[int]:
+        """Which models are best: none if there is only one, or nothing to tell them apart."""
+        values = [_number(estimate.value) for estimate in self.estimates]
+        known = [estimate.value for estimate in self.estimates if not math.isnan(estimate.value)]
+        if len(set(values)) < 2 or not known:
+            return set()
+        best = _number(max(known) if self.higher_is_better else min(known))
+        return {model for model, value in enumerate(values) if value == best}
+
+
+@dataclass(frozen=True)
+class Report:
+    """Metrics of one or several models on the same rows.
+
+    Attributes:
+        models: What the models are called.
+        lines: The metrics.
+        rows: On how many predictions.
+        confidence: Of the intervals, if there are any.
+    """
+
+    models: tuple[str, ...]
+    lines: tuple[Line, ...]
+    rows: int
+    confidence: float | None = None
+
+    def __getitem__(self, label: str) -> Estimate:
+        """The first model's estimate of a metric."""
+        return next(iter(self.line(label).estimates))
+
+    def line(self, label: str) -> Line:
+        """The line of a metric.
+
+        Raises:
+            KeyError: If there is no such metric; names those that there are.
+        """
+        for line in self.lines:
+            if line.label == label:
+                return line
+        raise KeyError(f"{label!r}: expected one of {', '.join(line.label for line in self.lines)}")
+
+    @property
+    def title(self) -> str:
+        """What the table is about."""
+        intervals = "" if self.confidence is None else f", with {self.confidence:.0%} bootstrap intervals"
+        return f"{self.rows:,} predictions{intervals}"
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """The values by model and metric."""
+        return {
+            model: {line.label: line.estimates[place].value for line in self.lines}
+            for place, model in enumerate(self.models)
+        }
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row for each metric, and for each model the columns value, low and high."""
+        pandas = require("pandas", "evaluate", "to_pandas()")
+        data = {
+            (model, field): [getattr(line.estimates[place], field) for line in self.lines]
+            for place, model in enumerate(self.models)
+            for field in (("value",) if self.confidence is None else ("value", "low", "high"))
+        }
+        return pandas.DataFrame(data, index=pandas.Index([line.label for line in self.lines], name="metric"))
+
+    def to_markdown(self) -> str:
+        """A table for a README."""
+        lines = ["| metric | " + " | ".join(_escape(model, "|") for model in self.models) + " |"]
+        lines.append("|---|" + "---:|" * len(self.models))
+        for line in self.lines:
+            best = line.best()
+            cells = [f"**{cell}**" if k in best else str(cell) for k, cell in enumerate(line.estimates)]
+            lines.append(f"| {line.label} {line.arrow} | {' | '.join(cells)} |")
+        return "\n".join(lines) + "\n"
+
+    def to_latex(self) -> str:
+        """A table for a paper; needs the package booktabs."""
+        head = " & ".join(["metric", *(_escape(model, "&%_#$") for model in self.models)])
+        lines = [rf"\begin{{tabular}}{{l{'r' * len(self.models)}}}", r"\toprule", rf"{head} \\", r"\midrule"]
+        arrows = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
+        for line in self.lines:
+            best = line.best()
+            cells = [rf"\textbf{{{cell}}}" if k in best else str(cell) for k, cell in enumerate(line.estimates)]
+            label = line.label.replace("ρ", r"$\rho$")
+            lines.append(rf"{label} {arrows[line.arrow]} & {' & '.join(cells)} \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def __rich__(self) -> Any:
+        table = require("rich.table", "cli", "a table in the terminal").Table(title=self.title, title_justify="left")
+        table.add_column("metric")
+        for model in self.models:
+            table.add_column(require("rich.markup", "cli", "a table").escape(model), justify="right")
+        for line in self.lines:
+            best = line.best()
+            cells = [f"[bold]{_escape(str(cell), '[')}[/bold]" if k in best else _escape(str(cell), "[")
+                     for k, cell in enumerate(line.estimates)]  # fmt: skip
+            table.add_row(f"{line.label} {line.arrow}", *cells)
+        return table
+
+    def __str__(self) -> str:
+        labels = ["", *(f"{line.label} {line.arrow}" for line in self.lines)]
+        columns = [labels] + [
+            [model, *(str(line.estimates[place]) for line in self.lines)] for place, model in enumerate(self.models)
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        rows = zip(*columns, strict=True)
+        text = [f"{row[0]:<{widths[0]}}" + "".join(f"  {x:>{w}}" for x, w in zip(row[1:], widths[1:], strict=True))
+                for row in rows]  # fmt: skip
+        return "\n".join([self.title, *text])
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.4f}"
+
+
+def _escape(text: str, characters: str) -> str:
+    return "".join(f"\\{letter}" if letter in characters else letter for letter in text)

@@ -1,0 +1,87 @@
+"""Every message of the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.metrics import functional as F  # noqa: N812
+
+TREE, CHAIN = ew.Tree([-1, 0, 0, 1, 1]), ew.Chain(3)
+P, Y = torch.ones(2, 3) / 3, torch.tensor([0, 2])
+
+CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: F.emd_error([[1.0]], Y, CHAIN), TypeError, "preds: expected a tensor, got list"),
+    (lambda: F.emd_error(P, [0, 2], CHAIN), TypeError, "target: expected a tensor of class indices, got list"),
+    (lambda: F.emd_error(P, Y, 3), TypeError, "space: expected a Chain, Ring, Tree or Metric, got int"),
+    (lambda: F.emd_error(P, Y[:1], CHAIN), ValueError, r"target: .* shape \(2,\), got \(1,\)"),
+    (lambda: F.emd_error(P, Y.float(), CHAIN), TypeError, r"target: expected class indices \(integers\), got"),
+    (
+        lambda: F.emd_error(P, Y + 1, CHAIN),
+        ValueError,
+        r"target: expected class indices from 0 to 2, the bins of Chain\(3 bins, cost 1\), got 3 at position 1",
+    ),
+    (lambda: F.emd_error(P, -Y, CHAIN), ValueError, "target: .* got -2 at position 1"),
+    (
+        lambda: F.emd_error(P * 3, Y, CHAIN),
+        ValueError,
+        'preds: expected probabilities, .* got a sum of 3 of row 0; for logits pass normalize="softmax"',
+    ),
+    (lambda: F.emd_error(P[:, :2], Y, CHAIN), ValueError, "preds: expected a last axis of 3"),
+    (lambda: F.emd_error(Y, Y, CHAIN), ValueError, r"preds: expected probabilities, of shape \[N, C\]"),
+    (
+        lambda: F.hierarchical_distance(Y, Y, CHAIN, decision="least_risk"),
+        ValueError,
+        'preds: expected probabilities for decision="least_risk", got class indices',
+    ),
+    (
+        lambda: F.hierarchical_distance(P, Y, CHAIN, decision="best"),
+        ValueError,
+        'decision: expected "argmax", "least_risk" or "inner", got \'best\'',
+    ),
+    (
+        lambda: F.hierarchical_distance(P, Y, CHAIN, decision="inner"),
+        TypeError,
+        'decision: expected a Tree for "inner"',
+    ),
+    (
+        lambda: F.hierarchical_distance(P, Y, TREE, 2, decision="inner"),
+        ValueError,
+        'top_k: expected 1 with decision="inner", got 2',
+    ),
+    (lambda: F.hierarchical_distance(P, Y, CHAIN, 4), ValueError, "top_k: expected 1 to 3, the bins of .*, got 4"),
+    (lambda: F.hierarchical_f1(P, Y, CHAIN), TypeError, "space: expected a Tree, for a metric about ancestors, got Ch"),
+    (lambda: F.accuracy_at_depth(P, Y, CHAIN), TypeError, "space: expected a Tree, for a metric about ancestors"),
+    (lambda: F.hierarchical_f1(P, Y, TREE, "mean"), ValueError, 'average: expected "micro" or "macro", got \'mean\''),
+    (lambda: F.mistake_severity(P, Y, TREE, "size"), ValueError, 'measure: expected "distance" or "height", got'),
+    (lambda: F.mistake_severity(P, Y, CHAIN, "height"), TypeError, 'space: expected a Tree for measure="height", got'),
+    (lambda: F.ranked_probability_score(P, Y, TREE), TypeError, "space: expected a Chain, for the ranked probability"),
+    (lambda: F.emd_error(P, Y, CHAIN, rho=0.5), ValueError, r"rho: expected a finite number ≥ 1, got 0\.5"),
+    (lambda: ew.metrics.EMD(3), TypeError, "space: expected a Chain, Ring, Tree or Metric, got int"),
+    (lambda: ew.metrics.EMD(CHAIN, normalize="sum"), ValueError, "normalize: expected None"),
+    (lambda: ew.metrics.EMD(CHAIN, 0.5), ValueError, "rho: expected a finite number ≥ 1"),
+    (lambda: ew.metrics.HierarchicalF1(CHAIN), TypeError, "space: expected a Tree"),
+    (lambda: ew.metrics.AccuracyAtDepth(CHAIN), TypeError, "space: expected a Tree"),
+    (lambda: ew.metrics.HierarchicalDistance(CHAIN, 9), ValueError, "top_k: expected 1 to 3"),
+    (
+        lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, top_k=0),
+        ValueError,
+        "top_k: expected an integer ≥ 1, got 0",
+    ),
+    (
+        lambda: ew.metrics.hierarchical_report(P[:0], Y[:0], CHAIN),
+        ValueError,
+        "labels: expected at least one row that counts, got none",
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_message(number: int) -> None:
+    call, error, message = CASES[number]
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,128 @@
+"""The table in all its forms, and the bootstrap behind its intervals."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+import earthwork as ew
+from earthwork.metrics import functional as F  # noqa: N812
+from earthwork.metrics.bootstrap import interval, p_value, resampled_sums
+from earthwork.metrics.table import Estimate, Line, Report
+from tests.cases import KINDS, random_distribution, random_space, random_tree
+
+
+def test_values_are_those_of_the_functions(rng: np.random.Generator) -> None:
+    tree = random_tree(rng, 20, inner_bins=False)
+    p, labels = random_distribution(rng, 50, tree.num_bins), torch.from_numpy(rng.integers(0, tree.num_bins, 50))
+    report = ew.metrics.hierarchical_report(p, labels, tree, top_k=3)
+    expected = {
+        "mistake severity, distance": F.mistake_severity(p, labels, tree),
+        "mistake severity, height": F.mistake_severity(p, labels, tree, "height"),
+        "hierarchical distance, top 1": F.hierarchical_distance(p, labels, tree),
+        "hierarchical distance, top 3": F.hierarchical_distance(p, labels, tree, 3),
+        "EMD": F.emd_error(p, labels, tree),
+        "EMD, ρ = 2": F.emd_error(p, labels, tree, 2),
+        "expected cost": F.expected_cost(p, labels, tree),
+        "hierarchical precision, micro": F.hierarchical_precision(p, labels, tree),
+        "hierarchical F1, macro": F.hierarchical_f1(p, labels, tree, "macro"),
+        "accuracy at depth 1": F.accuracy_at_depth(p, labels, tree)[1],
+        "accuracy": (p.argmax(-1) == labels).double().mean(),
+    }
+    for label, value in expected.items():
+        assert_allclose(report[label].value, value, rtol=1e-12, err_msg=label)
+    with pytest.raises(KeyError, match="'AUC': expected one of accuracy, accuracy, top 3"):
+        report["AUC"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "metric"])
+@pytest.mark.parametrize("decision", ["argmax", "least_risk", "inner"])
+def test_every_space_and_decision(kind: str, decision: str, rng: np.random.Generator) -> None:
+    space = ew.Metric(1 - np.eye(6)) if kind == "metric" else random_space(rng, kind, 9)
+    if decision == "inner" and not isinstance(space, ew.Tree):
+        pytest.skip("only trees have inner nodes")
+    p = random_distribution(rng, 30, space.num_bins)
+    labels = torch.from_numpy(rng.integers(0, space.num_bins, 30))
+    report = ew.metrics.hierarchical_report(p, labels, space, bootstrap=20, decision=decision)  # type: ignore[arg-type]
+    assert all(x.low <= x.value <= x.high for line in report.lines for x in line.estimates if line.label == "EMD")  # type: ignore[operator]
+
+
+REPORT = Report(
+    ("plain", "tree_loss"),
+    (
+        Line("accuracy", True, (Estimate(0.5, 0.4, 0.6), Estimate(0.5, 0.4, 0.6))),
+        Line("EMD, ρ = 2", False, (Estimate(3.0, 2.5, 3.5), Estimate(2.0, 1.5, 2.5))),
+        Line("severity", False, (Estimate(float("nan"), float("nan"), float("nan")), Estimate(1.0, 1.0, 1.0))),
+    ),
+    1000,
+    0.95,
+)
+
+
+def test_markdown() -> None:
+    assert REPORT.to_markdown() == (
+        "| metric | plain | tree_loss |\n"
+        "|---|---:|---:|\n"
+        "| accuracy ↑ | 0.5000 [0.4000, 0.6000] | 0.5000 [0.4000, 0.6000] |\n"
+        "| EMD, ρ = 2 ↓ | 3.0000 [2.5000, 3.5000] | **2.0000 [1.5000, 2.5000]** |\n"
+        "| severity ↓ | – | **1.0000 [1.0000, 1.0000]** |\n"
+    )
+
+
+def test_latex() -> None:
+    lines = REPORT.to_latex().splitlines()
+    assert lines[0] == r"\begin{tabular}{lrr}"
+    assert lines[2] == r"metric & plain & tree\_loss \\"
+    assert lines[5] == r"EMD, $\rho$ = 2 $\downarrow$ & 3.0000 [2.5000, 3.5000] & \textbf{2.0000 [1.5000, 2.5000]} \\"
+    assert lines[-1] == r"\end{tabular}"
+
+
+def test_pandas_and_dict() -> None:
+    frame = REPORT.to_pandas()
+    assert frame.loc["EMD, ρ = 2", ("tree_loss", "high")] == 2.5
+    assert list(frame.columns)[:3] == [("plain", "value"), ("plain", "low"), ("plain", "high")]
+    assert json.loads(json.dumps(REPORT.to_dict()))["tree_loss"]["accuracy"] == 0.5
+
+
+def test_rich_and_text() -> None:
+    from rich.console import Console
+
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(REPORT)
+    shown = console.export_text()
+    console.file.close()
+    for text in (shown, str(REPORT)):
+        assert "1,000 predictions, with 95% bootstrap intervals" in text
+        assert "2.0000 [1.5000, 2.5000]" in text
+        assert "tree_loss" in text
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say(rng: np.random.Generator) -> None:
+    covered = []
+    for _ in range(200):
+        rows = rng.random((100, 1)) < 0.3
+        columns = np.concatenate([rows, np.ones((100, 1))], -1)
+        sums = resampled_sums([columns], 200, seed=int(rng.integers(2**31)))[0]
+        low, high = interval(sums[:, 0] / sums[:, 1])
+        covered.append(low <= 0.3 <= high)
+    # 95 % less the discreteness of 100 coins; 4 standard errors of 200 draws are 6 %.
+    assert 0.87 <= np.mean(covered) <= 0.995
+
+
+def test_the_same_rows_are_drawn_for_all_models(rng: np.random.Generator) -> None:
+    columns = rng.random((50, 3))
+    first, second = resampled_sums([columns, columns + 1], 30, seed=1)
+    assert_allclose(second - first, 50, rtol=1e-5)
+    again = resampled_sums([columns], 30, seed=1)[0]
+    assert_allclose(again, first)
+
+
+def test_p_value() -> None:
+    assert p_value(np.full(99, 1.0)) == pytest.approx(0.02)
+    assert p_value(np.array([-1.0, 1.0])) == 1
+    assert np.isnan(p_value(np.array([np.nan])))
+    assert np.isnan(interval(np.array([np.nan]))[0])
