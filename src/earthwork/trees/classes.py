@@ -70,7 +70,7 @@ def with_near_matches(unknown: Sequence[str], known: Iterable[str]) -> str:
     folded = {_fold(name): name for name in known if name}
     shown = []
     for place, name in enumerate(unknown):
-        near = get_close_matches(_fold(name), folded, n=3, cutoff=0.7) if place < _SUGGESTIONS else []
+        near = get_close_matches(_fold(name), folded, n=3, cutoff=0.6) if place < _SUGGESTIONS else []
         shown.append(f"{name!r}" + (f" (near: {', '.join(repr(folded[x]) for x in near)})" if near else ""))
     return ", ".join(shown)
 

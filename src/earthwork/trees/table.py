@@ -150,7 +150,7 @@ def _check_keys(row: Mapping[str, Any], columns: Sequence[str] | None, at: int) 
 def _parts(cells: Iterable[Any], where: str) -> list[str]:
     parts = []
     for cell in cells:
-        if cell is None or cell != cell or str(cell) == "<NA>":  # None, NaN, pandas.NA
+        if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:  # the last is NaN
             continue
         if not isinstance(cell, str):
             cell = str(cell)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from earthwork import Tree, trees
+
+
+def shown(tree: Tree, capsys: pytest.CaptureFixture[str], depth: int | None = None) -> list[str]:
+    tree.show(depth)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_costs_and_inner_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = trees.from_edges([("cat", "animal", 2), ("tabby", "cat", 0.5)], classes=["tabby", "cat"], inner_bins=True)
+    assert shown(tree, capsys) == ["animal", "└── cat (class)  2", "    └── tabby  0.5"]
+
+
+def test_depth(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(trees.cifar10(), capsys, depth=0) == ["root", "└── … 12 more"]
+    assert shown(trees.cifar10(), capsys, depth=1)[1:3] == ["├── vehicle", "│   └── … 4 more"]
+    lines = shown(trees.imagenet1k(), capsys)
+    assert 10 < len(lines) <= 400
+
+
+def test_names_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(trees.from_paths([["[red]a[/red]", ":smile:"]]), capsys) == ["[red]a[/red]", "└── :smile:"]
+
+
+def test_nodes_without_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(Tree([-1, 0]), capsys) == ["0", "└── 1"]
+    assert shown(trees.from_newick("(a,b);"), capsys) == ["·", "├── a", "└── b"]
+
+
+def test_wide_and_deep_trees_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    star = Tree(np.array([-1] + [0] * 100_000))
+    assert shown(star, capsys)[-1] == "└── … 99,970 more"
+    path = Tree(np.arange(-1, 100_000))
+    assert len(shown(path, capsys)) < 210
+
+
+@pytest.mark.parametrize("depth", [-1, 1.5, True])
+def test_bad_depth(depth: int) -> None:
+    with pytest.raises(ValueError, match="depth: expected a number of levels ≥ 0"):
+        trees.cifar10().show(depth)
