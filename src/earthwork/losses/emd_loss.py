@@ -6,9 +6,10 @@ from torch import Tensor
 
 from earthwork.losses.contract import Reduction, StructuredLoss
 from earthwork.spaces import Metric, Space
-from earthwork.transport.emd import check_rho, cost_to_labels, transport_cost
+from earthwork.transport.emd import check_rho, cost_to_labels, distance_between
+from earthwork.transport.fused import find_kernels, fused_label_loss
 from earthwork.transport.mass import Normalize
-from earthwork.transport.simplex import check_exponent, simplex_cost
+from earthwork.transport.simplex import check_exponent
 from earthwork.transport.sinkhorn_labels import cost_to_label, smoothed_one_hot
 
 
@@ -82,9 +83,28 @@ class EMDLoss(StructuredLoss):
 
     def distance_to_distributions(self, p: Tensor, q: Tensor) -> Tensor:
         """The distance from each distribution to its target."""
-        if isinstance(self.space, Metric):
-            return simplex_cost(p, q, self.space)
-        return transport_cost(p - q, self.space, self.rho)
+        return distance_between(p, q, self.space, self.rho)
+
+    def fused_loss(self, rows: Tensor, labels: Tensor) -> Tensor | None:
+        """The loss of logits by a kernel that does all from the softmax to its derivative in one pass."""
+        weight = self.weight
+        if self.normalize != "softmax" or self.label_smoothing or (weight is not None and weight.requires_grad):
+            return None
+        found = find_kernels(self.space, rows)
+        if found is None or not labels.is_cpu:
+            return None
+        shape = labels.shape
+        if len(shape) != 1:
+            rows, labels = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
+        loss = fused_label_loss(
+            rows,
+            labels,
+            self.rho,
+            found,
+            (weight, self.ignore_index, self.reduction),
+            lambda rows: self._against_labels(rows.softmax(-1), labels.long(), False),
+        )
+        return loss if loss is None or loss.ndim == 0 else loss.view(shape)
 
     def extra_repr(self) -> str:
         """The options."""

@@ -45,6 +45,9 @@ class Chain(EdgeSpace):
         self._check_last_axis("g", g, self.num_edges, "edges")
         return linear(g, _sum_after, _sum_before)
 
+    def _tables(self) -> list[Tensor]:
+        return [torch.arange(self.num_bins, device=self.costs.device), self.costs.double()]
+
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the edges between bins ``i`` and ``j``, tensors of any shape."""
         position = _positions(self.costs)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import pad
 
+from earthwork.kernels.layouts import tree_tables
 from earthwork.spaces.linear import linear, running_sum
 from earthwork.spaces.space import Costs, EdgeSpace
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
@@ -83,6 +84,7 @@ class Tree(EdgeSpace):
             "_size": shape.size,
             **_flow_plan(shape, nodes),
             **_potential_plan(shape, nodes),
+            **_kernel_tables(shape, nodes),
         }.items():
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)), persistent=False)
         self._set_costs(costs)
@@ -135,6 +137,18 @@ class Tree(EdgeSpace):
         steps = _select(g, self._step_edge) * self._step_sign.to(g)
         above = _select(running_sum(pad(steps, (1, 0))), self._bin_step)
         return (above + _select(pad(g, (0, 1)), self._bin_edge)).to(g.dtype)
+
+    def _tables(self) -> list[Tensor]:
+        costs = pad(self.costs.double(), (0, 1))
+        return [
+            self._places,
+            self._leaves,
+            self._children,
+            self._slots,
+            costs[self._leaf_edges],
+            costs[self._node_edges],
+            self._contents.double(),
+        ]
 
     def lowest_common_ancestor(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The deepest node above both nodes ``a`` and ``b`` (or one of them): tensors of node indices, broadcast."""
@@ -197,6 +211,13 @@ class Tree(EdgeSpace):
     def __repr__(self) -> str:
         return f"Tree({self.num_nodes} nodes, {self.num_bins} bins, depth {self.depth}, {self._cost_range()})"
 
+    _places: Tensor
+    _leaves: Tensor
+    _children: Tensor
+    _slots: Tensor
+    _contents: Tensor
+    _leaf_edges: Tensor
+    _node_edges: Tensor
     _walk: Tensor
     _branch_start: Tensor
     _branch_end: Tensor
@@ -240,6 +261,11 @@ def _potential_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
         "_bin_step": np.searchsorted(when[steps], shape.order[bins], side="right"),
         "_bin_edge": bin_edge,
     }
+
+
+def _kernel_tables(shape: Topology, bins: Indices) -> dict[str, Indices]:
+    tables = tree_tables(shape.parents, shape.depth, shape.order, shape.size, bins)
+    return {f"_{name}": table for name, table in tables._asdict().items()}
 
 
 def _select(x: Tensor, index: Tensor) -> Tensor:

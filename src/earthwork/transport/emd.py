@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Metric, Space
+from earthwork.transport.fused import find_kernels, fused_distance
 from earthwork.transport.mass import (
+    HALF,
     Normalize,
     can_look,
     check_masses,
@@ -68,10 +70,18 @@ def emd(
         >>> p.grad
         tensor([ 1.5000, -0.5000, -1.5000,  0.5000])
     """
-    p, q, out = prepare(p, q, space, rho, normalize, validate)
-    if isinstance(space, Metric):
-        return simplex_cost(p, q, space).to(out)
-    return transport_cost(p - q, space, float(rho)).to(out)
+    p, q, out = normalized(p, q, space, rho, normalize, validate)
+    half = out in HALF
+    found = find_kernels(space, p, q)
+    if found is not None:
+        distances, right = fused_distance(p, q, rho, found, half, lambda p, q: transport_cost(p - q, space, rho))
+        # The kernel has seen every number; the check says what is wrong with which.
+        if validate and not right:
+            check_masses(p, q, half)
+        return distances if distances.dtype == out else distances.to(out)
+    if validate and can_look(p, q):
+        check_masses(p, q, half)
+    return distance_between(p, q, space, float(rho)).to(out)
 
 
 def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor:
@@ -109,6 +119,16 @@ def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor
         return (gradient - gradient.mean(-1, keepdim=True)).to(out)
 
 
+def distance_between(p: Tensor, q: Tensor, space: Space, rho: float) -> Tensor:
+    """The distance between rows that have been checked: ``[..., num_bins]`` to ``[...]``."""
+    if isinstance(space, Metric):
+        return simplex_cost(p, q, space)
+    found = find_kernels(space, p, q)
+    if found is not None:
+        return fused_distance(p, q, rho, found, False, lambda p, q: transport_cost(p - q, space, rho))[0]
+    return transport_cost(p - q, space, rho)
+
+
 def transport_cost(x: Tensor, space: Space, rho: float) -> Tensor:
     """``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``."""
     costs = space.costs.to(x)
@@ -137,21 +157,29 @@ def prepare(
     p: Tensor, q: Tensor, space: Space, rho: float, normalize: Normalize, validate: bool
 ) -> tuple[Tensor, Tensor, torch.dtype]:
     """Check and normalise two rows of masses; also returns the type in which a result is due."""
+    p, q, out = normalized(p, q, space, rho, normalize, validate)
+    if validate and can_look(p, q):
+        check_masses(p, q, half=out in HALF)
+    return p, q, out
+
+
+def normalized(
+    p: Tensor, q: Tensor, space: Space, rho: float, normalize: Normalize, validate: bool
+) -> tuple[Tensor, Tensor, torch.dtype]:
+    """As :func:`prepare`, but the masses are yet to be checked."""
     check_rho(rho)
     if isinstance(space, Metric):
         check_exponent(space, rho)
     check_normalize(normalize)
     check_pair(p, q, space)
-    out = torch.promote_types(p.dtype, q.dtype)
+    out = p.dtype if p.dtype == q.dtype else torch.promote_types(p.dtype, q.dtype)
     # Half precision is only a storage type.
-    if out in (torch.float16, torch.bfloat16):
+    if out in HALF:
         p, q = p.float(), q.float()
     if normalize == "softmax":
         p = p.softmax(-1)
     elif normalize == "l1":
         p, q = l1_normalized("p", p, validate), l1_normalized("q", q, validate)
-    if validate and can_look(p, q):
-        check_masses(p, q, half=out in (torch.float16, torch.bfloat16))
     return p, q, out
 
 

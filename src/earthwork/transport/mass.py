@@ -11,6 +11,8 @@ from earthwork.spaces import Space
 
 Normalize: TypeAlias = Literal["l1", "softmax"] | None
 
+HALF = (torch.float16, torch.bfloat16)
+
 # A softmax in float32 over a million classes misses 1 by a few 1e-6, one in float16 by a few 1e-4.
 _MASS_TOLERANCE = 1e-4
 _HALF_MASS_TOLERANCE = 1e-2
@@ -58,7 +60,7 @@ def check_masses(p: Tensor, q: Tensor, half: bool = False, names: tuple[str, str
         names: What the caller calls ``p`` and ``q``.
     """
     ours, theirs = torch.broadcast_tensors(_row_masses(names[0], p), _row_masses(names[1], q))
-    tolerance = _HALF_MASS_TOLERANCE if half else _MASS_TOLERANCE
+    tolerance = mass_tolerance(half)
     bad = (ours - theirs).abs() > tolerance * torch.maximum(ours, theirs)
     if bad.any():
         row = tuple(bad.nonzero()[0].tolist())
@@ -66,6 +68,11 @@ def check_masses(p: Tensor, q: Tensor, half: bool = False, names: tuple[str, str
             f"{names[0]} and {names[1]}: expected rows of equal mass, got {ours[row].item():g} in {names[0]} and "
             f'{theirs[row].item():g} in {names[1]}{_of_row(row)}; normalize="l1" or "softmax" makes them equal'
         )
+
+
+def mass_tolerance(half: bool) -> float:
+    """By which part the masses of two rows may differ."""
+    return _HALF_MASS_TOLERANCE if half else _MASS_TOLERANCE
 
 
 def _row_masses(name: str, x: Tensor) -> Tensor:

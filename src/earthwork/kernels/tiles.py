@@ -1,0 +1,210 @@
+"""Tiles: as many rows as there are lanes, turned so that each bin is one vector, with the bins in a space's own order.
+
+The last tile is filled up with the last row again, so that no kernel has a special case for it.
+"""
+
+# mypy: disable-error-code="misc,no-untyped-call,no-any-return"
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from earthwork.kernels.lane_math import exp, power
+from earthwork.kernels.lanes import (
+    LANES,
+    convert,
+    load,
+    load_columns,
+    load_turned,
+    magnitude,
+    peek,
+    poke,
+    size_of,
+    splat,
+    store,
+    store_columns,
+    store_turned,
+    where_greater,
+    with_sign,
+)
+
+_CACHE_LINE = 64
+
+# A desk is a few notes on each sample of a tile: offsets in bytes of rows of eight-byte numbers.
+ROWS, LABEL, PLACE, SHARE, WEIGHT, SPARE = (LANES * 8 * i for i in range(6))
+EXCESS, MASS, LOWEST = LABEL, PLACE, SHARE
+DESK = 6 * LANES
+
+
+@njit
+def scratch(zero: Any, count: Any) -> Any:
+    """Room for ``count`` numbers of the type of ``zero`` from the first cache line on; see `start_of`."""
+    return np.empty(count * size_of(zero) + _CACHE_LINE, np.uint8)
+
+
+@njit
+def start_of(array: Any) -> Any:
+    """The address of the first cache line of an array."""
+    return (array.ctypes.data + _CACHE_LINE - 1) & -_CACHE_LINE
+
+
+@njit
+def find_rows(rows: Any, tile: Any, count: Any, stride: Any) -> None:
+    """Write the offset of each of a tile's rows in a matrix."""
+    for lane in range(LANES):
+        poke(0, rows, lane, min(tile * LANES + lane, count - 1) * stride)
+
+
+@njit
+def load_tile(zero: Any, tile: Any, matrix: Any, rows: Any, bins: Any, places: Any) -> None:
+    """Turn rows of a matrix into a tile."""
+    if bins < LANES:
+        for j in range(bins):
+            for lane in range(LANES):
+                value = peek(zero, matrix, peek(0, rows, lane) + j)
+                poke(zero, tile, peek(0, places, j) * LANES + lane, value)
+        return
+    for block in range(0, bins, LANES):
+        # The last block overlaps the one before.
+        j = min(block, bins - LANES)
+        store_columns(tile, places, j, load_turned(zero, matrix, rows, j))
+
+
+@njit
+def store_tile(zero: Any, tile: Any, matrix: Any, rows: Any, bins: Any, places: Any) -> None:
+    """Turn a tile into rows of a matrix."""
+    if bins < LANES:
+        for j in range(bins):
+            for lane in range(LANES):
+                value = peek(zero, tile, peek(0, places, j) * LANES + lane)
+                poke(zero, matrix, peek(0, rows, lane) + j, value)
+        return
+    for block in range(0, bins, LANES):
+        j = min(block, bins - LANES)
+        store_turned(matrix, rows, j, load_columns(zero, tile, places, j))
+
+
+@njit
+def softmax_tile(zero: Any, tile: Any, bins: Any) -> None:
+    """The softmax of a tile, in place."""
+    highest = load(zero, tile, 0)
+    for j in range(1, bins):
+        x = load(zero, tile, j * LANES)
+        highest = where_greater(x, highest, x, highest)
+    total = splat(0.0, 0.0)
+    for j in range(bins):
+        e = exp(load(zero, tile, j * LANES) - highest)
+        store(tile, j * LANES, e)
+        total = total + convert(0.0, e)
+    share = convert(zero, splat(0.0, 1.0) / total)
+    for j in range(bins):
+        store(tile, j * LANES, load(zero, tile, j * LANES) * share)
+
+
+@njit
+def take_label(zero: Any, tile: Any, places: Any, desk: Any, labels: Any, options: Any, row: Any, lane: Any) -> None:
+    """Note a sample's label, its weight and its share of the mass on the desk, and take that label's mass away."""
+    weights, ignore = options
+    label = peek(0, labels, row)
+    counts = label != ignore
+    label = label if counts else 0
+    place = peek(0, places, label) * LANES + lane
+    share = peek(zero, tile, place)
+    weight = 1.0 if weights == 0 else peek(0.0, weights, label)
+    poke(0, desk + LABEL, lane, label)
+    poke(0, desk + PLACE, lane, place)
+    poke(0.0, desk + SHARE, lane, share)
+    poke(0.0, desk + WEIGHT, lane, weight if counts else 0.0)
+    poke(zero, tile, place, share - zero - 1)
+
+
+@njit
+def take_labels(zero: Any, tile: Any, places: Any, desk: Any, labels: Any, options: Any, t: Any, count: Any) -> None:
+    """`take_label` of every row of a tile."""
+    for lane in range(LANES):
+        take_label(zero, tile, places, desk, labels, options, min(t * LANES + lane, count - 1), lane)
+
+
+@njit
+def write_losses(zero: Any, total: Any, desk: Any, losses: Any, rho: Any, t: Any, count: Any) -> None:
+    """Write the weighted losses of a tile; a sample that does not count has none, whatever its logits."""
+    store(desk + SPARE, 0, total * splat(0.0, 1 / rho) * load(0.0, desk + WEIGHT, 0))
+    for lane in range(LANES):
+        loss = peek(0.0, desk + SPARE, lane) if peek(0.0, desk + WEIGHT, lane) != 0 else 0.0
+        poke(zero, losses, min(t * LANES + lane, count - 1), loss)
+
+
+@njit
+def mend_labels(zero: Any, tile: Any, total: Any, desk: Any, scale: Any, bins: Any) -> None:
+    """Write the gradient at the labels, and 0 throughout for a sample that does not count.
+
+    By Euler's theorem on homogeneous functions ⟨p, g⟩ is ρ times the cost plus the slope at the label, so what is left
+    there of the softmax's derivative p·(g − ⟨p, g⟩) is the share times minus ρ times the cost.
+    """
+    store(desk + SPARE, 0, total)
+    for lane in range(LANES):
+        weight = peek(0.0, desk + WEIGHT, lane)
+        steep = -peek(0.0, desk + SPARE, lane) * peek(0.0, desk + SHARE, lane) * weight * scale
+        poke(zero, tile, peek(0, desk + PLACE, lane), steep)
+        if weight == 0:
+            for j in range(bins):
+                poke(zero, tile, j * LANES + lane, zero)
+
+
+@njit
+def subtract(zero: Any, ours: Any, theirs: Any, bins: Any, desk: Any, limits: Any) -> Any:
+    """Take the tile ``theirs`` from ``ours``; whether the masses look right: none negative, rows of equal mass.
+
+    As in `transport.emd`, an excess of mass that is more than rounding is spread over all bins.
+    """
+    rounding, tolerance = limits
+    excess = size = mass = splat(0.0, 0.0)
+    lowest = splat(zero, 0.0)
+    for j in range(bins):
+        p, q = load(zero, ours, j * LANES), load(zero, theirs, j * LANES)
+        lowest = where_greater(lowest, p, p, lowest)
+        lowest = where_greater(lowest, q, q, lowest)
+        x = p - q
+        store(ours, j * LANES, x)
+        mass = mass + convert(0.0, q)
+        excess = excess + convert(0.0, x)
+        size = size + convert(0.0, magnitude(x))
+    store(desk + EXCESS, 0, excess)
+    store(desk + MASS, 0, mass)
+    store(desk + LOWEST, 0, convert(0.0, lowest))
+    allowed = splat(0.0, rounding) * size
+    shift = where_greater(magnitude(excess), allowed, excess * splat(0.0, 1.0 / bins), splat(0.0, 0.0))
+    store(desk + SPARE, 0, shift)
+    right, centred = True, True
+    for lane in range(LANES):
+        over, held = peek(0.0, desk + EXCESS, lane), peek(0.0, desk + MASS, lane)
+        heavier = held + max(over, 0.0)
+        right = right and peek(0.0, desk + LOWEST, lane) >= 0 and abs(over) <= tolerance * heavier
+        centred = centred and peek(0.0, desk + SPARE, lane) == 0
+    if not centred:
+        for j in range(bins):
+            x = convert(0.0, load(zero, ours, j * LANES)) - shift
+            store(ours, j * LANES, convert(zero, x))
+    return right
+
+
+@njit
+def slope(flow: Any, cost: Any, rho: Any) -> Any:
+    """``ρ·w·sgn(φ)·|φ|^(ρ−1)`` of a vector of doubles φ: 0 where φ is. Times φ it is ρ times the cost."""
+    if rho == 2.0:
+        return splat(0.0, 2.0 * cost) * flow
+    size = magnitude(flow)
+    if rho == 1.0:
+        nothing = splat(0.0, 0.0)
+        return where_greater(size, nothing, with_sign(splat(0.0, cost), flow), flow * nothing)
+    return splat(0.0, rho * cost) * with_sign(power(size, rho - 1.0), flow)
+
+
+@njit
+def own_slope(zero: Any, flow: Any, cost: Any, rho: Any) -> Any:
+    """The slope in the type of the data, where nothing is to be summed."""
+    if rho == 2.0:
+        return splat(zero, 2.0 * cost) * flow
+    return convert(zero, slope(convert(0.0, flow), cost, rho))

@@ -1,0 +1,163 @@
+"""The tree: content goes up from the leaves, slopes come down from the root.
+
+The nodes with something below them are numbered level by level, so that the children of each are neighbours, and so
+are its leaves: ``children[k] : children[k + 1]`` and ``leaves[k] : leaves[k + 1]``. Only these nodes need room of
+their own, in which sums are doubles; a leaf's term goes straight to its parent. A bin that is such a node counts as a
+leaf of it whose edge costs nothing. A plan is the tuple that `plans.tree_plan` makes.
+"""
+
+# mypy: disable-error-code="misc,no-untyped-call,no-any-return"
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from earthwork.kernels.compiled import kernel
+from earthwork.kernels.lanes import LANES, convert, fma, keep, load, peek, poke, splat, store
+from earthwork.kernels.tiles import (
+    DESK,
+    LABEL,
+    PLACE,
+    ROWS,
+    SPARE,
+    WEIGHT,
+    find_rows,
+    load_tile,
+    mend_labels,
+    own_slope,
+    scratch,
+    slope,
+    softmax_tile,
+    start_of,
+    store_tile,
+    subtract,
+    take_labels,
+    write_losses,
+)
+
+
+@njit
+def _sum_up(zero: Any, tile: Any, sums: Any, plan: Any, rho: Any) -> tuple[Any, Any]:
+    """Fill ``sums`` with the slope over each node; returns ρ times the cost, and the sum of all bins' slopes."""
+    _, nodes, _, leaves, children, _, leaf_costs, node_costs, contents = plan
+    total = everywhere = splat(0.0, 0.0)
+    for k in range(nodes - 1, -1, -1):
+        held = splat(0.0, 0.0)
+        for j in range(peek(0, leaves, k), peek(0, leaves, k + 1)):
+            flow = convert(0.0, load(zero, tile, j * LANES))
+            held = held + flow
+            steep = slope(flow, peek(0.0, leaf_costs, j), rho)
+            total = fma(steep, flow, total)
+            everywhere = everywhere + steep
+        for c in range(peek(0, children, k), peek(0, children, k + 1)):
+            flow = load(0.0, sums, c * LANES)
+            held = held + flow
+            steep = slope(flow, peek(0.0, node_costs, c), rho)
+            total = fma(steep, flow, total)
+            everywhere = fma(steep, splat(0.0, peek(0.0, contents, c)), everywhere)
+            store(sums, c * LANES, steep)
+        store(sums, k * LANES, held)
+    store(sums, 0, splat(0.0, 0.0))
+    return total, everywhere
+
+
+@njit
+def _pass_down(sums: Any, plan: Any) -> None:
+    """Turn the slope over each node into the sum of those over it and above."""
+    nodes, children = plan[1], plan[4]
+    for k in range(nodes):
+        above = load(0.0, sums, k * LANES)
+        for c in range(peek(0, children, k), peek(0, children, k + 1)):
+            store(sums, c * LANES, load(0.0, sums, c * LANES) + above)
+
+
+@njit
+def _slope_at_labels(zero: Any, tile: Any, sums: Any, desk: Any, plan: Any, rho: Any) -> Any:
+    slots, leaf_costs = plan[5], plan[6]
+    for lane in range(LANES):
+        poke(0.0, desk + SPARE, lane, peek(zero, tile, peek(0, desk + PLACE, lane)))
+    steep = slope(load(0.0, desk + SPARE, 0), 1.0, rho)
+    for lane in range(LANES):
+        poke(0.0, desk + SPARE, lane, peek(0.0, leaf_costs, peek(0, desk + PLACE, lane) // LANES))
+    steep = steep * load(0.0, desk + SPARE, 0)
+    for lane in range(LANES):
+        slot = peek(0, slots, peek(0, desk + LABEL, lane))
+        poke(0.0, desk + SPARE, lane, peek(0.0, sums, slot * LANES + lane))
+    return steep + load(0.0, desk + SPARE, 0)
+
+
+@kernel
+def tree_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, first: Any, last: Any) -> None:
+    """The losses of the tiles from ``first`` to ``last`` of logits against labels, and their gradients times ``scale``.
+
+    A batch is the addresses of logits, labels, class weights (or 0), losses and gradients (or 0: not wanted), then the
+    number of rows and the label that does not count.
+    """
+    bins, nodes, places, leaves, _, _, leaf_costs, _, _ = plan
+    logits, labels, weights, losses, gradients, count, ignore = batch
+    tile_room, sum_room, desk_room = scratch(zero, bins * LANES), scratch(0.0, nodes * LANES), scratch(0.0, DESK)
+    tile, sums, desk = start_of(tile_room), start_of(sum_room), start_of(desk_room)
+    for t in range(first, last):
+        find_rows(desk + ROWS, t, count, bins)
+        load_tile(zero, tile, logits, desk + ROWS, bins, places)
+        softmax_tile(zero, tile, bins)
+        take_labels(zero, tile, places, desk, labels, (weights, ignore), t, count)
+        total, _ = _sum_up(zero, tile, sums, plan, rho)
+        write_losses(zero, total, desk, losses, rho, t, count)
+        if gradients == 0:
+            continue
+        _pass_down(sums, plan)
+        mean = total + _slope_at_labels(zero, tile, sums, desk, plan, rho)
+        factor = convert(zero, load(0.0, desk + WEIGHT, 0) * splat(0.0, scale))
+        for k in range(nodes):
+            above = convert(zero, load(0.0, sums, k * LANES) - mean)
+            for j in range(peek(0, leaves, k), peek(0, leaves, k + 1)):
+                share = load(zero, tile, j * LANES)
+                steep = above + own_slope(zero, share, peek(0.0, leaf_costs, j), rho)
+                store(tile, j * LANES, share * factor * steep)
+        mend_labels(zero, tile, total, desk, scale, bins)
+        store_tile(zero, tile, gradients, desk + ROWS, bins, places)
+    keep(tile_room)
+    keep(sum_room)
+    keep(desk_room)
+
+
+@kernel
+def tree_pairs(zero: Any, plan: Any, batch: Any, rho: Any, limits: Any, first: Any, last: Any) -> Any:
+    """The distances of the tiles from ``first`` to ``last`` between rows, and gradients; whether all masses look right.
+
+    A batch is the addresses of both masses, distances and gradients (or 0: not wanted), then the number of rows and
+    the steps between the rows of both masses.
+    """
+    bins, nodes, places, leaves, _, _, leaf_costs, _, _ = plan
+    ours, theirs, distances, gradients, count, our_step, their_step = batch
+    tile_room, other_room = scratch(zero, bins * LANES), scratch(zero, bins * LANES)
+    sum_room, desk_room = scratch(0.0, nodes * LANES), scratch(0.0, DESK)
+    tile, other, sums, desk = start_of(tile_room), start_of(other_room), start_of(sum_room), start_of(desk_room)
+    right = True
+    for t in range(first, last):
+        find_rows(desk + ROWS, t, count, our_step)
+        load_tile(zero, tile, ours, desk + ROWS, bins, places)
+        find_rows(desk + ROWS, t, count, their_step)
+        load_tile(zero, other, theirs, desk + ROWS, bins, places)
+        right = subtract(zero, tile, other, bins, desk, limits) and right
+        total, everywhere = _sum_up(zero, tile, sums, plan, rho)
+        store(desk + WEIGHT, 0, splat(0.0, 1.0))
+        write_losses(zero, total, desk, distances, rho, t, count)
+        if gradients == 0:
+            continue
+        _pass_down(sums, plan)
+        mean = everywhere * splat(0.0, 1.0 / bins)
+        for k in range(nodes):
+            above = convert(zero, load(0.0, sums, k * LANES) - mean)
+            for j in range(peek(0, leaves, k), peek(0, leaves, k + 1)):
+                steep = own_slope(zero, load(zero, tile, j * LANES), peek(0.0, leaf_costs, j), rho)
+                store(tile, j * LANES, above + steep)
+        find_rows(desk + ROWS, t, count, bins)
+        store_tile(zero, tile, gradients, desk + ROWS, bins, places)
+    keep(tile_room)
+    keep(other_room)
+    keep(sum_room)
+    keep(desk_room)
+    return right
