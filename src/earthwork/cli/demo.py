@@ -1,0 +1,59 @@
+"""``earthwork demo``: the paper's losses on a simulated problem, with no data at all."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from earthwork.extras import require
+
+# The paper's four, with its ratios: CE; EMD²; EMD² + CE 1:1; SD + CE 1:3.
+PAPER_LOSSES = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
+
+
+def command(
+    out: Annotated[str, typer.Option(help="The folder to write to.")] = "runs/demo",
+    seed: Annotated[int, typer.Option(help="The seed of the simulated data and of the networks.")] = 0,
+    seeds: Annotated[int, typer.Option(help="How many runs of each loss.")] = 1,
+    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 15,
+    quick: Annotated[bool, typer.Option(help="Two epochs, only to see that it works.")] = False,
+) -> None:
+    """Compare the paper's four losses on simulated data: 1000 classes over ImageNet's hierarchy.
+
+    Each class has a few examples about a centre, and the centres diffuse down the tree, so near classes look alike.
+    """
+    require("lightning.pytorch", "train", "earthwork demo")
+    from earthwork import trees
+    from earthwork.cli.train import run_and_say_how_to_go_on, show_results
+    from earthwork.training.settings import Settings
+    from earthwork.training.simulate import simulated_data
+
+    console = Console()
+    settings = Settings(
+        data="simulated",
+        tree="imagenet1k",
+        out=fresh_folder(out),
+        loss=PAPER_LOSSES,
+        model="mlp",
+        epochs=2 if quick else epochs,
+        seed=seed,
+        seeds=seeds,
+    )
+    tree = trees.imagenet1k()
+    console.print(
+        f"[bold]Simulated data[/bold], not images: 1000 classes over WordNet's hierarchy of ImageNet, "
+        f"whose centres diffuse down the tree ({tree})",
+        highlight=False,
+    )
+    results = run_and_say_how_to_go_on(settings, data_of=lambda seed: simulated_data(tree, seed))
+    show_results(settings, results, console, "Simulated data: 1000 classes over ImageNet's hierarchy")
+
+
+def fresh_folder(name: str) -> str:
+    """The folder, or if there is something in it, the first of ``name-2``, ``name-3`` … that is free."""
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(name for name in names if not Path(name).exists() or not any(Path(name).iterdir()))

@@ -1,0 +1,89 @@
+"""One line of progress for each run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+_LINES = 8  # what a log without a terminal gets of a run
+
+
+class RunProgress(ProgressBar):
+    """A bar for a whole run with the metrics of its last epoch; in a log, a line every few epochs.
+
+    Args:
+        title: What the run is called.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.title = title
+        self._console = Console(file=sys.stderr)
+        self._shown = True
+        self._bar: Progress | None = None
+        self._task: Any = None
+
+    def disable(self) -> None:
+        """Show nothing (Lightning asks for that on all processes but the first)."""
+        self._shown = False
+
+    def enable(self) -> None:
+        """Show the bar."""
+        self._shown = True
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Draw the bar."""
+        if not (self._shown and self._console.is_terminal):
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[scores]}"),
+        )
+        self._bar = Progress(*columns, console=self._console)
+        self._bar.start()
+        epochs = trainer.max_epochs or 0
+        self._task = self._bar.add_task(
+            self.title,
+            total=int(trainer.num_training_batches) * epochs,
+            completed=trainer.global_step,
+            epoch=trainer.current_epoch,
+            epochs=epochs,
+            scores="",
+        )
+
+    def on_train_batch_end(self, trainer: Trainer, *arguments: Any) -> None:
+        """Move the bar."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=trainer.global_step)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show the epoch's metrics."""
+        epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs or 0
+        scores = _scores(trainer)
+        if self._bar is not None:
+            self._bar.update(self._task, epoch=epoch, scores=scores)
+        elif self._shown and (epoch == epochs or epoch % max(1, epochs // _LINES) == 0):
+            self._console.print(f"{self.title}: epoch {epoch}/{epochs}  {scores}", highlight=False)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave the finished bar."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _scores(trainer: Trainer) -> str:
+    values = trainer.callback_metrics
+    if "top1" not in values:
+        return ""
+    return f"top-1 {100 * values['top1']:.1f} %  EMD {values['emd']:.3f}  severity {values['severity']:.3f}"
