@@ -45,12 +45,12 @@ def main() -> int:
 def make(wordnet: str | None = None, wnids: Path | None = None) -> dict[str, str]:
     """The text of every file, by its name."""
     tiny = wnids.read_text().split() if wnids else _shipped_ids("tiny_imagenet200.json")
+    imagenet = _lines("ilsvrc2012_synsets.txt")
+    by_class_index = "the 1000 classes of ILSVRC2012 in the order of their class index"
     return {
-        "imagenet1k.json": dumps(
-            described(
-                from_wordnet(_lines("ilsvrc2012_synsets.txt"), wordnet),
-                class_order="the 1000 classes of ILSVRC2012 in the order of their class index",
-            )
+        "imagenet1k.json": dumps(described(from_wordnet(imagenet, wordnet), class_order=by_class_index)),
+        "imagenet1k_first.json": dumps(
+            described(from_wordnet(imagenet, wordnet, rule="first"), class_order=by_class_index)
         ),
         "tiny_imagenet200.json": dumps(
             described(

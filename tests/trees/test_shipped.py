@@ -27,6 +27,18 @@ def test_imagenet1k_is_the_tree_of_the_paper() -> None:
     assert tree.info["rule"] == "least-depth"
 
 
+def test_imagenet1k_by_the_first_hypernym() -> None:
+    tree = trees.imagenet1k(rule="first")
+    assert (tree.num_nodes, tree.diameter(), trees.get("imagenet1k_first", costs="hops").diameter()) == (1372, 23, 27)
+    assert [tree.node_data["id"][node] for node in tree.bins.tolist()] == SYNSETS.read_text().split()
+    names = tree.bin_names or ()
+    tabby, lynx, beagle = (names.index(name) for name in ("tabby", "lynx", "beagle"))
+    assert tree.distance(tabby, lynx) < tree.distance(tabby, beagle)
+    assert trees.imagenet1k().distance(tabby, lynx) > trees.imagenet1k().distance(tabby, beagle)
+    with pytest.raises(ValueError, match="rule: expected least-depth or first, got 'x'"):
+        trees.imagenet1k(rule="x")
+
+
 def test_tiny_imagenet_is_sorted_and_part_of_imagenet() -> None:
     tree = trees.tiny_imagenet200()
     ids = [tree.node_data["id"][node] for node in tree.bins.tolist()]

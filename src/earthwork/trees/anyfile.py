@@ -21,15 +21,13 @@ from earthwork.trees.textfile import PathLike, read_text, write_text
 def read(path: PathLike, **options: Any) -> Tree:
     """A tree from a file; the ending says its format.
 
-    =========================== =======================================================================
-    ending                      what it holds
-    =========================== =======================================================================
-    .json                       what `save` writes, or nested dicts and lists as for `from_nested`
-    .yaml, .yml                 nested dicts and lists
-    .nwk, .newick, .tree, .tre  Newick
-    .csv, .tsv                  a table as for `from_table`
-    .txt                        one path in each line as for `from_paths`
-    =========================== =======================================================================
+    | ending | what it holds |
+    |---|---|
+    | `.json` | what `save` writes, or nested dicts and lists as for `from_nested` |
+    | `.yaml`, `.yml` | nested dicts and lists |
+    | `.nwk`, `.newick`, `.tree`, `.tre` | Newick |
+    | `.csv`, `.tsv` | a table as for `from_table` |
+    | `.txt` | one path in each line as for `from_paths` |
 
     Args:
         path: The file.

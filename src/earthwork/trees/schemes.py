@@ -27,19 +27,18 @@ def with_costs(
 ) -> Tree:
     r"""The same tree with other edge costs.
 
-    ============== =================================================================================================
-    scheme         cost of the edge above node :math:`i`
-    ============== =================================================================================================
-    "keep"         as it is (with ``normalize``)
-    "unit"         1
-    "hops"         the WordNet edges that it stands for, ``node_data["hops"]``
-    "depth"        :math:`\text{decay}^{d - 1}` at depth :math:`d`: a mistake near the root costs most
-    "height"       :math:`h_\text{parent} - h_i`, where :math:`h` is the number of edges down to the deepest leaf,
-                   so all leaves are equally far from the root (an ultrametric)
-    "information"  :math:`\log P_\text{parent} - \log P_i`, where :math:`P` is the share of ``counts`` below
-                   (information content; distances are those of Jiang and Conrath)
-    a function     of the tree, that returns a number or one for each edge
-    ============== =================================================================================================
+    | scheme | cost of the edge above node :math:`i` |
+    |---|---|
+    | `"keep"` | as it is (with `normalize`) |
+    | `"unit"` | 1 |
+    | `"hops"` | the WordNet edges that it stands for, `node_data["hops"]` |
+    | `"depth"` | :math:`\text{decay}^{d - 1}` at depth :math:`d`: a mistake near the root costs most |
+    | `"height"` | :math:`h_\text{parent} - h_i`, with :math:`h` the edges down to the deepest leaf (an ultrametric) |
+    | `"information"` | :math:`\log P_\text{parent} - \log P_i`, with :math:`P` the share of `counts` below |
+    | a function | what it returns for the tree: a number, or one for each edge |
+
+    With heights all leaves are equally far from the root. With information content distances are those of Jiang and
+    Conrath.
 
     Args:
         tree: The tree.

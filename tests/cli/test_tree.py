@@ -1,0 +1,213 @@
+"""The sub-commands of ``earthwork tree``, as a user runs them: what they print, and one line for each mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from earthwork import trees
+from earthwork.cli.app import run
+from tests.trees.hierarchies import write_wordnet
+from tests.trees.test_wordnet import installed_wordnet
+
+
+class Shell:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *arguments: object) -> str:
+        code = run([str(argument) for argument in arguments])
+        found = self.capsys.readouterr()
+        assert code == 0, found.err
+        return found.out
+
+    def fail(self, *arguments: object) -> str:
+        assert run([str(argument) for argument in arguments]) == 2
+        found = self.capsys.readouterr()
+        assert found.err.startswith("error: ")
+        assert found.err.count("\n") == 1
+        return found.err
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def test_show(shell: Shell) -> None:
+    lines = shell("tree", "show", "imagenet1k", "--depth", 3).splitlines()
+    assert lines[0] == "entity"
+    assert "└── physical_entity" in lines
+    assert "… 1,272 more" in "\n".join(lines)
+    assert "cat  0.5" in shell("tree", "show", "cifar10", "--costs", "depth")
+
+
+def test_info(shell: Shell) -> None:
+    facts = dict(line.split("  ", 1) for line in shell("tree", "info", "imagenet1k").splitlines())
+    facts = {name: value.strip() for name, value in facts.items()}
+    assert facts["nodes"] == "1,374"
+    assert facts["leaves"] == "1,000"
+    assert facts["depth"] == "13"
+    assert facts["diameter"] == "19"
+    assert facts["diameter in hops"] == "26"
+    assert facts["branching"] == "3.67 children on average, at most 27"
+    assert facts["source"] == "WordNet 3.0"
+
+
+def test_info_of_a_single_node(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "t.nwk").write_text("a;")
+    assert "branching           none" in shell("tree", "info", tmp_path / "t.nwk")
+
+
+def test_distance(shell: Shell) -> None:
+    assert shell("tree", "distance", "imagenet1k", "tabby", "tiger_cat") == "2  tabby → domestic_cat → tiger_cat\n"
+    assert shell("tree", "distance", "imagenet1k", "n02123045", "tabby") == "0  tabby\n"
+    assert shell("tree", "distance", "imagenet1k", "tabby", "tench", "--costs", "hops").startswith("13  tabby")
+    assert "near: 'tabby'" in shell.fail("tree", "distance", "imagenet1k", "tabbi", "tench")
+
+
+def test_convert(shell: Shell, tmp_path: Path) -> None:
+    out = tmp_path / "c.nwk"
+    assert "13 nodes" in shell("tree", "convert", "cifar10", out)
+    shell("tree", "convert", out, tmp_path / "c.json")
+    again = trees.load(tmp_path / "c.json", classes=trees.cifar10().bin_names)
+    assert again.distances().tolist() == trees.cifar10().distances().tolist()
+    assert "expected a file ending in" in shell.fail("tree", "convert", "cifar10", tmp_path / "c.xyz")
+    assert "No such file" in shell.fail("tree", "convert", "cifar10", tmp_path / "none" / "c.json")
+
+
+def test_convert_says_what_is_lost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["tree", "convert", "imagenet1k", str(tmp_path / "a.nwk")]) == 0
+    assert capsys.readouterr().err == "note: .nwk files hold no order of classes, no ids; .json holds everything\n"
+    assert run(["tree", "convert", "imagenet1k", str(tmp_path / "a.json")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_convert_some_classes(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "classes.json").write_text('{"cat": 1, "ship": 0}')
+    shell("tree", "convert", "cifar10", tmp_path / "t.json", "--classes", tmp_path / "classes.json")
+    assert trees.load(tmp_path / "t.json").bin_names == ("ship", "cat")
+
+
+def test_build_from_wordnet(shell: Shell, tmp_path: Path) -> None:
+    ids = write_wordnet(tmp_path)
+    classes, out = tmp_path / "synsets.txt", tmp_path / "tree.json"
+    classes.write_text(f"{ids['van']}\n{ids['tabby']}\n{ids['lynx']}\n")
+    command = ("tree", "build", "--from", "wordnet", "--classes", classes, "-o", out, "--wordnet", tmp_path)
+    shell(*command)
+    assert trees.load(out).bin_names == ("van", "tabby", "lynx")
+    shell(*command, "--rule", "first", "--keep-single", "--costs", "hops")
+    assert trees.load(out).info["rule"] == "first"
+    assert "rule: expected one of" in shell.fail(*command, "--rule", "x")
+    assert "needs --classes" in shell.fail("tree", "build", "--from", "wordnet", "-o", out)
+
+
+FILES = {
+    "parents": ("t.csv", "child,parent\nr,\na,r\nb,r\n"),
+    "edges": ("t.csv", "child,parent,cost\na,r,1\nb,r,2.5\n"),
+    "paths": ("t.txt", "r/a\nr/b\n"),
+    "nested": ("t.yaml", "r: [a, b]\n"),
+    "table": ("t.csv", "coarse,fine\nr,a\nr,b\n"),
+    "newick": ("t.nwk", "(a:1,b:2)r;"),
+    "linkage": ("t.csv", "0,1,3,2\n"),
+    "embeddings": ("t.csv", "0,1\n1,3\n"),
+    "confusion": ("t.csv", "9,1\n1,3\n"),
+    "networkx": (
+        "t.graphml",
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed"><node id="r"/>'
+        '<node id="a"/><node id="b"/><edge source="r" target="a"/><edge source="r" target="b"/></graph></graphml>',
+    ),
+}
+
+
+@pytest.mark.parametrize("source", FILES)
+def test_build_from_each_source(source: str, shell: Shell, tmp_path: Path) -> None:
+    name, text = FILES[source]
+    (tmp_path / name).write_text(text)
+    (tmp_path / "classes.txt").write_text("b\na\n")
+    out = tmp_path / "out.json"
+    command = ("tree", "build", "--from", source, tmp_path / name, "-o", out, "--classes", tmp_path / "classes.txt")
+    shell(*command)
+    assert trees.load(out).bin_names == ("b", "a")
+    (tmp_path / name).write_text("\x00,\n<(")
+    shell.fail(*command)
+    (tmp_path / name).write_bytes(b"")
+    shell.fail(*command)
+    (tmp_path / name).write_bytes(b"\xff\xfe\x00a")
+    shell.fail(*command)
+    assert "No such file" in shell.fail("tree", "build", "--from", source, tmp_path / f"no-{name}", "-o", out)
+    assert f"--from {source} needs the file" in shell.fail("tree", "build", "--from", source, "-o", out)
+
+
+def test_build_from_npy(shell: Shell, tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", np.eye(3))
+    shell("tree", "build", "--from", "embeddings", tmp_path / "v.npy", "-o", tmp_path / "t.json")
+    assert trees.load(tmp_path / "t.json").num_bins == 3
+    np.save(tmp_path / "v.npy", np.array([{}], dtype=object), allow_pickle=True)
+    assert "an array of numbers" in shell.fail(
+        "tree", "build", "--from", "embeddings", tmp_path / "v.npy", "-o", tmp_path / "t.json"
+    )
+
+
+def test_rules(shell: Shell, tmp_path: Path) -> None:
+    ids = write_wordnet(tmp_path)
+    (tmp_path / "synsets.txt").write_text(f"{ids['van']}\n{ids['tabby']}\n")
+    table = shell("tree", "rules", tmp_path / "synsets.txt", "--wordnet", tmp_path).splitlines()
+    assert len(table) == 10
+    assert table[2].startswith("| `first` | dropped | 3 | 2 |")
+
+
+def test_the_table_in_the_docs_is_that_of_the_command(shell: Shell) -> None:
+    installed_wordnet()
+    page = (Path(__file__).parents[2] / "docs" / "hierarchies.md").read_text(encoding="utf-8")
+    assert shell("tree", "rules").strip() in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tree", "show", "imagnet1k"], "near: 'imagenet1k'"),
+        (["tree", "show", "cifar10", "--depth", "-1"], "--depth: expected a number of levels"),
+        (["tree", "show", "cifar10", "--depth", "many"], "Invalid value for '--depth'"),
+        (["tree", "show", "cifar10", "--costs", "hops"], '"hops" needs node_data'),
+        (["tree", "show"], "Missing argument 'TREE'"),
+        (["tree", "grow"], "No such command 'grow'"),
+        (["tree", "show", "cifar10", "--x"], "No such option: --x"),
+        (["tree", "build", "--from", "air", "-o", "x.json"], "--from: expected one of wordnet, parents"),
+        (["tree", "show", "/"], "expected a file ending in"),
+    ],
+)
+def test_mistakes(arguments: list[str], message: str, shell: Shell) -> None:
+    assert message in shell.fail(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [[], ["tree"], ["--help"], ["tree", "build", "--help"]])
+def test_help(arguments: list[str], shell: Shell) -> None:
+    assert "Usage: earthwork" in shell(*arguments)
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -c 'from earthwork.cli import main; main()' tree show imagenet1k --depth 20 | head -1"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert found.stdout == "entity\n"
+    assert found.stderr == ""
+
+
+def test_without_its_extra_the_command_line_says_how_to_get_it() -> None:
+    code = "import sys; sys.modules['typer'] = None\nfrom earthwork.cli import main\nmain()"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr == "error: the command line needs `typer`: pip install 'earthwork[cli]'\n"
+
+
+def test_classes_files(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "classes.json"
+    path.write_text(json.dumps("cat"))
+    assert "expected a list of names or an object" in shell.fail(
+        "tree", "convert", "cifar10", tmp_path / "t.json", "--classes", path
+    )

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import matplotlib
+import pytest
+import torch
+
+from earthwork import Tree, trees
+from earthwork.plot import plot_tree
+
+matplotlib.use("agg")
+from matplotlib import pyplot
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _close() -> object:
+    yield
+    pyplot.close("all")
+
+
+def texts(ax: object) -> list[str]:
+    return [text.get_text() for text in ax.texts]  # type: ignore[attr-defined]
+
+
+def test_figure_1_shows_the_numbers_of_the_paper() -> None:
+    golden = json.loads((ROOT / "tests" / "golden.json").read_text())["figure_1_ellyvan"]
+    tree = runpy.run_path(str(ROOT / "scripts" / "draw_figure_1.py"))["TREE"]
+    assert list(tree.bin_names) == golden["leaves"]
+    found = texts(plot_tree(tree, golden["p"], golden["q"]))
+    for name in ("p", "q", "gradient_rho1", "gradient_rho2"):
+        row = [f"{x:g}".replace("-", "−") for x in golden[name]]
+        assert any(found[at : at + 4] == row for at in range(len(found))), name
+    assert [t for t in found if "↑" in t or "↓" in t] == ["0.1 ↑", "0.1 ↓", "0.2 ↑", "0.1 ↓", "0.3 ↓", "0.2 ↑"]
+    assert {"∇EMD", "∇EMD$^{2}$", "animal", "giraffe", "cost 0.5", "cost 1"} <= set(found)
+
+
+def test_classes_stand_below_their_own_leaf() -> None:
+    tree = trees.from_edges([("a", "r"), ("b", "r"), ("c", "r")], classes=["c", "a", "b"])
+    ax = plot_tree(tree, [0.5, 0.25, 0.25])
+    place = {text.get_text(): text.get_position()[0] for text in ax.texts}
+    leaves = {t.get_text(): t.xy[0] for t in ax.texts if hasattr(t, "xy")}
+    assert place["0.5"] == leaves["c"]
+
+
+def test_without_distributions_and_on_given_axes() -> None:
+    _, given = pyplot.subplots()
+    ax = plot_tree(trees.cifar10(), ax=given)
+    assert ax is given
+    assert "cat" in texts(ax)
+    assert len(ax.lines) == 12
+    assert not texts(plot_tree(trees.cifar10(), labels=False))
+
+
+def test_costs_on_demand() -> None:
+    assert "cost 1" in texts(plot_tree(trees.cifar10(), costs=True))
+    assert "cost 1" not in texts(plot_tree(trees.cifar10()))
+
+
+def test_other_exponents() -> None:
+    assert "∇EMD$^{1.5}$" in texts(plot_tree(Tree([-1, 0, 0]), [0.5, 0.5], [1.0, 0.0], rho=[1.5]))
+
+
+def test_many_classes() -> None:
+    p = torch.full((100,), 0.01)
+    ax = plot_tree(trees.cifar100(), p, torch.eye(100)[3])
+    assert not [text for text in texts(ax) if "↑" in text]
+
+
+def test_bad_distributions() -> None:
+    with pytest.raises(ValueError, match=r"p: expected 10 values, one for each class, got shape \(2,\)"):
+        plot_tree(trees.cifar10(), [0.5, 0.5])
