@@ -19,6 +19,9 @@ ROWS, BINS, LAM, ITERATIONS = 512, 1000, 3.0, 100
 # The others hold a matrix of bins × bins for each row: so many rows at a time is 64 MB.
 PART = 16
 
+# POT makes the same steps, but ends half a step before; GeomLoss averages its steps, and is farther from the end.
+TOLERANCE = {"POT looped": 0.01, "POT batched": 0.01, "GeomLoss": 0.2}
+
 Solver = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -56,8 +59,7 @@ def _compared(name: str, p: Tensor, q: Tensor, space: ew.Space, repeats: int, ro
             values: list[Tensor] = []
             taken = _time(lambda solver=solver, values=values: values.append(solver(p[:rows], q[:rows], matrix)))
             times[label].append(taken * ROWS / rows)
-            # The others converge from elsewhere; after 100 iterations they are near.
-            torch.testing.assert_close(values[0].float(), expected[:rows], rtol=0.02, atol=0.0)
+            torch.testing.assert_close(values[0].float(), expected[:rows], rtol=TOLERANCE[label], atol=0.0)
     return _table(times, f"{name}, {ROWS} × {BINS}", "earthwork")
 
 

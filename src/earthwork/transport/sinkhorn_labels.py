@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import embedding
 
 from earthwork.spaces import Chain, Metric, Ring, Space
-from earthwork.transport.dual import centred
+from earthwork.transport.dual import centred, with_gradients
 
 
 def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf) -> Tensor:
@@ -26,8 +26,12 @@ def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf
         space: How the bins are arranged.
         lam: The regularisation; ∞ for the exact distance.
     """
-    value: Tensor = _ToLabel.apply(p, distances_to(space, labels, p), lam)  # type: ignore[no-untyped-call]
-    return value
+    distances = distances_to(space, labels, p)
+    if torch.compiler.is_compiling():
+        value, fixed = (p.detach() * distances).sum(-1), p.detach()
+        return with_gradients(value, p, label_gradient(fixed, distances.detach(), lam), fixed, fixed)
+    result: Tensor = _ToLabel.apply(p, distances, lam)  # type: ignore[no-untyped-call]
+    return result
 
 
 def label_gradient(p: Tensor, distances: Tensor, lam: float) -> Tensor:
@@ -40,21 +44,26 @@ def label_gradient(p: Tensor, distances: Tensor, lam: float) -> Tensor:
 def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
     """The distance from every bin to each label, ``[...]`` to ``[..., n]``, without a matrix of all of them."""
     if isinstance(space, Metric):
-        return space.matrix.T.to(like)[labels]
+        return embedding(labels, space.matrix.T.to(like))
     costs = space.costs.to(like)
     if isinstance(space, (Chain, Ring)):
         place = space.potential(costs)
-        way = (place - place[labels].unsqueeze(-1)).abs()
+        way = (place - embedding(labels, place.unsqueeze(-1))).abs()
         return torch.minimum(way, costs.sum() - way) if isinstance(space, Ring) else way
     # The edges above the label are crossed by what is not below them, the others by what is.
-    above = space.flow(one_hot(labels, space.num_bins).to(like))
+    above = space.flow(_one_hot(labels, like))
     return (above @ costs).unsqueeze(-1) + space.potential(costs * (1 - 2 * above))
 
 
 def smoothed_one_hot(labels: Tensor, like: Tensor, smoothing: float = 0.0) -> Tensor:
     """The distributions of labels, ``[...]`` to ``[..., n]``, in the type and with the bins of ``like[..., n]``."""
     n = like.shape[-1]
-    return one_hot(labels, n).to(like) * (1 - smoothing) + smoothing / n
+    return _one_hot(labels, like) * (1 - smoothing) + smoothing / n
+
+
+def _one_hot(labels: Tensor, like: Tensor) -> Tensor:
+    # PyTorch's own looks at the labels, which functional transforms do not allow.
+    return (labels.unsqueeze(-1) == torch.arange(like.shape[-1], device=labels.device)).to(like)
 
 
 class _ToLabel(torch.autograd.Function):

@@ -1,0 +1,136 @@
+"""`SinkhornLoss`, and `EMDLoss` on a metric, keep the contract of `nn.CrossEntropyLoss`."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+import earthwork as ew
+
+C = 5
+TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 0], [0.0, 1.0, 0.5, 1.0, 2.0, 0.1, 1.0, 3.0])
+SPACES = {
+    "chain": ew.Chain(C),
+    "ring": ew.Ring(C, [1.0, 2.0, 0.5, 1.0, 1.0]),
+    "tree": TREE,
+    "metric": ew.Metric(TREE.distances()),
+}
+
+
+@pytest.fixture(params=SPACES)
+def space(request):
+    return SPACES[request.param]
+
+
+def slow(kind, logits, labels, space, smoothing=0.0):
+    q = one_hot(labels, C).to(logits) * (1 - smoothing) + smoothing / C
+    p = logits.softmax(-1)
+    return ew.sinkhorn(p, q, space).value if kind == "sinkhorn" else ew.exact_emd(p, q, space)
+
+
+def make(kind, space, **options):
+    return ew.SinkhornLoss(space, **options) if kind == "sinkhorn" else ew.EMDLoss(space, rho=1, **options)
+
+
+@pytest.mark.parametrize("kind", ["sinkhorn", "emd"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_class_indices_are_one_hot_targets(space, kind, smoothing):
+    labels = torch.randint(C, (20,))
+    loss = make(kind, space, label_smoothing=smoothing, reduction="none")
+    logits = [torch.randn(20, C, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) for _ in range(3)]
+    by_index, by_row, by_hand = (x.requires_grad_() for x in logits)
+    values = [
+        loss(by_index, labels),
+        loss(by_row, one_hot(labels, C).double()),
+        slow(kind, by_hand, labels, space, smoothing),
+    ]
+    for value in values:
+        value.sum().backward()
+    for value, x in zip(values[1:], (by_row, by_hand), strict=True):
+        torch.testing.assert_close(value, values[0])
+        torch.testing.assert_close(x.grad, by_index.grad)
+
+
+@pytest.mark.parametrize("kind", ["sinkhorn", "emd"])
+def test_feature_maps_weights_and_ignored_entries(kind):
+    space, weight = SPACES["metric"], torch.tensor([1.0, 0.0, 2.0, 0.5, 3.0])
+    logits, labels = torch.randn(2, C, 3, 4), torch.randint(C, (2, 3, 4))
+    labels[0, 0] = -100
+    weights = weight[labels.clamp(min=0)] * (labels >= 0)
+    each = slow(kind, logits.movedim(1, -1), labels.clamp(min=0), space) * weights
+    torch.testing.assert_close(make(kind, space, weight=weight)(logits, labels), each.sum() / weights.sum())
+    torch.testing.assert_close(make(kind, space, weight=weight, reduction="none")(logits, labels), each)
+
+
+@pytest.mark.parametrize("kind", ["sinkhorn", "emd"])
+def test_half_precision_and_autocast(kind):
+    loss, logits, labels = make(kind, SPACES["metric"]), torch.randn(6, C), torch.randint(C, (6,))
+    soft = torch.rand(6, C).softmax(-1)
+    assert loss(logits.bfloat16(), labels).dtype == torch.bfloat16
+    for target in (labels, soft):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = loss(logits, target)
+        torch.testing.assert_close(inside, loss(logits, target))
+
+
+def test_confident_logits_have_a_finite_gradient(space):
+    logits = (torch.eye(C) * 500).requires_grad_()
+    ew.SinkhornLoss(space, lam=1000.0)(logits, torch.arange(C).flip(0)).backward()
+    assert torch.isfinite(logits.grad).all()
+
+
+def test_class_indices_need_no_matrix(monkeypatch):
+    def never(space):
+        raise AssertionError("the matrix was made")
+
+    monkeypatch.setattr(ew.Space, "distances", never)
+    loss = ew.SinkhornLoss(ew.Tree([-1] + [0] * 100_000))
+    logits = torch.zeros(2, 100_000, requires_grad=True)
+    loss(logits, torch.tensor([0, 99_999])).backward()
+    assert torch.isfinite(logits.grad).all()
+
+
+def test_learned_costs():
+    costs = torch.full((C - 1,), 1.0, dtype=torch.float64, requires_grad=True)
+    logits, labels = torch.randn(3, C, dtype=torch.float64), torch.tensor([0, 2, 4])
+    ew.SinkhornLoss(ew.Chain(C, costs), reduction="sum")(logits, labels).backward()
+    p = logits.softmax(-1)
+    crossing = torch.stack([p[0].flip(0).cumsum(0).flip(0)[1:], p[2].cumsum(0)[:-1]])
+    middle = torch.stack([p[1, 0], p[1, :2].sum(), p[1, 3:].sum(), p[1, 4]])
+    torch.testing.assert_close(costs.grad, crossing.sum(0) + middle)
+
+
+def test_compiles_and_maps(space):
+    loss = ew.SinkhornLoss(space, reduction="none")
+    logits, labels = torch.randn(4, C, requires_grad=True), torch.randint(C, (4,))
+    value = torch.compile(loss, backend="eager", fullgraph=True)(logits, labels)
+    torch.testing.assert_close(value, loss(logits, labels))
+    torch.testing.assert_close(torch.func.vmap(loss)(logits.detach(), labels), value)
+    slope = torch.func.grad(lambda x, y: loss(x, y))
+    (expected,) = torch.autograd.grad(value.sum(), logits)
+    torch.testing.assert_close(torch.func.vmap(slope)(logits.detach(), labels), expected)
+
+
+def test_the_papers_algorithm_and_a_tolerance():
+    chain, logits, labels = ew.Chain(C), torch.randn(4, C), torch.randint(C, (4,))
+    paper = ew.SinkhornLoss(chain, method="paper", max_iter=1)
+    torch.testing.assert_close(paper(logits, labels), ew.SinkhornLoss(chain)(logits, labels))
+    with pytest.warns(ew.ConvergenceWarning):
+        ew.SinkhornLoss(chain, max_iter=1, tol=1e-12)(logits, torch.rand(4, C).softmax(-1))
+
+
+def test_copies_pickles_and_says_its_options():
+    loss = ew.SinkhornLoss(ew.Metric(TREE.distances()), lam=2.5, max_iter=30)
+    logits, labels = torch.randn(4, C), torch.randint(C, (4,))
+    for twin in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert torch.equal(twin(logits, labels), loss(logits, labels))
+    assert "lam=2.5, max_iter=30, tol=None" in repr(loss)
+
+
+def test_a_relaxed_distance_on_a_metric_is_an_error():
+    with pytest.raises(ValueError, match=r"rho: expected 1 on Metric\(5 bins.*\), which has no edges.*, got 2"):
+        ew.EMDLoss(SPACES["metric"], rho=2.0)

@@ -1,0 +1,144 @@
+"""`exact_emd` against POT, SciPy's linear programme, the closed form and finite differences."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import ot
+import pytest
+import torch
+from scipy.optimize import linprog
+
+import earthwork as ew
+from tests.cases import random_distribution, random_space
+
+
+def make_metric(rng, size=10):
+    points = rng.random((size, 3))
+    return ew.Metric(np.linalg.norm(points[:, None] - points, axis=-1))
+
+
+def programme(p, q, matrix):
+    """min ⟨M, T⟩ with T 1 = p and Tᵀ 1 = q, by an independent solver."""
+    n = len(p)
+    rows, columns = np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))
+    return linprog(matrix.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([p, q])).fun
+
+
+@pytest.mark.parametrize("kind", ["metric", "one-way"])
+def test_two_other_solvers(kind, rng):
+    metric = make_metric(rng) if kind == "metric" else ew.Metric(rng.random((10, 10)) * (1 - np.eye(10)))
+    p, q = random_distribution(rng, 5, 10), random_distribution(rng, 5, 10)
+    value = ew.exact_emd(p, q, metric)
+    for row in range(5):
+        pair = p[row].numpy(), q[row].numpy()
+        assert value[row].item() == pytest.approx(ot.emd2(*pair, metric.matrix.numpy()), abs=1e-12)
+        assert value[row].item() == pytest.approx(programme(*pair, metric.matrix.numpy()), abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["chain", "ring", "tree", "inner tree"])
+def test_the_closed_form(kind, rng):
+    space = random_space(rng, kind, 20)
+    metric = ew.Metric(space.distances())
+    p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
+    expected = ew.emd(p, q, space)
+    torch.testing.assert_close(ew.exact_emd(p, q, metric), expected, atol=1e-10, rtol=0)
+    assert torch.equal(ew.exact_emd(p, q, space), expected)
+    assert torch.equal(ew.emd(p, q, metric), ew.exact_emd(p, q, metric))
+
+
+def test_the_gradient_of_the_closed_form(rng):
+    # Where all edges carry dirt there is but one gradient.
+    tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 2], rng.random(8) + 0.1)
+    p, q = (random_distribution(rng, 4, tree.num_bins, zeros=0.0) for _ in range(2))
+    expected = ew.emd_gradient(p, q, tree)
+    metric = ew.Metric(tree.distances())
+    torch.testing.assert_close(ew.emd_gradient(p, q, metric), expected)
+    p, q = p.requires_grad_(), q.requires_grad_()
+    ew.exact_emd(p, q, metric).sum().backward()
+    torch.testing.assert_close(p.grad, expected)
+    torch.testing.assert_close(q.grad, -expected)
+
+
+def test_finite_differences(rng):
+    metric = ew.Metric(rng.random((7, 7)) * (1 - np.eye(7)))
+    p, q = (random_distribution(rng, 7, zeros=0.0).requires_grad_() for _ in range(2))
+    ew.exact_emd(p, q, metric).backward()
+    for _ in range(5):
+        step = torch.from_numpy(rng.normal(size=7)) * 1e-7
+        step = step - step.mean()
+        with torch.no_grad():
+            by_p = ew.exact_emd(p + step, q, metric) - ew.exact_emd(p - step, q, metric)
+            by_q = ew.exact_emd(p, q + step, metric) - ew.exact_emd(p, q - step, metric)
+        assert (p.grad * step).sum().item() == pytest.approx(by_p.item() / 2, rel=1e-6)
+        assert (q.grad * step).sum().item() == pytest.approx(by_q.item() / 2, rel=1e-6)
+
+
+def test_duals_support_the_distance_from_below(rng):
+    metric = make_metric(rng)
+    p, q = (random_distribution(rng, 6, 10, zeros=0.6).requires_grad_() for _ in range(2))
+    value = ew.exact_emd(p, q, metric)
+    value.sum().backward()
+    assert p.grad.sum(-1).abs().max() < 1e-12
+    assert q.grad.sum(-1).abs().max() < 1e-12
+    # The distance is convex, so nowhere below its tangent, at bins that were empty as well.
+    for _ in range(10):
+        others = [random_distribution(rng, 6, 10, zeros=0.3) for _ in range(2)]
+        tangent = value + ((others[0] - p) * p.grad + (others[1] - q) * q.grad).sum(-1)
+        assert (ew.exact_emd(*others, metric) >= tangent - 1e-12).all()
+
+
+def test_shapes_types_and_empty_batches(rng):
+    metric = make_metric(rng, 4)
+    p, q = random_distribution(rng, 2, 1, 4), random_distribution(rng, 3, 4)
+    value = ew.exact_emd(p, q, metric)
+    assert value.shape == (2, 3)
+    torch.testing.assert_close(value[1, 2], ew.exact_emd(p[1, 0], q[2], metric))
+    assert ew.exact_emd(p[:0], q[:1], metric).shape == (0, 1)
+    assert ew.exact_emd(p.half(), q.half(), metric).dtype == torch.float16
+    torch.testing.assert_close(ew.exact_emd(p.float(), q.float(), metric), value.float())
+    assert ew.exact_emd(torch.zeros(4), torch.zeros(4), metric) == 0
+    torch.testing.assert_close(ew.exact_emd(p * 7, q * 7, metric), value * 7)
+
+
+def test_transforms_and_the_compiler(rng):
+    metric = make_metric(rng, 4)
+    p, q = (random_distribution(rng, 3, 4, zeros=0.0) for _ in range(2))
+    value, gradient = ew.exact_emd(p, q, metric), ew.emd_gradient(p, q, metric)
+    torch.testing.assert_close(torch.func.vmap(lambda a, b: ew.exact_emd(a, b, metric))(p, q), value)
+    slope = torch.func.grad(lambda a, b: ew.exact_emd(a, b, metric))
+    torch.testing.assert_close(torch.func.vmap(slope, (0, None))(p, q[0])[0], gradient[0])
+    compiled = torch.compile(lambda a, b: ew.exact_emd(a, b, metric), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(p, q), value)
+
+
+def test_says_what_to_install(rng, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ot", None)
+    p = random_distribution(rng, 4)
+    with pytest.raises(
+        ImportError, match=r"the exact distance on a Metric needs `ot`: pip install 'earthwork\[exact\]'"
+    ):
+        ew.exact_emd(p, p, make_metric(rng, 4))
+    assert ew.exact_emd(p, p, ew.Chain(4)) == 0
+
+
+def test_errors(rng):
+    metric = make_metric(rng, 4)
+    p = random_distribution(rng, 4)
+    for function in (ew.emd, ew.emd_gradient):
+        with pytest.raises(ValueError, match=r"rho: expected 1 on Metric\(4 bins.*, which has no edges.*, got 2"):
+            function(p, p, metric, rho=2)
+    with pytest.raises(ValueError, match=r"q: expected a last axis of 4, the bins of Metric.* got shape \(3,\)"):
+        ew.exact_emd(p, p[:3], metric)
+    with pytest.raises(ValueError, match="expected rows of equal mass"):
+        ew.exact_emd(p, 2 * p, metric)
+    with pytest.raises(ValueError, match="space: expected fixed costs for the exact distance, got Metric"):
+        ew.exact_emd(p, p, ew.Metric(metric.matrix.clone().requires_grad_()))
+
+
+def test_a_solver_that_fails(rng, monkeypatch):
+    monkeypatch.setattr(ot, "emd", lambda *_, **__: (None, {"warning": "Problem unbounded"}))
+    p = random_distribution(rng, 4)
+    with pytest.raises(RuntimeError, match="exact_emd: the network simplex failed: Problem unbounded"):
+        ew.exact_emd(p, p, make_metric(rng, 4))

@@ -1,0 +1,237 @@
+"""What `sinkhorn` takes and returns: shapes, types, transforms, warnings and errors."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.transport import ground
+from tests.cases import random_distribution
+
+CHAIN = ew.Chain(4)
+
+
+@pytest.fixture
+def pair(rng):
+    return tuple(random_distribution(rng, 5, 4, zeros=0.0) for _ in range(2))
+
+
+@pytest.mark.parametrize("method", ["log", "paper"])
+@pytest.mark.parametrize(
+    ("left", "right", "shape"),
+    [((), (), ()), ((3,), (), (3,)), ((), (2, 3), (2, 3)), ((2, 1), (3,), (2, 3)), ((0,), (), (0,))],
+)
+def test_shapes_broadcast(left, right, shape, method, rng):
+    p, q = (random_distribution(rng, *size, 4, zeros=0.0) for size in (left, right))
+    p, q = p.requires_grad_(), q.requires_grad_()
+    result = ew.sinkhorn(p, q, CHAIN, method=method)
+    assert result.value.shape == shape
+    assert result.gradient.shape == (*shape, 4)
+    assert not result.gradient.requires_grad
+    assert isinstance(result.iterations, int)
+    assert isinstance(result.converged, bool)
+    result.value.sum().backward()
+    assert p.grad.shape == p.shape
+    assert q.grad.shape == q.shape
+    for place in torch.ones(shape).nonzero().tolist():
+        rows = (x.detach().expand(*shape, 4)[tuple(place)] for x in (p, q))
+        torch.testing.assert_close(result.value[tuple(place)], ew.sinkhorn(*rows, CHAIN).value)
+
+
+def test_strided_input(pair):
+    p, q = pair
+    strided = p.T.contiguous().T
+    assert not strided.is_contiguous()
+    torch.testing.assert_close(ew.sinkhorn(strided, q, CHAIN).value, ew.sinkhorn(p, q, CHAIN).value)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 5, 100])
+def test_chunks_change_nothing(pair, chunk_size):
+    whole, parts = ew.sinkhorn(*pair, CHAIN), ew.sinkhorn(*pair, CHAIN, chunk_size=chunk_size)
+    torch.testing.assert_close(parts.value, whole.value)
+    torch.testing.assert_close(parts.gradient, whole.gradient)
+    assert parts[2:] == whole[2:]
+
+
+def test_gradients_for_both_and_weighted_rows(pair):
+    p, q = (x.clone().requires_grad_() for x in pair)
+    weight = torch.arange(5.0).double()
+    result = ew.sinkhorn(p, q, CHAIN)
+    (result.value * weight).sum().backward()
+    torch.testing.assert_close(p.grad, result.gradient * weight[:, None])
+    # On a symmetric cost the two sides may change places once converged.
+    turned = ew.sinkhorn(q.detach(), p.detach(), CHAIN, max_iter=2000).gradient
+    torch.testing.assert_close(q.grad, turned * weight[:, None], atol=1e-6, rtol=1e-6)
+
+
+def test_a_second_derivative_is_an_error_and_not_0(pair):
+    logits = pair[0].clone().requires_grad_()
+    value = ew.sinkhorn(logits.softmax(-1), pair[1], CHAIN).value
+    (gradient,) = torch.autograd.grad(value.sum(), logits, create_graph=True)
+    with pytest.raises(NotImplementedError, match="the first derivative of the distance, and not the second"):
+        gradient.square().sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_only_stored(pair, dtype):
+    p, q = (x.to(dtype) for x in pair)
+    wide = ew.sinkhorn(*(x.float() / x.float().sum(-1, keepdim=True) for x in (p, q)), CHAIN)
+    result = ew.sinkhorn(p, q, CHAIN)
+    assert result.value.dtype == result.gradient.dtype == dtype
+    torch.testing.assert_close(result.value, wide.value.to(dtype))
+    torch.testing.assert_close(result.gradient, wide.gradient.to(dtype))
+    assert ew.sinkhorn(p, q, CHAIN, method="paper").value.dtype == dtype
+
+
+def test_types_are_promoted(pair):
+    p, q = pair
+    assert ew.sinkhorn(p.float(), q, CHAIN).value.dtype == torch.float64
+
+
+@pytest.mark.parametrize("method", ["log", "paper"])
+def test_autocast_changes_nothing(pair, method):
+    p, q = (x.float() for x in pair)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = ew.sinkhorn(p, q, CHAIN, method=method)
+    outside = ew.sinkhorn(p, q, CHAIN, method=method)
+    assert torch.equal(inside.value, outside.value)
+    assert torch.equal(inside.gradient, outside.gradient)
+
+
+def test_functional_transforms(pair):
+    p, q = pair
+    result = ew.sinkhorn(p, q, CHAIN)
+    mapped = torch.func.vmap(lambda a, b: ew.sinkhorn(a, b, CHAIN).value)
+    torch.testing.assert_close(mapped(p, q), result.value)
+    torch.testing.assert_close(torch.func.vmap(lambda a: ew.sinkhorn(a, q[0], CHAIN).value)(p)[0], result.value[0])
+    slope = torch.func.grad(lambda a, b: ew.sinkhorn(a, b, CHAIN).value)
+    torch.testing.assert_close(slope(p[0], q[0]), result.gradient[0])
+    torch.testing.assert_close(torch.func.vmap(slope)(p, q), result.gradient)
+    count = torch.func.vmap(lambda a, b: ew.sinkhorn(a, b, CHAIN, max_iter=7).iterations)(p, q)
+    assert count.tolist() == [7] * 5
+
+
+def test_the_compiler_takes_it_as_one_step(pair):
+    p, q = pair
+    compiled = torch.compile(lambda a, b: ew.sinkhorn(a, b, CHAIN).value, backend="eager", fullgraph=True)
+    p = p.clone().requires_grad_()
+    value = compiled(p, q)
+    value.sum().backward()
+    expected = ew.sinkhorn(p, q, CHAIN)
+    torch.testing.assert_close(value, expected.value)
+    torch.testing.assert_close(p.grad, expected.gradient)
+
+
+def test_stops_at_the_tolerance(pair):
+    result = ew.sinkhorn(*pair, CHAIN, max_iter=10_000, tol=1e-10)
+    assert 1 < result.iterations < 10_000
+    assert result.converged
+    earlier = ew.sinkhorn(*pair, CHAIN, max_iter=10_000, tol=1e-3)
+    assert earlier.iterations < result.iterations
+    paper = ew.sinkhorn(*pair, CHAIN, max_iter=10_000, tol=1e-10, method="paper")
+    assert paper.iterations == result.iterations
+
+
+@pytest.mark.parametrize("method", ["log", "paper"])
+def test_warns_once_when_the_iterations_do_not_reach_the_tolerance(pair, method):
+    message = r"sinkhorn: 2 iterations did not reach tol = 1e-12"
+    with pytest.warns(ew.ConvergenceWarning, match=message):
+        result = ew.sinkhorn(*pair, CHAIN, max_iter=2, tol=1e-12, method=method)
+    assert (result.iterations, result.converged) == (2, False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            ew.sinkhorn(*pair, CHAIN, max_iter=2, tol=1e-12, method=method)
+    assert len(caught) == 1
+
+
+def test_no_tolerance_no_warning(pair):
+    result = ew.sinkhorn(*pair, CHAIN, max_iter=2)
+    assert (result.iterations, result.converged) == (2, False)
+    assert ew.sinkhorn(*pair, CHAIN, lam=0.1).converged
+
+
+def test_learned_costs(rng):
+    costs = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    p, q = (random_distribution(rng, 2, 4, zeros=0.0) for _ in range(2))
+
+    def smoothed(costs, lam=2.0):
+        """⟨M, T⟩ + ⟨T, log T⟩/λ by way of its dual, whose derivative by the costs is that of M with the plan held."""
+        space = ew.Chain(4, costs)
+        u, kernel = torch.ones_like(p), torch.exp(-lam * space.distances())
+        for _ in range(500):
+            v = q / (u @ kernel)
+            u = p / (v @ kernel.T)
+        return ((u.log() * p).sum() + (v.log() * q).sum()) / lam
+
+    learned = costs.clone().requires_grad_()
+    ew.sinkhorn(p, q, ew.Chain(4, learned), 2.0, 500).value.sum().backward()
+    for edge, step in enumerate(torch.eye(3).double() * 1e-5):
+        slope = (smoothed(costs + step) - smoothed(costs - step)) / 2e-5
+        assert learned.grad[edge].item() == pytest.approx(slope.item(), rel=1e-6)
+    matrix = ew.Chain(4).distances().requires_grad_()
+    ew.sinkhorn(p, q, ew.Metric(matrix), 2.0, 500).value.sum().backward()
+    torch.testing.assert_close(matrix.grad.sum(), torch.tensor(2.0).double())
+
+
+def test_the_matrix_of_a_space_is_made_once_and_again_when_it_changes(monkeypatch, pair):
+    made = []
+    distances = ew.Space.distances
+    monkeypatch.setattr(ew.Space, "distances", lambda space: made.append(1) or distances(space))
+    space = ew.Chain(4, torch.ones(3))
+    first = ew.sinkhorn(*pair, space)
+    again = ew.sinkhorn(*pair, space)
+    assert len(made) == 1
+    assert torch.equal(first.value, again.value)
+    space.costs.mul_(2)
+    assert (ew.sinkhorn(*pair, space).value > first.value).all()
+    assert len(made) == 2
+    space.double()
+    ew.sinkhorn(*pair, space)
+    assert len(made) == 3
+    del space
+    assert len(ground._KNOWN) <= len(made) + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"lam": 0.0}, ValueError, "lam: expected a finite number > 0, got 0.0"),
+        ({"lam": -1}, ValueError, "lam: expected a finite number > 0, got -1"),
+        ({"lam": math.inf}, ValueError, "lam: expected a finite number > 0, got inf"),
+        ({"lam": math.nan}, ValueError, "lam: expected a finite number > 0, got nan"),
+        ({"lam": "3"}, TypeError, "lam: expected a finite number > 0, got '3'"),
+        ({"max_iter": 0}, ValueError, "max_iter: expected a whole number ≥ 1, got 0"),
+        ({"max_iter": 1.5}, TypeError, "max_iter: expected a whole number ≥ 1, got 1.5"),
+        ({"tol": 0}, ValueError, "tol: expected None or a finite number > 0, got 0"),
+        ({"method": "exp"}, ValueError, 'method: expected "log" or "paper", got \'exp\''),
+        ({"chunk_size": 0}, ValueError, "chunk_size: expected a whole number ≥ 1, got 0"),
+    ],
+)
+def test_options_that_make_no_sense(pair, options, error, message):
+    with pytest.raises(error, match=message):
+        ew.sinkhorn(*pair, CHAIN, **options)
+    if "chunk_size" not in options:
+        with pytest.raises(error, match=message):
+            ew.SinkhornLoss(CHAIN, **options)
+
+
+def test_masses_that_make_no_sense(pair):
+    p, q = pair
+    metric = ew.Metric(torch.ones(3, 3).fill_diagonal_(0))
+    with pytest.raises(ValueError, match=r"p: expected a last axis of 3, the bins of Metric.* got shape \(5, 4\)"):
+        ew.sinkhorn(p, q, metric)
+    with pytest.raises(ValueError, match=r"p and q: expected shapes that broadcast"):
+        ew.sinkhorn(p, q[:2], CHAIN)
+    with pytest.raises(ValueError, match="p and q: expected rows of equal mass, got 2 in p and 1 in q of row 0"):
+        ew.sinkhorn(2 * p, q, CHAIN)
+    with pytest.raises(ValueError, match="p: expected finite masses ≥ 0, got nan in bin 0 of row 0"):
+        ew.sinkhorn(p * math.nan, q, CHAIN)
+    with pytest.raises(TypeError, match="p: expected a tensor, got list"):
+        ew.sinkhorn(p.tolist(), q, CHAIN)
+    with pytest.raises(TypeError, match=r"q: expected floating point masses, got torch\.int64"):
+        ew.sinkhorn(p, q.long(), CHAIN)

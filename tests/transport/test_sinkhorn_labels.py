@@ -1,0 +1,89 @@
+"""One-hot targets in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import earthwork as ew
+from earthwork.transport.sinkhorn_labels import cost_to_label, distances_to
+from tests.cases import KINDS, random_distribution, random_space, spaces
+
+
+@given(spaces(), st.data())
+def test_distances_without_their_matrix(space, data):
+    labels = torch.tensor(data.draw(st.lists(st.integers(0, space.num_bins - 1), min_size=1, max_size=5)))
+    like = torch.zeros(space.num_bins, dtype=torch.float64)
+    expected = space.distances().T[labels]
+    torch.testing.assert_close(distances_to(space, labels, like), expected, atol=1e-9, rtol=1e-12)
+    metric = ew.Metric(space.distances())
+    assert torch.equal(distances_to(metric, labels, like), expected)
+
+
+@pytest.mark.parametrize("lam", [0.1, 3.0, 30.0])
+@pytest.mark.parametrize("kind", [*KINDS, "one-way metric"])
+def test_one_iteration_of_the_papers_algorithm(kind, lam, rng):
+    if kind == "one-way metric":
+        space = ew.Metric(torch.rand(9, 9, dtype=torch.float64).fill_diagonal_(0))
+    else:
+        space = random_space(rng, kind, 9)
+    n = space.num_bins
+    p = random_distribution(rng, 5, n, zeros=0.0).requires_grad_()
+    labels = torch.randint(n, (5,))
+    q = torch.eye(n, dtype=torch.float64)[labels]
+    value = cost_to_label(p, labels, space, lam)
+    (gradient,) = torch.autograd.grad(value.sum(), p)
+    paper = ew.sinkhorn(p.detach(), q, space, lam, max_iter=1, method="paper")
+    torch.testing.assert_close(value, paper.value)
+    torch.testing.assert_close(gradient, paper.gradient)
+    ours = ew.sinkhorn(p, q, space, lam)
+    assert (ours.iterations, ours.converged) == (1, True)
+    torch.testing.assert_close(ours.value, value)
+    torch.testing.assert_close(ours.gradient, gradient)
+    # Asked for the gradient of q as well, it iterates, and finds the same.
+    watched = ew.sinkhorn(p, q.requires_grad_(), space, lam)
+    assert watched.iterations == 100
+    torch.testing.assert_close(watched.value, value)
+    torch.testing.assert_close(watched.gradient, gradient)
+
+
+def test_zeros_stay_finite():
+    p = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], requires_grad=True)
+    cost_to_label(p, torch.tensor([0, 2]), ew.Chain(3), 3.0).sum().backward()
+    assert torch.isfinite(p.grad).all()
+    q = torch.eye(3)[[0, 2]]
+    torch.testing.assert_close(p.grad, ew.sinkhorn(p, q, ew.Chain(3), 3.0).gradient)
+    torch.testing.assert_close(p.grad, ew.sinkhorn(p, q.requires_grad_(), ew.Chain(3), 3.0).gradient)
+
+
+def test_without_entropy_it_is_the_exact_distance(rng):
+    space = random_space(rng, "tree", 12)
+    p = random_distribution(rng, 4, space.num_bins, zeros=0.0)
+    labels = torch.randint(space.num_bins, (4,))
+    q = torch.eye(space.num_bins, dtype=torch.float64)[labels]
+    torch.testing.assert_close(cost_to_label(p, labels, space, math.inf), ew.emd(p, q, space))
+
+
+def test_rows_with_one_label_and_rows_with_more_keep_their_places(rng):
+    space = ew.Chain(6)
+    p, q = (random_distribution(rng, 6, 6, zeros=0.0) for _ in range(2))
+    q[1], q[4] = torch.eye(6)[2].double(), torch.eye(6)[5].double()
+    together = ew.sinkhorn(p, q, space)
+    for row in range(6):
+        alone = ew.sinkhorn(p[row], q[row], space)
+        torch.testing.assert_close(together.value[row], alone.value)
+        torch.testing.assert_close(together.gradient[row], alone.gradient)
+
+
+def test_second_derivatives():
+    p = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64, requires_grad=True)
+    value = cost_to_label(p, torch.tensor([1]), ew.Chain(3), 2.0)
+    (gradient,) = torch.autograd.grad(value.sum(), p, create_graph=True)
+    (second,) = torch.autograd.grad(gradient[0, 0], p)
+    # Of centre(M + log(p)/λ): (δ − 1/n) / (λ p).
+    expected = (torch.tensor([1.0, 0.0, 0.0]) - 1 / 3).double() / (2 * p.detach())
+    torch.testing.assert_close(second, expected)
