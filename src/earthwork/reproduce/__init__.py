@@ -1,5 +1,6 @@
 """The paper's tables and figures, measured again: one file for each, with its settings as data."""
 
+from earthwork.reproduce.breathing import Breathing
 from earthwork.reproduce.convergence import Convergence
 from earthwork.reproduce.ellyvan import Ellyvan
 from earthwork.reproduce.experiment import Experiment, Plan, Request, run
@@ -11,5 +12,6 @@ from earthwork.reproduce.timing import Timing
 __all__ = ["EXPERIMENTS", "Experiment", "Plan", "Request", "Results", "ResultsError", "run"]
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (Ellyvan(), Stability(), Gradients(), Timing(), Convergence())
+    experiment.name: experiment
+    for experiment in (Ellyvan(), Stability(), Gradients(), Timing(), Breathing(), Convergence())
 }
