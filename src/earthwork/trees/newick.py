@@ -1,13 +1,12 @@
 """Newick, the file format of phylogenetic trees: ``(cat:1,(wolf:1,fox:1)dogs:2)carnivores;``.
 
-A small strict reader. Its pattern takes a label, a length and a delimiter at once and is only ever matched where the
-last match ended, so a text of a million leaves takes seconds and no text can make it go back.
+A small strict reader. Its pattern takes a label, a length and a delimiter at once, and matches everywhere, if only
+nothing, so that a search never goes ahead: a text of a million leaves takes seconds, and no text can make it hang.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from math import nan
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from earthwork.trees.textfile import place
 _QUOTED = r"'[^']*(?:''[^']*)*'"
 _BARE = r"[^\s()\[\]:;,']+"
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_STEP = re.compile(rf"\s*(?:({_QUOTED}|{_BARE})\s*)?(?::\s*({_NUMBER})\s*)?([(),;])")
+_STEP = re.compile(rf"\s*(?:({_QUOTED}|{_BARE})\s*)?(?::\s*({_NUMBER})\s*)?([(),;]?)")
 _QUOTE_OR_COMMENT = re.compile(rf"{_QUOTED}|\[")
 _BRACKET = re.compile(r"[\[\]]")
 _PLAIN = re.compile(r"[\w.+-]+")
@@ -81,8 +80,10 @@ def _parse(text: str, bare: str) -> _Nodes:
     parents, names, lengths, starts = nodes
     inside = -1  # the node whose children are being read
     closed = -1  # the node whose ) was the last delimiter: its label and length follow
-    for step in _steps(text, bare):
+    for step in _STEP.finditer(bare):
         label, length, delimiter = step.groups()
+        if not delimiter:
+            raise _error(text, *_diagnose(bare, step.start()))
         if delimiter == "(" and (closed >= 0 or label or length):
             raise _error(text, step.start(3), "expected , or ) or ; before this (")
         node = closed
@@ -102,24 +103,20 @@ def _parse(text: str, bare: str) -> _Nodes:
             starts[node] = step.start()
         if inside < 0 and delimiter != ";":
             raise _error(text, step.start(3), f"expected ; because no ( is open, got {delimiter}")
+        if delimiter == ";":
+            _check_end(text, bare, step.end(), None if inside < 0 else starts[inside])
+            break
         closed = -1
         if delimiter == ")":
             closed, inside = inside, parents[inside]
-    if inside >= 0:
-        raise _error(text, step.start(3), f"expected ) for the ( at {place(text, starts[inside])}")
     return nodes
 
 
-def _steps(text: str, bare: str) -> Iterator[re.Match[str]]:
-    at, match, end = 0, _STEP.match, len(bare.rstrip())
-    while step := match(bare, at):
-        yield step
-        at = step.end()
-        if step[3] == ";":
-            if at < end:
-                raise _error(text, at, "expected nothing after ;")
-            return
-    raise _error(text, *_diagnose(bare, at))
+def _check_end(text: str, bare: str, end: int, still_open: int | None) -> None:
+    if still_open is not None:
+        raise _error(text, end - 1, f"expected ) for the ( at {place(text, still_open)}")
+    if end < len(bare.rstrip()):
+        raise _error(text, end, "expected nothing after ;")
 
 
 def _diagnose(bare: str, at: int) -> tuple[int, str]:
