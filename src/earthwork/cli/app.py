@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from earthwork.cli import demo, train, tree
+from earthwork.cli import demo, evaluate, train, tree
 
 app = typer.Typer(
     name="earthwork",
@@ -25,6 +25,7 @@ def _group() -> None:
 
 
 app.command("demo")(demo.command)
+app.command("evaluate")(evaluate.command)
 app.command("train")(train.command)
 app.add_typer(tree.app, name="tree")
 

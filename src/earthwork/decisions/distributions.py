@@ -51,8 +51,17 @@ def check_distributions(
     name: str = "p",
     tolerance: float = _TOLERANCE,
     remedy: str = 'for logits pass normalize="softmax", for other masses normalize="l1"',
+    first_row: int = 0,
 ) -> None:
-    """Raise a ``ValueError`` that names the first row that is not a distribution, and what to do about logits."""
+    """Raise a ``ValueError`` that names the first row that is not a distribution, and what to do about logits.
+
+    Args:
+        p: What should be distributions, shape ``[..., num_bins]``.
+        name: What the caller calls ``p``.
+        tolerance: By how much the sums may miss 1.
+        remedy: What to do about it.
+        first_row: The number of the first row, where ``p`` is part of something longer.
+    """
     p = p.detach()
     mass = p.sum(-1)
     # Two cheap passes; the search for the place is only for the message. NaN and infinity show in the mass.
@@ -62,9 +71,10 @@ def check_distributions(
     odd = ~((p >= 0) & torch.isfinite(p))
     if odd.any():
         *row, column = odd.nonzero()[0].tolist()
-        raise ValueError(f"{expected} {p[(*row, column)].item():g} in bin {column}{_of_row(row)}; {remedy}")
+        found = p[(*row, column)].item()
+        raise ValueError(f"{expected} {found:g} in bin {column}{_of_row(row, first_row)}; {remedy}")
     row = (~((mass - 1).abs() <= tolerance)).nonzero()[0].tolist()
-    raise ValueError(f"{expected} a sum of {mass[tuple(row)].item():g}{_of_row(row)}; {remedy}")
+    raise ValueError(f"{expected} a sum of {mass[tuple(row)].item():g}{_of_row(row, first_row)}; {remedy}")
 
 
 def check_space(space: Space) -> None:
@@ -73,5 +83,5 @@ def check_space(space: Space) -> None:
         raise TypeError(f"space: expected a Chain, Ring, Tree or Metric, got {type(space).__name__}")
 
 
-def _of_row(row: list[int]) -> str:
-    return "" if not row else f" of row {row[0] if len(row) == 1 else tuple(row)}"
+def _of_row(row: list[int], first_row: int) -> str:
+    return "" if not row else f" of row {first_row + row[0] if len(row) == 1 else tuple(row)}"

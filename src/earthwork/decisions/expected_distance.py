@@ -17,7 +17,7 @@ _WORTH_A_KERNEL = 2**16
 def expected_distance(p: Tensor, space: Space, normalize: Normalize = None, validate: bool = True) -> Tensor:
     r"""For every bin, the expected distance to a bin drawn from ``p`` (probabilities, not logits).
 
-    .. math:: e_i = \sum_j p_j\, d(i, j)
+    .. math:: e_i = \sum_j p_j\, d(j, i)
 
     On a chain or a tree an edge of cost :math:`w` lies between bin :math:`i` and everything on its far side, so with
     the flow :math:`m` of ``p`` and its mass :math:`M = 1` this is

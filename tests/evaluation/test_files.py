@@ -1,0 +1,244 @@
+"""Every format gives the same predictions; every broken file its message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import earthwork as ew
+from earthwork.evaluation import files, open_predictions
+
+
+def read(path: Path, tree: ew.Tree, labels: Path | None = None) -> tuple[Any, np.ndarray, np.ndarray]:
+    opened = open_predictions(path, tree, labels)
+    values, truth = zip(*opened.pieces, strict=True)
+    return opened.kind, np.concatenate(values), np.concatenate(truth)
+
+
+def frame(case: dict[str, Any], names: list[str], key: str = "probs") -> pd.DataFrame:
+    table = pd.DataFrame(case[key], columns=names)
+    table.insert(2, "label", case["labels"])
+    return table
+
+
+@pytest.fixture(params=[1, 7, 10_000], autouse=True)
+def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tree: ew.Tree) -> None:
+    monkeypatch.setattr(files, "_PIECE", request.param * tree.num_bins)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("key", ["probs", "logits"])
+def test_npz(save: Callable[..., None], key: str, tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", **{key: case[key], "labels": case["labels"]})
+    kind, values, labels = read(tmp_path / "a.npz", tree)
+    assert kind == key
+    assert_array_equal(values, case[key])
+    assert_array_equal(labels, case["labels"])
+
+
+def test_npz_with_names(tree: ew.Tree, case: dict[str, Any], tmp_path: Path, rng: np.random.Generator) -> None:
+    names = np.array(tree.bin_names)
+    order = rng.permutation(tree.num_bins)
+    np.savez(tmp_path / "a.npz", probs=case["probs"][:, order], labels=names[case["labels"]], classes=names[order])
+    _, values, labels = read(tmp_path / "a.npz", tree)
+    assert_array_equal(values, case["probs"])
+    assert_array_equal(labels, case["labels"])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_columns_first_and_other_types(dtype: Any, tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", probs=np.asfortranarray(case["probs"].astype(dtype)), labels=case["labels"])
+    assert_array_equal(read(tmp_path / "a.npz", tree)[1], case["probs"].astype(dtype))
+
+
+@pytest.mark.parametrize("ending", ["npy", "txt"])
+@pytest.mark.parametrize("named", [False, True])
+def test_npy_with_labels(ending: str, named: bool, tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", case["probs"])
+    labels = np.array(tree.bin_names)[case["labels"]] if named else case["labels"]
+    path = tmp_path / f"labels.{ending}"
+    np.save(path, labels) if ending == "npy" else path.write_text("\n".join(map(str, labels)))
+    _, values, found = read(tmp_path / "a.npy", tree, path)
+    assert_array_equal(values, case["probs"])
+    assert_array_equal(found, case["labels"])
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+@pytest.mark.parametrize("columns", ["names", "shuffled", "0", "prob_0", "logit_0"])
+def test_tables(ending: str, columns: str, tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    key = "logits" if columns == "logit_0" else "probs"
+    names = list(tree.bin_names or ())
+    if columns not in ("names", "shuffled"):
+        names = [columns.replace("0", str(k)) for k in range(tree.num_bins)]
+    table = frame(case, names, key)
+    if columns == "shuffled":
+        table = table[list(reversed(table.columns))]
+    path = tmp_path / f"a.{ending}"
+    if ending == "parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
+    kind, values, labels = read(path, tree)
+    assert kind == {"logit_0": "logits", "prob_0": "probs"}.get(columns)
+    assert_allclose(values, case[key], rtol=1e-6)
+    assert_array_equal(labels, case["labels"])
+
+
+def test_parquet_of_lists(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    table = pd.DataFrame({"logits": list(case["logits"]), "labels": np.array(tree.bin_names)[case["labels"]]})
+    table.to_parquet(tmp_path / "a.parquet")
+    kind, values, labels = read(tmp_path / "a.parquet", tree)
+    assert kind == "logits"
+    assert_array_equal(values, case["logits"])
+    assert_array_equal(labels, case["labels"])
+
+
+def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tuple[Callable[[Path], Any], str]]:
+    """For each file name how it is written, and what is said about it."""
+    probs, labels = case["probs"], case["labels"]
+    names = list(tree.bin_names or ())
+
+    def cut(path: Path) -> None:
+        np.save(path.with_suffix(".npy"), probs)
+        path.write_bytes(path.with_suffix(".npy").read_bytes()[:-50])
+
+    def zipped_nonsense(path: Path) -> None:
+        import zipfile
+
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("probs.npy", b"nonsense")
+            archive.writestr("labels.npy", b"nonsense")
+
+    return {
+        "a.txt": (lambda f: f.write_text(""), r"a\.txt: expected a file ending in \.npz, \.npy, \.csv, \.tsv, \.parq"),
+        "b.npz": (lambda f: f.write_bytes(b""), "the file is empty"),
+        "c.npz": (lambda f: f.write_text("hello"), r"not a readable \.npz file"),
+        "d.npz": (lambda f: np.savez(f, x=probs), "expected an array `probs` or `logits`, got `x`"),
+        "e.npz": (lambda f: np.savez(f, probs=probs), "expected an array `labels`, got `probs`; --labels takes them"),
+        "f.npz": (
+            lambda f: np.savez(f, probs=probs[:, 1:], labels=labels),
+            r"expected predictions of shape \(rows, 5\), a column for each class of the tree, got \(60, 4\)",
+        ),
+        "g.npz": (
+            lambda f: np.savez(f, probs=probs, labels=labels[1:]),
+            "as many labels as predictions, got 59 and 60",
+        ),
+        "h.npz": (
+            lambda f: np.savez(f, probs=probs, labels=labels + 1),
+            r"labels: expected class indices from 0 to 4, the classes of the tree, got 5 in row \d+",
+        ),
+        "i.npz": (
+            lambda f: np.savez(f, probs=probs, labels=np.array(["kat", "dog", "trukc"] * 20)),
+            r"labels: 2 not among the classes of the tree: 'kat' \(near: 'cat'\), 'trukc' \(near: 'truck'\)",
+        ),
+        "j.npz": (
+            lambda f: np.savez(f, probs=probs, labels=labels.astype(object)),
+            r"`labels` holds Python objects, which are not read because they could run code",
+        ),
+        "k.npz": (
+            lambda f: np.savez(f, probs=probs, labels=labels, classes=[*names[:-1], "boat"]),
+            "classes: 1 not among the classes of the tree: 'boat'",
+        ),
+        "l.npz": (
+            lambda f: np.savez(f, probs=probs, labels=labels, classes=names[1:]),
+            "expected 5 names in `classes`, got 4",
+        ),
+        "m.npz": (
+            lambda f: np.savez(f, probs=probs, labels=labels, classes=[*names[:-1], names[0]]),
+            "expected each class once, got 'cat', 'cat'",
+        ),
+        "n.npz": (
+            lambda f: np.savez(f, probs=probs, labels=labels + 0.5),
+            "expected class indices or names, got float",
+        ),
+        "o.npz": (
+            lambda f: np.savez(f, probs=probs.astype(str), labels=labels),
+            "expected numbers as predictions, got",
+        ),
+        "p.npz": (zipped_nonsense, r"not a readable \.npz file"),
+        "q.npy": (
+            lambda f: np.save(f, probs),
+            r"an \.npy file holds predictions only; pass their labels with --labels",
+        ),
+        "r.csv": (lambda f: f.write_text(""), "not a readable table"),
+        "s.csv": (
+            lambda f: f.write_text("cat,dog\n1,0\n"),
+            "expected one column called label, labels or target, got 0",
+        ),
+        "t.csv": (
+            lambda f: frame(case, [*names[:-1], "caar"]).to_csv(f, index=False),
+            r"columns: 1 not among the classes of the tree: 'caar' \(near: 'car'.*\)",
+        ),
+        "u.csv": (
+            lambda f: frame(case, names).drop(columns="dog").to_csv(f, index=False),
+            "columns: 1 classes of the tree are missing: dog",
+        ),
+        "v.csv": (
+            lambda f: frame(case, names).astype(str).replace(str(labels[0]), "x").to_csv(f, index=False),
+            r"labels: 1 not among the classes of the tree: 'x'",
+        ),
+        "w.csv": (
+            lambda f: f.write_text(",".join(["label", *names]) + "\n0,1,0,zero,0,0\n"),
+            r"w\.csv: .*zero",
+        ),
+        "x.parquet": (lambda f: f.write_text("hello"), "not a readable Parquet file"),
+        "y.parquet": (
+            lambda f: pd.DataFrame({"probs": [[0.5, 0.5]], "label": [0]}).to_parquet(f),
+            "expected 5 numbers in each row, one for each class of the tree",
+        ),
+        "z.parquet": (
+            lambda f: frame(case, names).astype({"dog": str}).to_parquet(f),
+            "expected numbers in column 'dog', got",
+        ),
+        "cut.npz": (lambda f: cut(f), r"not a readable \.npz file"),
+    }
+
+
+@pytest.mark.parametrize("name", [*(f"{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"), "cut"])
+def test_broken_files(name: str, tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    cases = broken(tmp_path, tree, case)
+    file = next(file for file in cases if file.split(".")[0] == name)
+    write, message = cases[file]
+    write(tmp_path / file)
+    with pytest.raises(ValueError, match=message) as caught:
+        read(tmp_path / file, tree)
+    assert "\n" not in str(caught.value).strip()
+
+
+def test_a_file_that_ends_early(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", case["probs"])
+    np.save(tmp_path / "labels.npy", case["labels"])
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-50])
+    with pytest.raises(ValueError, match="the file ends after 57 of 60 rows"):
+        read(tmp_path / "a.npy", tree, tmp_path / "labels.npy")
+
+
+def test_no_such_file(tree: ew.Tree, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        open_predictions(tmp_path / "a.npz", tree)
+
+
+def test_labels_without_names(case: dict[str, Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", probs=case["probs"], labels=np.array(["cat"] * 60))
+    with pytest.raises(ValueError, match="expected class indices, because the tree has no names, got 'cat'"):
+        open_predictions(tmp_path / "a.npz", ew.Tree([-1, 0, 0, 0, 0, 0]))
+
+
+def test_bad_label_files(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", case["probs"])
+    (tmp_path / "none.txt").write_text("")
+    with pytest.raises(ValueError, match=r"none\.txt: expected labels, got none"):
+        open_predictions(tmp_path / "a.npy", tree, tmp_path / "none.txt")
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"binary\.txt: expected a \.npy file, or text with a label in each line"):
+        open_predictions(tmp_path / "a.npy", tree, tmp_path / "binary.txt")
+    frame(case, list(tree.bin_names or ())).to_csv(tmp_path / "a.csv", index=False)
+    (tmp_path / "few.txt").write_text("0\n1\n")
+    with pytest.raises(ValueError, match="expected as many labels as predictions, got 2"):
+        read(tmp_path / "a.csv", tree, tmp_path / "few.txt")
