@@ -16,8 +16,8 @@ from torch import Tensor
 import earthwork as ew
 
 ROWS, BINS, LAM, ITERATIONS = 512, 1000, 3.0, 100
-# The others hold a matrix of bins × bins for each row: so many rows at a time is 64 MB.
-PART = 16
+# The others hold a matrix of bins × bins for each row: so many rows at a time is 32 MB, which suits them.
+PART = 8
 
 # POT makes the same steps, but ends half a step before; GeomLoss averages its steps, and is farther from the end.
 TOLERANCE = {"POT looped": 0.01, "POT batched": 0.01, "GeomLoss": 0.2}

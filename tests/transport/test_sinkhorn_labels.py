@@ -10,18 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import earthwork as ew
-from earthwork.transport.sinkhorn_labels import cost_to_label, distances_to
+from earthwork.transport.ground import _walk_to, distances_to
+from earthwork.transport.sinkhorn_labels import cost_to_label
 from tests.cases import KINDS, random_distribution, random_space, spaces
 
 
 @given(spaces(), st.data())
-def test_distances_without_their_matrix(space, data):
+def test_distances_to_labels_with_and_without_a_matrix(space, data):
     labels = torch.tensor(data.draw(st.lists(st.integers(0, space.num_bins - 1), min_size=1, max_size=5)))
     like = torch.zeros(space.num_bins, dtype=torch.float64)
     expected = space.distances().T[labels]
-    torch.testing.assert_close(distances_to(space, labels, like), expected, atol=1e-9, rtol=1e-12)
-    metric = ew.Metric(space.distances())
-    assert torch.equal(distances_to(metric, labels, like), expected)
+    torch.testing.assert_close(_walk_to(space, labels, like), expected, atol=1e-9, rtol=1e-12)
+    assert torch.equal(distances_to(space, labels, like), expected)
+    assert torch.equal(distances_to(ew.Metric(space.distances()), labels, like), expected)
 
 
 @pytest.mark.parametrize("lam", [0.1, 3.0, 30.0])

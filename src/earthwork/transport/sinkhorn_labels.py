@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
-from earthwork.spaces import Chain, Metric, Ring, Space
+from earthwork.spaces import Space
 from earthwork.transport.dual import centred, with_gradients
+from earthwork.transport.ground import distances_to, one_hot
 
 
 def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf) -> Tensor:
@@ -37,33 +37,14 @@ def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf
 def label_gradient(p: Tensor, distances: Tensor, lam: float) -> Tensor:
     """centre(M[:, label] + log(p)/λ); an empty bin counts as the smallest mass that the type holds."""
     if lam < math.inf:
-        distances = distances + p.clamp(min=torch.finfo(p.dtype).tiny).log() / lam
+        distances = distances.add(p.clamp(min=torch.finfo(p.dtype).tiny).log(), alpha=1 / lam)
     return centred(distances)
-
-
-def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
-    """The distance from every bin to each label, ``[...]`` to ``[..., n]``, without a matrix of all of them."""
-    if isinstance(space, Metric):
-        return embedding(labels, space.matrix.T.to(like))
-    costs = space.costs.to(like)
-    if isinstance(space, (Chain, Ring)):
-        place = space.potential(costs)
-        way = (place - embedding(labels, place.unsqueeze(-1))).abs()
-        return torch.minimum(way, costs.sum() - way) if isinstance(space, Ring) else way
-    # The edges above the label are crossed by what is not below them, the others by what is.
-    above = space.flow(_one_hot(labels, like))
-    return (above @ costs).unsqueeze(-1) + space.potential(costs * (1 - 2 * above))
 
 
 def smoothed_one_hot(labels: Tensor, like: Tensor, smoothing: float = 0.0) -> Tensor:
     """The distributions of labels, ``[...]`` to ``[..., n]``, in the type and with the bins of ``like[..., n]``."""
     n = like.shape[-1]
-    return _one_hot(labels, like) * (1 - smoothing) + smoothing / n
-
-
-def _one_hot(labels: Tensor, like: Tensor) -> Tensor:
-    # PyTorch's own looks at the labels, which functional transforms do not allow.
-    return (labels.unsqueeze(-1) == torch.arange(like.shape[-1], device=labels.device)).to(like)
+    return one_hot(labels, like) * (1 - smoothing) + smoothing / n
 
 
 class _ToLabel(torch.autograd.Function):
