@@ -2,7 +2,8 @@
 
 All of them take ``preds``, probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]`` (or class indices of the
 labels' shape, where no probabilities are needed), ``target``, class indices of the shape of the probabilities without
-``C``, and the options of :class:`~earthwork.metrics.Options`.
+``C``, and the same options: ``decision`` (``"argmax"``, ``"least_risk"``, or ``"inner"`` for inner nodes as well, at
+the cost ``vagueness``), ``normalize`` (``"softmax"`` for logits, ``"l1"`` for masses) and ``ignore_index``.
 """
 
 from __future__ import annotations
