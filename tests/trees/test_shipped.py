@@ -105,5 +105,5 @@ def test_bad_costs() -> None:
 
 
 def test_get_suggests_a_name() -> None:
-    with pytest.raises(ValueError, match=r"expected a file or one of imagenet1k, .* \(near: 'imagenet1k'\)"):
+    with pytest.raises(ValueError, match=r"expected a file or one of imagenet1k, .* \(near: 'imagenet1k'"):
         trees.get("imagnet1k")

@@ -99,14 +99,13 @@ def _offset(synset: str, at: int) -> int:
 
 def _closure(source: Database, wanted: Sequence[int]) -> dict[int, Synset]:
     """The wanted synsets and everything above them, in an order that depends on nothing else."""
-    missing = [offset for offset in wanted if offset not in source]
-    if missing:
-        source.synset(missing[0], f"synsets: {len(missing)} unknown: {', '.join(map(_name, missing))}")
+    source.check("synsets", wanted)
     found: dict[int, Synset] = {}
     todo = list(wanted)
     for offset in todo:
         if offset not in found:
-            found[offset] = source.synset(offset, "hypernyms")
+            source.check("hypernyms", [offset])
+            found[offset] = source.synset(offset)
             todo.extend(found[offset].hypernyms)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,17 +49,17 @@ class Database:
         starts_a_line = offset == 0 or self._data[offset - 1 : offset] == b"\n"
         return starts_a_line and self._data.startswith(f"{offset:08d} ".encode(), offset)
 
-    def synset(self, offset: int, what: str = "synsets") -> Synset:
-        """The synset at an offset.
-
-        Raises:
-            ValueError: If there is none: WordNet's offsets change with its version.
-        """
-        if offset not in self:
+    def check(self, what: str, offsets: Sequence[int]) -> None:
+        """Raise a ``ValueError`` that names every offset at which there is no synset."""
+        missing = [f"n{offset:08d}" for offset in offsets if offset not in self]
+        if missing:
             raise ValueError(
-                f"{what}: n{offset:08d} does not exist in WordNet {self.version} ({self.path}); offsets differ between "
+                f"{what}: {', '.join(missing)} not in WordNet {self.version} ({self.path}); offsets differ between "
                 "versions, and those of ImageNet are of WordNet 3.0"
             )
+
+    def synset(self, offset: int) -> Synset:
+        """The synset at an offset, which must be there."""
         end = self._data.find(b"\n", offset)
         line = self._data[offset : end if end >= 0 else len(self._data)]
         try:
