@@ -28,7 +28,9 @@ def command(
     data: Annotated[str | None, typer.Argument(help="Image folder (train/ and val/), archive of one, or .npz.")] = None,
     tree: Annotated[str | None, typer.Option(help="A shipped tree's name, or a file.")] = None,
     loss: Annotated[list[str] | None, typer.Option(help="Such as ce, emd2, 0.5*emd2+0.5*ce; may be repeated.")] = None,
-    model: Annotated[str, typer.Option(help="alexnet-bn, alexnet-bn-small, mlp or package.module:function.")] = "",
+    model: Annotated[
+        str, typer.Option(help="alexnet-bn, alexnet-bn-small, mlp or package.module:function.")
+    ] = "alexnet-bn",
     out: Annotated[str, typer.Option(help="The folder to write to.")] = "runs/train",
     config: Annotated[Path | None, typer.Option(help="A YAML file with any of these options.")] = None,
     resume: Annotated[Path | None, typer.Option(help="The folder of a run to go on with.")] = None,
@@ -78,7 +80,8 @@ def _settings(context: typer.Context, config: Path | None) -> Settings:
     from earthwork.training.settings import Settings, read_config
 
     names = {field.name for field in dataclasses.fields(Settings)}
-    defaults = {name: value for name, value in context.params.items() if name in names and value not in (None, "", [])}
+    defaults = {name: value for name, value in context.params.items() if name in names and value is not None}
+    defaults = {name: value for name, value in defaults.items() if name != "loss" or value}
     options = {**defaults, **(read_config(config) if config else {}), **_given(context)}
     missing = [name for name in ("data", "tree") if name not in options]
     if missing:

@@ -19,8 +19,7 @@ _PANELS = (("top1", "top-1 accuracy (%)", 100.0), ("emd", "EMD", 1.0), ("severit
 
 
 def draw_curves(results: Sequence[RunResult], path: Path, title: str = "") -> None:
-    """Draw top-1, EMD and severity over the epochs: a line for each loss, and a band from the least to the most of its
-    seeds.
+    """Draw top-1, EMD and severity over the epochs: for each loss a line, and a band over all its seeds.
 
     Args:
         results: Finished runs.

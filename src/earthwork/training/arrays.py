@@ -55,8 +55,8 @@ def read_arrays(path: Path, seed: int) -> ArrayData:
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"data {path}: cannot be read: {error}") from error
 
@@ -70,8 +70,7 @@ def _labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[tuple[str, ...
     if any(y.dtype.kind not in "iu" for y in found.values()):
         kinds = ", ".join(str(y.dtype) for y in found.values())
         raise ValueError(f"data {path}: expected whole numbers or names in y, got {kinds}")
-    names = arrays.get("classes")
-    classes = None if names is None else tuple(str(name) for name in names)
+    classes = tuple(str(name) for name in arrays["classes"]) if "classes" in arrays else None
     return classes, {name: y.astype(np.int64) for name, y in found.items()}
 
 

@@ -104,7 +104,7 @@ class ResumableLoader:
         self._loader: DataLoader[Batch] = DataLoader(
             dataset,
             batch_size=None,
-            sampler=plan,  # type: ignore[arg-type]
+            sampler=plan,
             num_workers=workers,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=workers > 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -58,7 +58,7 @@ class Classifier(LightningModule):
         self.register_buffer("std", data.std, persistent=False)
         parts = loss.names if isinstance(loss, MixedLoss) else []
         self.train_means = nn.ModuleDict({name: MeanMetric() for name in ("loss", *parts)})
-        for mean in self.train_means.values():
+        for mean in self._means().values():
             mean.persistent(True)  # so that an epoch that is resumed in its middle averages over all of it
         self.scores = validation_scores(data.tree)
         self.val_loss = MeanMetric()
@@ -87,19 +87,19 @@ class Classifier(LightningModule):
         loss: Tensor = self.loss(logits.float(), batch.labels)
         parts = self.loss.parts if isinstance(self.loss, MixedLoss) else {}
         if not torch.isfinite(loss):
-            self._stop_at(batch, batch_idx, loss, logits, parts)
+            self._stop_at(batch, batch_idx, loss.detach(), logits.detach(), parts)
         for name, value in {"loss": loss.detach(), **parts}.items():
-            self.train_means[name].update(value, weight=len(batch.labels))
+            self._means()[name].update(value, weight=len(batch.labels))
         return loss
 
     def on_train_epoch_start(self) -> None:
         """Start the averages afresh."""
-        for mean in self.train_means.values():
+        for mean in self._means().values():
             mean.reset()
 
     def on_train_epoch_end(self) -> None:
         """Log the mean losses of the epoch."""
-        values = {"train_loss" if n == "loss" else f"train_{n}": m.compute() for n, m in self.train_means.items()}
+        values = {"train_loss" if n == "loss" else f"train_{n}": m.compute() for n, m in self._means().items()}
         self.log_dict(values)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -133,9 +133,12 @@ class Classifier(LightningModule):
             if value != self.fingerprint[what]:
                 raise ValueError(f"resume: the {what} is not that of the run")
 
+    def _means(self) -> dict[str, MeanMetric]:
+        return cast("dict[str, MeanMetric]", dict(self.train_means.items()))
+
     def _stop_at(self, batch: Batch, batch_idx: int, loss: Tensor, logits: Tensor, parts: dict[str, Tensor]) -> None:
         path = self.folder / f"bad-batch-rank{self.global_rank}.pt"
-        torch.save({"batch": batch._asdict(), "logits": logits.detach(), "loss": loss.detach(), "parts": parts}, path)
+        torch.save({"batch": batch._asdict(), "logits": logits, "loss": loss, "parts": parts}, path)
         finite = "finite" if bool(torch.isfinite(logits).all()) else "not finite either"
         values = "".join(f", {name} {float(value):g}" for name, value in parts.items())
         raise NonFiniteLossError(

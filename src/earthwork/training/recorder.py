@@ -10,12 +10,13 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
+from torch import nn
 
 from earthwork.training.checkpoints import (
     checkpoint_name,
@@ -108,7 +109,7 @@ class Recorder(Checkpoint):
         """Write the row, the weights, and last the checkpoint."""
         self._add_row(trainer)
         if trainer.is_global_zero:
-            self._write(pl_module)
+            self._write(cast(nn.Module, pl_module.network))
         self._save(trainer)
         if self._stop_anywhere(trainer) and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
             raise StopRequestedError
@@ -139,9 +140,9 @@ class Recorder(Checkpoint):
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         self.rows.append({"epoch": trainer.current_epoch + 1, "step": trainer.global_step, "lr": rate, **values})
 
-    def _write(self, pl_module: LightningModule) -> None:
+    def _write(self, network: nn.Module) -> None:
         write_atomically(self.folder / "metrics.csv", as_csv(self.rows).encode())
-        weights = {name: value.cpu() for name, value in pl_module.network.state_dict().items()}
+        weights = {name: value.cpu() for name, value in network.state_dict().items()}
         buffer = io.BytesIO()
         torch.save(weights, buffer)
         write_atomically(self.folder / "weights-last.pt", buffer.getvalue())

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 import earthwork
 from earthwork.training.chatter import without_chatter
@@ -25,6 +24,7 @@ from earthwork.training.datamodule import DataModule
 from earthwork.training.grammar import LossExpression
 from earthwork.training.models import build_model
 from earthwork.training.module import Classifier
+from earthwork.training.processes import is_first_process
 from earthwork.training.progress import RunProgress
 from earthwork.training.recorder import CheckedCheckpointIO, Recorder
 from earthwork.training.settings import Settings
@@ -51,7 +51,7 @@ def train(
     """
     say = say or _print
     out = Path(settings.out)
-    if rank_zero_only.rank == 0:
+    if is_first_process():
         _prepare(out, settings, resume or _restarted(out))
     if data_of is None:
         tree = get_tree(settings.tree)
@@ -61,7 +61,7 @@ def train(
         for seed in range(settings.seed, settings.seed + settings.seeds)
         for result in _train_seed(settings, seed, data_of, say)
     ]
-    if rank_zero_only.rank == 0:
+    if is_first_process():
         write_summary(out, results, {"settings": json.loads(json.dumps(vars(settings)))})
     return results
 
@@ -108,7 +108,7 @@ def _train_one(
         seconds=recorder.seconds,
         rows=recorder.rows,
     )
-    if rank_zero_only.rank == 0:
+    if is_first_process():
         write_result(folder, result)
     return result
 
@@ -205,6 +205,6 @@ def _devices(devices: str) -> str | int:
     return int(devices) if devices.isdigit() else devices
 
 
-@rank_zero_only
 def _print(line: str) -> None:
-    print(line, file=sys.stderr)
+    if is_first_process():
+        print(line, file=sys.stderr)

@@ -10,7 +10,7 @@ from earthwork.training.data import TrainingData, make_data
 
 
 def simulated_data(
-    tree: Tree, seed: int, *, per_class: int = 10, val_per_class: int = 10, features: int = 64, noise: float = 2.0
+    tree: Tree, seed: int, *, per_class: int = 10, val_per_class: int = 10, features: int = 64, noise: float = 4.0
 ) -> TrainingData:
     """Gaussian classes whose centres diffuse down the tree.
 
