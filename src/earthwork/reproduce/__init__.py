@@ -5,6 +5,7 @@ from earthwork.reproduce.convergence import Convergence
 from earthwork.reproduce.ellyvan import Ellyvan
 from earthwork.reproduce.experiment import Experiment, Plan, Request, run
 from earthwork.reproduce.gradients import Gradients
+from earthwork.reproduce.imagenet import Imagenet
 from earthwork.reproduce.results import Results, ResultsError
 from earthwork.reproduce.stability import Stability
 from earthwork.reproduce.timing import Timing
@@ -13,5 +14,5 @@ __all__ = ["EXPERIMENTS", "Experiment", "Plan", "Request", "Results", "ResultsEr
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (Ellyvan(), Stability(), Gradients(), Timing(), Breathing(), Convergence())
+    for experiment in (Ellyvan(), Stability(), Gradients(), Timing(), Breathing(), Imagenet(), Convergence())
 }

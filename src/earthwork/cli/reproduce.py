@@ -1,0 +1,78 @@
+"""``earthwork reproduce``: the paper's tables and figures, measured again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from earthwork.extras import require
+
+if TYPE_CHECKING:
+    from earthwork.reproduce import Experiment, Request
+
+_NAMES = "ellyvan, stability, gradients, timing, breathing, imagenet, convergence or all"
+_TAKES_DATA = ("breathing", "imagenet")
+
+
+def command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=_NAMES)],
+    quick: Annotated[bool, typer.Option(help="A small version, only to see that it works.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="A folder of recordings or images; by default $EARTHWORK_DATA, if that is set.")
+    ] = None,
+    simulate: Annotated[bool, typer.Option(help="Simulated data, whatever $EARTHWORK_DATA says.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds or folds.")] = None,
+    runs: Annotated[Path | None, typer.Option(help="imagenet: finished runs of earthwork train.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("results"),
+) -> None:
+    """Measure a table or figure of the paper again; go on where an earlier run into the same folder stopped."""
+    require("scipy", "reproduce", "earthwork reproduce")
+    from earthwork.reproduce import EXPERIMENTS, Request
+
+    if name != "all" and name not in EXPERIMENTS:
+        raise ValueError(f"name: expected {_NAMES}, got {name!r}")
+    console = Console()
+    for experiment in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
+        place = _data_for(experiment, data, simulate or quick, only=name != "all")
+        request = Request(quick=quick, seeds=seeds, data=place, out=out, runs=_runs_for(experiment, runs))
+        _run(experiment, request, console)
+    console.print(f"written to {out}; the page: earthwork report {out} -o report", soft_wrap=True)
+
+
+def _data_for(experiment: Experiment, data: Path | None, simulate: bool, only: bool) -> Path | None:
+    if experiment.name not in _TAKES_DATA:
+        if only and data is not None:
+            raise ValueError(f"data: {experiment.name} needs no data")
+        return None
+    if data is not None:
+        return data
+    place = os.environ.get("EARTHWORK_DATA")
+    return Path(place) if place and not simulate else None
+
+
+def _runs_for(experiment: Experiment, runs: Path | None) -> Path | None:
+    return runs if experiment.name == "imagenet" else None
+
+
+def _run(experiment: Experiment, request: Request, console: Console) -> None:
+    from earthwork.plot.reproduction import save_figures
+    from earthwork.reproduce import run
+
+    columns = (
+        TextColumn("{task.fields[name]:<12}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )  # fmt: skip
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("preparing", name=experiment.name, total=None)
+
+        def show(done: int, total: int, part: str) -> None:
+            progress.update(task, completed=done, total=total, description=part)
+
+        results = run(experiment, request, show)
+        progress.update(task, description=f"{experiment.paper}, {results.data}")
+    save_figures(results, request.out / "figures")
