@@ -22,7 +22,7 @@ def main(steps: int = 60) -> float:
         optimizer.zero_grad()
         with torch.autocast(device, dtype=half):
             logits = model(inputs)
-            loss = loss_function(logits, labels)          # half precision in, sums in float32 and more
+            loss = loss_function(logits, labels)  # half precision in, sums in float32 and more
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()

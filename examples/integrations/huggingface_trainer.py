@@ -24,7 +24,11 @@ class Reviews(torch.utils.data.Dataset[dict[str, Any]]):
         return len(self.labels)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
-        return {"input_ids": self.words[i], "attention_mask": torch.ones(12, dtype=torch.long), "labels": self.labels[i]}
+        return {
+            "input_ids": self.words[i],
+            "attention_mask": torch.ones(12, dtype=torch.long),
+            "labels": self.labels[i],
+        }
 
 
 stars = ew.Chain(5)

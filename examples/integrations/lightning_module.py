@@ -1,6 +1,6 @@
 """Lightning: the loss is a submodule, so it moves to the device with the model."""
 
-import lightning as L
+import lightning as L  # noqa: N812, as its own documentation has it
 import torch
 from sklearn.datasets import load_digits
 from torch import nn

@@ -1,0 +1,224 @@
+"""Random cases of the distances, losses and decisions, each against the oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+import earthwork as ew
+
+RHOS = (1.0, 1.0, 1.25, 1.5, 2.0, 2.0, 3.0, 5.5)
+# What a result may miss by, in parts of the largest number that went into it.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+
+
+def distance(rng: Generator) -> None:
+    """`emd` and `emd_gradient` on rows of any shape, type and layout."""
+    space, rho = random_space(rng), float(rng.choice(RHOS))
+    dtype = random_type(rng)
+    p, q = random_pair(rng, space, dtype)
+    value = ew.emd(p, q, space, rho)
+    assert value.dtype == dtype
+    assert value.shape == torch.broadcast_shapes(p.shape, q.shape)[:-1]
+    rows_p, rows_q = as_rows(*torch.broadcast_tensors(p, q))
+    scale = float(space.costs.max()) if space.num_edges else 0.0
+    close(as_rows(value)[0].reshape(-1), oracle.emd(rows_p, rows_q, space, rho), dtype, scale * max(space.num_edges, 1))
+    gradient = ew.emd_gradient(p, q, space, rho)
+    assert torch.isfinite(gradient).all()
+    if rho >= 1.5 and dtype in (torch.float32, torch.float64):
+        # Where the flow is 0 the power ρ - 1 < 1 enlarges rounding: its own root is what can be asked.
+        exact = oracle.emd_gradient(rows_p, rows_q, space, rho)
+        close(as_rows(gradient)[0], exact, dtype, rho * scale * max(space.num_edges, 1), power=min(1.0, rho - 1))
+
+
+def backward(rng: Generator) -> None:
+    """Autograd agrees with the closed form, and both conserve mass."""
+    space, rho = random_space(rng), float(rng.choice(RHOS))
+    dtype = torch.float32 if rng.random() < 0.5 else torch.float64
+    p, q = random_pair(rng, space, dtype)
+    p, q = (x.clone() for x in torch.broadcast_tensors(p, q))
+    p.requires_grad_()
+    ew.emd(p, q, space, rho).sum().backward()
+    assert p.grad is not None
+    assert torch.isfinite(p.grad).all()
+    size = p.grad.abs().sum(-1)
+    assert bool((p.grad.sum(-1).abs() <= 100 * torch.finfo(dtype).eps * size * space.num_bins**0.5 + 1e-300).all())
+    if rho >= 1.5:
+        closed = ew.emd_gradient(p.detach(), q, space, rho)
+        scale = rho * float(space.costs.max()) * max(space.num_edges, 1) if space.num_edges else 0.0
+        close(p.grad.numpy().reshape(-1), closed.double().numpy().reshape(-1), dtype, scale, power=min(1.0, rho - 1))
+
+
+def loss(rng: Generator) -> None:
+    """`EMDLoss` with labels: layouts, ignored entries, weights, smoothing and reductions."""
+    space, rho = random_space(rng), float(rng.choice(RHOS))
+    dtype = torch.float32 if rng.random() < 0.7 else torch.float64
+    classes = space.num_bins
+    rest = tuple(rng.integers(1, 5, rng.integers(0, 3)).tolist())
+    shape = (int(rng.integers(1, 9)), classes, *rest)
+    logits = torch.from_numpy(rng.normal(0, rng.choice([0.1, 1.0, 30.0]), shape)).to(dtype)
+    if rng.random() < 0.4:
+        logits = logits.to(memory_format=torch.channels_last) if logits.ndim == 4 else logits.mT.contiguous().mT
+    logits.requires_grad_()
+    labels = torch.from_numpy(rng.integers(0, classes, (shape[0], *rest)))
+    ignored = torch.from_numpy(rng.random(labels.shape) < 0.2)
+    labels = torch.where(ignored, -100, labels)
+    weight = torch.from_numpy(rng.random(classes)).to(dtype) if rng.random() < 0.4 else None
+    smoothing = float(rng.choice([0.0, 0.0, 0.1, 1.0]))
+    reduction = str(rng.choice(["mean", "sum", "none"]))
+    function = ew.EMDLoss(space, rho, weight=weight, reduction=reduction, label_smoothing=smoothing)
+    result = function(logits, labels)
+    result.sum().backward()
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+    p = logits.detach().double().movedim(1, -1).reshape(-1, classes).softmax(-1).numpy()
+    flat = labels.reshape(-1).numpy()
+    counted = flat >= 0
+    target = np.eye(classes)[np.where(counted, flat, 0)] * (1 - smoothing) + smoothing / classes
+    each = oracle.emd(p, target, space, rho) * counted
+    share = counted.astype(np.float64)
+    if weight is not None:
+        share = share * weight.double().numpy()[np.where(counted, flat, 0)]
+        each = each * share
+    exact = (
+        each
+        if reduction == "none"
+        else each.sum()
+        if reduction == "sum" or share.sum() == 0
+        else each.sum() / share.sum()
+    )
+    scale = float(space.costs.max()) * max(space.num_edges, 1) * max(len(flat), 1) if space.num_edges else 0.0
+    if reduction == "mean" and share.sum() == 0:
+        assert torch.isnan(result)
+        return
+    close(result.detach().double().numpy().reshape(-1), np.asarray(exact).reshape(-1), dtype, scale)
+
+
+def decision(rng: Generator) -> None:
+    """`expected_distance` and `decide` against the full matrix."""
+    space = random_space(rng)
+    dtype = torch.float32 if rng.random() < 0.5 else torch.float64
+    p, _ = random_pair(rng, space, dtype, one_mass=True)
+    (rows,) = as_rows(p)
+    matrix = oracle.distances(space)
+    risk = rows @ matrix
+    close(as_rows(ew.expected_distance(p, space))[0].reshape(-1), risk.reshape(-1), dtype, matrix.max(initial=0.0))
+    answer = ew.decide(p, space).reshape(-1).numpy()
+    chosen = np.take_along_axis(risk, answer[:, None], -1)[:, 0]
+    assert (chosen <= risk.min(-1) + 100 * torch.finfo(dtype).eps * max(matrix.max(initial=0.0), 1e-300)).all()
+
+
+def maps(rng: Generator) -> None:
+    """`flow` and `potential` are each other's transpose, and `distance` is the oracle's."""
+    space = random_space(rng)
+    x = torch.from_numpy(rng.normal(size=(3, space.num_bins)))
+    g = torch.from_numpy(rng.normal(size=(3, space.num_edges)))
+    there = (space.flow(x) * g).sum(-1)
+    back = (x * space.potential(g)).sum(-1)
+    torch.testing.assert_close(there, back, rtol=1e-9, atol=1e-9 * max(space.num_bins, 1))
+    exact = oracle.distances(space)
+    np.testing.assert_allclose(
+        space.distances().double().numpy(), exact, rtol=1e-7, atol=1e-12 * exact.max(initial=0.0)
+    )
+    np.testing.assert_allclose(float(space.diameter()), exact.max(), rtol=1e-7)
+
+
+CHECKS = (distance, loss, backward, decision, maps)
+
+
+def close(ours: np.ndarray, exact: np.ndarray, dtype: torch.dtype, scale: float, power: float = 1.0) -> None:
+    """Raise unless two results agree as far as the type can tell them apart."""
+    allowed = TOLERANCE[dtype] ** power * (np.abs(exact) + scale) + np.finfo(np.float64).tiny
+    wrong = ~(np.abs(np.asarray(ours, dtype=np.float64) - exact) <= allowed)
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise AssertionError(
+            f"{np.asarray(ours)[at]!r} at {at}, expected {exact[at]!r} ± {np.asarray(allowed)[at]:.2g} ({dtype})"
+        )
+
+
+def random_space(rng: Generator) -> ew.Space:
+    """A chain, ring or tree of 1 to some 200 bins, with costs of any size, many of them 0 or equal."""
+    kind = rng.choice(["chain", "ring", "tree", "inner", "path", "star"])
+    size = int(rng.choice([1, 2, 3, rng.integers(4, 30), rng.integers(30, 200)]))
+    if kind == "chain":
+        return ew.Chain(size, random_costs(rng, size - 1))
+    if kind == "ring":
+        return ew.Ring(size, random_costs(rng, size))
+    up = np.arange(-1, size - 1)
+    if kind == "star":
+        up[1:] = 0
+    elif kind != "path":
+        up[1:] = (rng.random(size - 1) * np.arange(1, size)).astype(np.int64)
+    number = rng.permutation(size)
+    parents = np.empty(size, dtype=np.int64)
+    parents[number] = np.where(up < 0, -1, number[up])
+    bins = rng.permutation(size)[: rng.integers(1, size + 1)] if kind in ("inner", "path") else None
+    return ew.Tree(parents, random_costs(rng, size), bins)
+
+
+def random_costs(rng: Generator, count: int) -> np.ndarray | float:
+    """One cost, or costs between 1e-6 and 1e6, some of them 0."""
+    kind = rng.integers(4)
+    if kind == 0:
+        return float(rng.choice([0.0, 1.0, 1e-12, 1e12]))
+    costs = rng.random(count) if kind == 1 else 10 ** rng.uniform(-6, 6, count) if kind == 2 else np.ones(count)
+    return costs * (rng.random(count) < 0.85)
+
+
+def random_type(rng: Generator) -> torch.dtype:
+    """Single and double precision most of the time."""
+    return (torch.float32, torch.float64, torch.float32, torch.float16, torch.bfloat16)[rng.integers(5)]
+
+
+def random_pair(rng: Generator, space: ew.Space, dtype: torch.dtype, one_mass: bool = False) -> tuple[Tensor, Tensor]:
+    """Two batches of equal masses that broadcast, in any layout; rows may be equal, one-hot or nearly so."""
+    lead = tuple(rng.integers(1, 5, rng.integers(0, 4)).tolist())
+    p = random_rows(rng, (*lead, space.num_bins))
+    q = random_rows(rng, (*lead[1:], space.num_bins) if lead and rng.random() < 0.3 else p.shape)
+    if q.shape == p.shape and rng.random() < 0.15:
+        q = p.copy()
+    mass = 1.0 if one_mass or dtype in (torch.float16, torch.bfloat16) else float(rng.choice([1.0, 1.0, 1e-6, 1e6]))
+    return random_layout(rng, torch.from_numpy(p * mass).to(dtype)), random_layout(
+        rng, torch.from_numpy(q * mass).to(dtype)
+    )
+
+
+def random_rows(rng: Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Rows of mass 1: even, sparse, one-hot or of very unequal masses."""
+    kind = rng.integers(4)
+    mass = rng.random(shape) if kind else np.ones(shape)
+    if kind == 1:
+        mass = mass * (rng.random(shape) < 0.3)
+    elif kind == 2:
+        mass = 10 ** rng.uniform(-30, 0, shape)
+    elif kind == 3:
+        mass = (mass == mass.max(-1, keepdims=True)).astype(np.float64)
+    mass[..., 0] += mass.sum(-1) == 0
+    return mass / mass.sum(-1, keepdims=True)
+
+
+def random_layout(rng: Generator, x: Tensor) -> Tensor:
+    """The same numbers, laid out otherwise in memory."""
+    kind = rng.integers(4)
+    if kind == 0 and x.ndim > 1:
+        return x.mT.contiguous().mT
+    if kind == 1:
+        wide = x.new_full((*x.shape[:-1], 2 * x.shape[-1]), float("nan"))
+        wide[..., ::2] = x
+        return wide[..., ::2]
+    if kind == 2:
+        return torch.cat([x.new_zeros(1), x.reshape(-1)])[1:].reshape(x.shape)
+    return x
+
+
+def as_rows(*tensors: Tensor) -> tuple[np.ndarray, ...]:
+    """Batches as float64 arrays ``[rows, bins]`` (or ``[rows]`` for a value)."""
+    return tuple(
+        x.detach().double().numpy().reshape(-1, x.shape[-1]) if x.ndim else x.detach().double().numpy().reshape(1, 1)
+        for x in tensors
+    )
