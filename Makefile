@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test lint format bench docs figures fuzz mutation clean
 
 demo: $(READY)
 	$(BIN)/earthwork demo
@@ -25,7 +25,23 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 docs: $(READY)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+figures: $(READY)
+	$(BIN)/python scripts/docs_figures.py
+	for example in $(filter-out %/common.py,$(wildcard examples/gallery/*.py)); do $(BIN)/python $$example || exit 1; done
+
+# Looks for wrong numbers and parsers that fall over for as long as it is told to: make fuzz MINUTES=30
+MINUTES ?= 5
+fuzz: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[fuzz]"
+	$(BIN)/python scripts/fuzz --minutes $(MINUTES)
+
+# Breaks spaces and transport in small ways and counts what the tests notice. Takes hours.
+mutation: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutation]"
+	$(BIN)/mutmut run
+	$(BIN)/mutmut results
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,9 +2,9 @@
 
 import matplotlib.pyplot as plt
 import torch
-from common import BLUE, DIRT, GOLD, GREY, INK, save
 
 import earthwork as ew
+from common import BLUE, DIRT, GOLD, GREY, INK, save
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from common import DIRT, network, save, train
 from scipy.cluster.hierarchy import dendrogram, linkage
 from scipy.spatial.distance import squareform
 from sklearn.datasets import load_digits
@@ -11,6 +10,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 import earthwork as ew
+from common import DIRT, network, save, train
 
 
 def main() -> None:

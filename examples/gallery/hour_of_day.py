@@ -3,9 +3,9 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from common import DIRT, GREY, network, save, train
 
 import earthwork as ew
+from common import DIRT, GREY, network, save, train
 
 
 def simulate(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,11 +2,11 @@
 
 import matplotlib.pyplot as plt
 import torch
-from common import DIRT, GOLD, GREY, INK, save
 from sklearn.datasets import load_digits
 from torch.nn.functional import softplus
 
 import earthwork as ew
+from common import DIRT, GOLD, GREY, INK, save
 
 
 def main() -> None:

@@ -3,12 +3,12 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from common import DIRT, GREY, network, save, train
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 from torch import nn
 
 import earthwork as ew
+from common import DIRT, GREY, network, save, train
 
 STEPS, SEEDS = 8, 5
 

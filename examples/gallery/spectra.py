@@ -3,10 +3,10 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from common import DIRT, GOLD, GREY, network, save, train
 from torch import Tensor
 
 import earthwork as ew
+from common import DIRT, GOLD, GREY, network, save, train
 
 BINS = 80
 

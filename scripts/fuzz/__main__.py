@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
 from numeric import CHECKS
 
 # One of these is printed for each kind of check that fails, so that a systematic failure does not fill the screen.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import oracle
 import torch
 from numpy.random import Generator
 from torch import Tensor
 
 import earthwork as ew
+import oracle
 
 RHOS = (1.0, 1.0, 1.25, 1.5, 2.0, 2.0, 3.0, 5.5)
 # What a result may miss by, in parts of the largest number that went into it.
@@ -20,18 +20,17 @@ def distance(rng: Generator) -> None:
     space, rho = random_space(rng), float(rng.choice(RHOS))
     dtype = random_type(rng)
     p, q = random_pair(rng, space, dtype)
-    value = ew.emd(p, q, space, rho)
-    assert value.dtype == dtype
-    assert value.shape == torch.broadcast_shapes(p.shape, q.shape)[:-1]
+    value, gradient = ew.emd(p, q, space, rho), ew.emd_gradient(p, q, space, rho)
+    assert value.dtype == gradient.dtype == dtype
+    assert value.shape == gradient.shape[:-1] == torch.broadcast_shapes(p.shape, q.shape)[:-1]
     rows_p, rows_q = as_rows(*torch.broadcast_tensors(p, q))
-    scale = float(space.costs.max()) if space.num_edges else 0.0
-    close(as_rows(value)[0].reshape(-1), oracle.emd(rows_p, rows_q, space, rho), dtype, scale * max(space.num_edges, 1))
-    gradient = ew.emd_gradient(p, q, space, rho)
-    assert torch.isfinite(gradient).all()
-    if rho >= 1.5 and dtype in (torch.float32, torch.float64):
+    mass = rows_p.sum(-1).max()
+    close(value.reshape(-1), oracle.emd(rows_p, rows_q, space, rho), dtype, mass**rho * total(space))
+    if rho >= 1.5:
         # Where the flow is 0 the power ρ - 1 < 1 enlarges rounding: its own root is what can be asked.
         exact = oracle.emd_gradient(rows_p, rows_q, space, rho)
-        close(as_rows(gradient)[0], exact, dtype, rho * scale * max(space.num_edges, 1), power=min(1.0, rho - 1))
+        scale = rho * mass ** (rho - 1) * total(space)
+        close(gradient.reshape(exact.shape), exact, dtype, scale, power=min(1.0, rho - 1))
 
 
 def backward(rng: Generator) -> None:
@@ -43,13 +42,16 @@ def backward(rng: Generator) -> None:
     p.requires_grad_()
     ew.emd(p, q, space, rho).sum().backward()
     assert p.grad is not None
+    mass = float(p.detach().sum(-1).max())
+    scale = rho * mass ** (rho - 1) * total(space)
+    if scale > 1e-3 * torch.finfo(dtype).max:
+        return
     assert torch.isfinite(p.grad).all()
-    size = p.grad.abs().sum(-1)
-    assert bool((p.grad.sum(-1).abs() <= 100 * torch.finfo(dtype).eps * size * space.num_bins**0.5 + 1e-300).all())
+    drift = p.grad.double().sum(-1).abs()
+    assert bool((drift <= 20 * torch.finfo(dtype).eps * space.num_bins * scale + torch.finfo(dtype).tiny).all())
     if rho >= 1.5:
-        closed = ew.emd_gradient(p.detach(), q, space, rho)
-        scale = rho * float(space.costs.max()) * max(space.num_edges, 1) if space.num_edges else 0.0
-        close(p.grad.numpy().reshape(-1), closed.double().numpy().reshape(-1), dtype, scale, power=min(1.0, rho - 1))
+        closed = ew.emd_gradient(p.detach(), q, space, rho).double().numpy()
+        close(p.grad, closed, dtype, scale, power=min(1.0, rho - 1))
 
 
 def loss(rng: Generator) -> None:
@@ -84,18 +86,11 @@ def loss(rng: Generator) -> None:
     if weight is not None:
         share = share * weight.double().numpy()[np.where(counted, flat, 0)]
         each = each * share
-    exact = (
-        each
-        if reduction == "none"
-        else each.sum()
-        if reduction == "sum" or share.sum() == 0
-        else each.sum() / share.sum()
-    )
-    scale = float(space.costs.max()) * max(space.num_edges, 1) * max(len(flat), 1) if space.num_edges else 0.0
     if reduction == "mean" and share.sum() == 0:
         assert torch.isnan(result)
         return
-    close(result.detach().double().numpy().reshape(-1), np.asarray(exact).reshape(-1), dtype, scale)
+    exact = {"none": each, "sum": each.sum(), "mean": each.sum() / max(share.sum(), 1e-300)}[reduction]
+    close(result.detach().reshape(-1), np.asarray(exact).reshape(-1), dtype, total(space) * max(len(flat), 1))
 
 
 def decision(rng: Generator) -> None:
@@ -106,10 +101,10 @@ def decision(rng: Generator) -> None:
     (rows,) = as_rows(p)
     matrix = oracle.distances(space)
     risk = rows @ matrix
-    close(as_rows(ew.expected_distance(p, space))[0].reshape(-1), risk.reshape(-1), dtype, matrix.max(initial=0.0))
+    close(ew.expected_distance(p, space).reshape(risk.shape), risk, dtype, total(space))
     answer = ew.decide(p, space).reshape(-1).numpy()
     chosen = np.take_along_axis(risk, answer[:, None], -1)[:, 0]
-    assert (chosen <= risk.min(-1) + 100 * torch.finfo(dtype).eps * max(matrix.max(initial=0.0), 1e-300)).all()
+    assert (chosen <= risk.min(-1) + 200 * torch.finfo(dtype).eps * total(space)).all()
 
 
 def maps(rng: Generator) -> None:
@@ -121,24 +116,31 @@ def maps(rng: Generator) -> None:
     back = (x * space.potential(g)).sum(-1)
     torch.testing.assert_close(there, back, rtol=1e-9, atol=1e-9 * max(space.num_bins, 1))
     exact = oracle.distances(space)
-    np.testing.assert_allclose(
-        space.distances().double().numpy(), exact, rtol=1e-7, atol=1e-12 * exact.max(initial=0.0)
-    )
-    np.testing.assert_allclose(float(space.diameter()), exact.max(), rtol=1e-7)
+    # Distances are differences of distances to the root, so they are as exact as the longest of these.
+    close(space.distances(), exact, torch.float64, total(space))
+    close(space.diameter(), exact.max(), torch.float64, total(space))
 
 
 CHECKS = (distance, loss, backward, decision, maps)
 
 
-def close(ours: np.ndarray, exact: np.ndarray, dtype: torch.dtype, scale: float, power: float = 1.0) -> None:
-    """Raise unless two results agree as far as the type can tell them apart."""
-    allowed = TOLERANCE[dtype] ** power * (np.abs(exact) + scale) + np.finfo(np.float64).tiny
-    wrong = ~(np.abs(np.asarray(ours, dtype=np.float64) - exact) <= allowed)
+def close(ours: Tensor, exact: np.ndarray, dtype: torch.dtype, scale: float, power: float = 1.0) -> None:
+    """Raise unless a result agrees as far as its type can tell; what its type cannot hold is not compared."""
+    limits = torch.finfo(dtype)
+    if scale > 1e-3 * limits.max:
+        return
+    allowed = TOLERANCE[dtype] ** power * (np.abs(exact) + scale) + limits.tiny
+    found = ours.detach().double().numpy()
+    wrong = ~(np.abs(found - exact) <= allowed)
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise AssertionError(
-            f"{np.asarray(ours)[at]!r} at {at}, expected {exact[at]!r} ± {np.asarray(allowed)[at]:.2g} ({dtype})"
-        )
+        bound = np.asarray(allowed)[at]
+        raise AssertionError(f"{found[at]!r} at {at}, expected {np.asarray(exact)[at]!r} ± {bound:.2g} ({dtype})")
+
+
+def total(space: ew.Space) -> float:
+    """The cost of all edges."""
+    return float(space.costs.sum())
 
 
 def random_space(rng: Generator) -> ew.Space:

@@ -25,15 +25,19 @@ def sides(space: ew.Space) -> Floats:
 
 
 def circulation(flow: Floats, costs: Floats, rho: float) -> Floats:
-    """The constant that makes a ring's flow cheapest, by looking at every candidate or by ternary search."""
+    """The constant that makes a ring's flow cheapest, by looking at every candidate or by bisecting the slope."""
     if rho == 1:
         candidates = (costs * np.abs(flow[:, None, :] - flow[:, :, None])).sum(-1)
         return np.take_along_axis(flow, candidates.argmin(-1)[:, None], -1)
     low, high = flow.min(-1, keepdims=True), flow.max(-1, keepdims=True)
     for _ in range(200):
-        a, b = low + (high - low) / 3, high - (high - low) / 3
-        left, right = ((costs * np.abs(flow - c) ** rho).sum(-1, keepdims=True) for c in (a, b))
-        low, high = np.where(left < right, low, a), np.where(left < right, b, high)
+        middle = (low + high) / 2
+        rest = flow - middle
+        size = np.abs(rest).max(-1, keepdims=True)
+        force = (costs * np.sign(rest) * (np.abs(rest) / np.where(size > 0, size, 1)) ** (rho - 1)).sum(
+            -1, keepdims=True
+        )
+        low, high = np.where(force > 0, middle, low), np.where(force > 0, high, middle)
     return (low + high) / 2
 
 
