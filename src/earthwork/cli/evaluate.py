@@ -24,7 +24,7 @@ _WIDE = 200
 
 def command(
     predictions: Annotated[
-        list[Path], typer.Argument(metavar="PREDICTIONS...", help="Files: npz, npy, csv, tsv or parquet.")
+        list[Path], typer.Argument(metavar="PREDICTIONS", help="Files: npz, npy, csv, tsv or parquet.")
     ],
     tree: Annotated[str, typer.Option(help=f"A file, or one of {', '.join(trees.SHIPPED)}.")],
     labels: Annotated[

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from earthwork.decisions.distributions import as_distributions
+from earthwork.kernels import kernels
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.spaces.linear import linear, running_sum
-from earthwork.transport.mass import Normalize
+from earthwork.transport.mass import Normalize, can_look
 
 # Below this many entries the first call of the compiled kernel costs more than it saves.
 _WORTH_A_KERNEL = 2**16
@@ -77,10 +79,10 @@ def _by_kernel(p: Tensor, space: Chain | Ring | Tree) -> Tensor | None:
     """The same by compiled code, where that is to be had and worth it."""
     if p.device.type != "cpu" or p.numel() < _WORTH_A_KERNEL or p.dtype not in (torch.float32, torch.float64):
         return None
-    try:
-        from earthwork.kernels import expected_distance as kernel
-    except ImportError:
+    if kernels() is None:
         return None
+    from earthwork.kernels import expected_distance as kernel
+
     if isinstance(space, Ring):
         return kernel.on_ring(p, *_far_side(space.costs.double()))
     return kernel.on_tree(p, space) if isinstance(space, Tree) else kernel.on_chain(p, space)
@@ -106,8 +108,15 @@ def _far_side(costs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     ends = costs.cumsum(-1)
     position, length = ends - costs, ends[-1]
     turns = torch.cat([position, position + length]).detach()
-    half = torch.searchsorted(turns, (position + length / 2).detach(), right=True)
+    half = _first_beyond(turns, (position + length / 2).detach())
     here = torch.arange(len(costs), device=costs.device)
     half = torch.maximum(torch.minimum(half, here + len(costs)), here)
     sign = torch.where(half < len(costs), 1, -1)
     return position, length, half % len(costs), sign
+
+
+def _first_beyond(ordered: Tensor, values: Tensor) -> Tensor:
+    # torch would wake its threads even for a thousand values, and they would get in the way of the kernel's.
+    if ordered.device.type == "cpu" and can_look(ordered, values):
+        return torch.from_numpy(np.searchsorted(ordered.numpy(), values.numpy(), side="right"))
+    return torch.searchsorted(ordered, values, right=True)

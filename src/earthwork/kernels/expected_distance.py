@@ -5,7 +5,6 @@ Importing this module needs Numba.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from earthwork.kernels.threads import over_tiles
 from earthwork.spaces import Chain, Tree
 
 _ABREAST = 16  # rows: a vector register or two of any processor, and a tree of 10,000 nodes still fits its cache
-_BLOCKS_PER_THREAD = 4  # fewer are not worth starting a thread for
 
 Indices = NDArray[np.int64]
 
@@ -55,18 +54,7 @@ def _in_blocks(sweep: Callable[..., None], p: Tensor, plan: tuple[Any, ...]) -> 
     """``sweep`` over all rows of ``p``, in as many threads as torch uses."""
     rows = p.detach().reshape(-1, p.shape[-1]).contiguous()
     out = torch.empty_like(rows)
-    arrays = rows.numpy(), *plan, out.numpy()
-    blocks = -(-len(rows) // _ABREAST)
-    workers = max(1, min(torch.get_num_threads(), blocks // _BLOCKS_PER_THREAD))
-    ends = [blocks * worker // workers * _ABREAST for worker in range(1, workers)] + [len(rows)]
-    starts = [0, *ends[:-1]]
-    # Threads of this call's own are safe after a fork and inside other threads, unlike Numba's pool.
-    others = [threading.Thread(target=sweep, args=(*arrays, *share)) for share in zip(starts, ends, strict=True)][1:]
-    for thread in others:
-        thread.start()
-    sweep(*arrays, starts[0], ends[0])
-    for thread in others:
-        thread.join()
+    over_tiles(sweep, (rows.numpy(), *plan, out.numpy()), -(-len(rows) // _ABREAST), rows.numel())
     return out.view(p.shape)
 
 
@@ -76,13 +64,15 @@ def _in_blocks(sweep: Callable[..., None], p: Tensor, plan: tuple[Any, ...]) -> 
 def _sweep_tree(p: Any, parents: Any, costs: Any, nodes: Any, out: Any, first: int, last: int) -> None:
     content = np.empty((len(parents), _ABREAST), p.dtype)
     total = np.empty(_ABREAST, p.dtype)
-    for start in range(first, last, _ABREAST):
+    final = len(p) - 1
+    for block in range(first, last):
+        start = block * _ABREAST
         content[:] = 0
         total[:] = 0
         for column in range(len(nodes)):
             node = nodes[column]
             for row in range(_ABREAST):
-                content[node, row] = p[min(start + row, last - 1), column]
+                content[node, row] = p[min(start + row, final), column]
         # Up: what each branch holds, and what it costs to bring all of it to the root.
         for node in range(len(parents) - 1, 0, -1):
             parent, cost = parents[node], costs[node]
@@ -103,7 +93,7 @@ def _sweep_tree(p: Any, parents: Any, costs: Any, nodes: Any, out: Any, first: i
         for column in range(len(nodes)):
             node = nodes[column]
             for row in range(_ABREAST):
-                out[min(start + row, last - 1), column] = content[node, row]
+                out[min(start + row, final), column] = content[node, row]
 
 
 @numba.njit(nogil=True, cache=True)
@@ -111,17 +101,19 @@ def _sweep_ring(p: Any, position: Any, length: Any, half: Any, sign: Any, out: A
     count = len(position)
     mass = np.zeros((count + 1, _ABREAST))
     moment = np.zeros((count + 1, _ABREAST))
-    for start in range(first, last, _ABREAST):
+    final = len(p) - 1
+    for block in range(first, last):
+        start = block * _ABREAST
         for i in range(count):
             for row in range(_ABREAST):
-                content = np.float64(p[min(start + row, last - 1), i])
+                content = np.float64(p[min(start + row, final), i])
                 mass[i + 1, row] = mass[i, row] + content
                 moment[i + 1, row] = moment[i, row] + content * position[i]
         for i in range(count):
             far, x, s = half[i], position[i], sign[i]
             whole = length if s > 0 else 0.0
             for row in range(_ABREAST):
-                out[min(start + row, last - 1), i] = (
+                out[min(start + row, final), i] = (
                     2 * (moment[far, row] - moment[i, row])
                     + 2 * x * mass[i, row]
                     - (2 * x + s * length) * mass[far, row]
