@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from earthwork.cli import demo, evaluate, reproduce, train, tree
+from earthwork.cli import demo, evaluate, report, reproduce, train, tree
 
 app = typer.Typer(
     name="earthwork",
@@ -26,6 +26,7 @@ def _group() -> None:
 
 app.command("demo")(demo.command)
 app.command("evaluate")(evaluate.command)
+app.command("report")(report.command)
 app.command("reproduce")(reproduce.command)
 app.command("train")(train.command)
 app.add_typer(tree.app, name="tree")

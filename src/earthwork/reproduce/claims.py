@@ -83,7 +83,7 @@ def show(mean: Mapping[str, Any], digits: int = 2, unit: str = "") -> str:
     if mean["mean"] is None:
         return f"NaN in {mean['failed']} of {mean['count']}"
     interval = "" if mean["low"] is None else f" ({mean['low']:.{digits}f} to {mean['high']:.{digits}f})"
-    return f"{mean['mean']:.{digits}f}{unit}{interval}"
+    return f"{mean['mean']:.{digits}f}{unit}{interval}".replace("-", "−")
 
 
 def below(difference: Mapping[str, Any]) -> bool:

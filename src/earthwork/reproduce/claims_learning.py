@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from earthwork.reproduce.claims import NOT_MEASURABLE, Check, Finding, below, show, verdict
+from earthwork.reproduce.figures import LOSS_TITLES
 from earthwork.reproduce.interval import mean_interval, paired_difference
 
 MIX, SD_MIX = "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce"
@@ -95,7 +96,11 @@ def _highest(share: str) -> Any:
         if MIX not in losses:
             return "Not among the runs.", NOT_MEASURABLE
         means = {name: entry["last_top1"] for name, entry in losses.items()}
-        text = "Top-1: " + "; ".join(f"{name} {show(mean, 2, ' %')}" for name, mean in means.items()) + "."
+        text = (
+            "Top-1: "
+            + "; ".join(f"{LOSS_TITLES.get(name, name)} {show(mean, 2, ' %')}" for name, mean in means.items())
+            + "."
+        )
         rivals = [_compare(share, MIX, name)(summary)[1] == "holds" for name in losses if name != MIX]
         if max(means, key=lambda name: means[name]["mean"] or 0) == MIX and not all(rivals):
             text += " Ahead, but not of each rival beyond the interval."
@@ -108,7 +113,11 @@ def _smallest_emd(summary: Any) -> Finding:
     losses = summary.get("few", {})
     if "emd2" not in losses:
         return "Not among the runs.", NOT_MEASURABLE
-    text = "EMD: " + "; ".join(f"{name} {show(entry['last_emd'])}" for name, entry in losses.items()) + "."
+    text = (
+        "EMD: "
+        + "; ".join(f"{LOSS_TITLES.get(name, name)} {show(entry['last_emd'])}" for name, entry in losses.items())
+        + "."
+    )
     return text, verdict(
         all(_compare("few", "emd2", name, "emd")(summary)[1] == "holds" for name in losses if name != "emd2")
     )
