@@ -12,6 +12,8 @@ from typing import Any
 
 from latex2mathml.converter import convert
 
+# Bars are fences here, and need no space as an operator between two things does.
+_BAR = re.compile(r"<mo([^>]*)>(&#x0007C;|\|)</mo>")
 _MARKED = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 
 
@@ -23,6 +25,6 @@ def on_page_content(content: str, **_: Any) -> str:
 def _formula(match: re.Match[str]) -> str:
     tex = html.unescape(match[2]).strip()
     tex = tex.removeprefix(r"\(").removesuffix(r"\)").removeprefix(r"\[").removesuffix(r"\]").strip()
-    if match[1] == "span":
-        return convert(tex)
-    return f'<div class="formula">{convert(tex, display="block")}</div>'
+    formula = convert(tex, display="inline" if match[1] == "span" else "block")
+    formula = _BAR.sub(r'<mo\1 lspace="0.06em" rspace="0.06em">\2</mo>', formula)
+    return formula if match[1] == "span" else f'<div class="formula">{formula}</div>'
