@@ -19,8 +19,9 @@ ROWS, BINS, LAM, ITERATIONS = 512, 1000, 3.0, 100
 # The others hold a matrix of bins × bins for each row: so many rows at a time is 32 MB, which suits them.
 PART = 8
 
-# POT makes the same steps, but ends half a step before; GeomLoss averages its steps, and is farther from the end.
-TOLERANCE = {"POT looped": 0.01, "POT batched": 0.01, "GeomLoss": 0.2}
+# POT makes the same steps, but ends half a step before. GeomLoss cools down and averages its steps, so after 100 it is
+# still far from the end, where all meet; its time is for equal iterations, not for equal results.
+TOLERANCE = {"POT looped": 0.01, "POT batched": 0.01, "GeomLoss": 0.3}
 
 Solver = Callable[[Tensor, Tensor, Tensor], Tensor]
 
