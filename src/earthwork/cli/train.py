@@ -127,8 +127,11 @@ def run_and_say_how_to_go_on(settings: Settings, **options: Any) -> list[RunResu
 def show_results(settings: Settings, results: list[RunResult], console: Console, title: str = "") -> None:
     """Print the table, draw the curves and say where everything is."""
     from earthwork.plot.training import draw_curves
+    from earthwork.training.processes import is_first_process
     from earthwork.training.summary import table
 
+    if not is_first_process():
+        return
     header, *rows = table(results)
     heading = f"{title}, after" if title else "After"
     shown = Table(title=f"{heading} {settings.epochs} epochs", title_justify="left")

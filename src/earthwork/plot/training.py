@@ -27,7 +27,7 @@ def draw_curves(results: Sequence[RunResult], path: Path, title: str = "") -> No
         title: A title over all panels.
     """
     figures = require("matplotlib.figure", "plot", "a figure")
-    figure = figures.Figure(figsize=(11, 3.6), layout="constrained")
+    figure = figures.Figure(figsize=(11, 3.8), layout="constrained")
     losses = list(dict.fromkeys(result.loss for result in results))
     for axes, (metric, label, scale) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
         for place, loss in enumerate(losses):
@@ -39,9 +39,11 @@ def draw_curves(results: Sequence[RunResult], path: Path, title: str = "") -> No
                 axes.fill_between(epochs, scale * values.min(0), scale * values.max(0), color=colour, alpha=0.2, lw=0)
         axes.set_xlabel("epoch")
         axes.set_ylabel(label)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
     if title:
         figure.suptitle(title, fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)

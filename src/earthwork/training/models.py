@@ -17,10 +17,9 @@ def alexnet_bn(num_classes: int) -> nn.Module:
     The first stride is 2 instead of 4, so that at half AlexNet's input the later maps keep their sizes (27, 13, 6).
 
     Example:
-        >>> import torch
         >>> from earthwork.training.models import alexnet_bn
-        >>> sum(p.numel() for p in alexnet_bn(1000).parameters())
-        61106024
+        >>> f"{sum(p.numel() for p in alexnet_bn(1000).parameters()):,}"
+        '61,119,528'
     """
     return nn.Sequential(
         *_convolution(3, 64, 11, stride=2),
@@ -54,13 +53,13 @@ def alexnet_bn_small(num_classes: int) -> nn.Module:
         nn.MaxPool2d(3, 2, 1),
         *_convolution(32, 64, 5),
         nn.MaxPool2d(3, 2, 1),
-        *_convolution(64, 128, 3),
-        *_convolution(128, 96, 3),
+        *_convolution(64, 96, 3),
         *_convolution(96, 96, 3),
+        *_convolution(96, 64, 3),
         nn.AdaptiveMaxPool2d(4),
         nn.Flatten(),
         nn.Dropout(0.5),
-        *_hidden(96 * 4 * 4, 512),
+        *_hidden(64 * 4 * 4, 512),
         nn.Linear(512, num_classes),
     )
 

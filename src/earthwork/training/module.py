@@ -138,6 +138,7 @@ class Classifier(LightningModule):
 
     def _stop_at(self, batch: Batch, batch_idx: int, loss: Tensor, logits: Tensor, parts: dict[str, Tensor]) -> None:
         path = self.folder / f"bad-batch-rank{self.global_rank}.pt"
+        path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({"batch": batch._asdict(), "logits": logits, "loss": loss, "parts": parts}, path)
         finite = "finite" if bool(torch.isfinite(logits).all()) else "not finite either"
         values = "".join(f", {name} {float(value):g}" for name, value in parts.items())

@@ -88,7 +88,6 @@ def _train_seed(settings: Settings, seed: int, data_of: DataOf, say: Say) -> lis
 def _train_one(
     settings: Settings, expression: LossExpression, seed: int, data: TrainingData, folder: Path, say: Say
 ) -> RunResult:
-    folder.mkdir(parents=True, exist_ok=True)
     with without_chatter():
         seed_everything(seed, verbose=False)
         module = make_module(settings, expression, seed, data, folder)
