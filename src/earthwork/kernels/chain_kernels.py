@@ -3,7 +3,7 @@
 A plan is the tuple that `plans.chain_plan` makes.
 """
 
-# mypy: disable-error-code="misc,no-untyped-call,no-any-return"
+# mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
 from typing import Any
@@ -71,7 +71,7 @@ def chain_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, first: 
 
 
 @kernel
-def chain_pairs(zero: Any, plan: Any, batch: Any, rho: Any, limits: Any, first: Any, last: Any) -> Any:
+def chain_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, first: Any, last: Any) -> Any:
     """As `tree_pairs`, on a chain."""
     bins, places, costs = plan
     ours, theirs, distances, gradients, count, our_step, their_step = batch
@@ -83,7 +83,7 @@ def chain_pairs(zero: Any, plan: Any, batch: Any, rho: Any, limits: Any, first: 
         load_tile(zero, tile, ours, desk + ROWS, bins, places)
         find_rows(desk + ROWS, t, count, their_step)
         load_tile(zero, other, theirs, desk + ROWS, bins, places)
-        right = subtract(zero, tile, other, bins, desk, limits) and right
+        right = subtract(zero, tile, other, bins, desk, tolerance) and right
         held = total = everywhere = splat(0.0, 0.0)
         for j in range(bins - 1):
             held = held + convert(0.0, load(zero, tile, j * LANES))

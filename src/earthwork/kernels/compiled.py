@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+import numba
+
+# Numba's annotations describe a decorator's argument, not what a kernel may be called with.
+part: Any = numba.njit(error_model="numpy")
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function that works on a range of tiles, so that several threads may each take a part."""
-    options = {"nogil": True, "error_model": "numpy"}
     try:
-        return njit(cache=True, **options)(function)
+        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:
         # Numba found no folder to write to; then each process compiles for itself.
-        return njit(**options)(function)
+        return numba.njit(nogil=True, error_model="numpy")(function)
+
+
+def entry(compiled: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
+    """The machine code of a kernel for these types of arguments, past the search for what fits them.
+
+    On a small batch that search takes longer than the work. The caller vouches for the types.
+    """
+    compiled.compile(types)
+    code: Callable[..., Any] = compiled.overloads[types].entry_point
+    return code

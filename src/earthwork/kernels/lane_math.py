@@ -1,14 +1,15 @@
 """exp, log and powers of many samples at once: range reduction and a polynomial, in Numba."""
 
-# mypy: disable-error-code="misc"
+# mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
+from earthwork.kernels.compiled import part
 from earthwork.kernels.lanes import (
     Lanes,
     exponent,
@@ -63,7 +64,7 @@ def _exp(x: Any) -> Any:
     return impl
 
 
-@njit(error_model="numpy")
+@part
 def power(x: Any, y: Any) -> Any:
     """``x^y`` of a vector of doubles ``x ≥ 0`` and a number ``y > 0``: 0 at 0, and NaN stays."""
     big, low, high = splat(0.0, _BIG_DOUBLE), splat(0.0, -1021.0), splat(0.0, 1023.0)
@@ -79,7 +80,7 @@ def power(x: Any, y: Any) -> Any:
     return where_greater(x, splat(0.0, 0.0), e, x * splat(0.0, 0.0))
 
 
-@njit(error_model="numpy")
+@part
 def _log2(x: Any) -> Any:
     m, one = mantissa(x), splat(0.0, 1.0)
     s = (m - one) / (m + one)

@@ -7,7 +7,7 @@ contents)`` as explained in `tree_kernels`; ``places`` is where each bin stands 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from torch import Tensor
 
 Indices = NDArray[np.int64]
 
-_CHAIN, _TREE = 2, 7
+_TREE = 7
 
 
 class Layout:
@@ -26,6 +26,7 @@ class Layout:
         self.tables = [table.contiguous() for table in tables]
         addresses = [table.data_ptr() for table in self.tables]
         self.is_tree = len(tables) == _TREE
+        self.plan: tuple[int, ...]
         self.bins = len(self.tables[0])
         if self.is_tree:
             places, leaves, children, slots, leaf_costs, node_costs, contents = addresses
@@ -33,14 +34,6 @@ class Layout:
             self.plan = (self.bins, nodes, places, leaves, children, slots, leaf_costs, node_costs, contents)
         else:
             self.plan = (self.bins, *addresses)
-
-    def __reduce__(self) -> Any:
-        # Addresses mean nothing in a copy: there is none, and whoever needs one makes it again.
-        return _nothing, ()
-
-
-def _nothing() -> None:
-    return None
 
 
 class TreeTables(NamedTuple):

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import Any
+
+from earthwork.extras import require
 
 _wanted = True
 
@@ -25,6 +28,12 @@ def without_kernels() -> Iterator[None]:
         yield
     finally:
         _wanted = before
+
+
+def load() -> Any:
+    """`earthwork.kernels.run`, or the ``ImportError`` that says what it needs."""
+    require("numba", "fast", "a compiled loss")
+    return _load()
 
 
 @cache

@@ -1,23 +1,30 @@
 """Call the kernels on tensors. Importing this module needs Numba, and loading it takes a moment."""
 
-# mypy: disable-error-code="misc"
+# mypy: disable-error-code="untyped-decorator,no-untyped-call"
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+from numba import types
 from torch import Tensor
 
 from earthwork.kernels.chain_kernels import chain_labels, chain_pairs
-from earthwork.kernels.compiled import kernel
+from earthwork.kernels.compiled import entry, kernel
 from earthwork.kernels.lanes import LANES, peek
 from earthwork.kernels.layouts import Layout
 from earthwork.kernels.threads import over_tiles
 from earthwork.kernels.tree_kernels import tree_labels, tree_pairs
 
-# A kernel works in the type of its first argument.
-_ZERO = {torch.float32: np.float32(0), torch.float64: np.float64(0)}
+_KERNELS = {
+    ("labels", False): chain_labels,
+    ("labels", True): tree_labels,
+    ("pairs", False): chain_pairs,
+    ("pairs", True): tree_pairs,
+}
 
 
 def labels(
@@ -46,7 +53,7 @@ def labels(
         The weighted costs, shape ``[rows]``, and their gradients.
     """
     rows = len(logits)
-    losses = logits.new_empty(rows)
+    losses = torch.empty_like(_like(rows, logits.dtype))
     slopes = torch.empty_like(logits) if gradient else None
     batch = (
         logits.data_ptr(),
@@ -57,8 +64,8 @@ def labels(
         rows,
         ignore,
     )
-    zero, plan, work = _ZERO[logits.dtype], layout.plan, tree_labels if layout.is_tree else chain_labels
-    over_tiles(lambda first, last: work(zero, plan, batch, rho, scale, first, last), -(-rows // LANES), logits.numel())
+    code, zero = _code("labels", layout.is_tree, logits.dtype)
+    over_tiles(code, (zero, layout.plan, batch, rho, scale), -(-rows // LANES), logits.numel())
     return losses, slopes
 
 
@@ -80,8 +87,8 @@ def pairs(
         equal.
     """
     rows = len(p)
-    costs = p.new_empty(rows)
-    slopes = torch.empty(p.shape, dtype=p.dtype) if gradient else None
+    costs = torch.empty_like(_like(rows, p.dtype))
+    slopes = torch.empty_like(p, memory_format=torch.contiguous_format) if gradient else None
     batch = (
         p.data_ptr(),
         q.data_ptr(),
@@ -91,12 +98,25 @@ def pairs(
         p.stride(0),
         q.stride(0),
     )
-    zero, plan, work = _ZERO[p.dtype], layout.plan, tree_pairs if layout.is_tree else chain_pairs
-    limits = (32 * torch.finfo(p.dtype).eps, tolerance)
-    right = over_tiles(
-        lambda first, last: work(zero, plan, batch, rho, limits, first, last), -(-rows // LANES), p.numel()
-    )
+    code, zero = _code("pairs", layout.is_tree, p.dtype)
+    right = over_tiles(code, (zero, layout.plan, batch, rho, tolerance), -(-rows // LANES), p.numel())
     return costs, slopes, all(right)
+
+
+@cache
+def _code(what: str, is_tree: bool, dtype: torch.dtype) -> tuple[Callable[..., bool], Any]:
+    """A kernel in machine code, and the number whose type it works in."""
+    single = dtype == torch.float32
+    numbers = types.float32 if single else types.float64
+    plan, batch = types.UniTuple(types.int64, 9 if is_tree else 3), types.UniTuple(types.int64, 7)
+    takes = (numbers, plan, batch, types.float64, types.float64, types.int64, types.int64)
+    return entry(_KERNELS[what, is_tree], takes), np.float32(0) if single else 0.0
+
+
+@lru_cache(maxsize=64)
+def _like(rows: int, dtype: torch.dtype) -> Tensor:
+    # A tensor like one that is there is made in a quarter of the time; this one takes no room.
+    return torch.empty((), dtype=dtype).expand(rows)
 
 
 def survey(layout: Layout, targets: Tensor, weights: Tensor | None, ignore: int) -> tuple[bool, float]:
@@ -109,8 +129,13 @@ def survey(layout: Layout, targets: Tensor, weights: Tensor | None, ignore: int)
         ignore: The class index that does not count.
     """
     address = 0 if weights is None else weights.data_ptr()
-    right, total = _survey(targets.data_ptr(), targets.numel(), layout.bins, address, ignore)
+    right, total = _survey_code()(targets.data_ptr(), targets.numel(), layout.bins, address, ignore)
     return right, total
+
+
+@cache
+def _survey_code() -> Callable[..., tuple[bool, float]]:
+    return entry(_survey, (types.int64,) * 5)
 
 
 @kernel

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -22,22 +22,23 @@ _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
 
 
-def over_tiles(work: Callable[[int, int], Result], tiles: int, numbers: int) -> list[Result]:
-    """Call ``work(first, last)`` on ranges that make up ``tiles``, on several threads where that pays.
+def over_tiles(work: Callable[..., Result], arguments: tuple[Any, ...], tiles: int, numbers: int) -> list[Result]:
+    """Call ``work(*arguments, first, last)`` on ranges that make up ``tiles``, on several threads where that pays.
 
     Args:
         work: Works on the tiles from ``first`` to ``last``; the results do not depend on how they are divided.
+        arguments: What it takes first.
         tiles: How many there are.
         numbers: The size of all of them together.
     """
-    parts = min(torch.get_num_threads(), tiles, 1 + numbers // _WORTH_A_THREAD)
+    parts = 1 if numbers < _WORTH_A_THREAD else min(torch.get_num_threads(), tiles, 1 + numbers // _WORTH_A_THREAD)
     if parts <= 1:
-        return [work(0, tiles)]
+        return [work(*arguments, 0, tiles)]
     pool = _threads(parts - 1)
     bounds = [tiles * part // parts for part in range(parts + 1)]
-    others = [pool.submit(work, bounds[part], bounds[part + 1]) for part in range(1, parts)]
+    others = [pool.submit(work, *arguments, bounds[part], bounds[part + 1]) for part in range(1, parts)]
     try:
-        own = work(0, bounds[1])
+        own = work(*arguments, 0, bounds[1])
     finally:
         # Buffers are only lent for the length of the call, so no thread may outlast it.
         rest = [other.result() for other in others]

@@ -3,14 +3,14 @@
 The last tile is filled up with the last row again, so that no kernel has a special case for it.
 """
 
-# mypy: disable-error-code="misc,no-untyped-call,no-any-return"
+# mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from earthwork.kernels.compiled import part
 from earthwork.kernels.lane_math import exp, power
 from earthwork.kernels.lanes import (
     LANES,
@@ -38,26 +38,26 @@ EXCESS, MASS, LOWEST = LABEL, PLACE, SHARE
 DESK = 6 * LANES
 
 
-@njit
+@part
 def scratch(zero: Any, count: Any) -> Any:
     """Room for ``count`` numbers of the type of ``zero`` from the first cache line on; see `start_of`."""
     return np.empty(count * size_of(zero) + _CACHE_LINE, np.uint8)
 
 
-@njit
+@part
 def start_of(array: Any) -> Any:
     """The address of the first cache line of an array."""
     return (array.ctypes.data + _CACHE_LINE - 1) & -_CACHE_LINE
 
 
-@njit
+@part
 def find_rows(rows: Any, tile: Any, count: Any, stride: Any) -> None:
     """Write the offset of each of a tile's rows in a matrix."""
     for lane in range(LANES):
         poke(0, rows, lane, min(tile * LANES + lane, count - 1) * stride)
 
 
-@njit
+@part
 def load_tile(zero: Any, tile: Any, matrix: Any, rows: Any, bins: Any, places: Any) -> None:
     """Turn rows of a matrix into a tile."""
     if bins < LANES:
@@ -72,7 +72,7 @@ def load_tile(zero: Any, tile: Any, matrix: Any, rows: Any, bins: Any, places: A
         store_columns(tile, places, j, load_turned(zero, matrix, rows, j))
 
 
-@njit
+@part
 def store_tile(zero: Any, tile: Any, matrix: Any, rows: Any, bins: Any, places: Any) -> None:
     """Turn a tile into rows of a matrix."""
     if bins < LANES:
@@ -86,7 +86,7 @@ def store_tile(zero: Any, tile: Any, matrix: Any, rows: Any, bins: Any, places: 
         store_turned(matrix, rows, j, load_columns(zero, tile, places, j))
 
 
-@njit
+@part
 def softmax_tile(zero: Any, tile: Any, bins: Any) -> None:
     """The softmax of a tile, in place."""
     highest = load(zero, tile, 0)
@@ -103,7 +103,7 @@ def softmax_tile(zero: Any, tile: Any, bins: Any) -> None:
         store(tile, j * LANES, load(zero, tile, j * LANES) * share)
 
 
-@njit
+@part
 def take_label(zero: Any, tile: Any, places: Any, desk: Any, labels: Any, options: Any, row: Any, lane: Any) -> None:
     """Note a sample's label, its weight and its share of the mass on the desk, and take that label's mass away."""
     weights, ignore = options
@@ -120,14 +120,14 @@ def take_label(zero: Any, tile: Any, places: Any, desk: Any, labels: Any, option
     poke(zero, tile, place, share - zero - 1)
 
 
-@njit
+@part
 def take_labels(zero: Any, tile: Any, places: Any, desk: Any, labels: Any, options: Any, t: Any, count: Any) -> None:
     """`take_label` of every row of a tile."""
     for lane in range(LANES):
         take_label(zero, tile, places, desk, labels, options, min(t * LANES + lane, count - 1), lane)
 
 
-@njit
+@part
 def write_losses(zero: Any, total: Any, desk: Any, losses: Any, rho: Any, t: Any, count: Any) -> None:
     """Write the weighted losses of a tile; a sample that does not count has none, whatever its logits."""
     store(desk + SPARE, 0, total * splat(0.0, 1 / rho) * load(0.0, desk + WEIGHT, 0))
@@ -136,7 +136,7 @@ def write_losses(zero: Any, total: Any, desk: Any, losses: Any, rho: Any, t: Any
         poke(zero, losses, min(t * LANES + lane, count - 1), loss)
 
 
-@njit
+@part
 def mend_labels(zero: Any, tile: Any, total: Any, desk: Any, scale: Any, bins: Any) -> None:
     """Write the gradient at the labels, and 0 throughout for a sample that does not count.
 
@@ -153,13 +153,13 @@ def mend_labels(zero: Any, tile: Any, total: Any, desk: Any, scale: Any, bins: A
                 poke(zero, tile, j * LANES + lane, zero)
 
 
-@njit
-def subtract(zero: Any, ours: Any, theirs: Any, bins: Any, desk: Any, limits: Any) -> Any:
+@part
+def subtract(zero: Any, ours: Any, theirs: Any, bins: Any, desk: Any, tolerance: Any) -> Any:
     """Take the tile ``theirs`` from ``ours``; whether the masses look right: none negative, rows of equal mass.
 
     As in `transport.emd`, an excess of mass that is more than rounding is spread over all bins.
     """
-    rounding, tolerance = limits
+    rounding = 32 * (2.0**-23 if size_of(zero) == 4 else 2.0**-52)
     excess = size = mass = splat(0.0, 0.0)
     lowest = splat(zero, 0.0)
     for j in range(bins):
@@ -190,7 +190,7 @@ def subtract(zero: Any, ours: Any, theirs: Any, bins: Any, desk: Any, limits: An
     return right
 
 
-@njit
+@part
 def slope(flow: Any, cost: Any, rho: Any) -> Any:
     """``ρ·w·sgn(φ)·|φ|^(ρ−1)`` of a vector of doubles φ: 0 where φ is. Times φ it is ρ times the cost."""
     if rho == 2.0:
@@ -202,7 +202,7 @@ def slope(flow: Any, cost: Any, rho: Any) -> Any:
     return splat(0.0, rho * cost) * with_sign(power(size, rho - 1.0), flow)
 
 
-@njit
+@part
 def own_slope(zero: Any, flow: Any, cost: Any, rho: Any) -> Any:
     """The slope in the type of the data, where nothing is to be summed."""
     if rho == 2.0:

@@ -6,14 +6,12 @@ their own, in which sums are doubles; a leaf's term goes straight to its parent.
 leaf of it whose edge costs nothing. A plan is the tuple that `plans.tree_plan` makes.
 """
 
-# mypy: disable-error-code="misc,no-untyped-call,no-any-return"
+# mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
-from earthwork.kernels.compiled import kernel
+from earthwork.kernels.compiled import kernel, part
 from earthwork.kernels.lanes import LANES, convert, fma, keep, load, peek, poke, splat, store
 from earthwork.kernels.tiles import (
     DESK,
@@ -37,7 +35,7 @@ from earthwork.kernels.tiles import (
 )
 
 
-@njit
+@part
 def _sum_up(zero: Any, tile: Any, sums: Any, plan: Any, rho: Any) -> tuple[Any, Any]:
     """Fill ``sums`` with the slope over each node; returns ρ times the cost, and the sum of all bins' slopes."""
     _, nodes, _, leaves, children, _, leaf_costs, node_costs, contents = plan
@@ -62,7 +60,7 @@ def _sum_up(zero: Any, tile: Any, sums: Any, plan: Any, rho: Any) -> tuple[Any, 
     return total, everywhere
 
 
-@njit
+@part
 def _pass_down(sums: Any, plan: Any) -> None:
     """Turn the slope over each node into the sum of those over it and above."""
     nodes, children = plan[1], plan[4]
@@ -72,7 +70,7 @@ def _pass_down(sums: Any, plan: Any) -> None:
             store(sums, c * LANES, load(0.0, sums, c * LANES) + above)
 
 
-@njit
+@part
 def _slope_at_labels(zero: Any, tile: Any, sums: Any, desk: Any, plan: Any, rho: Any) -> Any:
     slots, leaf_costs = plan[5], plan[6]
     for lane in range(LANES):
@@ -124,7 +122,7 @@ def tree_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, first: A
 
 
 @kernel
-def tree_pairs(zero: Any, plan: Any, batch: Any, rho: Any, limits: Any, first: Any, last: Any) -> Any:
+def tree_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, first: Any, last: Any) -> Any:
     """The distances of the tiles from ``first`` to ``last`` between rows, and gradients; whether all masses look right.
 
     A batch is the addresses of both masses, distances and gradients (or 0: not wanted), then the number of rows and
@@ -141,7 +139,7 @@ def tree_pairs(zero: Any, plan: Any, batch: Any, rho: Any, limits: Any, first: A
         load_tile(zero, tile, ours, desk + ROWS, bins, places)
         find_rows(desk + ROWS, t, count, their_step)
         load_tile(zero, other, theirs, desk + ROWS, bins, places)
-        right = subtract(zero, tile, other, bins, desk, limits) and right
+        right = subtract(zero, tile, other, bins, desk, tolerance) and right
         total, everywhere = _sum_up(zero, tile, sums, plan, rho)
         store(desk + WEIGHT, 0, splat(0.0, 1.0))
         write_losses(zero, total, desk, distances, rho, t, count)

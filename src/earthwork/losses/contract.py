@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import torch
@@ -15,6 +16,7 @@ from earthwork.spaces.space import check_costs
 from earthwork.transport.mass import HALF, Normalize, can_look, check_masses, check_normalize, l1_normalized
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
+Distance: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 class StructuredLoss(nn.Module):
@@ -97,7 +99,7 @@ class StructuredLoss(nn.Module):
         )
         return reduced.to(dtype)
 
-    def _against_labels(self, p: Tensor, labels: Tensor, half: bool) -> Tensor:
+    def _against_labels(self, p: Tensor, labels: Tensor, half: bool, distance: Distance | None = None) -> Tensor:
         look = can_look(p, labels) and p.device.type == "cpu"
         if look:
             self._check_labels(labels)
@@ -105,7 +107,7 @@ class StructuredLoss(nn.Module):
                 check_masses(p, p.new_tensor([1.0]), half, ("input", "the target"))
         counted = labels != self.ignore_index
         labels = torch.where(counted, labels, 0)
-        loss = torch.where(counted, self.distance_to_labels(p, labels), 0)
+        loss = torch.where(counted, (distance or self.distance_to_labels)(p, labels), 0)
         weight = counted.to(p.dtype) if self.weight is None else torch.where(counted, self.weight.to(p)[labels], 0)
         if self.weight is not None:
             loss = loss * weight

@@ -7,7 +7,7 @@ from torch import Tensor
 from earthwork.losses.contract import Reduction, StructuredLoss
 from earthwork.spaces import Metric, Space
 from earthwork.transport.emd import check_rho, cost_to_labels, distance_between
-from earthwork.transport.fused import find_kernels, fused_label_loss
+from earthwork.transport.fused import can_compile, compiled_label_distance, find_kernels, fused_label_loss
 from earthwork.transport.mass import Normalize
 from earthwork.transport.simplex import check_exponent
 from earthwork.transport.sinkhorn_labels import cost_to_label, smoothed_one_hot
@@ -90,7 +90,12 @@ class EMDLoss(StructuredLoss):
         weight = self.weight
         if self.normalize != "softmax" or self.label_smoothing or (weight is not None and weight.requires_grad):
             return None
-        found = find_kernels(self.space, rows)
+        space = self.space
+        if can_compile(space, rows):
+            return self._against_labels(
+                rows, labels.long(), False, lambda x, y: compiled_label_distance(x, y, space, self.rho)
+            )
+        found = find_kernels(space, rows)
         if found is None or not labels.is_cpu:
             return None
         shape = labels.shape

@@ -45,6 +45,15 @@ class Chain(EdgeSpace):
         self._check_last_axis("g", g, self.num_edges, "edges")
         return linear(g, _sum_after, _sum_before)
 
+    def _branch_flow(self, x: Tensor) -> Tensor:
+        return _sum_before(x)
+
+    def _branch_potential(self, g: Tensor) -> Tensor:
+        return _sum_after(g)
+
+    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
+        return self.costs, None
+
     def _tables(self) -> list[Tensor]:
         return [torch.arange(self.num_bins, device=self.costs.device), self.costs.double()]
 

@@ -127,10 +127,6 @@ class EdgeSpace(Space):
         """The cost of each edge, shape ``[num_edges]``, in the order of :meth:`flow`."""
         return self._costs.expand(self.num_edges) if self._costs.ndim == 0 else self._costs
 
-    def _tables(self) -> list[Tensor] | None:
-        """What the compiled kernels know of the space (see `earthwork.kernels.layouts`), if there are any for it."""
-        return None
-
     def with_costs(self, costs: Costs) -> Self:
         """The same space with other edge costs. Cheap: everything but the costs is shared.
 

@@ -82,8 +82,8 @@ class Tree(EdgeSpace):
             "depths": shape.depth,
             "_order": shape.order,
             "_size": shape.size,
-            **_flow_plan(shape, nodes),
-            **_potential_plan(shape, nodes),
+            **(flow_plan := _flow_plan(shape, nodes)),
+            **_potential_plan(shape, nodes, flow_plan["_branch_edge"]),
             **_kernel_tables(shape, nodes),
         }.items():
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)), persistent=False)
@@ -125,18 +125,27 @@ class Tree(EdgeSpace):
         self._check_last_axis("g", g, self.num_edges, "edges")
         return linear(g, self._sum_above, self._sum_below)
 
-    # A walk round the tree meets the bins below an edge one after another, so what they hold is a difference of two
-    # running sums. A leaf's edge takes its bin's content as it is: exact, and most edges are of that kind.
+    # A leaf's edge carries its bin's content as it is: exact, and most edges are of that kind. The others are branches.
     def _sum_below(self, x: Tensor) -> Tensor:
-        walked = running_sum(pad(_select(x, self._walk), (1, 0)))
-        branches = _select(walked, self._branch_end) - _select(walked, self._branch_start)
-        return _select(torch.cat([x, branches.to(x.dtype)], -1), self._edge_source)
+        return _select(torch.cat([x, self._branch_flow(x)], -1), self._edge_source)
 
-    # On the same walk an edge's value is added when the walk enters it and taken back when it leaves.
     def _sum_above(self, g: Tensor) -> Tensor:
-        steps = _select(g, self._step_edge) * self._step_sign.to(g)
-        above = _select(running_sum(pad(steps, (1, 0))), self._bin_step)
-        return (above + _select(pad(g, (0, 1)), self._bin_edge)).to(g.dtype)
+        return self._branch_potential(_select(g, self._branch_edge)) + _select(pad(g, (0, 1)), self._bin_edge)
+
+    # A walk round the tree meets the bins below a branch one after another, so what they hold is a difference of two
+    # running sums.
+    def _branch_flow(self, x: Tensor) -> Tensor:
+        walked = running_sum(pad(_select(x, self._walk), (1, 0)))
+        return (_gather(walked, self._branch_end) - _gather(walked, self._branch_start)).to(x.dtype)
+
+    # On the same walk a branch's value is added when the walk enters it and taken back when it leaves.
+    def _branch_potential(self, g: Tensor) -> Tensor:
+        steps = _select(g, self._step_branch) * self._step_sign.to(g)
+        return _select(running_sum(pad(steps, (1, 0))).to(g.dtype), self._bin_step)
+
+    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
+        costs = pad(self.costs, (0, 1))
+        return costs[self._branch_edge], costs[self._bin_edge]
 
     def _tables(self) -> list[Tensor]:
         costs = pad(self.costs.double(), (0, 1))
@@ -219,17 +228,18 @@ class Tree(EdgeSpace):
     _leaf_edges: Tensor
     _node_edges: Tensor
     _walk: Tensor
+    _branch_edge: Tensor
     _branch_start: Tensor
     _branch_end: Tensor
     _edge_source: Tensor
-    _step_edge: Tensor
+    _step_branch: Tensor
     _step_sign: Tensor
     _bin_step: Tensor
     _bin_edge: Tensor
 
 
 def _flow_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
-    """Where `Tree._sum_below` finds the content of each edge."""
+    """Where `Tree._branch_flow` and `Tree._sum_below` find the content of each edge."""
     place = shape.order[bins]
     walk = np.argsort(place)
     edge_nodes = np.delete(np.arange(len(shape.parents)), shape.root)
@@ -241,14 +251,15 @@ def _flow_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
     source[branch] = len(bins) + np.arange(len(nodes))
     return {
         "_walk": walk,
+        "_branch_edge": np.flatnonzero(branch),
         "_branch_start": np.searchsorted(place[walk], shape.order[nodes]),
         "_branch_end": np.searchsorted(place[walk], shape.order[nodes] + shape.size[nodes]),
         "_edge_source": source,
     }
 
 
-def _potential_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
-    """When the walk of `Tree._sum_above` enters and leaves each branch, and where it meets the bins."""
+def _potential_plan(shape: Topology, bins: Indices, branches: Indices) -> dict[str, Indices]:
+    """When the walk of `Tree._branch_potential` enters and leaves each branch, and where it meets the bins."""
     nodes = np.flatnonzero((shape.size > 1) & (shape.parents >= 0))
     when = np.concatenate([shape.order[nodes], shape.order[nodes] + shape.size[nodes]])
     steps = np.argsort(when, kind="stable")
@@ -256,7 +267,7 @@ def _potential_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
     bin_edge = bins - (bins > shape.root)
     bin_edge[(shape.size[bins] > 1) | (bins == shape.root)] = len(shape.parents) - 1
     return {
-        "_step_edge": np.tile(edges, 2)[steps],
+        "_step_branch": np.tile(np.searchsorted(branches, edges), 2)[steps],
         "_step_sign": np.repeat([1, -1], len(nodes))[steps],
         "_bin_step": np.searchsorted(when[steps], shape.order[bins], side="right"),
         "_bin_edge": bin_edge,
@@ -270,6 +281,11 @@ def _kernel_tables(shape: Topology, bins: Indices) -> dict[str, Indices]:
 
 def _select(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(-1, index.to(x.device))
+
+
+def _gather(x: Tensor, index: Tensor) -> Tensor:
+    # The same as `_select`; on a CPU that one is fast in single precision, this one in double.
+    return x.gather(-1, index.to(x.device).expand(*x.shape[:-1], -1))
 
 
 def _to_numpy(values: ArrayLike | Tensor) -> ArrayLike:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Metric, Space
-from earthwork.transport.fused import find_kernels, fused_distance
+from earthwork.transport.first_order import can_take_first_order, excess, first_order_cost
+from earthwork.transport.fused import can_compile, compiled_distance, find_kernels, fused_distance
 from earthwork.transport.mass import (
     HALF,
     Normalize,
@@ -74,7 +75,7 @@ def emd(
     half = out in HALF
     found = find_kernels(space, p, q)
     if found is not None:
-        distances, right = fused_distance(p, q, rho, found, half, lambda p, q: transport_cost(p - q, space, rho))
+        distances, right = fused_distance(p, q, rho, found, half, lambda p, q: composed_cost(p - q, space, rho))
         # The kernel has seen every number; the check says what is wrong with which.
         if validate and not right:
             check_masses(p, q, half)
@@ -123,14 +124,23 @@ def distance_between(p: Tensor, q: Tensor, space: Space, rho: float) -> Tensor:
     """The distance between rows that have been checked: ``[..., num_bins]`` to ``[...]``."""
     if isinstance(space, Metric):
         return simplex_cost(p, q, space)
+    if can_compile(space, p, q):
+        return compiled_distance(p, q, space, rho)
     found = find_kernels(space, p, q)
     if found is not None:
-        return fused_distance(p, q, rho, found, False, lambda p, q: transport_cost(p - q, space, rho))[0]
+        return fused_distance(p, q, rho, found, False, lambda p, q: composed_cost(p - q, space, rho))[0]
     return transport_cost(p - q, space, rho)
 
 
 def transport_cost(x: Tensor, space: Space, rho: float) -> Tensor:
     """``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``."""
+    if can_take_first_order(space):
+        return first_order_cost(x, space, rho, lambda x: composed_cost(x, space, rho))
+    return composed_cost(x, space, rho)
+
+
+def composed_cost(x: Tensor, space: Space, rho: float) -> Tensor:
+    """The same by the composed maps: on every space, differentiable any number of times, under every transform."""
     costs = space.costs.to(x)
     flow = space.settle(space.flow(_centred(x)), costs, rho)
     return (costs * _power(flow, rho)).sum(-1)
@@ -198,9 +208,7 @@ def _centred(x: Tensor) -> Tensor:
     a trace of flow on edges where there is none, whose sign is a wrong gradient at ρ = 1.
     """
     mean = x.mean(-1, keepdim=True)
-    rounding = 32 * torch.finfo(x.dtype).eps * x.detach().abs().mean(-1, keepdim=True)
-    noise = mean.detach()
-    return x - (mean - torch.where(noise.abs() <= rounding, noise, 0))
+    return x - (mean - (mean - excess(x)).detach())
 
 
 def _power(flow: Tensor, rho: float) -> Tensor:

@@ -4,76 +4,105 @@ A kernel is called when the distance is, and leaves the gradient for autograd to
 the composed maps: other devices and types, learnable costs, functional transforms, forward mode, derivatives of higher
 order. So does input so small that loading the kernels would cost more than they can save.
 
-The kernels are also custom operators (`transport.operators`), but those are for the compiler only: called eagerly, the
-dispatch of a custom operator with a derivative takes longer than the kernel does on a small batch.
+The kernels are also operators of torch (`earthwork.kernels.operators`), but those are for the compiler only: called
+eagerly, the dispatch of such an operator with a derivative takes longer than the kernel does on a small batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
-from earthwork.kernels import Layout, kernels
+from earthwork.kernels import Layout, kernels, operators
 from earthwork.spaces import Chain, Space, Tree
+from earthwork.transport.first_order import is_watched, with_gradient
 from earthwork.transport.mass import mass_tolerance
 
 _SMALL = 256
 _TYPES = (torch.float32, torch.float64)
+_PLAIN = (Tensor, nn.Parameter)
 
 
 # Masses that differ by more than this part of what is allowed are looked at again, at leisure.
 _SURE = 0.5
 
 
-class Kernels(NamedTuple):
+class Kernels:
     """The compiled kernels, and the layout of the space on which they work."""
 
-    run: ModuleType
-    layout: Layout
+    def __init__(self, run: ModuleType, space: Chain | Tree) -> None:
+        self.run = run
+        self.costs = space._costs
+        self.version = self.costs._version
+        with torch.no_grad():
+            self.layout = Layout([table.cpu() for table in space._tables()])
+
+    def fit(self, space: Space) -> bool:
+        """Whether the space has still the same costs."""
+        costs = self.costs
+        return space._buffers.get("_costs") is costs and costs._version == self.version and not costs.requires_grad
+
+    def __reduce__(self) -> Any:
+        # Addresses mean nothing in a copy of a space; it finds kernels of its own.
+        return type(None), ()
 
 
 def find_kernels(space: Space, *tensors: Tensor) -> Kernels | None:
     """The kernels for a space, if they can be used on these tensors here and now."""
-    if not isinstance(space, Chain | Tree) or space._costs.requires_grad:
-        return None
     first = tensors[0]
-    if first.numel() < _SMALL or not all(_is_plain(x, first.dtype) for x in tensors):
+    dtype = first.dtype
+    if dtype not in _TYPES or first.numel() < _SMALL:
         return None
-    if forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
+    for x in tensors:
+        if type(x) not in _PLAIN or x.dtype != dtype or not x.is_cpu or x.is_neg():
+            return None
+    if is_watched():
         return None
     run = kernels()
-    return None if run is None else Kernels(run, layout_of(space))
+    if run is None:
+        return None
+    known: Kernels | None = space.__dict__.get("_kernels")
+    return known if known is not None and known.fit(space) else _make_kernels(run, space)
 
 
-def _is_plain(x: Tensor, dtype: torch.dtype) -> bool:
+def _make_kernels(run: ModuleType, space: Space) -> Kernels | None:
+    if not isinstance(space, Chain | Tree) or space._costs.requires_grad:
+        return None
+    found = Kernels(run, space)
+    # The data of a parameter can change without a trace, so that one is not remembered.
+    if not isinstance(space._costs, nn.Parameter):
+        space._kernels = found
+    return found
+
+
+def can_compile(space: Space, *tensors: Tensor) -> TypeGuard[Chain | Tree]:
+    """Whether the compiler may take the kernels, as operators, into its graph."""
     return (
-        type(x) in (Tensor, nn.Parameter)
-        and x.dtype == dtype in _TYPES
-        and x.is_cpu
-        and not x.is_neg()
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+        torch.compiler.is_compiling()
+        and operators.AVAILABLE
+        and isinstance(space, Chain | Tree)
+        and not space._costs.requires_grad
+        and all(x.device.type == "cpu" and x.dtype == tensors[0].dtype and x.dtype in _TYPES for x in tensors)
     )
 
 
-def layout_of(space: Chain | Tree) -> Layout:
-    """How a space lies in memory, remembered until its costs change."""
-    costs = space._costs
-    known = space.__dict__.get("_layout")
-    if known is not None and known[0] is costs and known[1] == costs._version:
-        layout: Layout | None = known[2]
-        if layout is not None:
-            return layout
-    with torch.no_grad():
-        layout = Layout([table.cpu() for table in space._tables()])
-    # The data of a parameter can change without a trace.
-    if not isinstance(costs, nn.Parameter):
-        space._layout = (costs, costs._version, layout)
-    return layout
+def compiled_distance(p: Tensor, q: Tensor, space: Chain | Tree, rho: float) -> Tensor:
+    """The distances between rows, by an operator."""
+    p, q = torch.broadcast_tensors(p, q)
+    bins = p.shape[-1]
+    costs: Tensor = operators.pair_costs(p.reshape(-1, bins), q.reshape(-1, bins), space._tables(), rho)
+    return costs.view(p.shape[:-1])
+
+
+def compiled_label_distance(logits: Tensor, labels: Tensor, space: Chain | Tree, rho: float) -> Tensor:
+    """The distances from the softmax of each row to its label, by an operator."""
+    rows = logits.reshape(-1, logits.shape[-1])
+    costs: Tensor = operators.label_costs(rows, labels.reshape(-1), space._tables(), rho)
+    return costs.view(labels.shape)
 
 
 def fused_distance(
@@ -98,7 +127,7 @@ def fused_distance(
     ours, theirs = _rows_in_one_piece(p), _rows_in_one_piece(q)
     costs, slopes, right = found.run.pairs(found.layout, ours, theirs, float(rho), wanted, _SURE * mass_tolerance(half))
     if wanted:
-        costs = _FirstOrder.apply((costs, slopes, composed), p, q)  # type: ignore[no-untyped-call]
+        costs = with_gradient(costs, slopes, composed, p, q)
     return costs if len(shape) == 1 else costs.view(shape), right
 
 
@@ -128,7 +157,7 @@ def fused_label_loss(
         return None
     wanted = torch.is_grad_enabled() and logits.requires_grad
     scale = 1.0 if reduction != "mean" else 1 / total if total else 0.0
-    rows = logits.detach().contiguous()
+    rows = logits if logits.is_contiguous() else logits.detach().contiguous()
     losses: Tensor
     losses, slopes = found.run.labels(found.layout, rows, labels, rho, wanted, weight, ignore, scale)
     if reduction == "sum":
@@ -136,42 +165,9 @@ def fused_label_loss(
     elif reduction == "mean":
         losses = losses.sum().mul_(scale if total else torch.nan)
     if wanted:
-        losses = _FirstOrder.apply((losses, slopes, composed), logits)  # type: ignore[no-untyped-call]
+        losses = with_gradient(losses, slopes, composed, logits)
     return losses
 
 
-class _FirstOrder(torch.autograd.Function):
-    """Values that come with their derivative by the first input; that by the second, if any, is its negative."""
-
-    @staticmethod
-    def forward(ctx: Any, solved: tuple[Tensor, Tensor, Callable[..., Tensor]], *inputs: Tensor) -> Tensor:
-        values, slopes, ctx.composed = solved
-        ctx.save_for_backward(slopes, *inputs)
-        return values
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        slopes, *inputs = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            # Somebody wants to differentiate this again.
-            wanted = [x for x in inputs if x.requires_grad]
-            gradients = iter(torch.autograd.grad(ctx.composed(*inputs), wanted, upstream, create_graph=True))
-            return None, *(next(gradients) if x.requires_grad else None for x in inputs)
-        if not _is_one(upstream):
-            slopes = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
-        needs = ctx.needs_input_grad[1:]
-        return None, *(_signed(slopes, second) if need else None for second, need in enumerate(needs))
-
-
-def _signed(slopes: Tensor, second: int) -> Tensor:
-    return -slopes if second else slopes
-
-
-def _is_one(upstream: Tensor) -> bool:
-    """Whether this is 1 throughout because it has just been made so, as for ``loss.backward()``."""
-    return upstream.numel() > 0 and not any(upstream.stride()) and upstream.view(-1)[0].item() == 1
-
-
 def _rows_in_one_piece(x: Tensor) -> Tensor:
-    x = x.detach()
-    return x if x.stride(-1) == 1 else x.contiguous()
+    return x if x.stride(-1) == 1 else x.detach().contiguous()

@@ -29,6 +29,8 @@ def check_pair(p: Tensor, q: Tensor, space: Space) -> None:
             raise ValueError(
                 f"{name}: expected a last axis of {space.num_bins}, the bins of {space}, got shape {tuple(x.shape)}"
             )
+    if p.shape == q.shape:
+        return
     try:
         torch.broadcast_shapes(p.shape, q.shape)
     except RuntimeError:

@@ -1,0 +1,123 @@
+"""The common case, a distance and its gradient: both at once when the distance is called, without a graph between.
+
+What comes out is an ordinary differentiable tensor. Derivatives of higher order take the composed maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from earthwork.spaces import Chain, Space, Tree
+
+Composed = Callable[..., Tensor]
+
+_CACHED = 1 << 17
+
+
+def is_watched() -> bool:
+    """Whether somebody wants to see every operation: the compiler, a transform, forward mode, a dispatch mode."""
+    return (
+        torch.compiler.is_compiling()
+        or forward_ad._current_level >= 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.maybe_current_level() is not None
+    )
+
+
+def with_gradient(values: Tensor, slopes: Tensor, composed: Composed, *inputs: Tensor) -> Tensor:
+    """``values`` as a function of the inputs, whose derivative by the first one is ``slopes``.
+
+    Args:
+        values: A number, or one for each row of the inputs.
+        slopes: The derivative by the first input, of its shape. That by the second, if there is one, is its negative.
+        composed: The same function of the inputs, differentiable any number of times.
+        *inputs: One or two tensors.
+    """
+    result: Tensor = _FirstOrder.apply((values, slopes, composed), *inputs)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _FirstOrder(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, solved: tuple[Tensor, Tensor, Composed], *inputs: Tensor) -> Tensor:
+        values, slopes, ctx.composed = solved
+        ctx.save_for_backward(slopes, *inputs)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        slopes, *inputs = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # Somebody wants to differentiate this again.
+            wanted = [x for x in inputs if x.requires_grad]
+            gradients = iter(torch.autograd.grad(ctx.composed(*inputs), wanted, upstream, create_graph=True))
+            return None, *(next(gradients) if x.requires_grad else None for x in inputs)
+        if upstream.ndim:
+            slopes = slopes * upstream.unsqueeze(-1)
+        elif not upstream.is_cpu or upstream.item() != 1:
+            # A loss is most often where the way back begins, and there it is 1.
+            slopes = slopes * upstream
+        if len(inputs) == 1:
+            return None, slopes
+        _, ours, theirs = ctx.needs_input_grad
+        return None, slopes if ours else None, -slopes if theirs else None
+
+
+def can_take_first_order(space: Space) -> TypeGuard[Chain | Tree]:
+    """Whether `first_order_cost` may stand for the composed maps."""
+    return isinstance(space, Chain | Tree) and not space._costs.requires_grad and not is_watched()
+
+
+def first_order_cost(x: Tensor, space: Chain | Tree, rho: float, composed: Composed) -> Tensor:
+    """``Σ w·|flow(x)|^ρ`` with its gradient, for a difference ``x`` of two distributions on any device."""
+    wanted = torch.is_grad_enabled() and x.requires_grad
+    with torch.no_grad():
+        rows = x.reshape(-1, x.shape[-1])
+        values, slopes = rows.new_empty(len(rows)), torch.empty_like(rows) if wanted else None
+        # What a CPU works on should stay in its cache, and large buffers that come and go cost it dearly.
+        count = max(1, _CACHED // space.num_bins) if x.is_cpu else max(1, len(rows))
+        for start in range(0, len(rows), count):
+            part = slice(start, start + count)
+            _solve(rows[part], space, rho, values[part], None if slopes is None else slopes[part])
+        values = values.view(x.shape[:-1])
+    return values if slopes is None else with_gradient(values, slopes.view(x.shape), composed, x)
+
+
+def _solve(x: Tensor, space: Chain | Tree, rho: float, values: Tensor, slopes: Tensor | None) -> None:
+    """Write the costs and their derivatives of a few rows.
+
+    A leaf's edge carries what its bin does, so only the branches go through the maps.
+    """
+    costs, own_costs = space._split_costs()
+    x = x - excess(x)
+    flow = space._branch_flow(x)
+    steep = _slope(flow, costs.to(x), rho)
+    torch.div((steep * flow).sum(-1), rho, out=values)
+    if slopes is not None:
+        torch.sub(potential := space._branch_potential(steep), potential.mean(-1, keepdim=True), out=slopes)
+    if own_costs is not None:
+        steep = _slope(x, own_costs.to(x), rho)
+        values += (steep * x).sum(-1) / rho
+        if slopes is not None:
+            slopes += steep.sub_(steep.mean(-1, keepdim=True))
+
+
+def excess(x: Tensor) -> Tensor:
+    """The mean of each row over the bins; 0 where that is no more than rounding."""
+    mean = x.mean(-1, keepdim=True)
+    rounding = 32 * torch.finfo(x.dtype).eps * x.abs().mean(-1, keepdim=True)
+    return torch.where(mean.abs() <= rounding, 0, mean)
+
+
+def _slope(flow: Tensor, costs: Tensor, rho: float) -> Tensor:
+    """``ρ·w·sgn(φ)·|φ|^(ρ−1)``, which times φ is ρ times the cost."""
+    if rho == 2:
+        return flow * (2 * costs)
+    if rho == 1:
+        return flow.sign() * costs
+    return flow.abs().pow_(rho - 1).mul_(rho * costs).copysign_(flow)
