@@ -112,8 +112,8 @@ def _figure_1() -> dict[str, Any]:
     """The tree of figure 1 with places for its nodes; a node comes after its parent."""
     settings = Settings()
     places = {
-        "vehicle": (0.72, 1), "animal": (0.28, 1), "giraffe": (0.1, 0), "elephant": (0.42, 0),
-        "truck": (0.62, 0), "plane": (0.94, 0),
+        "vehicle": (0.83, 1), "animal": (0.17, 1), "giraffe": (0.0, 0), "elephant": (0.34, 0),
+        "truck": (0.66, 0), "plane": (1.0, 0),
     }  # fmt: skip
     return {
         "names": settings.nodes,

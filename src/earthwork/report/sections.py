@@ -86,7 +86,8 @@ def _measured_on(results: Results) -> str:
     quick = "Quick run. " if results.quick else ""
     return (
         f"{state}{quick}Data: {results.data}. Measured with earthwork {facts.get('earthwork')}, torch "
-        f"{facts.get('torch')}, Python {facts.get('python')} on {facts.get('processor')}, {facts.get('threads')} thread(s)."
+        f"{facts.get('torch')} and Python {facts.get('python')} on {facts.get('processor')}, "
+        f"threads: {facts.get('threads')}."
     )
 
 

@@ -30,7 +30,7 @@ def _ellyvan_table(results: Results) -> str:
         rows.append([f"{name}, ours", *map(_short, summary[key])])
         rows.append([f"{name}, printed", *map(_short, summary["printed"][key])])
     distances = (
-        f"<p>EMD = {summary['emd']:.4g}, EMD² = {summary['emd2']:.4g}. The tree itself is in the playground above.</p>"
+        f"<p>EMD = {summary['emd']:.4g}, EMD² = {summary['emd2']:.4g}. The tree is in the playground above.</p>"
     )
     return _table(["", *classes], rows) + distances
 

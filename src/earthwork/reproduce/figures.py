@@ -47,7 +47,7 @@ def _stability_chart(results: Results, scale: str, kind: str, panel: str) -> Cha
         key=f"stability-{scale}-{kind}",
         title=f"{'SD / EMD' if ratio else 'Angle between the gradients'}, {unit} (figure 2 {panel})",
         x_label="regularisation λ",
-        y_label="SD / EMD" if ratio else "angle between ∇EMD and ∇SD (degrees)",
+        y_label="SD / EMD" if ratio else "angle of ∇EMD, ∇SD (degrees)",
         x=results.summary["lams"],
         x_log=True,
         y_log=False,

@@ -39,7 +39,7 @@ function scale(low, high, from, to, logarithmic) {
 }
 
 function drawChart(figure, chart) {
-  const left = 62, right = 14, top = 12, bottom = 46;
+  const left = 66, right = 14, top = 12, bottom = 46;
   let width = 560, height = 330;
   const box = figure.querySelector(".plot"), tip = figure.querySelector(".tip"), legend = figure.querySelector(".legend");
   const shown = chart.series.map(() => true);
