@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
@@ -19,6 +20,7 @@ from torch import nn
 CLASSES = ("airplane", "cat", "dog", "truck")
 TINY = "tests.training.helpers:tiny_network"
 LINEAR = "tests.training.helpers:linear_network"
+SLOW = "tests.training.helpers:slow_network"
 
 
 def tiny_network(num_classes: int) -> nn.Module:
@@ -41,6 +43,19 @@ def nan_network(num_classes: int) -> nn.Module:
             return x * float("nan") if self.training else x
 
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes), Poison())
+
+
+def slow_network(num_classes: int) -> nn.Module:
+    """A training batch takes as long as a patient user waits."""
+
+    class Slow(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                print("a slow batch", flush=True)
+                time.sleep(60)
+            return x
+
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes), Slow())
 
 
 def wrong_network(num_classes: int) -> nn.Module:

@@ -9,6 +9,7 @@ import pytest
 
 from earthwork.training.checkpoints import checkpoints_in
 from tests.training.helpers import (
+    SLOW,
     assert_same_run,
     child,
     command_in_child,
@@ -78,9 +79,7 @@ def test_goes_on_from_the_last_good_checkpoint(reference, tmp_path, cut):
 def test_stops_when_asked_to_and_says_how_to_go_on(reference, tmp_path, number):
     uninterrupted, data, _ = reference
     out, log = tmp_path / "run", tmp_path / "log"
-    options = tiny_options(data, out)
-    arguments = [options.pop("data"), *(f"--{name.replace('_', '-')}={value}" for name, value in options.items())]
-    with child(command_in_child, ["train", *arguments], log) as process:
+    with child(command_in_child, ["train", str(data), *_arguments(tiny_options(data, out))], log) as process:
         while not out.joinpath(*RUN, "metrics.csv").exists() and process.is_alive():
             time.sleep(0.001)
         os.kill(process.pid, number)
@@ -92,3 +91,22 @@ def test_stops_when_asked_to_and_says_how_to_go_on(reference, tmp_path, number):
     assert process.exitcode == 0, log.read_text()
     assert "going on from" in log.read_text()
     assert_same_run(uninterrupted.joinpath(*RUN), out.joinpath(*RUN))
+
+
+def test_a_second_ctrl_c_stops_at_once(reference, tmp_path):
+    _, data, _ = reference
+    out, log = tmp_path / "run", tmp_path / "log"
+    with child(
+        command_in_child, ["train", str(data), *_arguments(tiny_options(data, out, model=SLOW))], log
+    ) as process:
+        for said in ("a slow batch", "stopping after this batch"):
+            while said not in (log.read_text() if log.exists() else "") and process.is_alive():
+                time.sleep(0.01)
+            os.kill(process.pid, signal.SIGINT)
+        process.join()
+    assert process.exitcode == 130, log.read_text()
+    assert f"stopped; to go on from the last checkpoint: earthwork train --resume {out}" in log.read_text()
+
+
+def _arguments(options):
+    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if name != "data"]

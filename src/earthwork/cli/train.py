@@ -122,6 +122,9 @@ def run_and_say_how_to_go_on(settings: Settings, **options: Any) -> list[RunResu
     except StopRequestedError:
         typer.echo(f"stopped and saved; to go on: earthwork train --resume {settings.out}", err=True)
         raise typer.Exit(130) from None
+    except (SystemExit, KeyboardInterrupt):  # Lightning makes the first of the second
+        typer.echo(f"stopped; to go on from the last checkpoint: earthwork train --resume {settings.out}", err=True)
+        raise typer.Exit(130) from None
 
 
 def show_results(settings: Settings, results: list[RunResult], console: Console, title: str = "") -> None:

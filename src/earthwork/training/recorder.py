@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import signal
 import threading
 import time
@@ -165,6 +166,7 @@ class Recorder(Checkpoint):
         if self._stop:
             raise KeyboardInterrupt
         self._stop = True
+        os.write(2, b"\nstopping after this batch; Ctrl-C again stops at once\n")
 
 
 def as_csv(rows: list[dict[str, float]]) -> str:
