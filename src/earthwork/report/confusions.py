@@ -25,7 +25,7 @@ def costliest_confusions(path: Path, tree: Tree, most: int = 5) -> dict[str, Any
     try:
         with np.load(path) as file:
             content = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise ValueError(f"predictions {path}: expected an .npz file, but it cannot be read: {error}") from error
     scores = content.get("probs", content.get("logits"))
     labels = content.get("labels")

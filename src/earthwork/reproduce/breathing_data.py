@@ -65,7 +65,7 @@ def _from_npz(path: Path) -> list[Recording]:
     try:
         archive = np.load(path)
         fields = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, EOFError, AttributeError) as error:
         raise ValueError(f"data {path}: expected an .npz file, but it cannot be read: {error}") from error
     names = [name.removesuffix("_chest") for name in fields if name.endswith("_chest")]
     names = [name for name in names if f"{name}_nasal" in fields]
