@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -11,8 +14,16 @@ import numba
 part: Any = numba.njit(error_model="numpy")
 
 
+@cache
+def _sources() -> int:
+    """A number that changes with the source of any kernel."""
+    return zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+
+
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function that works on a range of tiles, so that several threads may each take a part."""
+    # Numba looks for what it has kept by name, and checks only the file of the function itself, not of its parts.
+    function.__qualname__ += f"_{_sources():08x}"
     try:
         return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:

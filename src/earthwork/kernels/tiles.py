@@ -181,7 +181,9 @@ def subtract(zero: Any, ours: Any, theirs: Any, bins: Any, desk: Any, tolerance:
     for lane in range(LANES):
         over, held = peek(0.0, desk + EXCESS, lane), peek(0.0, desk + MASS, lane)
         heavier = held + max(over, 0.0)
-        right = right and peek(0.0, desk + LOWEST, lane) >= 0 and abs(over) <= tolerance * heavier
+        # Written so that NaN is caught too.
+        equal = abs(over) <= tolerance * heavier and heavier < np.inf
+        right = right and equal and peek(0.0, desk + LOWEST, lane) >= 0
         centred = centred and peek(0.0, desk + SPARE, lane) == 0
     if not centred:
         for j in range(bins):

@@ -18,6 +18,9 @@ Composed = Callable[..., Tensor]
 
 _CACHED = 1 << 17
 
+# Torch has been telling since 2.5.
+_keeps_graph: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
 
 def is_watched() -> bool:
     """Whether somebody wants to see every operation: the compiler, a transform, forward mode, a dispatch mode."""
@@ -57,11 +60,13 @@ class _FirstOrder(torch.autograd.Function):
             wanted = [x for x in inputs if x.requires_grad]
             gradients = iter(torch.autograd.grad(ctx.composed(*inputs), wanted, upstream, create_graph=True))
             return None, *(next(gradients) if x.requires_grad else None for x in inputs)
+        # What nobody will ask for again may be given away, or written over.
+        slopes = slopes.clone() if _keeps_graph() else slopes
         if upstream.ndim:
-            slopes = slopes * upstream.unsqueeze(-1)
+            slopes.mul_(upstream.unsqueeze(-1))
         elif not upstream.is_cpu or upstream.item() != 1:
             # A loss is most often where the way back begins, and there it is 1.
-            slopes = slopes * upstream
+            slopes.mul_(upstream)
         if len(inputs) == 1:
             return None, slopes
         _, ours, theirs = ctx.needs_input_grad

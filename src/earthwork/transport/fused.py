@@ -55,13 +55,11 @@ def find_kernels(space: Space, *tensors: Tensor) -> Kernels | None:
     """The kernels for a space, if they can be used on these tensors here and now."""
     first = tensors[0]
     dtype = first.dtype
-    if dtype not in _TYPES or first.numel() < _SMALL:
+    if dtype not in _TYPES or first.numel() < _SMALL or is_watched():
         return None
     for x in tensors:
         if type(x) not in _PLAIN or x.dtype != dtype or not x.is_cpu or x.is_neg():
             return None
-    if is_watched():
-        return None
     run = kernels()
     if run is None:
         return None

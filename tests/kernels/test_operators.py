@@ -1,0 +1,65 @@
+"""The kernels as operators of torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.kernels import operators
+from tests.cases import random_distribution
+from tests.kernels.cases import space_of
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_opcheck(rng, name, dtype):
+    space = space_of(name, rng)
+    p, q = (random_distribution(rng, 5, space.num_bins, zeros=0.0).to(dtype) for _ in range(2))
+    labels = torch.arange(5) % space.num_bins
+    for both in (False, True):
+        arguments = p.clone().requires_grad_(), q.clone().requires_grad_(both), space._tables(), 2.0
+        torch.library.opcheck(operators.pair_costs, arguments)
+    torch.library.opcheck(operators.label_costs, (p.clone().requires_grad_(), labels, space._tables(), 1.5))
+    torch.library.opcheck(operators.pair_slopes, (p, q, space._tables(), 2.0))
+    torch.library.opcheck(operators.label_slopes, (p, labels, space._tables(), 1.5))
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+def test_the_compiler_takes_them_into_one_graph(rng, name):
+    space = space_of(name, rng)
+    loss = ew.EMDLoss(space, rho=1.5, ignore_index=2)
+    p, q = (random_distribution(rng, 6, space.num_bins).float() for _ in range(2))
+    labels = torch.arange(6) % space.num_bins
+    graphs = []
+
+    def keep(graph, example_inputs):
+        graphs.append(graph)
+        return graph
+
+    def both(p, q, labels):
+        return ew.emd(p, q, space, 2).sum() + loss(p, labels)
+
+    ours, theirs = p.clone().requires_grad_(), p.clone().requires_grad_()
+    torch.compiler.reset()
+    value = torch.compile(both, backend=keep, fullgraph=True)(ours, q, labels)
+    value.backward()
+    called = {str(node.target) for graph in graphs for node in graph.graph.nodes if node.op == "call_function"}
+    assert {"earthwork.pair_costs.default", "earthwork.label_costs.default"} <= called or {
+        "earthwork.pair_costs",
+        "earthwork.label_costs",
+    } <= called
+    expected = both(theirs, q, labels)
+    expected.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_a_second_derivative_is_an_error_and_not_a_wrong_number(rng):
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, 5, space.num_bins) for _ in range(2))
+    p.requires_grad_()
+    costs = operators.pair_costs(p, q, space._tables(), 2.0)
+    (gradient,) = torch.autograd.grad(costs.sum(), p, create_graph=True)
+    with pytest.raises(RuntimeError, match="autograd formula"):
+        gradient.sum().backward()

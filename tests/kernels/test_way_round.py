@@ -1,0 +1,191 @@
+"""Where the kernels do not apply, the composed maps do, and nobody can tell the difference."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+import earthwork as ew
+from earthwork.kernels import loading, run, without_kernels
+from tests.cases import random_distribution
+from tests.kernels.cases import space_of
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The kernels that are called."""
+    seen = []
+    for name in ("pairs", "labels"):
+        kernel = getattr(run, name)
+        monkeypatch.setattr(run, name, lambda *args, kernel=kernel: seen.append(kernel) or kernel(*args))
+    return seen
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+@pytest.mark.parametrize("rho", [1.5, 2.0, 3.0])
+def test_second_derivatives(rng, name, rho):
+    space = space_of(name, rng)
+    p, q = (random_distribution(rng, 4, space.num_bins, zeros=0.0) for _ in range(2))
+    logits = torch.randn(4, space.num_bins, dtype=torch.float64)
+    loss, labels = ew.EMDLoss(space, rho), torch.arange(4) % space.num_bins
+
+    def curvatures(function, x):
+        x = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
+        return gradient.detach(), torch.autograd.grad(gradient.square().sum(), x)[0]
+
+    for function, x in ((lambda x: ew.emd(x, q, space, rho), p), (lambda x: loss(x, labels), logits)):
+        fused = curvatures(function, x)
+        with without_kernels():
+            torch.testing.assert_close(fused, curvatures(function, x))
+
+
+def test_gradgradcheck(rng):
+    space = space_of("any", rng)
+    labels = torch.arange(3) % space.num_bins
+    logits = torch.randn(3, space.num_bins, dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(lambda x: ew.EMDLoss(space)(x, labels), (logits,))
+    torch.autograd.gradgradcheck(lambda x: ew.EMDLoss(space)(x, labels), (logits,))
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+def test_transforms(rng, name, calls):
+    space = space_of(name, rng)
+    p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
+    gradient = torch.func.vmap(torch.func.grad(lambda p, q: ew.emd(p, q, space, 2)))(p, q)
+    torch.testing.assert_close(gradient, ew.emd_gradient(p, q, space, 2))
+    with forward_ad.dual_level():
+        value = ew.emd(forward_ad.make_dual(p, p), q, space, 2)
+        tangent = forward_ad.unpack_dual(value).tangent
+    torch.testing.assert_close(tangent, (gradient * p).sum(-1))
+    assert not calls
+
+
+def test_learnable_costs(rng, calls):
+    costs = torch.rand(9, requires_grad=True)
+    p, q = (random_distribution(rng, 4, 10).float() for _ in range(2))
+    ew.emd(p, q, ew.Chain(10, costs)).sum().backward()
+    assert costs.grad.abs().sum() > 0
+    assert not calls
+
+
+@pytest.mark.parametrize("space", [ew.Ring(10), ew.Metric(ew.Chain(10).distances())])
+def test_other_spaces(rng, calls, space):
+    p, q = (random_distribution(rng, 4, 10) for _ in range(2))
+    assert ew.emd(p, q, space).shape == (4,)
+    assert not calls
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_goes_through_single(rng, calls, dtype):
+    p, q = (random_distribution(rng, 4, 10).to(dtype) for _ in range(2))
+    distances = ew.emd(p, q, ew.Chain(10))
+    assert distances.dtype == dtype
+    assert calls
+    with without_kernels():
+        torch.testing.assert_close(distances, ew.emd(p, q, ew.Chain(10)))
+
+
+def test_meta_tensors_and_fake_ones(calls):
+    chain = ew.Chain(10)
+    p = torch.empty(4, 10, device="meta")
+    assert ew.emd(p, p, chain).device.type == "meta"
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = mode.from_tensor(torch.rand(4, 10))
+        assert ew.emd(fake, fake, chain, validate=False).shape == (4,)
+    assert not calls
+
+
+def test_small_input_does_not_load_the_kernels(calls, monkeypatch):
+    monkeypatch.setattr("earthwork.transport.fused._SMALL", 256)
+    p = torch.full((2, 4), 0.25)
+    assert (ew.emd(p, p, ew.Chain(4)) == 0).all()
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p[3].mul_(1.001), "expected rows of equal mass, got 1.001 in p and 1 in q of row 3"),
+        (lambda p: p[2, 5].sub_(1), r"p: expected finite masses ≥ 0, got .* in bin 5 of row 2"),
+        (lambda p: p[2, 5].fill_(torch.nan), "p: expected finite masses ≥ 0, got nan in bin 5 of row 2"),
+        (lambda p: p[9, 0].fill_(torch.inf), "p: expected finite masses ≥ 0, got inf in bin 0 of row 9"),
+    ],
+)
+@pytest.mark.parametrize("name", ["star", "chain"])
+def test_bad_masses_are_named(rng, name, change, message, calls):
+    space = space_of(name, rng)
+    p, q = (random_distribution(rng, 10, space.num_bins) for _ in range(2))
+    change(p)
+    with pytest.raises(ValueError, match=message):
+        ew.emd(p, q, space)
+    assert calls
+    assert ew.emd(p, q, space, validate=False).shape == (10,)
+    with pytest.raises(ValueError, match=message.replace("p:", "q:").replace("in p", "in .")[:25]):
+        ew.emd(q, p, space)
+
+
+def test_bad_labels_are_named(rng, calls):
+    space = space_of("any", rng)
+    logits = torch.randn(4, space.num_bins)
+    message = f"target: expected class indices from 0 to {space.num_bins - 1} .*, got {space.num_bins} at position 2"
+    with pytest.raises(ValueError, match=message):
+        ew.EMDLoss(space)(logits, torch.tensor([0, 1, space.num_bins, 0]))
+    assert not calls
+
+
+def test_without_numba(rng, monkeypatch):
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
+    expected = ew.emd(p, q, space)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    loading._load.cache_clear()
+    try:
+        assert loading.kernels() is None
+        torch.testing.assert_close(ew.emd(p, q, space), expected)
+        with pytest.raises(ImportError, match=r"a compiled loss needs `numba`: pip install 'earthwork\[fast\]'"):
+            loading.load()
+    finally:
+        loading._load.cache_clear()
+
+
+def _python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**__import__("os").environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_earthwork_does_not_import_numba():
+    code = """
+        import sys, torch, earthwork as ew
+        ew.emd(torch.full((2, 4), 0.25), torch.full((2, 4), 0.25), ew.Chain(4))
+        print("numba" in sys.modules)
+    """
+    assert _python(code) == "False\n"
+
+
+def test_nowhere_to_keep_compiled_code(monkeypatch):
+    from earthwork.kernels import compiled
+
+    real = compiled.numba.njit
+
+    def no_cache(*args, cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return real(*args, **options)
+
+    monkeypatch.setattr(compiled.numba, "njit", no_cache)
+    assert compiled.kernel(lambda x: x + 1)(2) == 3
