@@ -64,7 +64,7 @@ def _run(experiment: Experiment, request: Request, console: Console) -> None:
     from earthwork.reproduce import run
 
     columns = (
-        TextColumn("{task.fields[name]:<12}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.fields[name]:<12}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )  # fmt: skip
     with Progress(*columns, console=console) as progress:
@@ -74,5 +74,5 @@ def _run(experiment: Experiment, request: Request, console: Console) -> None:
             progress.update(task, completed=done, total=total, description=part)
 
         results = run(experiment, request, show)
-        progress.update(task, description=f"{experiment.paper}, {results.data}")
+        progress.update(task, description=experiment.paper)
     save_figures(results, request.out / "figures")

@@ -29,9 +29,7 @@ def _ellyvan_table(results: Results) -> str:
     for key, name in (("gradient_emd", "∇EMD"), ("gradient_emd2", "∇EMD²")):
         rows.append([f"{name}, ours", *map(_short, summary[key])])
         rows.append([f"{name}, printed", *map(_short, summary["printed"][key])])
-    distances = (
-        f"<p>EMD = {summary['emd']:.4g}, EMD² = {summary['emd2']:.4g}. The tree is in the playground above.</p>"
-    )
+    distances = f"<p>EMD = {summary['emd']:.4g}, EMD² = {summary['emd2']:.4g}. The tree is in the playground above.</p>"
     return _table(["", *classes], rows) + distances
 
 
@@ -48,11 +46,15 @@ def _timing_table(results: Results) -> str:
 
 def _breathing_table(results: Results) -> str:
     rows = [
-        [name, _mean(entry["last"]), f"{entry['rate']:g}", *(_mean(mean) for mean in entry["last_by_rate"].values())]
+        [name, _mean(entry["last"]), _rates(entry["rates"]), *(_mean(mean) for mean in entry["last_by_rate"].values())]
         for name, entry in results.summary["losses"].items()
     ]
     rates = [f"at rate {rate:g}" for rate in results.settings["rates"]]
-    return _table(["loss", "test EMD after the last epoch", "chosen rate", *rates], rows)
+    return _table(["loss", "test EMD after the last epoch", "chosen rates", *rates], rows)
+
+
+def _rates(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in sorted(set(rates)))
 
 
 def _mean(mean: Numbers) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -91,31 +92,35 @@ def _recordings(settings: Settings, data: Path | None) -> list[Recording]:
 
 
 def summarise(settings: Settings, parts: dict[str, Numbers]) -> Numbers:
-    """For each loss at its best rate the test EMD by epoch, over folds; the last one also at each other rate."""
+    """For each loss the test EMD by epoch, over folds; the last one also at each rate."""
     table: Numbers = {}
     for loss in settings.losses:
-        runs = {rate: [parts[_key(loss, rate, fold)] for fold in range(settings.folds)] for rate in settings.rates}
-        chosen = {rate: mean_interval([run["validation_emd"] for run in runs[rate]])["mean"] for rate in settings.rates}
-        finite = {rate: value for rate, value in chosen.items() if value is not None}
-        best = min(finite, key=finite.__getitem__) if finite else settings.rates[0]
+        runs = [_best_run(settings, parts, loss, fold) for fold in range(settings.folds)]
         table[loss] = {
-            "rate": best,
-            "epochs": runs[best][0]["epochs"],
-            "test_emd": bands([run["test_emd"] for run in runs[best]]),
-            "last": mean_interval([run["test_emd"][-1] for run in runs[best]]),
-            "last_by_fold": [run["test_emd"][-1] for run in runs[best]],
-            "after_first_epoch": [_at(run, 1.0) for run in runs[best]],
-            "start_by_fold": [run["test_emd"][0] for run in runs[best]],
-            "failed_at_step": [run["failed_at_step"] for run in runs[best]],
+            "rates": [run["rate"] for run in runs],
+            "epochs": runs[0]["epochs"],
+            "test_emd": bands([run["test_emd"] for run in runs]),
+            "last": mean_interval([run["test_emd"][-1] for run in runs]),
+            "last_by_fold": [run["test_emd"][-1] for run in runs],
+            "after_first_epoch": [_at(run, 1.0) for run in runs],
+            "start_by_fold": [run["test_emd"][0] for run in runs],
+            "failed_at_step": [run["failed_at_step"] for run in runs],
             "last_by_rate": {
-                f"{rate:g}": mean_interval([run["test_emd"][-1] for run in runs[rate]]) for rate in settings.rates
+                f"{rate:g}": mean_interval(
+                    [parts[_key(loss, rate, fold)]["test_emd"][-1] for fold in range(settings.folds)]
+                )
+                for rate in settings.rates
             },
         }
-    first = parts[_key(settings.losses[0], settings.rates[0], 0)]
-    constant = mean_interval(
-        [parts[_key(settings.losses[0], settings.rates[0], f)]["constant_emd"] for f in range(settings.folds)]
-    )
-    return {"losses": table, "constant": constant, "steps_per_epoch": first["steps_per_epoch"]}
+    constants = [_best_run(settings, parts, settings.losses[0], f)["constant_emd"] for f in range(settings.folds)]
+    return {"losses": table, "constant": mean_interval(constants)}
+
+
+def _best_run(settings: Settings, parts: dict[str, Numbers], loss: str, fold: int) -> Numbers:
+    """The run of the rate that is best on this fold's own validation persons; the first rate if all failed."""
+    runs = [{**parts[_key(loss, rate, fold)], "rate": rate} for rate in settings.rates]
+    finite = [run for run in runs if run["validation_emd"] is not None and not math.isnan(run["validation_emd"])]
+    return min(finite, key=lambda run: float(run["validation_emd"]), default=runs[0])
 
 
 def _at(run: Numbers, epoch: float) -> float | None:

@@ -139,12 +139,12 @@ def _breathing(results: Results) -> list[Chart]:
     return [
         Chart(
             "breathing",
-            f"Learning to predict the spectrum of breathing (figure 5): {results.data}",
+            f"Learning to predict the spectrum of breathing (figure 5), {results.data}",
             "epoch",
             "test EMD (bins of 1/60 Hz = breaths a minute)",
             series,
             "Test EMD against epoch for each loss, mean and 95 % interval over folds.",
-            y_range=(0, 10),
+            y_range=(0, 13),
             note=note,
         )
     ]
@@ -157,7 +157,7 @@ def _imagenet(results: Results) -> list[Chart]:
         Chart(
             f"imagenet-{share}-{kind}",
             f"{'Top-1 accuracy' if kind == 'top1' else 'Holistic error'}, {words[share]} "
-            f"({'figure 6 ' if len(panel) == 1 else ''}{panel}): {results.data}",
+            f"({'figure 6 ' if len(panel) == 1 else ''}{panel}), {results.data}",
             "epoch",
             "top-1 accuracy (%)" if kind == "top1" else "EMD (edges)",
             tuple(
