@@ -32,18 +32,14 @@ def test_rho_that_is_no_number():
 @pytest.mark.parametrize("space", [CHAIN, ew.Ring(3), ew.Tree([-1, 0, 0, 0])])
 def test_the_wrong_number_of_bins(space):
     name = type(space).__name__
-    with pytest.raises(
-        ValueError, match=rf"q: expected a last axis of 3, the bins of {name}\(.*\(2, 4\)"
-    ):
+    with pytest.raises(ValueError, match=rf"q: expected a last axis of 3, the bins of {name}\(.*\(2, 4\)"):
         ew.emd(P, torch.ones(2, 4) / 4, space)
     with pytest.raises(ValueError, match=r"p: expected a last axis of 3.* got shape \(\)"):
         ew.emd(torch.tensor(1.0), P, space)
 
 
 def test_shapes_that_do_not_broadcast():
-    with pytest.raises(
-        ValueError, match=r"p and q: .* broadcast together, got \(2, 3\) and \(4, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"p and q: .* broadcast together, got \(2, 3\) and \(4, 3\)"):
         ew.emd(P.expand(2, 3), P.expand(4, 3), CHAIN)
 
 
