@@ -103,7 +103,7 @@ def _tree_data(tree: Tree) -> dict[str, Any]:
     return {
         "parents": tree.parents.tolist(),
         "bins": tree.bins.tolist(),
-        "names": list(names),
+        "names": [name.replace("_", " ") for name in names],
         "costs": None if unit else costs,
     }
 

@@ -50,7 +50,7 @@ def _breathing_table(results: Results) -> str:
         for name, entry in results.summary["losses"].items()
     ]
     rates = [f"at rate {rate:g}" for rate in results.settings["rates"]]
-    return _table(["loss", "test EMD after the last epoch", "chosen rates", *rates], rows)
+    return _table(["loss", "test EMD at the end", "chosen rates", *rates], rows)
 
 
 def _rates(rates: Sequence[float]) -> str:

@@ -31,7 +31,7 @@ function startTree(svg, side, tree) {
     const [x1, y1] = place(node), [x2, y2] = place(tree.parents[node]);
     lines += `M${x1.toFixed(2)},${y1.toFixed(2)}L${x2.toFixed(2)},${y2.toFixed(2)}`;
   }
-  make("path", { d: lines, "stroke-width": 0.5, opacity: 0.55 }, svg);
+  make("path", { d: lines, "stroke-width": 0.7, "vector-effect": "non-scaling-stroke", opacity: 0.6 }, svg);
   const labels = make("g", {}, svg), dots = new Array(count);
   for (const node of order) {
     const [x, y] = place(node), inner = children[node].length > 0, turned = Math.cos(angle[node]) < 0;
