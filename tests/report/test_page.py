@@ -50,6 +50,13 @@ def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
         read_results(tmp_path)
 
 
+def test_a_summary_of_another_version_is_named(tiny_results: Path, tmp_path: Path) -> None:
+    results = read_results(tiny_results)
+    del results["timing"].summary["printed"]
+    with pytest.raises(ResultsError, match=r"a summary lacks 'printed', so it is another version's"):
+        write_report(results, tmp_path)
+
+
 def test_confusions_are_ordered_by_what_they_cost(tmp_path: Path) -> None:
     tree = ew.trees.cifar10()
     labels = np.array([3, 3, 3, 3, 5])

@@ -38,8 +38,9 @@ def save_figures(results: Results, folder: Path) -> list[Path]:
     for key, figure in drawn.items():
         for kind in ("svg", "png"):
             path = folder / f"{key}.{kind}"
-            # No date, so that the same results are the same file.
-            figure.savefig(path, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            # No date and no random names, so that the same results are the same file.
+            with pyplot.rc_context({"svg.hashsalt": "earthwork"}):
+                figure.savefig(path, dpi=150, metadata={"Date": None} if kind == "svg" else None)
             files.append(path)
         pyplot.close(figure)
     return files

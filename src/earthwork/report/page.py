@@ -61,18 +61,17 @@ def write_report(
 
     space = trees.get(tree)
     confusions = None if predictions is None else costliest_confusions(predictions, space)
-    content = "\n".join(
-        [
-            navigation(list(results)),
-            banners(results),
-            claims_table(judge_claims(results)),
-            playground(),
-            *(experiment_section(entry) for entry in results.values()),
-            tree_section(tree, confusions is not None),
-        ]
-    )
+    try:
+        sections = [claims_table(judge_claims(results)), playground(), *map(experiment_section, results.values())]
+        charts = [asdict(chart) for entry in results.values() for chart in figures(entry)]
+    except KeyError as error:
+        raise ResultsError(
+            f"results: a summary lacks {error}, so it is another version's; run the same `earthwork reproduce` again "
+            "into its folder, which makes the summary anew from the parts"
+        ) from error
+    content = [navigation(list(results)), banners(results), *sections, tree_section(tree, confusions is not None)]
     data = {
-        "charts": [asdict(chart) for entry in results.values() for chart in figures(entry)],
+        "charts": charts,
         "spaces": {"tree": _figure_1(), "chain": _chain(8)},
         "tree": {**_tree_data(space), "confusions": confusions},
     }
@@ -80,7 +79,7 @@ def write_report(
     for mark, text in {
         "/*STYLE*/": template("style.css"),
         "/*SCRIPT*/": "\n".join(map(template, _SCRIPTS)),
-        "<!--CONTENT-->": content,
+        "<!--CONTENT-->": "\n".join(content),
         "<!--FOOTER-->": f"Made by earthwork {earthwork.__version__} from its results files.",
         "<!--DATA-->": _json_for_script(data),
     }.items():

@@ -141,7 +141,7 @@ def _breathing(results: Results) -> list[Chart]:
             "breathing",
             f"Learning to predict the spectrum of breathing (figure 5), {results.data}",
             "epoch",
-            "test EMD (bins of 1/60 Hz = breaths a minute)",
+            "test EMD (breaths a minute)",
             series,
             "Test EMD against epoch for each loss, mean and 95 % interval over folds.",
             y_range=(0, 13),
