@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from earthwork.kernels.compiled import kernel
-from earthwork.kernels.lanes import LANES, convert, fma, keep, load, peek, poke, splat, store, where_greater
+from earthwork.kernels.lanes import LANES, convert, fma, load, peek, poke, size_of, splat, store, where_greater
 from earthwork.kernels.tiles import (
     DESK,
     LABEL,
@@ -19,10 +19,8 @@ from earthwork.kernels.tiles import (
     find_rows,
     load_tile,
     mend_labels,
-    scratch,
     slope,
     softmax_tile,
-    start_of,
     store_tile,
     subtract,
     take_labels,
@@ -31,12 +29,12 @@ from earthwork.kernels.tiles import (
 
 
 @kernel
-def chain_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, first: Any, last: Any) -> None:
+def chain_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, room: Any, first: Any, last: Any) -> None:
     """As `tree_labels`, on a chain."""
     bins, places, costs = plan
     logits, labels, weights, losses, gradients, count, ignore = batch
-    tile_room, slope_room, desk_room = scratch(zero, bins * LANES), scratch(zero, bins * LANES), scratch(0.0, DESK)
-    tile, slopes, desk = start_of(tile_room), start_of(slope_room), start_of(desk_room)
+    desk, tile = room, room + DESK * 8
+    slopes = tile + bins * LANES * size_of(zero)
     nothing = splat(0.0, 0.0)
     for t in range(first, last):
         find_rows(desk + ROWS, t, count, bins)
@@ -65,18 +63,15 @@ def chain_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, first: 
             store(tile, j * LANES, load(zero, tile, j * LANES) * factor * convert(zero, above))
         mend_labels(zero, tile, total, desk, scale, bins)
         store_tile(zero, tile, gradients, desk + ROWS, bins, places)
-    keep(tile_room)
-    keep(slope_room)
-    keep(desk_room)
 
 
 @kernel
-def chain_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, first: Any, last: Any) -> Any:
+def chain_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, room: Any, first: Any, last: Any) -> Any:
     """As `tree_pairs`, on a chain."""
     bins, places, costs = plan
     ours, theirs, distances, gradients, count, our_step, their_step = batch
-    tile_room, other_room, desk_room = scratch(zero, bins * LANES), scratch(zero, bins * LANES), scratch(0.0, DESK)
-    tile, other, desk = start_of(tile_room), start_of(other_room), start_of(desk_room)
+    desk, tile = room, room + DESK * 8
+    other = tile + bins * LANES * size_of(zero)
     right = True
     for t in range(first, last):
         find_rows(desk + ROWS, t, count, our_step)
@@ -102,7 +97,4 @@ def chain_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, firs
             store(tile, j * LANES, convert(zero, above))
         find_rows(desk + ROWS, t, count, bins)
         store_tile(zero, tile, gradients, desk + ROWS, bins, places)
-    keep(tile_room)
-    keep(other_room)
-    keep(desk_room)
     return right

@@ -337,13 +337,3 @@ def _place(builder: Any, table: Any, start: Any, step: int) -> Any:
     index = builder.add(start, ir.IntType(64)(step))
     place = builder.load(_pointer(builder, ir.IntType(64), table, index))
     return builder.mul(place, ir.IntType(64)(LANES))
-
-
-@intrinsic
-def keep(typing: Any, array: Any) -> Any:
-    """Nothing, but the array lives until here: Numba frees it after its last use, and an address is none."""
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return context.get_dummy_value()
-
-    return types.void(array), lower

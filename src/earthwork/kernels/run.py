@@ -17,7 +17,10 @@ from earthwork.kernels.compiled import entry, kernel
 from earthwork.kernels.lanes import LANES, peek
 from earthwork.kernels.layouts import Layout
 from earthwork.kernels.threads import over_tiles
+from earthwork.kernels.tiles import DESK
 from earthwork.kernels.tree_kernels import tree_labels, tree_pairs
+
+_CACHE_LINE = 64
 
 _KERNELS = {
     ("labels", False): chain_labels,
@@ -65,7 +68,8 @@ def labels(
         ignore,
     )
     code, zero = _code("labels", layout.is_tree, logits.dtype)
-    over_tiles(code, (zero, layout.plan, batch, rho, scale), -(-rows // LANES), logits.numel())
+    room = _room(layout, logits, 1 if layout.is_tree else 2)
+    over_tiles(_in_room, (room, code, zero, layout.plan, batch, rho, scale), -(-rows // LANES), logits.numel())
     return losses, slopes
 
 
@@ -99,8 +103,23 @@ def pairs(
         q.stride(0),
     )
     code, zero = _code("pairs", layout.is_tree, p.dtype)
-    right = over_tiles(code, (zero, layout.plan, batch, rho, tolerance), -(-rows // LANES), p.numel())
+    room = _room(layout, p, 2)
+    work = (room, code, zero, layout.plan, batch, rho, tolerance)
+    right = over_tiles(_in_room, work, -(-rows // LANES), p.numel())
     return costs, slopes, all(right)
+
+
+def _room(layout: Layout, x: Tensor, tiles: int) -> int:
+    """The bytes of a desk, of a tree's sums and of so many tiles."""
+    sums = layout.plan[1] if layout.is_tree else 0
+    return (DESK + sums * LANES) * 8 + tiles * layout.bins * LANES * x.element_size()
+
+
+def _in_room(room: int, code: Callable[..., bool], *arguments: Any) -> bool:
+    """Call a kernel with the address of so many bytes to work in, from the start of a cache line on."""
+    *given, first, last = arguments
+    buffer = np.empty(room + _CACHE_LINE, np.uint8)
+    return code(*given, buffer.ctypes.data + _CACHE_LINE - 1 & -_CACHE_LINE, first, last)
 
 
 @cache
@@ -109,7 +128,7 @@ def _code(what: str, is_tree: bool, dtype: torch.dtype) -> tuple[Callable[..., b
     single = dtype == torch.float32
     numbers = types.float32 if single else types.float64
     plan, batch = types.UniTuple(types.int64, 9 if is_tree else 3), types.UniTuple(types.int64, 7)
-    takes = (numbers, plan, batch, types.float64, types.float64, types.int64, types.int64)
+    takes = (numbers, plan, batch, types.float64, types.float64, types.int64, types.int64, types.int64)
     return entry(_KERNELS[what, is_tree], takes), np.float32(0) if single else 0.0
 
 

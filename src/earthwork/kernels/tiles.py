@@ -30,24 +30,10 @@ from earthwork.kernels.lanes import (
     with_sign,
 )
 
-_CACHE_LINE = 64
-
 # A desk is a few notes on each sample of a tile: offsets in bytes of rows of eight-byte numbers.
 ROWS, LABEL, PLACE, SHARE, WEIGHT, SPARE = (LANES * 8 * i for i in range(6))
 EXCESS, MASS, LOWEST = LABEL, PLACE, SHARE
 DESK = 6 * LANES
-
-
-@part
-def scratch(zero: Any, count: Any) -> Any:
-    """Room for ``count`` numbers of the type of ``zero`` from the first cache line on; see `start_of`."""
-    return np.empty(count * size_of(zero) + _CACHE_LINE, np.uint8)
-
-
-@part
-def start_of(array: Any) -> Any:
-    """The address of the first cache line of an array."""
-    return (array.ctypes.data + _CACHE_LINE - 1) & -_CACHE_LINE
 
 
 @part

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from earthwork.kernels.compiled import kernel, part
-from earthwork.kernels.lanes import LANES, convert, fma, keep, load, peek, poke, splat, store
+from earthwork.kernels.lanes import LANES, convert, fma, load, peek, poke, size_of, splat, store
 from earthwork.kernels.tiles import (
     DESK,
     LABEL,
@@ -24,10 +24,8 @@ from earthwork.kernels.tiles import (
     load_tile,
     mend_labels,
     own_slope,
-    scratch,
     slope,
     softmax_tile,
-    start_of,
     store_tile,
     subtract,
     take_labels,
@@ -86,7 +84,7 @@ def _slope_at_labels(zero: Any, tile: Any, sums: Any, desk: Any, plan: Any, rho:
 
 
 @kernel
-def tree_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, first: Any, last: Any) -> None:
+def tree_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, room: Any, first: Any, last: Any) -> None:
     """The losses of the tiles from ``first`` to ``last`` of logits against labels, and their gradients times ``scale``.
 
     A batch is the addresses of logits, labels, class weights (or 0), losses and gradients (or 0: not wanted), then the
@@ -94,8 +92,8 @@ def tree_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, first: A
     """
     bins, nodes, places, leaves, _, _, leaf_costs, _, _ = plan
     logits, labels, weights, losses, gradients, count, ignore = batch
-    tile_room, sum_room, desk_room = scratch(zero, bins * LANES), scratch(0.0, nodes * LANES), scratch(0.0, DESK)
-    tile, sums, desk = start_of(tile_room), start_of(sum_room), start_of(desk_room)
+    desk, sums = room, room + DESK * 8
+    tile = sums + nodes * LANES * 8
     for t in range(first, last):
         find_rows(desk + ROWS, t, count, bins)
         load_tile(zero, tile, logits, desk + ROWS, bins, places)
@@ -116,13 +114,10 @@ def tree_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, first: A
                 store(tile, j * LANES, share * factor * steep)
         mend_labels(zero, tile, total, desk, scale, bins)
         store_tile(zero, tile, gradients, desk + ROWS, bins, places)
-    keep(tile_room)
-    keep(sum_room)
-    keep(desk_room)
 
 
 @kernel
-def tree_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, first: Any, last: Any) -> Any:
+def tree_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, room: Any, first: Any, last: Any) -> Any:
     """The distances of the tiles from ``first`` to ``last`` between rows, and gradients; whether all masses look right.
 
     A batch is the addresses of both masses, distances and gradients (or 0: not wanted), then the number of rows and
@@ -130,9 +125,9 @@ def tree_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, first
     """
     bins, nodes, places, leaves, _, _, leaf_costs, _, _ = plan
     ours, theirs, distances, gradients, count, our_step, their_step = batch
-    tile_room, other_room = scratch(zero, bins * LANES), scratch(zero, bins * LANES)
-    sum_room, desk_room = scratch(0.0, nodes * LANES), scratch(0.0, DESK)
-    tile, other, sums, desk = start_of(tile_room), start_of(other_room), start_of(sum_room), start_of(desk_room)
+    desk, sums = room, room + DESK * 8
+    tile = sums + nodes * LANES * 8
+    other = tile + bins * LANES * size_of(zero)
     right = True
     for t in range(first, last):
         find_rows(desk + ROWS, t, count, our_step)
@@ -154,8 +149,4 @@ def tree_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, first
                 store(tile, j * LANES, above + steep)
         find_rows(desk + ROWS, t, count, bins)
         store_tile(zero, tile, gradients, desk + ROWS, bins, places)
-    keep(tile_room)
-    keep(other_room)
-    keep(sum_room)
-    keep(desk_room)
     return right
