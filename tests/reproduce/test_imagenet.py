@@ -17,7 +17,15 @@ def test_finished_runs_are_taken_as_they_are(tmp_path: Path) -> None:
     assert entry["last_top1"]["mean"] == pytest.approx(31.05)
     assert entry["emd"]["mean"] == pytest.approx([6.9, 5.9, 4.9])
     assert set(results.summary) == {"few", "all"}
-    assert "somewhere" not in (tmp_path / "out" / "imagenet.json").read_text()
+    assert results.data == "photos"
+    assert "/some/where" not in (tmp_path / "out" / "imagenet.json").read_text()
+
+
+def test_simulated_runs_stay_labelled(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs")
+    for config in runs.rglob("config.yaml"):
+        config.write_text(config.read_text().replace("/some/where/photos.tar.xz", "simulated"))
+    assert EXPERIMENTS["imagenet"].plan(Request(runs=runs)).data == "SIMULATED features, not images"
 
 
 def test_a_folder_without_runs_says_what_was_looked_for(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ def write_runs(folder: Path, seeds: int = 2) -> Path:
     for share, per_class in (("few", 20), ("all", None)):
         out = folder / share
         out.mkdir(parents=True)
-        (out / "config.yaml").write_text(json.dumps({"per_class": per_class, "epochs": 3, "data": "somewhere"}))
+        (out / "config.yaml").write_text(
+            json.dumps({"per_class": per_class, "epochs": 3, "data": "/some/where/photos.tar.xz"})
+        )
         for number, loss in enumerate(("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")):
             for seed in range(seeds):
                 rows = [

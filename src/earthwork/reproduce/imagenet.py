@@ -15,6 +15,7 @@ from earthwork.reproduce.results import Numbers
 
 CURVES = ("top1", "emd")
 SHARES = {"few": "4 % of the training images", "all": "all training images"}
+_SIMULATED = "SIMULATED features, not images"
 _ARCHIVES = ("*.tar.xz", "*.tar.gz", "*.tar", "*.zip")
 
 
@@ -74,8 +75,7 @@ class Imagenet:
             for seed in range(settings.seeds)
             for loss in settings.losses
         }
-        what = "SIMULATED features, not images" if images is None else images.name.split(".")[0]
-        return Plan(asdict(settings), parts, summarise, what)
+        return Plan(asdict(settings), parts, summarise, _data_name(str(images or "simulated")))
 
 
 def find_images(folder: Path) -> Path:
@@ -146,10 +146,11 @@ def _numbers(result: dict[str, Any]) -> Numbers:
 def _plan_of_runs(folder: Path) -> Plan:
     """The finished runs below a folder of the training harness, whatever their settings."""
     yaml = require("yaml", "train", "reading runs")
-    parts, settings = {}, {}
+    parts, settings, data = {}, {}, set()
     for config in sorted(folder.rglob("config.yaml")):
         options = yaml.safe_load(config.read_text(encoding="utf-8"))
         share = "all" if options.get("per_class") is None else "few"
+        data.add(_data_name(str(options.get("data"))))
         dropped = ("data", "out", "loss", "seed", "seeds", "cache", "workers")
         settings[share] = {name: value for name, value in options.items() if name not in dropped}
         for path in sorted(config.parent.glob("*/seed-*/result.json")):
@@ -159,7 +160,11 @@ def _plan_of_runs(folder: Path) -> Plan:
         raise ValueError(f"runs {folder}: looked for <loss>/seed-<n>/result.json beside a config.yaml, and found none")
     order = sorted(parts, key=lambda name: list(SHARES).index(name.split(",")[0]))
     found: dict[str, Any] = {name: partial(dict, parts[name]) for name in order}
-    return Plan({"runs": settings}, found, summarise, "runs of the training harness")
+    return Plan({"runs": settings}, found, summarise, ", ".join(sorted(data)))
+
+
+def _data_name(path: str) -> str:
+    return _SIMULATED if path == "simulated" else Path(path).name.split(".")[0]
 
 
 def summarise(parts: dict[str, Numbers]) -> Numbers:
