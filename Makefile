@@ -41,7 +41,7 @@ fuzz: $(READY)
 # Breaks spaces and transport in small ways and counts what the tests notice. Takes hours.
 mutation: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutation]"
-	OMP_NUM_THREADS=1 PYTHONPATH=scripts/mutation $(BIN)/mutmut run
+	OMP_NUM_THREADS=1 PYTHONPATH=scripts/mutation $(BIN)/mutmut run < /dev/null
 	$(BIN)/mutmut results
 
 clean:
