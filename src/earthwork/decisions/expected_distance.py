@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.decisions.distributions import as_distributions
@@ -11,6 +12,8 @@ from earthwork.kernels import kernels
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.spaces.linear import linear, running_sum
 from earthwork.transport.mass import Normalize, can_look
+
+Indices = NDArray[np.int64]
 
 # Below this many entries the first call of the compiled kernel costs more than it saves.
 _WORTH_A_KERNEL = 2**16
@@ -85,7 +88,20 @@ def _by_kernel(p: Tensor, space: Chain | Ring | Tree) -> Tensor | None:
 
     if isinstance(space, Ring):
         return kernel.on_ring(p, *_far_side(space.costs.double()))
-    return kernel.on_tree(p, space) if isinstance(space, Tree) else kernel.on_chain(p, space)
+    return kernel.on_tree(p, *_in_walking_order(space))
+
+
+def _in_walking_order(space: Chain | Tree) -> tuple[Indices, NDArray[np.float64], Indices]:
+    """The parents, the costs above them, and the bins' nodes, numbered so that a parent comes before its children."""
+    edge_costs = space.costs.double().numpy()
+    if isinstance(space, Chain):
+        nodes = np.arange(space.num_bins)
+        return np.maximum(nodes - 1, 0), np.insert(edge_costs, 0, 0), nodes
+    order, up = space._order.numpy(), space.parents.numpy()
+    parents, costs = np.zeros_like(up), np.zeros(len(up))
+    parents[order] = np.where(up < 0, 0, order[up])
+    costs[order] = np.insert(edge_costs, space.root, 0)
+    return parents, costs, order[space.bins.numpy()]
 
 
 # With x the bins' positions, h the first bin beyond half a turn from bin i, and P and Q the masses and moments Σ p·x

@@ -15,39 +15,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.kernels.threads import over_tiles
-from earthwork.spaces import Chain, Tree
 
 _ABREAST = 16  # rows: a vector register or two of any processor, and a tree of 10,000 nodes still fits its cache
 
 Indices = NDArray[np.int64]
 
 
-def on_tree(p: Tensor, tree: Tree) -> Tensor:
-    """``p @ tree.distances()``, for a contiguous or any other ``p`` on the CPU in single or double precision."""
-    order, up = tree._order.numpy(), tree.parents.numpy()
-    parents, costs = np.zeros_like(up), np.zeros(len(up))
-    # In the order of a walk a parent comes before its children.
-    parents[order] = np.where(up < 0, 0, order[up])
-    costs[order] = np.insert(tree.costs.double().numpy(), tree.root, 0)
-    return _swept(p, parents, costs, order[tree.bins.numpy()])
+def on_tree(p: Tensor, parents: Indices, costs: NDArray[np.float64], nodes: Indices) -> Tensor:
+    """``p @ D`` on a tree, for any ``p`` on the CPU in single or double precision.
 
-
-def on_chain(p: Tensor, chain: Chain) -> Tensor:
-    """``p @ chain.distances()``: a chain is a tree without branches."""
-    nodes = np.arange(chain.num_bins)
-    return _swept(p, np.maximum(nodes - 1, 0), np.insert(chain.costs.double().numpy(), 0, 0), nodes)
+    Args:
+        p: Shape ``[..., bins]``.
+        parents: Each node's parent, which comes before it; the first node is the root.
+        costs: The cost of the edge above each node.
+        nodes: The node of each bin.
+    """
+    # Unsigned indices are known not to count from the end.
+    plan = parents.astype(np.uint32), costs.astype(str(p.dtype).removeprefix("torch.")), nodes.astype(np.uint32)
+    return _in_blocks(_sweep_tree, p, plan)
 
 
 def on_ring(p: Tensor, position: Tensor, length: Tensor, half: Tensor, sign: Tensor) -> Tensor:
     """``p @ ring.distances()``, from where each bin is and where its far side begins."""
     plan = position.numpy(), float(length), half.numpy(), sign.double().numpy()
     return _in_blocks(_sweep_ring, p, plan)
-
-
-def _swept(p: Tensor, parents: Indices, costs: NDArray[np.float64], nodes: Indices) -> Tensor:
-    # Unsigned indices are known not to count from the end.
-    plan = parents.astype(np.uint32), costs.astype(str(p.dtype).removeprefix("torch.")), nodes.astype(np.uint32)
-    return _in_blocks(_sweep_tree, p, plan)
 
 
 def _in_blocks(sweep: Callable[..., None], p: Tensor, plan: tuple[Any, ...]) -> Tensor:
