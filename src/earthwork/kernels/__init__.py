@@ -2,6 +2,6 @@
 
 from earthwork.kernels import operators
 from earthwork.kernels.layouts import Layout
-from earthwork.kernels.loading import kernels, without_kernels
+from earthwork.kernels.loading import kernels, wanted, without_kernels
 
-__all__ = ["Layout", "kernels", "operators", "without_kernels"]
+__all__ = ["Layout", "kernels", "operators", "wanted", "without_kernels"]

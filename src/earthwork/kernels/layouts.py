@@ -7,7 +7,7 @@ contents)`` as explained in `tree_kernels`; ``places`` is where each bin stands 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ class Layout:
         self.is_tree = len(tables) == _TREE
         self.plan: tuple[int, ...]
         self.bins = len(self.tables[0])
+        self.jobs: dict[Any, Any] = {}
         if self.is_tree:
             places, leaves, children, slots, leaf_costs, node_costs, contents = addresses
             nodes = len(self.tables[-1])

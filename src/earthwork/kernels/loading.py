@@ -19,6 +19,11 @@ def kernels() -> ModuleType | None:
     return _load() if _wanted else None
 
 
+def wanted() -> bool:
+    """Whether the kernels may be used."""
+    return _wanted
+
+
 @contextmanager
 def without_kernels() -> Iterator[None]:
     """Take the portable path in all threads meanwhile, to compare it with the kernels."""

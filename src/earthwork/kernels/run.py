@@ -16,11 +16,10 @@ from earthwork.kernels.chain_kernels import chain_labels, chain_pairs
 from earthwork.kernels.compiled import entry, kernel
 from earthwork.kernels.lanes import LANES, peek
 from earthwork.kernels.layouts import Layout
+from earthwork.kernels.rooms import room_of
 from earthwork.kernels.threads import over_tiles
 from earthwork.kernels.tiles import DESK
 from earthwork.kernels.tree_kernels import tree_labels, tree_pairs
-
-_CACHE_LINE = 64
 
 _KERNELS = {
     ("labels", False): chain_labels,
@@ -67,9 +66,8 @@ def labels(
         rows,
         ignore,
     )
-    code, zero = _code("labels", layout.is_tree, logits.dtype)
-    room = _room(layout, logits, 1 if layout.is_tree else 2)
-    over_tiles(_in_room, (room, code, zero, layout.plan, batch, rho, scale), -(-rows // LANES), logits.numel())
+    work = (*_job(layout, "labels", logits.dtype), batch, rho, scale)
+    over_tiles(_call, work, -(-rows // LANES), rows * layout.bins)
     return losses, slopes
 
 
@@ -102,24 +100,28 @@ def pairs(
         p.stride(0),
         q.stride(0),
     )
-    code, zero = _code("pairs", layout.is_tree, p.dtype)
-    room = _room(layout, p, 2)
-    work = (room, code, zero, layout.plan, batch, rho, tolerance)
-    right = over_tiles(_in_room, work, -(-rows // LANES), p.numel())
+    work = (*_job(layout, "pairs", p.dtype), batch, rho, tolerance)
+    right = over_tiles(_call, work, -(-rows // LANES), rows * layout.bins)
     return costs, slopes, all(right)
 
 
-def _room(layout: Layout, x: Tensor, tiles: int) -> int:
-    """The bytes of a desk, of a tree's sums and of so many tiles."""
-    sums = layout.plan[1] if layout.is_tree else 0
-    return (DESK + sums * LANES) * 8 + tiles * layout.bins * LANES * x.element_size()
+def _call(
+    size: int, code: Callable[..., bool], zero: Any, plan: Any, batch: Any, rho: float, option: float, *tiles: int
+) -> bool:
+    """Call a kernel in a room of its own."""
+    room = room_of(size)
+    return code(zero, plan, batch, rho, option, room.address, *tiles)
 
 
-def _in_room(room: int, code: Callable[..., bool], *arguments: Any) -> bool:
-    """Call a kernel with the address of so many bytes to work in, from the start of a cache line on."""
-    *given, first, last = arguments
-    buffer = np.empty(room + _CACHE_LINE, np.uint8)
-    return code(*given, buffer.ctypes.data + _CACHE_LINE - 1 & -_CACHE_LINE, first, last)
+def _job(layout: Layout, what: str, dtype: torch.dtype) -> tuple[int, Callable[..., bool], Any, tuple[int, ...]]:
+    """What to call for a layout, with what to begin: the room, the kernel, its type and its plan."""
+    job = layout.jobs.get((what, dtype))
+    if job is None:
+        tiles = 1 if what == "labels" and layout.is_tree else 2
+        sums = layout.plan[1] if layout.is_tree else 0
+        size = (DESK + sums * LANES) * 8 + tiles * layout.bins * LANES * dtype.itemsize
+        job = layout.jobs[what, dtype] = (size, *_code(what, layout.is_tree, dtype), layout.plan)
+    return job
 
 
 @cache

@@ -31,7 +31,9 @@ def over_tiles(work: Callable[..., Result], arguments: tuple[Any, ...], tiles: i
         tiles: How many there are.
         numbers: The size of all of them together.
     """
-    parts = 1 if numbers < _WORTH_A_THREAD else min(torch.get_num_threads(), tiles, 1 + numbers // _WORTH_A_THREAD)
+    if numbers < _WORTH_A_THREAD:
+        return [work(*arguments, 0, tiles)]
+    parts = min(torch.get_num_threads(), tiles, 1 + numbers // _WORTH_A_THREAD)
     if parts <= 1:
         return [work(*arguments, 0, tiles)]
     pool = _threads(parts - 1)

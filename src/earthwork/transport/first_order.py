@@ -56,12 +56,10 @@ class _FirstOrder(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         slopes, *inputs = ctx.saved_tensors
         if torch.is_grad_enabled():
-            # Somebody wants to differentiate this again.
-            wanted = [x for x in inputs if x.requires_grad]
-            gradients = iter(torch.autograd.grad(ctx.composed(*inputs), wanted, upstream, create_graph=True))
-            return None, *(next(gradients) if x.requires_grad else None for x in inputs)
+            return None, *_composed_gradients(ctx.composed, inputs, upstream)
         # What nobody will ask for again may be given away, or written over.
-        slopes = slopes.clone() if _keeps_graph() else slopes
+        if _keeps_graph():
+            slopes = slopes.clone()
         if upstream.ndim:
             slopes.mul_(upstream.unsqueeze(-1))
         elif not upstream.is_cpu or upstream.item() != 1:
@@ -71,6 +69,14 @@ class _FirstOrder(torch.autograd.Function):
             return None, slopes
         _, ours, theirs = ctx.needs_input_grad
         return None, slopes if ours else None, -slopes if theirs else None
+
+
+def _composed_gradients(composed: Composed, inputs: list[Tensor], upstream: Tensor) -> list[Tensor | None]:
+    """Gradients that somebody wants to differentiate again."""
+    gradients = iter(
+        torch.autograd.grad(composed(*inputs), [x for x in inputs if x.requires_grad], upstream, create_graph=True)
+    )
+    return [next(gradients) if x.requires_grad else None for x in inputs]
 
 
 def can_take_first_order(space: Space) -> TypeGuard[Chain | Tree]:

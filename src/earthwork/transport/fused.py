@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from earthwork.kernels import Layout, kernels, operators
+from earthwork.kernels import Layout, kernels, operators, wanted
 from earthwork.spaces import Chain, Space, Tree
 from earthwork.transport.first_order import is_watched, with_gradient
 from earthwork.transport.mass import mass_tolerance
@@ -25,6 +25,9 @@ from earthwork.transport.mass import mass_tolerance
 _SMALL = 256
 _TYPES = (torch.float32, torch.float64)
 _PLAIN = (Tensor, nn.Parameter)
+# One look for all that could be odd about a tensor: where and how it lies, lazy negation, wrappers of transforms.
+_keys = torch._C._dispatch_keys
+_PLAIN_KEYS = _keys(torch.empty(0)).raw_repr()
 
 
 # Masses that differ by more than this part of what is allowed are looked at again, at leisure.
@@ -55,16 +58,16 @@ def find_kernels(space: Space, *tensors: Tensor) -> Kernels | None:
     """The kernels for a space, if they can be used on these tensors here and now."""
     first = tensors[0]
     dtype = first.dtype
-    if dtype not in _TYPES or first.numel() < _SMALL or is_watched():
+    if is_watched() or dtype not in _TYPES or first.numel() < _SMALL:
         return None
     for x in tensors:
-        if type(x) not in _PLAIN or x.dtype != dtype or not x.is_cpu or x.is_neg():
+        if x.dtype is not dtype or type(x) not in _PLAIN or _keys(x).raw_repr() != _PLAIN_KEYS:
             return None
-    run = kernels()
-    if run is None:
-        return None
     known: Kernels | None = space.__dict__.get("_kernels")
-    return known if known is not None and known.fit(space) else _make_kernels(run, space)
+    if known is not None and wanted() and known.fit(space):
+        return known
+    run = kernels()
+    return None if run is None else _make_kernels(run, space)
 
 
 def _make_kernels(run: ModuleType, space: Space) -> Kernels | None:

@@ -1,0 +1,89 @@
+"""The common case: a batch of 512 over 1000 classes, and batches so small that every detour shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import earthwork as ew
+from benchmarks.peers import cumsum_distance, cumsum_loss, dlordinal_loss, matrix_loss
+from benchmarks.timing import Times, forward_backward, in_turns
+from earthwork.kernels import without_kernels
+
+Cases = dict[str, Callable[[], object]]
+
+ROWS, CLASSES = 512, 1000
+
+
+def on_the_tree(seconds: float) -> dict[str, Times]:
+    """Logits and class indices on ImageNet's hierarchy."""
+    tree = ew.trees.imagenet1k()
+    logits, labels = torch.randn(ROWS, CLASSES), torch.randint(CLASSES, (ROWS,))
+    portable = forward_backward(ew.EMDLoss(tree), logits, labels)
+
+    def without() -> None:
+        with without_kernels():
+            portable()
+
+    cases: Cases = {
+        "F.cross_entropy": forward_backward(functional.cross_entropy, logits, labels),
+        "EMDLoss, rho=2": forward_backward(ew.EMDLoss(tree), logits, labels),
+        "EMDLoss, rho=1": forward_backward(ew.EMDLoss(tree, rho=1), logits, labels),
+        "EMDLoss, rho=1.5": forward_backward(ew.EMDLoss(tree, rho=1.5), logits, labels),
+        "EMDLoss, rho=2, portable path": without,
+        "dense matrix of bins × edges": forward_backward(matrix_loss(tree), logits, labels),
+        "sparse matrix of bins × edges": forward_backward(matrix_loss(tree, sparse=True), logits, labels),
+    }
+    return in_turns(cases, seconds)
+
+
+def on_the_chain(seconds: float) -> dict[str, Times]:
+    """Two batches of histograms."""
+    p, q = (torch.randn(ROWS, CLASSES).softmax(-1) for _ in range(2))
+    chain = ew.Chain(CLASSES)
+    cases: Cases = {
+        "F.mse_loss": forward_backward(functional.mse_loss, p, q),
+        "emd, rho=2": forward_backward(lambda p, q: ew.emd(p, q, chain, rho=2), p, q),
+        "emd, rho=1": forward_backward(lambda p, q: ew.emd(p, q, chain, rho=1), p, q),
+        "cumsum by hand, rho=2": forward_backward(cumsum_distance, p, q),
+    }
+    return in_turns(cases, seconds)
+
+
+def small(bins: int, seconds: float) -> dict[str, Times]:
+    """A batch of 64 over a few bins."""
+    chain = ew.Chain(bins)
+    p, q = (torch.randn(64, bins).softmax(-1) for _ in range(2))
+    logits, labels = torch.randn(64, bins), torch.randint(bins, (64,))
+    cases: Cases = {
+        "cumsum by hand": forward_backward(cumsum_distance, p, q),
+        "emd": forward_backward(lambda p, q: ew.emd(p, q, chain, rho=2), p, q),
+        "softmax and cumsum by hand": forward_backward(cumsum_loss, logits, labels),
+        "EMDLoss": forward_backward(ew.EMDLoss(chain), logits, labels),
+        "F.cross_entropy": forward_backward(functional.cross_entropy, logits, labels),
+    }
+    theirs = dlordinal_loss(bins)
+    if theirs is not None:
+        cases["dlordinal.EMDLoss"] = forward_backward(theirs, logits, labels)
+    return in_turns(cases, seconds)
+
+
+def against_sinkhorn(seconds: float) -> dict[str, Times]:
+    """EMD² and 100 Sinkhorn iterations on ImageNet's hierarchy, both with the gradient."""
+    tree = ew.trees.imagenet1k()
+    p, q = (torch.randn(ROWS, CLASSES).softmax(-1) for _ in range(2))
+
+    def sinkhorn(p: Tensor, q: Tensor) -> Tensor:
+        return ew.sinkhorn(p, q, tree, lam=3.0, max_iter=100).value
+
+    cases: Cases = {
+        "emd, rho=2": forward_backward(lambda p, q: ew.emd(p, q, tree, rho=2), p, q),
+        "sinkhorn, 100 iterations": forward_backward(sinkhorn, p, q),
+        "sinkhorn, 100 iterations, as printed in the paper": lambda: ew.sinkhorn(
+            p.double(), q.double(), tree, lam=3.0, max_iter=100, method="paper"
+        ),
+    }
+    return in_turns(cases, seconds, at_least=1)

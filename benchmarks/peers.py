@@ -1,0 +1,46 @@
+"""What people write by hand, or take from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import earthwork as ew
+
+
+def cumsum_distance(p: Tensor, q: Tensor) -> Tensor:
+    """EMD² of two batches of histograms, as in many a repository."""
+    return (p.cumsum(-1) - q.cumsum(-1)).pow(2).sum(-1).mean()
+
+
+def cumsum_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """EMD² from logits to class indices on a chain."""
+    target = functional.one_hot(labels, logits.shape[-1]).cumsum(-1)
+    return (logits.softmax(-1).cumsum(-1) - target).pow(2).sum(-1).mean()
+
+
+def matrix_loss(tree: ew.Tree, sparse: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
+    """EMD² from logits to class indices on a tree, by a matrix of bins × edges that says which bin is below which."""
+    below = tree.flow(torch.eye(tree.num_bins))
+    matrix = below.t().to_sparse_coo().coalesce() if sparse else below
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        p = logits.softmax(-1)
+        flow = torch.sparse.mm(matrix, p.t()).t() if sparse else p @ matrix
+        return (flow - below[labels]).pow(2).sum(-1).mean()
+
+    return loss
+
+
+def dlordinal_loss(classes: int) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """dlordinal's EMD loss on a chain, if it is installed (it asks for torchvision, but not for this loss)."""
+    if find_spec("dlordinal") is None or find_spec("deprecated") is None:
+        return None
+    from dlordinal.losses import EMDLoss
+
+    loss: Callable[[Tensor, Tensor], Tensor] = EMDLoss(num_classes=classes)
+    return loss

@@ -1,0 +1,43 @@
+"""Times of several functions that take turns, so that a slow moment of the machine hits all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+
+class Times(NamedTuple):
+    """Seconds."""
+
+    median: float
+    minimum: float
+
+
+def in_turns(cases: Mapping[str, Callable[[], object]], seconds: float, at_least: int = 3) -> dict[str, Times]:
+    """Call every case in turn for so many seconds in all, after a round that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for case in cases.values():
+        case()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[next(iter(times))]) < at_least:
+        for name, case in cases.items():
+            start = time.perf_counter()
+            case()
+            times[name].append(time.perf_counter() - start)
+    return {name: Times(statistics.median(taken), min(taken)) for name, taken in times.items()}
+
+
+def forward_backward(function: Callable[..., Tensor], x: Tensor, *rest: Any) -> Callable[[], None]:
+    """Call the function on ``x``, average what comes out unless it is a number, and go back to ``x``."""
+    x = x.detach().requires_grad_()
+
+    def run() -> None:
+        x.grad = None
+        value = function(x, *rest)
+        (value if value.ndim == 0 else value.mean()).backward()
+
+    return run
