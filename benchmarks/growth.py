@@ -54,7 +54,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
     sizes = sorted(map(int, results))
     for name in dict.fromkeys(name for size in sizes for name in results[str(size)]):
         points = [(size, results[str(size)][name]["median"]) for size in sizes if name in results[str(size)]]
@@ -64,6 +64,6 @@ def draw(results: dict[str, Any], path: Path) -> None:
     axes.set_xlabel("classes")
     axes.set_ylabel(f"seconds, forward and backward, for {NUMBERS / 1e6:g} million numbers")
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
-    axes.legend(fontsize=8)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     figure.savefig(path, dpi=150)
     plt.close(figure)

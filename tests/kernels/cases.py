@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 import earthwork as ew
 from earthwork.kernels import without_kernels
@@ -29,7 +30,14 @@ def composed_distance(p: Tensor, q: Tensor, space: ew.Space, rho: float) -> tupl
     return distances.detach(), torch.autograd.grad(distances.sum(), p)[0]
 
 
-def composed_loss(loss: ew.EMDLoss, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def composed_label_distance(logits: Tensor, labels: Tensor, space: ew.Space, rho: float) -> tuple[Tensor, Tensor]:
+    """The distances from the softmax to the labels by the composed maps, in double precision, and their gradient."""
+    logits = logits.detach().double().requires_grad_()
+    distances = composed_cost(logits.softmax(-1) - one_hot(labels, space.num_bins), space, rho)
+    return distances.detach(), torch.autograd.grad(distances.sum(), logits)[0]
+
+
+def portable_loss(loss: ew.EMDLoss, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The loss by the portable path, in double precision, and the gradient of its sum by the logits."""
     logits = logits.detach().double().requires_grad_()
     with without_kernels():

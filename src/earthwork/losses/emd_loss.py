@@ -7,7 +7,14 @@ from torch import Tensor
 from earthwork.losses.contract import Reduction, StructuredLoss
 from earthwork.spaces import Metric, Space
 from earthwork.transport.emd import check_rho, cost_to_labels, distance_between
-from earthwork.transport.fused import can_compile, compiled_label_distance, find_kernels, fused_label_loss
+from earthwork.transport.first_order import can_take_first_order, first_order_label_cost
+from earthwork.transport.fused import (
+    Kernels,
+    can_compile,
+    compiled_label_distance,
+    find_kernels,
+    fused_label_loss,
+)
 from earthwork.transport.mass import Normalize
 from earthwork.transport.simplex import check_exponent
 from earthwork.transport.sinkhorn_labels import cost_to_label, smoothed_one_hot
@@ -86,18 +93,29 @@ class EMDLoss(StructuredLoss):
         return distance_between(p, q, self.space, self.rho)
 
     def fused_loss(self, rows: Tensor, labels: Tensor) -> Tensor | None:
-        """The loss of logits by a kernel that does all from the softmax to its derivative in one pass."""
-        weight = self.weight
+        """The loss of logits in one go, from the softmax to its derivative."""
+        weight, space, rho = self.weight, self.space, self.rho
         if self.normalize != "softmax" or self.label_smoothing or (weight is not None and weight.requires_grad):
             return None
-        space = self.space
+        found = find_kernels(space, rows)
+        if found is not None and labels.is_cpu:
+            return self._by_kernel(rows, labels, found)
         if can_compile(space, rows):
             return self._against_labels(
-                rows, labels.long(), False, lambda x, y: compiled_label_distance(x, y, space, self.rho)
+                rows, labels.long(), False, lambda x, y: compiled_label_distance(x, y, space, rho)
             )
-        found = find_kernels(space, rows)
-        if found is None or not labels.is_cpu:
-            return None
+        if can_take_first_order(space):
+            return self._against_labels(
+                rows,
+                labels.long(),
+                False,
+                lambda x, y: first_order_label_cost(
+                    x, y, space, rho, lambda x: self.distance_to_labels(x.softmax(-1), y)
+                ),
+            )
+        return None
+
+    def _by_kernel(self, rows: Tensor, labels: Tensor, found: Kernels) -> Tensor | None:
         shape = labels.shape
         if len(shape) != 1:
             rows, labels = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
@@ -106,7 +124,7 @@ class EMDLoss(StructuredLoss):
             labels,
             self.rho,
             found,
-            (weight, self.ignore_index, self.reduction),
+            (self.weight, self.ignore_index, self.reduction),
             lambda rows: self._against_labels(rows.softmax(-1), labels.long(), False),
         )
         return loss if loss is None or loss.ndim == 0 else loss.view(shape)

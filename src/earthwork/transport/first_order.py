@@ -86,36 +86,65 @@ def can_take_first_order(space: Space) -> TypeGuard[Chain | Tree]:
 
 def first_order_cost(x: Tensor, space: Chain | Tree, rho: float, composed: Composed) -> Tensor:
     """``Σ w·|flow(x)|^ρ`` with its gradient, for a difference ``x`` of two distributions on any device."""
+    rows = x.detach().reshape(-1, x.shape[-1])
+
+    def solve(part: slice, values: Tensor, slopes: Tensor | None) -> None:
+        _solve(rows[part] - excess(rows[part]), space, rho, values, slopes)
+        if slopes is not None:
+            slopes -= slopes.mean(-1, keepdim=True)
+
+    return _in_parts(solve, rows, x, composed)
+
+
+def first_order_label_cost(
+    logits: Tensor, labels: Tensor, space: Chain | Tree, rho: float, composed: Composed
+) -> Tensor:
+    """The cost of moving the softmax of each row to its label, with the gradient by the logits, on any device."""
+    rows, index = logits.detach().reshape(-1, logits.shape[-1]), labels.reshape(-1, 1)
+
+    def solve(part: slice, values: Tensor, slopes: Tensor | None) -> None:
+        p = rows[part].softmax(-1)
+        _solve(p.scatter_add(-1, index[part], p.new_full((), -1.0).expand(len(p), 1)), space, rho, values, slopes)
+        if slopes is not None:
+            slopes -= (slopes * p).sum(-1, keepdim=True)
+            slopes *= p
+
+    return _in_parts(solve, rows, logits, composed)
+
+
+def _in_parts(
+    solve: Callable[[slice, Tensor, Tensor | None], None], rows: Tensor, x: Tensor, composed: Composed
+) -> Tensor:
+    """The values that ``solve`` writes for the rows of ``x``, and the derivatives."""
     wanted = torch.is_grad_enabled() and x.requires_grad
     with torch.no_grad():
-        rows = x.reshape(-1, x.shape[-1])
         values, slopes = rows.new_empty(len(rows)), torch.empty_like(rows) if wanted else None
         # What a CPU works on should stay in its cache, and large buffers that come and go cost it dearly.
-        count = max(1, _CACHED // space.num_bins) if x.is_cpu else max(1, len(rows))
+        count = max(1, _CACHED // rows.shape[-1]) if x.is_cpu else max(1, len(rows))
         for start in range(0, len(rows), count):
             part = slice(start, start + count)
-            _solve(rows[part], space, rho, values[part], None if slopes is None else slopes[part])
+            solve(part, values[part], None if slopes is None else slopes[part])
         values = values.view(x.shape[:-1])
     return values if slopes is None else with_gradient(values, slopes.view(x.shape), composed, x)
 
 
 def _solve(x: Tensor, space: Chain | Tree, rho: float, values: Tensor, slopes: Tensor | None) -> None:
-    """Write the costs and their derivatives of a few rows.
+    """Write the costs of a few rows and their derivatives, which are yet to be centred.
 
     A leaf's edge carries what its bin does, so only the branches go through the maps.
     """
     costs, own_costs = space._split_costs()
-    x = x - excess(x)
     flow = space._branch_flow(x)
     steep = _slope(flow, costs.to(x), rho)
-    torch.div((steep * flow).sum(-1), rho, out=values)
-    if slopes is not None:
-        torch.sub(potential := space._branch_potential(steep), potential.mean(-1, keepdim=True), out=slopes)
+    torch.sum(steep * flow, -1, out=values)
+    potential = None if slopes is None else space._branch_potential(steep)
     if own_costs is not None:
         steep = _slope(x, own_costs.to(x), rho)
-        values += (steep * x).sum(-1) / rho
-        if slopes is not None:
-            slopes += steep.sub_(steep.mean(-1, keepdim=True))
+        values += (steep * x).sum(-1)
+        potential = None if potential is None else potential.add_(steep)
+    values /= rho
+    if slopes is not None and potential is not None:
+        slopes.copy_(potential)
 
 
 def excess(x: Tensor) -> Tensor:
