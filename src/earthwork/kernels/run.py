@@ -88,9 +88,11 @@ def pairs(
         The costs, shape ``[rows]``, their gradients, and whether all masses are ≥ 0 and finite and those of each row
         equal.
     """
-    rows = len(p)
-    costs = torch.empty_like(_like(rows, p.dtype))
-    slopes = torch.empty_like(p, memory_format=torch.contiguous_format) if gradient else None
+    rows, dtype = p.shape[0], p.dtype
+    costs = torch.empty_like(_like(rows, dtype))
+    slopes = None
+    if gradient:
+        slopes = torch.empty_like(p) if p.is_contiguous() else p.new_empty(p.shape)
     batch = (
         p.data_ptr(),
         q.data_ptr(),
@@ -100,9 +102,9 @@ def pairs(
         p.stride(0),
         q.stride(0),
     )
-    work = (*_job(layout, "pairs", p.dtype), batch, rho, tolerance)
+    work = (*_job(layout, "pairs", dtype), batch, rho, tolerance)
     right = over_tiles(_call, work, -(-rows // LANES), rows * layout.bins)
-    return costs, slopes, all(right)
+    return costs, slopes, right[0] if len(right) == 1 else all(right)
 
 
 def _call(

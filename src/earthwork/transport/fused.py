@@ -119,17 +119,20 @@ def fused_distance(
         half: Whether the masses were stored in half precision.
         composed: The same distances of such rows by the composed maps.
     """
-    if p.shape != q.shape:
+    shape = p.shape
+    if len(shape) != 2 or shape != q.shape:
         p, q = torch.broadcast_tensors(p, q)
-    shape, bins = p.shape[:-1], p.shape[-1]
-    if p.ndim != 2:
-        p, q = p.reshape(-1, bins), q.reshape(-1, bins)
-    wanted = torch.is_grad_enabled() and (p.requires_grad or q.requires_grad)
+        ours, theirs = p.reshape(-1, shape[-1]), q.reshape(-1, shape[-1])
+        distances, right = fused_distance(ours, theirs, rho, found, half, composed)
+        return distances.view(p.shape[:-1]), right
     ours, theirs = _rows_in_one_piece(p), _rows_in_one_piece(q)
-    costs, slopes, right = found.run.pairs(found.layout, ours, theirs, float(rho), wanted, _SURE * mass_tolerance(half))
-    if wanted:
-        costs = with_gradient(costs, slopes, composed, p, q)
-    return costs if len(shape) == 1 else costs.view(shape), right
+    tolerance = _SURE * mass_tolerance(half)
+    if not (q.requires_grad and torch.is_grad_enabled()):
+        wanted = p.requires_grad and torch.is_grad_enabled()
+        costs, slopes, right = found.run.pairs(found.layout, ours, theirs, rho, wanted, tolerance)
+        return with_gradient(costs, slopes, lambda p: composed(p, q), p) if wanted else costs, right
+    costs, slopes, right = found.run.pairs(found.layout, ours, theirs, rho, True, tolerance)
+    return with_gradient(costs, slopes, composed, p, q), right
 
 
 def fused_label_loss(
