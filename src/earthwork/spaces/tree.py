@@ -173,7 +173,8 @@ class Tree(EdgeSpace):
     def node_distance(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The cost of the way between nodes ``a`` and ``b``: tensors of node indices, broadcast."""
         height = self._distance_to_root()
-        return height[a] + height[b] - 2 * height[self.lowest_common_ancestor(a, b)]
+        # Rounding of the way to the root must not make the way between two nodes negative.
+        return (height[a] + height[b] - 2 * height[self.lowest_common_ancestor(a, b)]).clamp(min=0)
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the way between bins ``i`` and ``j``: tensors of any shape, O(log depth) for each pair."""
