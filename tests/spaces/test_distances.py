@@ -9,7 +9,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
 import earthwork as ew
-from tests.cases import KINDS, random_parents, random_space
+from tests.cases import KINDS, random_space
 
 
 def shortest(space: ew.Space) -> np.ndarray:
@@ -59,10 +59,11 @@ def test_the_lowest_common_ancestor_of_nodes():
     assert tree.lowest_common_ancestor(pairs[:, 0], pairs[:, 1]).tolist() == [1, 1, 0, 1, 0, 2]
 
 
-def test_no_distance_is_negative_below_dear_edges(rng):
-    for shape in ("any", "binary"):
-        tree = ew.Tree(random_parents(rng, 60, shape), 10 ** rng.uniform(-9, 6, 60), bins=range(60))
-        assert (tree.distances() >= 0).all()
+def test_no_distance_is_negative_by_rounding(rng):
+    """The ways of two neighbours to the root are added up in another order, and may differ by more than their edge."""
+    costs = rng.random(100) * (rng.random(100) < 0.5)
+    tree = ew.Tree(range(-1, 99), costs, bins=range(100))
+    assert (tree.distances() >= 0).all()
 
 
 def test_a_path_of_a_million_nodes_has_a_length():
