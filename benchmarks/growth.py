@@ -62,7 +62,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         style = {"linewidth": 2.5 if ours else 1.2, "linestyle": "-" if ours or name.startswith("F.") else "--"}
         axes.loglog(*zip(*points, strict=True), marker="o", markersize=4, label=name, **style)
     axes.set_xlabel("classes")
-    axes.set_ylabel(f"seconds, forward and backward, for {NUMBERS / 1e6:g} million numbers")
+    axes.set_ylabel(f"seconds for {NUMBERS / 1e6:g} million logits")
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     figure.savefig(path, dpi=150)
