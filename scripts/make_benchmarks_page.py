@@ -19,8 +19,8 @@ _HEAD = """\
 <!-- Made by scripts/make_benchmarks_page.py from docs/results/benchmarks.json: do not edit. -->
 
 What does a structured loss cost? One run of `make bench` on {processor}, {cores} cores (load before the run
-{load before:.1f}), {threads} threads, torch {torch}, Python {python}, {type}. Every figure is forward and backward. The functions of a table take turns, so that a
-slow moment of the machine hits all of them; ratios are those of medians.
+{load before:.1f}), {threads} threads, torch {torch}, Python {python}, {type}. Every figure is forward and backward. The
+functions of a table take turns, so that a slow moment of the machine hits all of them; ratios are those of medians.
 """
 
 _GROWTH = """
