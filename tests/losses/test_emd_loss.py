@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 import earthwork as ew
+from earthwork.kernels.loading import without_kernels
 
 TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 0], [0.0, 1.0, 0.5, 1.0, 2.0, 0.0, 1.0, 3.0])
 SPACES = {"chain": ew.Chain(5), "ring": ew.Ring(5, [1.0, 2.0, 0.5, 1.0, 1.0]), "tree": TREE}
@@ -42,6 +43,16 @@ def test_class_indices_are_one_hot_targets_bit_for_bit(space, rho, smoothing):
             a.sum().backward()
             b.sum().backward()
             torch.testing.assert_close(by_index.grad, by_row.grad)
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
+def test_class_indices_are_one_hot_targets_to_the_last_digits_by_kernels(rho):
+    tree = ew.trees.cifar100()
+    logits, labels = 3 * torch.randn(64, 100), torch.randint(100, (64,))
+    loss = ew.EMDLoss(tree, rho, reduction="none")
+    torch.testing.assert_close(loss(logits, labels), loss(logits, one_hot(labels, 100).float()), rtol=1e-6, atol=0)
+    with without_kernels():
+        assert torch.equal(loss(logits, labels), loss(logits, one_hot(labels, 100).float()))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
