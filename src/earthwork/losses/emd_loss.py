@@ -30,8 +30,8 @@ class EMDLoss(StructuredLoss):
     the number of rows. That is what cross entropy does.
 
     A class index gives what its one-hot distribution gives, without a one-hot batch: bit for bit by the composed maps,
-    and to the last digits by the compiled kernels, because the one for class indices takes the softmax itself, in another
-    order of additions than torch's.
+    and to the last digits by the compiled kernels, because the one for class indices takes the softmax itself and adds
+    in another order than torch does.
 
     Args:
         space: How the classes are arranged. A metric takes the exact distance, at ``rho=1``.
