@@ -37,7 +37,8 @@ _NOTES = """
 ## Notes
 
 - Neither POT nor GeomLoss has a loss in closed form on a tree; they are measured as Sinkhorn solvers. Among those, the
-  others solve 8 of the 512 rows, and their times are multiplied by 64 (all: `python -m benchmarks.sinkhorn --rows 512`).
+  others solve 8 of the 512 rows, and their times are multiplied by 64. To let them solve all, run
+  `python -m benchmarks.sinkhorn --rows 512`.
 - dlordinal is installed without its dependency torchvision, which its EMD loss does not need.
 - The portable path is plain torch: what runs on an accelerator, and without Numba.
 - Small batches are bound by the overhead of each call and not by arithmetic, which is why their ratios vary most.
