@@ -1,6 +1,6 @@
 """The chain: content is summed from the first bin on, slopes from the last one back, in doubles.
 
-A plan is the tuple that `plans.chain_plan` makes.
+A plan is that of a `layouts.Layout`.
 """
 
 # mypy: disable-error-code="untyped-decorator"

@@ -50,8 +50,7 @@ def over_tiles(work: Callable[..., Result], arguments: tuple[Any, ...], tiles: i
 def _threads(count: int) -> ThreadPoolExecutor:
     global _pool, _pool_size
     if _pool is None or _pool_size < count:
-        if _pool is not None:
-            _pool.shutdown(wait=False)
+        # Another thread may be about to use a smaller pool, so that one is not shut down: it ends when it is let go of.
         _pool, _pool_size = ThreadPoolExecutor(count, thread_name_prefix="earthwork"), count
     return _pool
 

@@ -3,7 +3,7 @@
 The nodes with something below them are numbered level by level, so that the children of each are neighbours, and so
 are its leaves: ``children[k] : children[k + 1]`` and ``leaves[k] : leaves[k + 1]``. Only these nodes need room of
 their own, in which sums are doubles; a leaf's term goes straight to its parent. A bin that is such a node counts as a
-leaf of it whose edge costs nothing. A plan is the tuple that `plans.tree_plan` makes.
+leaf of it whose edge costs nothing. A plan is that of a `layouts.Layout`.
 """
 
 # mypy: disable-error-code="untyped-decorator"
