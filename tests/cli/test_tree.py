@@ -186,6 +186,32 @@ def test_mistakes(arguments: list[str], message: str, shell: Shell) -> None:
     assert message in shell.fail(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "text", "message"),
+    [
+        ("t.csv", "edges", "\n\n", "expected a tree, got an empty file"),
+        ("t.csv", "edges", "cat,animal\n", "line 1: expected the column names child,parent[,cost], got cat,animal"),
+        ("t.csv", "edges", "child,parent\ncat\n", "row 2: expected child,parent[,cost], got cat"),
+        ("t.csv", "edges", 'child,parent\ncat,"animal\n', "line 2: unexpected end of data"),
+        ("t.txt", "networkx", "cat", "expected a .graphml or .gml file"),
+        ("t.gml", "networkx", "cat", "t.gml: "),
+        ("t.graphml", "networkx", "cat", "t.graphml: "),
+    ],
+)
+def test_sources_that_cannot_be_read(
+    name: str, source: str, text: str, message: str, shell: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert message in shell.fail("tree", "build", tmp_path / name, "--from", source, "-o", tmp_path / "o.json")
+
+
+def test_build_from_gml(shell: Shell, tmp_path: Path) -> None:
+    nx = pytest.importorskip("networkx")
+    nx.write_gml(nx.DiGraph([("animal", "cat"), ("animal", "dog")]), tmp_path / "t.gml")
+    shell("tree", "build", tmp_path / "t.gml", "--from", "networkx", "-o", tmp_path / "o.json")
+    assert trees.load(tmp_path / "o.json").names == ("animal", "cat", "dog")
+
+
 @pytest.mark.parametrize("arguments", [[], ["tree"], ["--help"], ["tree", "build", "--help"]])
 def test_help(arguments: list[str], shell: Shell) -> None:
     assert "Usage: earthwork" in shell(*arguments)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -150,6 +151,12 @@ def test_files_that_do_not_belong_together(tree: ew.Tree, case: dict[str, Any], 
     part = save("b.npz", probs=case["probs"][1:], labels=case["labels"][1:])
     with pytest.raises(ValueError, match=r"b\.npz: expected as many rows as .*a\.npz, which has 60, .* got 59"):
         evaluate([whole, part], tree)
+    # How many rows a table has is known only at its end.
+    for name, rows in (("d.csv", 60), ("e.csv", 50)):
+        table = pd.DataFrame(case["probs"][:rows], columns=tree.bin_names).assign(label=case["labels"][:rows])
+        table.to_csv(whole.with_name(name), index=False)
+    with pytest.raises(ValueError, match=r"e\.csv: expected as many rows as .*d\.csv, which has 60, .* got 50"):
+        evaluate([whole.with_name("d.csv"), whole.with_name("e.csv")], tree)
     other = save("c.npz", labels=(case["labels"] + (np.arange(60) == 7)) % tree.num_bins)
     with pytest.raises(ValueError, match=r"c\.npz: expected the labels of .*, got another one in row 7 and 0 more"):
         evaluate([whole, other], tree)

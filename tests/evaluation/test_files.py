@@ -224,6 +224,11 @@ def test_no_such_file(tree: ew.Tree, tmp_path: Path) -> None:
         open_predictions(tmp_path / "a.npz", tree)
 
 
+def test_labels_that_went_through_a_table_of_floats(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", probs=case["probs"], labels=case["labels"].astype(float))
+    assert_array_equal(read(tmp_path / "a.npz", tree)[2], case["labels"])
+
+
 def test_labels_without_names(case: dict[str, Any], tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", probs=case["probs"], labels=np.array(["cat"] * 60))
     with pytest.raises(ValueError, match="expected class indices, because the tree has no names, got 'cat'"):

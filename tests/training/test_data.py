@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import earthwork as ew
-from earthwork.training import Settings, load_data
+from earthwork.training import Settings, archives, load_data
 from tests.training.helpers import CLASSES, write_arrays, write_images
 
 CIFAR = ew.trees.cifar10()
@@ -95,6 +95,24 @@ def test_an_archive_is_unpacked_once(tmp_path, monkeypatch, ending):
     assert sum(line.startswith("unpacking") for line in said) == 1
 
 
+def test_another_process_may_unpack_the_same_archive_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("EARTHWORK_CACHE", raising=False)
+    write_images(tmp_path / "my-data")
+    with tarfile.open(tmp_path / "data.tar", "w") as file:
+        file.add(tmp_path / "my-data", "my-data")
+    extract = archives._extract
+
+    def overtaken(archive, folder):
+        monkeypatch.setattr(archives, "_extract", extract)
+        archives.unpacked(archive, print)
+        extract(archive, folder)
+
+    monkeypatch.setattr(archives, "_extract", overtaken)
+    assert load(tmp_path / "data.tar").classes == CLASSES
+    assert len(list((tmp_path / "cache" / "earthwork").iterdir())) == 1
+
+
 def test_an_archive_cannot_write_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("EARTHWORK_CACHE", str(tmp_path / "cache"))
     with tarfile.open(tmp_path / "evil.tar", "w") as file:
@@ -166,6 +184,24 @@ def test_bad_images_are_named_or_left_out(tmp_path, how, cache):
     assert any("left out 1 images that cannot be read" in line for line in said)
     with pytest.raises(ValueError, match=r"train/dog/1.png: .*"):
         load(tmp_path, cache=cache)
+
+
+def test_the_size_is_that_of_the_first_image_that_can_be_read(tmp_path):
+    write_images(tmp_path)
+    damage(tmp_path / "train" / "airplane" / "0.png", "no image")
+    options = {"image_size": None, "model": "alexnet-bn-small"}
+    assert load(tmp_path, skip_bad=True, **options).shape == (12, 12, 3)
+    with pytest.raises(ValueError, match=r"train/airplane/0.png: .*"):
+        load(tmp_path, **options)
+
+
+@pytest.mark.parametrize("size", [None, 12])
+def test_a_folder_without_an_image_that_can_be_read(tmp_path, size):
+    write_images(tmp_path)
+    for path in tmp_path.rglob("*.png"):
+        damage(path, "no image")
+    with pytest.raises(ValueError, match=r"data .*: no images that can be read"):
+        load(tmp_path, image_size=size, model="alexnet-bn-small", skip_bad=True)
 
 
 @pytest.mark.parametrize(

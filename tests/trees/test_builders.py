@@ -210,6 +210,12 @@ def test_paths_of_a_wrong_type() -> None:
         trees.to_paths(trees.from_paths(["a/x", "b/x"], full_names=True))
 
 
+def test_nested_names_may_repeat_in_different_branches() -> None:
+    nested = {"animal": {"bat": None}, "sports": ["bat"]}
+    names = ("root", "root/animal", "root/animal/bat", "root/sports", "root/sports/bat")
+    assert trees.from_nested(nested, full_names=True).names == names
+
+
 def test_nested_forms_mix() -> None:
     tree = trees.from_nested([{"animal": [{"name": "cat", "children": {"lynx": None}}, "dog"]}, "rock"])
     assert tree.names == ("root", "animal", "cat", "lynx", "dog", "rock")

@@ -107,6 +107,12 @@ def test_yaml_errors_say_where(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text("a: {b: , no: }")
     with pytest.raises(ValueError, match="got False; in YAML, put it in quotes"):
         trees.read(tmp_path / "t.yaml")
+    (tmp_path / "t.yaml").write_text("[" * 5000 + "]" * 5000)
+    with pytest.raises(ValueError, match=r"t\.yaml: not readable YAML: nested too deeply; save\(\) writes deep trees"):
+        trees.read(tmp_path / "t.yaml")
+    (tmp_path / "t.yaml").write_text("2001-13-01: {b: }")
+    with pytest.raises(ValueError, match=r"t\.yaml: not readable YAML: month must be in 1\.\.12"):
+        trees.read(tmp_path / "t.yaml")
 
 
 def test_a_file_that_names_another_file_does_not_open_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from earthwork.spaces import Tree
 from earthwork.training.archives import is_archive, unpacked
 from earthwork.training.arrays import ArrayData, read_arrays
-from earthwork.training.decoding import check_bad, decode, decode_all, default_workers, image_side
+from earthwork.training.decoding import BadImageError, check_bad, decode, decode_all, default_workers, image_side
 from earthwork.training.folders import ImageFolder, ImageList, read_folder
 from earthwork.training.loader import Batch, BatchPlan
 from earthwork.training.settings import Settings
@@ -178,7 +178,7 @@ def make_data(
 
 def _from_images(folder: ImageFolder, settings: Settings, tree: Tree, seed: int, say: Say) -> TrainingData:
     train = folder.train.chosen(subset(folder.train.labels, settings.per_class, seed))
-    size = settings.image_size or _default_size(settings.model, train.paths[0])
+    size = settings.image_size or _default_size(settings, train.paths)
     workers = default_workers() if settings.workers is None else settings.workers
     keep = _keep_in_memory(settings.cache, (len(train.paths) + len(folder.val.paths)) * size * size * 3)
     say(
@@ -210,8 +210,26 @@ def _examples(images: ImageList, size: int, workers: int, keep: bool, skip_bad: 
     return Examples(source, torch.from_numpy(left.labels))
 
 
-def _default_size(model: str, first: Path) -> int:
-    return _NATURAL_SIZE.get(model) or min(image_side(first), _LARGEST_SIZE.get(model, 224))
+def _default_size(settings: Settings, paths: Sequence[Path]) -> int:
+    model = settings.model
+    return _NATURAL_SIZE.get(model) or min(_first_side(settings, paths), _LARGEST_SIZE.get(model, 224))
+
+
+def _first_side(settings: Settings, paths: Sequence[Path]) -> int:
+    """The side of the first image, or of the first that can be read if the others may be left out."""
+    first = next(filter(None, (_side(path, settings.skip_bad) for path in paths)), None)
+    if first is None:
+        raise ValueError(f"data {settings.data}: no images that can be read")
+    return first
+
+
+def _side(path: Path, skip_bad: bool) -> int | None:
+    try:
+        return image_side(path)
+    except BadImageError:
+        if skip_bad:
+            return None
+        raise
 
 
 def _keep_in_memory(cache: str, size: int) -> bool:

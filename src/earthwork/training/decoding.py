@@ -79,7 +79,7 @@ def decode_all(paths: Sequence[Path], size: int, workers: int, *, keep: bool = T
     good: list[int] = []
     bad: list[str] = []
     for part, good_part, bad_part in loader:
-        if keep:
+        if keep and good_part:
             images[len(good) : len(good) + len(good_part)] = part
         good += good_part
         bad += bad_part
