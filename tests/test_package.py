@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tarfile
+import zipfile
 from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
@@ -31,6 +34,7 @@ HEAVY = (
     "rich",
     "lightning",
 )
+LIBRARY_EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics", "train", "evaluate")
 
 
 def test_importing_is_quiet_and_brings_nothing_but_torch_and_numpy():
@@ -63,3 +67,50 @@ def test_the_version_is_the_same_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert ew.__version__ == project["version"] == metadata.version("earthwork")
     assert f"version: {ew.__version__}" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(tomllib is None, reason="tomllib is new in Python 3.11")
+def test_the_lowest_versions_are_those_that_are_tested():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    lists = [project["dependencies"], *(extras[name] for name in LIBRARY_EXTRAS)]
+    wanted = {re.fullmatch(r"([\w-]+)>=([\d.]+)", text) for texts in lists for text in texts if "[" not in text}
+    lowest = dict(match.groups() for match in wanted)
+    assert lowest.pop("torch"), "has no old build for the CPU alone on PyPI"
+    pinned = dict(re.findall(r"^([\w-]+)==(.+)$", (ROOT / "constraints-lowest.txt").read_text(), re.MULTILINE))
+    assert pinned.keys() - {"torch"} == lowest.keys()
+    for name, version in lowest.items():
+        assert f"{pinned[name]}.".startswith(f"{version}."), name
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """The sdist and the wheel."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
+
+
+def in_repository():
+    """What git knows, or is about to: new files that it does not ignore."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs the repository")
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {name for name in listed if (ROOT / name).is_file()}
+
+
+def test_the_sdist_is_the_repository(packages):
+    with tarfile.open(packages[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names - {"PKG-INFO"} <= in_repository()
+    assert {name for name in in_repository() if name.partition("/")[0] in ("src", "tests", "docs")} <= names
+
+
+def test_the_wheel_is_the_library(packages):
+    with zipfile.ZipFile(packages[1]) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == {name.removeprefix("src/") for name in in_repository() if name.startswith("src/")}

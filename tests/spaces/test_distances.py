@@ -24,7 +24,8 @@ def shortest(space: ew.Space) -> np.ndarray:
         bins = np.arange(count)
     # SciPy takes a weight of 0 for no edge at all.
     weights = np.maximum(space.costs.numpy(), 1e-300)
-    graph = coo_array((weights, ends), shape=(count, count)).tocsr()
+    # Older versions of SciPy search only graphs whose indices are of this type.
+    graph = coo_array((weights, [end.astype(np.int32) for end in ends]), shape=(count, count)).tocsr()
     return shortest_path(graph, directed=False)[np.ix_(bins, bins)]
 
 
