@@ -93,7 +93,7 @@ def _draw_lines(ax: Axes, chart: Chart) -> None:
             linewidth=1.4,
             marker=mark,
             # A line drawn later often covers one drawn before; its marks do not if they are smaller.
-            markersize=max(3.0, 8 - number),
+            markersize=max(3.0, 6.5 - 0.6 * number),
             **style,
         )
         if series.low is not None and series.high is not None:
@@ -121,7 +121,7 @@ def _numbers(values: Points) -> np.ndarray[Any, np.dtype[np.float64]]:
 def _wrapped(text: str, width: int = 80) -> str:
     from textwrap import fill
 
-    return fill(text, width)
+    return fill(text, width, break_on_hyphens=False)
 
 
 def _ellyvan(results: Results) -> Figure:
