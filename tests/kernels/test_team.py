@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -114,6 +115,24 @@ def test_nobody_outlasts_the_call():
     torch.set_num_threads(3)
     team.work_together(1, _code(work))
     assert len(finished) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_not_even_after_ctrl_c(monkeypatch):
+    monkeypatch.setattr(team, "_team", team._PlainThreads())
+    main, finished = threading.main_thread(), []
+
+    def work(job):
+        if threading.current_thread() is not main:
+            time.sleep(0.1)
+            signal.pthread_kill(main.ident, signal.SIGINT)
+            time.sleep(0.2)
+        finished.append(job)
+
+    torch.set_num_threads(2)
+    with pytest.raises(KeyboardInterrupt):
+        team.work_together(1, _code(work))
+    assert len(finished) == 2
 
 
 @pytest.mark.usefixtures("_each_team")

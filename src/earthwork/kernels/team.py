@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -53,6 +53,19 @@ def _torch_threads() -> _Team | None:
     return work
 
 
+def _wait_for(others: list[Future[None]]) -> None:
+    """Wait until all have finished, Ctrl-C or not: what they work on is only lent for the length of the call."""
+    interrupted: KeyboardInterrupt | None = None
+    for other in others:
+        while not other.done():
+            try:
+                other.result()
+            except KeyboardInterrupt as interrupt:  # noqa: PERF203
+                interrupted = interrupt
+    if interrupted is not None:
+        raise interrupted
+
+
 class _PlainThreads:
     """Threads of our own, asleep when there is no work."""
 
@@ -63,10 +76,10 @@ class _PlainThreads:
     def __call__(self, code: Code, job: int) -> None:
         count = torch.get_num_threads() - 1
         others = [self._at_least(count).submit(code.call, job) for _ in range(count)]
-        code.call(job)
-        # The job and its rooms are only lent for the length of the call, so no thread may outlast it.
-        for other in others:
-            other.result()
+        try:
+            code.call(job)
+        finally:
+            _wait_for(others)
 
     def _at_least(self, count: int) -> ThreadPoolExecutor:
         if self._pool is None or self._size < count:
