@@ -30,6 +30,8 @@ _PLAIN = (Tensor, nn.Parameter)
 # One look for all that could be odd about a tensor: where and how it lies, lazy negation, wrappers of transforms.
 _keys = torch._C._dispatch_keys
 _PLAIN_KEYS = _keys(torch.empty(0)).raw_repr()
+_is_compiling = torch.compiler.is_compiling
+_count_modes = torch._C._len_torch_dispatch_stack
 
 
 # Masses that differ by more than this part of what is allowed are looked at again, at leisure.
@@ -79,7 +81,7 @@ def find_at_a_glance(space: Space, p: Tensor, q: Tensor) -> Kernels | None:
 
     On a small batch all those checks, one by one, take longer than the kernel does. ``None`` means: look closer.
     """
-    known: Kernels | None = None if torch.compiler.is_compiling() else getattr(space, "_kernels", None)
+    known: Kernels | None = None if _is_compiling() else getattr(space, "_kernels", None)
     if known is None or type(p) not in _PLAIN or type(q) not in _PLAIN:
         return None
     shape, dtype = p.shape, p.dtype
@@ -94,7 +96,7 @@ def find_at_a_glance(space: Space, p: Tensor, q: Tensor) -> Kernels | None:
         and _keys(p).raw_repr() == _PLAIN_KEYS == _keys(q).raw_repr()
         # Tensors that a transform has wrapped have other keys.
         and forward_ad._current_level < 0
-        and not torch._C._len_torch_dispatch_stack()
+        and not _count_modes()
         and wanted()
         and known.fit(space)
     )
@@ -163,14 +165,14 @@ def fused_row_distance(
     p: Tensor, q: Tensor, rho: float, found: Kernels, half: bool, composed: Callable[[Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, bool]:
     """`fused_distance` of masses that are both of shape ``[rows, num_bins]``."""
-    ours, theirs = rows_in_one_piece(p), rows_in_one_piece(q)
-    ours_wanted, theirs_wanted = p.requires_grad, q.requires_grad
-    wanted = (ours_wanted or theirs_wanted) and torch.is_grad_enabled()
-    tolerance = _SURE * mass_tolerance(half)
-    costs, slopes, right = found.run.pairs(found.layout, ours, theirs, rho, wanted, tolerance)
+    ours = p if p.is_contiguous() else rows_in_one_piece(p)
+    theirs = q if q.is_contiguous() else rows_in_one_piece(q)
+    second = q.requires_grad
+    wanted = (second or p.requires_grad) and torch.is_grad_enabled()
+    costs, slopes, right = found.run.pairs(found.layout, ours, theirs, rho, wanted, _SURE * mass_tolerance(half))
     if not wanted:
         return costs, right
-    if theirs_wanted:
+    if second:
         return with_gradient(costs, slopes, composed, p, q), right
     return with_gradient(costs, slopes, lambda p: composed(p, q), p), right
 
@@ -215,4 +217,4 @@ def fused_label_loss(
 
 def rows_in_one_piece(x: Tensor) -> Tensor:
     """``x``, or a copy if the numbers of a row are not next to each other."""
-    return x if x.is_contiguous() or x.stride(-1) == 1 else x.detach().contiguous()
+    return x if x.stride(-1) == 1 else x.detach().contiguous()
