@@ -57,7 +57,7 @@ def bars(results: dict[str, Any]) -> list[Bar]:
             at_least=True,
         )
     )
-    return found + _large(results) + _first(results)
+    return found + _large(results) + _first(results) + _decisions(results["decisions"])
 
 
 def _large(results: dict[str, Any]) -> list[Bar]:
@@ -82,3 +82,12 @@ def _first(results: dict[str, Any]) -> list[Bar]:
         Bar("first call, kernels on disk", start["first call, kernels on disk"], 0.5, "s"),
         Bar("first call, nothing on disk", start["first call, nothing on disk"], 8.0, "s"),
     ]
+
+
+def _decisions(times: dict[str, Any]) -> list[Bar]:
+    found = []
+    for space in ("tree", "chain", "ring"):
+        product, ours = (times[f"{name}, {space} float32, 512 × 1000"] for name in ("p @ D", "expected_distance"))
+        figure = product["median"] / ours["median"]
+        found.append(Bar(f"p @ D / expected_distance, {space}, 512 × 1000", figure, 5.0, at_least=True))
+    return found

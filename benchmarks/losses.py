@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -60,7 +61,7 @@ def small(bins: int, seconds: float) -> dict[str, Times]:
     logits, labels = torch.randn(64, bins), torch.randint(bins, (64,))
     cases: Cases = {
         "cumsum by hand": forward_backward(cumsum_distance, p, q),
-        "emd": forward_backward(lambda p, q: ew.emd(p, q, chain, rho=2), p, q),
+        "emd": forward_backward(partial(ew.emd, space=chain, rho=2), p, q),
         "softmax and cumsum by hand": forward_backward(cumsum_loss, logits, labels),
         "EMDLoss": forward_backward(ew.EMDLoss(chain), logits, labels),
         "F.cross_entropy": forward_backward(functional.cross_entropy, logits, labels),

@@ -41,6 +41,9 @@ _NOTES = """
   `python -m benchmarks.sinkhorn --rows 512`.
 - dlordinal is installed without its dependency torchvision, which its EMD loss does not need.
 - The portable path is plain torch: what runs on an accelerator, and without Numba.
+- The kernels work on the threads that torch has already (OpenMP's, as many as `torch.set_num_threads` says) and start
+  none beside them. In a forked process, and where torch was built with another library for threads, they use plain
+  threads of their own, which share the processors with those of torch that wait awake for more work.
 - Small batches are bound by the overhead of each call and not by arithmetic, which is why their ratios vary most.
 """
 

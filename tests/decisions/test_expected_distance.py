@@ -20,8 +20,22 @@ expected_module = sys.modules["earthwork.decisions.expected_distance"]
 @pytest.fixture(params=["kernel", "torch"])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to compute: the compiled kernel for any size, and torch alone."""
+    pytest.importorskip("numba")
     monkeypatch.setattr(expected_module, "_WORTH_A_KERNEL", 0 if request.param == "kernel" else 2**62)
+    monkeypatch.setattr("earthwork.transport.fused._SMALL", 0)
     return str(request.param)
+
+
+def test_routes(route: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    from earthwork.kernels import run
+
+    calls = []
+    kernel = run.expectations
+    monkeypatch.setattr(run, "expectations", lambda *args: calls.append(args) or kernel(*args))
+    for kind in KINDS:
+        space = random_space(rng, kind, 9)
+        ew.expected_distance(random_distribution(rng, 3, space.num_bins), space)
+    assert len(calls) == (len(KINDS) if route == "kernel" else 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,17 @@ def test_finished_runs_are_taken_as_they_are(tmp_path: Path) -> None:
     assert set(results.summary) == {"few", "all"}
     assert results.data == "photos"
     assert "/some/where" not in (tmp_path / "out" / "imagenet.json").read_text()
+
+
+def test_epochs_without_validation_are_left_out(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs")
+    for path in runs.rglob("result.json"):
+        result = json.loads(path.read_text())
+        del result["rows"][0]["top1"], result["rows"][0]["emd"]
+        path.write_text(json.dumps(result))
+    results = run(EXPERIMENTS["imagenet"], Request(out=tmp_path / "out", runs=runs))
+    assert results.summary["few"]["emd2"]["epochs"] == [2, 3]
+    assert results.summary["few"]["emd2"]["emd"]["mean"] == pytest.approx([5.9, 4.9])
 
 
 def test_simulated_runs_stay_labelled(tmp_path: Path) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.decisions.distributions import as_distributions
-from earthwork.kernels import kernels
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.spaces.linear import linear, running_sum
-from earthwork.transport.mass import Normalize, can_look
-
-Indices = NDArray[np.int64]
+from earthwork.transport.fused import find_kernels, rows_in_one_piece
+from earthwork.transport.mass import Normalize
 
 # Below this many entries the first call of the compiled kernel costs more than it saves.
 _WORTH_A_KERNEL = 2**16
@@ -80,59 +76,24 @@ def _composed(p: Tensor, space: Space) -> Tensor:
 
 def _by_kernel(p: Tensor, space: Chain | Ring | Tree) -> Tensor | None:
     """The same by compiled code, where that is to be had and worth it."""
-    if p.device.type != "cpu" or p.numel() < _WORTH_A_KERNEL or p.dtype not in (torch.float32, torch.float64):
+    if p.numel() < _WORTH_A_KERNEL:
         return None
-    if kernels() is None:
+    found = find_kernels(space, p.detach(), kinds=(Chain, Ring, Tree))
+    if found is None:
         return None
-    from earthwork.kernels import expected_distance as kernel
-
-    if isinstance(space, Ring):
-        return kernel.on_ring(p, *_far_side(space.costs.double()))
-    return kernel.on_tree(p, *_in_walking_order(space))
+    rows = p.detach().reshape(-1, p.shape[-1])
+    result: Tensor = found.run.expectations(found.layout, rows_in_one_piece(rows))
+    return result.view(p.shape)
 
 
-def _in_walking_order(space: Chain | Tree) -> tuple[Indices, NDArray[np.float64], Indices]:
-    """The parents, the costs above them, and the bins' nodes, numbered so that a parent comes before its children."""
-    edge_costs = space.costs.double().numpy()
-    if isinstance(space, Chain):
-        nodes = np.arange(space.num_bins)
-        return np.maximum(nodes - 1, 0), np.insert(edge_costs, 0, 0), nodes
-    order, up = space._order.numpy(), space.parents.numpy()
-    parents, costs = np.zeros_like(up), np.zeros(len(up))
-    parents[order] = np.where(up < 0, 0, order[up])
-    costs[order] = np.insert(edge_costs, space.root, 0)
-    return parents, costs, order[space.bins.numpy()]
-
-
-# With x the bins' positions, h the first bin beyond half a turn from bin i, and P and Q the masses and moments Σ p·x
-# before a bin, the bins i to h are reached forwards and the others backwards. Where h lies past the end of the ring it
-# is counted from its start again, one turn of length L on; then s = -1, elsewhere s = 1. The sums come to
-#     e_i = 2(Q_h - Q_i) + 2 x_i P_i - (2 x_i + s L) P_h + s (x_i M - Q_n) + L M [s = 1].
 def _on_ring(p: Tensor, ring: Ring) -> Tensor:
+    """By the sums of `Ring._far_sides`."""
     mass = torch.nn.functional.pad(running_sum(p), (1, 0))
-    position, length, half, sign = _far_side(ring.costs.to(mass))
+    positions, half, sign = ring._far_sides(ring.costs.to(mass))
+    position, length = positions[:-1], positions[-1]
     moment = torch.nn.functional.pad((p * position).cumsum(-1), (1, 0))
     all_mass, all_moment = mass[..., -1:], moment[..., -1:]
     result = 2 * (moment.index_select(-1, half) - moment[..., :-1]) + 2 * position * mass[..., :-1]
     result = result - (2 * position + sign * length) * mass.index_select(-1, half)
     result = result + sign * (position * all_mass - all_moment) + length * all_mass * (sign > 0)
     return result.to(p.dtype)
-
-
-def _far_side(costs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The bins' positions, the ring's length, the first bin beyond half a turn, and whether that is before the end."""
-    ends = costs.cumsum(-1)
-    position, length = ends - costs, ends[-1]
-    turns = torch.cat([position, position + length]).detach()
-    half = _first_beyond(turns, (position + length / 2).detach())
-    here = torch.arange(len(costs), device=costs.device)
-    half = torch.maximum(torch.minimum(half, here + len(costs)), here)
-    sign = torch.where(half < len(costs), 1, -1)
-    return position, length, half % len(costs), sign
-
-
-def _first_beyond(ordered: Tensor, values: Tensor) -> Tensor:
-    # torch would wake its threads even for a thousand values, and they would get in the way of the kernel's.
-    if ordered.device.type == "cpu" and can_look(ordered, values):
-        return torch.from_numpy(np.searchsorted(ordered.numpy(), values.numpy(), side="right"))
-    return torch.searchsorted(ordered, values, right=True)

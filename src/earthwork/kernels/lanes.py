@@ -333,6 +333,95 @@ def store_columns(typing: Any, tile: Any, places: Any, column: Any, block: Any) 
     return types.void(tile, places, column, block), lower
 
 
+# ---- what blocks of ``LANES`` vectors come to ------------------------------------------------------------------------
+
+
+@intrinsic
+def minus(typing: Any, a: Any, b: Any) -> Any:
+    """The difference of two blocks."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pairs = [[builder.extract_value(block, c) for block in args] for c in range(LANES)]
+        return context.make_tuple(builder, a, [builder.fsub(*pair) for pair in pairs])
+
+    return a(a, b), lower
+
+
+@intrinsic
+def without_first(typing: Any, block: Any, count: Any) -> Any:
+    """A block with zeros for its first so many vectors."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        nothing = ir.Constant(_vector(block.dtype.dtype), None)
+        kept = [
+            builder.select(
+                builder.icmp_signed(">", args[1], ir.IntType(64)(c)), nothing, builder.extract_value(args[0], c)
+            )
+            for c in range(LANES)
+        ]
+        return context.make_tuple(builder, block, kept)
+
+    return block(block, count), lower
+
+
+def _folded(builder: Any, vectors: list[Any], fold: Any) -> Any:
+    """One vector of many, by halves, so that no step has to wait for the one before."""
+    while len(vectors) > 1:
+        half = len(vectors) // 2
+        vectors = [fold(a, b) for a, b in zip(vectors[:half], vectors[half:], strict=True)]
+    return vectors[0]
+
+
+@intrinsic
+def sum_of(typing: Any, block: Any) -> Any:
+    """The sum of a block's vectors."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _folded(builder, [builder.extract_value(args[0], c) for c in range(LANES)], builder.fadd)
+
+    return block.dtype(block), lower
+
+
+@intrinsic
+def lowest_of(typing: Any, block: Any) -> Any:
+    """The lowest number of a block in each lane, unless there is NaN."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def lower_one(a: Any, b: Any) -> Any:
+            return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+
+        return _folded(builder, [builder.extract_value(args[0], c) for c in range(LANES)], lower_one)
+
+    return block.dtype(block), lower
+
+
+@intrinsic
+def magnitudes(typing: Any, block: Any) -> Any:
+    """The block of ``|a|``."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        positive = _elementwise("fabs")
+        one = block.dtype(block.dtype)
+        values = [builder.extract_value(args[0], c) for c in range(LANES)]
+        return context.make_tuple(builder, block, [positive(context, builder, one, [value]) for value in values])
+
+    return block(block), lower
+
+
+@intrinsic
+def convert_block(typing: Any, zero: Any, block: Any) -> Any:
+    """The block in the type of ``zero``."""
+    result = types.UniTuple(Lanes(zero), LANES)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        values = [builder.extract_value(args[1], c) for c in range(LANES)]
+        if zero.bitwidth > block.dtype.dtype.bitwidth:
+            values = [builder.fpext(value, _vector(zero)) for value in values]
+        return context.make_tuple(builder, result, values)
+
+    return result(zero, block), lower
+
+
 def _place(builder: Any, table: Any, start: Any, step: int) -> Any:
     index = builder.add(start, ir.IntType(64)(step))
     place = builder.load(_pointer(builder, ir.IntType(64), table, index))

@@ -1,7 +1,8 @@
 """How a space lies in memory for the kernels: tables of tensors, and their addresses.
 
-A chain's layout is ``(places, costs)``, a tree's ``(places, leaves, children, slots, leaf_costs, node_costs,
-contents)`` as explained in `tree_kernels`; ``places`` is where each bin stands in a tile.
+A chain's layout is ``(places, costs)``, a ring's ``(places, positions, far_sides, signs)`` as explained in `Ring`, a
+tree's ``(places, leaves, children, slots, leaf_costs, node_costs, contents)`` as explained in `tree_kernels`;
+``places`` is where each bin stands in a tile.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 Indices = NDArray[np.int64]
 
-_TREE = 7
+_KINDS = {2: "chain", 4: "ring", 7: "tree"}
 
 
 class Layout:
@@ -25,16 +26,13 @@ class Layout:
         # Held on to because the kernels know only addresses.
         self.tables = [table.contiguous() for table in tables]
         addresses = [table.data_ptr() for table in self.tables]
-        self.is_tree = len(tables) == _TREE
-        self.plan: tuple[int, ...]
+        self.kind = _KINDS[len(tables)]
         self.bins = len(self.tables[0])
         self.jobs: dict[Any, Any] = {}
-        if self.is_tree:
-            places, leaves, children, slots, leaf_costs, node_costs, contents = addresses
-            nodes = len(self.tables[-1])
-            self.plan = (self.bins, nodes, places, leaves, children, slots, leaf_costs, node_costs, contents)
-        else:
-            self.plan = (self.bins, *addresses)
+        nodes = len(self.tables[-1])
+        self.plan = (self.bins, nodes, *addresses) if self.kind == "tree" else (self.bins, *addresses)
+        # How many running sums a kernel keeps of each row.
+        self.sums = {"chain": 0, "ring": 2 * (self.bins + 1), "tree": nodes}[self.kind]
 
 
 class TreeTables(NamedTuple):

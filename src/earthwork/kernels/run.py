@@ -1,31 +1,36 @@
 """Call the kernels on tensors. Importing this module needs Numba, and loading it takes a moment."""
 
-# mypy: disable-error-code="untyped-decorator,no-untyped-call"
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
+from struct import pack, unpack
 from typing import Any
 
-import numpy as np
 import torch
-from numba import types
 from torch import Tensor
 
 from earthwork.kernels.chain_kernels import chain_labels, chain_pairs
-from earthwork.kernels.compiled import entry, kernel
-from earthwork.kernels.lanes import LANES, peek
+from earthwork.kernels.compiled import Code, code_of
+from earthwork.kernels.expectation_kernels import chain_expectations, ring_expectations, tree_expectations
+from earthwork.kernels.jobs import FAULT
+from earthwork.kernels.lanes import LANES
 from earthwork.kernels.layouts import Layout
 from earthwork.kernels.rooms import room_of
-from earthwork.kernels.threads import over_tiles
+from earthwork.kernels.survey import survey_labels
+from earthwork.kernels.team import WORTH_A_TEAM, team_size, work_together
 from earthwork.kernels.tiles import DESK
 from earthwork.kernels.tree_kernels import tree_labels, tree_pairs
 
-_KERNELS = {
-    ("labels", False): chain_labels,
-    ("labels", True): tree_labels,
-    ("pairs", False): chain_pairs,
-    ("pairs", True): tree_pairs,
+_KERNELS: dict[tuple[str, str], Callable[[Any], None]] = {
+    ("labels", "chain"): chain_labels,
+    ("labels", "tree"): tree_labels,
+    ("pairs", "chain"): chain_pairs,
+    ("pairs", "tree"): tree_pairs,
+    ("expectations", "chain"): chain_expectations,
+    ("expectations", "ring"): ring_expectations,
+    ("expectations", "tree"): tree_expectations,
 }
 
 
@@ -54,8 +59,8 @@ def labels(
     Returns:
         The weighted costs, shape ``[rows]``, and their gradients.
     """
-    rows = len(logits)
-    losses = torch.empty_like(_like(rows, logits.dtype))
+    rows, dtype = len(logits), logits.dtype
+    losses = torch.empty_like(_like(rows, dtype))
     slopes = torch.empty_like(logits) if gradient else None
     batch = (
         logits.data_ptr(),
@@ -66,8 +71,7 @@ def labels(
         rows,
         ignore,
     )
-    work = (*_job(layout, "labels", logits.dtype), batch, rho, scale)
-    over_tiles(_call, work, -(-rows // LANES), rows * layout.bins)
+    _run("labels", layout, dtype, rows, batch, rho, scale)
     return losses, slopes
 
 
@@ -88,58 +92,32 @@ def pairs(
         The costs, shape ``[rows]``, their gradients, and whether all masses are ≥ 0 and finite and those of each row
         equal.
     """
-    rows, dtype = p.shape[0], p.dtype
+    rows, dtype = len(p), p.dtype
     costs = torch.empty_like(_like(rows, dtype))
-    slopes = None
-    if gradient:
-        slopes = torch.empty_like(p) if p.is_contiguous() else p.new_empty(p.shape)
+    slopes = _like_rows(p) if gradient else None
     batch = (
         p.data_ptr(),
         q.data_ptr(),
         costs.data_ptr(),
         0 if slopes is None else slopes.data_ptr(),
         rows,
-        p.stride(0),
-        q.stride(0),
+        layout.bins if p.is_contiguous() else p.stride(0),
+        layout.bins if q.is_contiguous() else q.stride(0),
     )
-    work = (*_job(layout, "pairs", dtype), batch, rho, tolerance)
-    right = over_tiles(_call, work, -(-rows // LANES), rows * layout.bins)
-    return costs, slopes, right[0] if len(right) == 1 else all(right)
+    return costs, slopes, _run("pairs", layout, dtype, rows, batch, rho, tolerance)
 
 
-def _call(
-    size: int, code: Callable[..., bool], zero: Any, plan: Any, batch: Any, rho: float, option: float, *tiles: int
-) -> bool:
-    """Call a kernel in a room of its own."""
-    room = room_of(size)
-    return code(zero, plan, batch, rho, option, room.address, *tiles)
+def expectations(layout: Layout, p: Tensor) -> Tensor:
+    """For every bin, the expected distance to one drawn from each row.
 
-
-def _job(layout: Layout, what: str, dtype: torch.dtype) -> tuple[int, Callable[..., bool], Any, tuple[int, ...]]:
-    """What to call for a layout, with what to begin: the room, the kernel, its type and its plan."""
-    job = layout.jobs.get((what, dtype))
-    if job is None:
-        tiles = 1 if what == "labels" and layout.is_tree else 2
-        sums = layout.plan[1] if layout.is_tree else 0
-        size = (DESK + sums * LANES) * 8 + tiles * layout.bins * LANES * dtype.itemsize
-        job = layout.jobs[what, dtype] = (size, *_code(what, layout.is_tree, dtype), layout.plan)
-    return job
-
-
-@cache
-def _code(what: str, is_tree: bool, dtype: torch.dtype) -> tuple[Callable[..., bool], Any]:
-    """A kernel in machine code, and the number whose type it works in."""
-    single = dtype == torch.float32
-    numbers = types.float32 if single else types.float64
-    plan, batch = types.UniTuple(types.int64, 9 if is_tree else 3), types.UniTuple(types.int64, 7)
-    takes = (numbers, plan, batch, types.float64, types.float64, types.int64, types.int64, types.int64)
-    return entry(_KERNELS[what, is_tree], takes), np.float32(0) if single else 0.0
-
-
-@lru_cache(maxsize=64)
-def _like(rows: int, dtype: torch.dtype) -> Tensor:
-    # A tensor like one that is there is made in a quarter of the time; this one takes no room.
-    return torch.empty((), dtype=dtype).expand(rows)
+    Args:
+        layout: How the space lies in memory.
+        p: Masses, shape ``[rows, bins]``, single or double precision, each row in one piece.
+    """
+    results = _like_rows(p)
+    batch = (p.data_ptr(), results.data_ptr(), len(p), p.stride(0), 0, 0, 0)
+    _run("expectations", layout, p.dtype, len(p), batch, 0.0, 0.0)
+    return results
 
 
 def survey(layout: Layout, targets: Tensor, weights: Tensor | None, ignore: int) -> tuple[bool, float]:
@@ -152,24 +130,48 @@ def survey(layout: Layout, targets: Tensor, weights: Tensor | None, ignore: int)
         ignore: The class index that does not count.
     """
     address = 0 if weights is None else weights.data_ptr()
-    right, total = _survey_code()(targets.data_ptr(), targets.numel(), layout.bins, address, ignore)
-    return right, total
+    job = array("q", (targets.data_ptr(), targets.numel(), layout.bins, address, ignore, 0))
+    code_of(survey_labels, False).call(job.buffer_info()[0])
+    return job[4] == 0, unpack("d", pack("q", job[5]))[0]
 
 
-@cache
-def _survey_code() -> Callable[..., tuple[bool, float]]:
-    return entry(_survey, (types.int64,) * 5)
+def _run(what: str, layout: Layout, dtype: torch.dtype, rows: int, batch: Any, first: float, second: float) -> bool:
+    """Have a kernel called on all rows; whether nothing was wrong."""
+    code, size, plan = layout.jobs.get((what, dtype)) or _prepare(what, layout, dtype)
+    tiles = (rows + LANES - 1) // LANES
+    threads = 1 if rows * layout.bins < WORTH_A_TEAM else team_size(tiles, rows * layout.bins)
+    room = room_of(size * threads)
+    job = array("q", (0, tiles, 0, threads, room.address, size, 0, _bits(first), _bits(second), *batch, *plan))
+    address = job.buffer_info()[0]
+    if threads == 1:
+        code.call(address)
+    else:
+        work_together(address, code)
+    return not job[FAULT]
 
 
-@kernel
-def _survey(targets: Any, count: Any, bins: Any, weights: Any, ignore: Any) -> tuple[Any, Any]:
-    right, total = True, 0.0
-    for i in range(count):
-        label: Any = peek(0, targets, i)
-        if label == ignore:
-            continue
-        if label < 0 or label >= bins:
-            right = False
-        else:
-            total += 1.0 if weights == 0 else peek(0.0, weights, label)
-    return right, total
+def _prepare(what: str, layout: Layout, dtype: torch.dtype) -> tuple[Code, int, tuple[int, ...]]:
+    """What to call for a layout, how much room that takes, and the layout's plan."""
+    # A tile of numbers, another one for a chain's slopes at its softmax, and running sums of doubles.
+    tiles = 2 if (what, layout.kind) == ("labels", "chain") else 1
+    size = (DESK + layout.sums * LANES) * 8 + tiles * layout.bins * LANES * dtype.itemsize
+    code = code_of(_KERNELS[what, layout.kind], dtype == torch.float32)
+    job = layout.jobs[what, dtype] = code, -(-size // 64) * 64, layout.plan
+    return job
+
+
+@lru_cache(maxsize=1024)
+def _bits(number: float) -> int:
+    """The bits of a double, as an integer."""
+    bits: int = unpack("q", pack("d", number))[0]
+    return bits
+
+
+@lru_cache(maxsize=64)
+def _like(rows: int, dtype: torch.dtype) -> Tensor:
+    # A tensor like one that is there is made in a quarter of the time; this one takes no room.
+    return torch.empty((), dtype=dtype).expand(rows)
+
+
+def _like_rows(p: Tensor) -> Tensor:
+    return torch.empty_like(p) if p.is_contiguous() else p.new_empty(p.shape)

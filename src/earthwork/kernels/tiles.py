@@ -15,10 +15,14 @@ from earthwork.kernels.lane_math import exp, power
 from earthwork.kernels.lanes import (
     LANES,
     convert,
+    convert_block,
     load,
     load_columns,
     load_turned,
+    lowest_of,
     magnitude,
+    magnitudes,
+    minus,
     peek,
     poke,
     size_of,
@@ -26,13 +30,15 @@ from earthwork.kernels.lanes import (
     store,
     store_columns,
     store_turned,
+    sum_of,
     where_greater,
     with_sign,
+    without_first,
 )
 
 # A desk is a few notes on each sample of a tile: offsets in bytes of rows of eight-byte numbers.
 ROWS, LABEL, PLACE, SHARE, WEIGHT, SPARE = (LANES * 8 * i for i in range(6))
-EXCESS, MASS, LOWEST = LABEL, PLACE, SHARE
+EXCESS, MASS, LOWEST, THEIR_ROWS = LABEL, PLACE, SHARE, WEIGHT
 DESK = 6 * LANES
 
 
@@ -140,27 +146,72 @@ def mend_labels(zero: Any, tile: Any, total: Any, desk: Any, scale: Any, bins: A
 
 
 @part
-def subtract(zero: Any, ours: Any, theirs: Any, bins: Any, desk: Any, tolerance: Any) -> Any:
-    """Take the tile ``theirs`` from ``ours``; whether the masses look right: none negative, rows of equal mass.
+def load_difference(zero: Any, tile: Any, ours: Any, theirs: Any, bins: Any, places: Any, desk: Any) -> None:
+    """Turn rows of a matrix, minus those of another, into a tile; what they add up to is noted on the desk.
+
+    The offsets of the rows are at ``ROWS`` and ``THEIR_ROWS``.
+    """
+    excess = size = mass = splat(0.0, 0.0)
+    lowest = splat(zero, 0.0)
+    for block in range(0, bins, LANES):
+        # The last block overlaps the one before, whose columns have been counted.
+        j = min(block, bins - LANES)
+        p, q = load_turned(zero, ours, desk + ROWS, j), load_turned(zero, theirs, desk + THEIR_ROWS, j)
+        low = lowest_of(p)
+        lowest = where_greater(lowest, low, low, lowest)
+        low = lowest_of(q)
+        lowest = where_greater(lowest, low, low, lowest)
+        x = minus(p, q)
+        store_columns(tile, places, j, x)
+        if j < block:
+            x, q = without_first(x, block - j), without_first(q, block - j)
+        mass = mass + convert(0.0, sum_of(q))
+        excess = excess + sum_of(convert_block(0.0, x))
+        size = size + convert(0.0, sum_of(magnitudes(x)))
+    store(desk + EXCESS, 0, excess)
+    store(desk + MASS, 0, mass)
+    store(desk + SPARE, 0, size)
+    store(desk + LOWEST, 0, convert(0.0, lowest))
+
+
+@part
+def load_narrow_difference(zero: Any, tile: Any, ours: Any, theirs: Any, bins: Any, places: Any, desk: Any) -> None:
+    """`load_difference` of rows shorter than a block."""
+    for lane in range(LANES):
+        excess = size = mass = 0.0
+        lowest = zero
+        for j in range(bins):
+            p, q = (
+                peek(zero, ours, peek(0, desk + ROWS, lane) + j),
+                peek(zero, theirs, peek(0, desk + THEIR_ROWS, lane) + j),
+            )
+            lowest = min(lowest, p, q)
+            x = p - q
+            poke(zero, tile, peek(0, places, j) * LANES + lane, x)
+            mass += q
+            excess += x
+            size += abs(x)
+        poke(0.0, desk + EXCESS, lane, excess)
+        poke(0.0, desk + MASS, lane, mass)
+        poke(0.0, desk + SPARE, lane, size)
+        poke(0.0, desk + LOWEST, lane, lowest)
+
+
+@part
+def subtract(zero: Any, tile: Any, batch: Any, bins: Any, places: Any, desk: Any, tolerance: Any, t: Any) -> Any:
+    """Fill a tile with one row minus another; whether their masses look right: none negative, rows of equal mass.
 
     As in `transport.emd`, an excess of mass that is more than rounding is spread over all bins.
     """
+    ours, theirs, _, _, count, our_step, their_step = batch
+    find_rows(desk + ROWS, t, count, our_step)
+    find_rows(desk + THEIR_ROWS, t, count, their_step)
+    if bins < LANES:
+        load_narrow_difference(zero, tile, ours, theirs, bins, places, desk)
+    else:
+        load_difference(zero, tile, ours, theirs, bins, places, desk)
     rounding = 32 * (2.0**-23 if size_of(zero) == 4 else 2.0**-52)
-    excess = size = mass = splat(0.0, 0.0)
-    lowest = splat(zero, 0.0)
-    for j in range(bins):
-        p, q = load(zero, ours, j * LANES), load(zero, theirs, j * LANES)
-        lowest = where_greater(lowest, p, p, lowest)
-        lowest = where_greater(lowest, q, q, lowest)
-        x = p - q
-        store(ours, j * LANES, x)
-        mass = mass + convert(0.0, q)
-        excess = excess + convert(0.0, x)
-        size = size + convert(0.0, magnitude(x))
-    store(desk + EXCESS, 0, excess)
-    store(desk + MASS, 0, mass)
-    store(desk + LOWEST, 0, convert(0.0, lowest))
-    allowed = splat(0.0, rounding) * size
+    excess, allowed = load(0.0, desk + EXCESS, 0), splat(0.0, rounding) * load(0.0, desk + SPARE, 0)
     shift = where_greater(magnitude(excess), allowed, excess * splat(0.0, 1.0 / bins), splat(0.0, 0.0))
     store(desk + SPARE, 0, shift)
     right, centred = True, True
@@ -173,8 +224,8 @@ def subtract(zero: Any, ours: Any, theirs: Any, bins: Any, desk: Any, tolerance:
         centred = centred and peek(0.0, desk + SPARE, lane) == 0
     if not centred:
         for j in range(bins):
-            x = convert(0.0, load(zero, ours, j * LANES)) - shift
-            store(ours, j * LANES, convert(zero, x))
+            x = convert(0.0, load(zero, tile, j * LANES)) - shift
+            store(tile, j * LANES, convert(zero, x))
     return right
 
 

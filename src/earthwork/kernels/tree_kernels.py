@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from earthwork.kernels.compiled import kernel, part
-from earthwork.kernels.lanes import LANES, convert, fma, load, peek, poke, size_of, splat, store
+from earthwork.kernels.jobs import BATCH, BATCH_WORDS, PLAN, address_of, number_of, options, take_tiles, words
+from earthwork.kernels.lanes import LANES, convert, fma, load, peek, poke, splat, store
 from earthwork.kernels.tiles import (
     DESK,
     LABEL,
@@ -31,6 +32,8 @@ from earthwork.kernels.tiles import (
     take_labels,
     write_losses,
 )
+
+PLAN_WORDS = 9
 
 
 @part
@@ -83,70 +86,80 @@ def _slope_at_labels(zero: Any, tile: Any, sums: Any, desk: Any, plan: Any, rho:
     return steep + load(0.0, desk + SPARE, 0)
 
 
-@kernel
-def tree_labels(zero: Any, plan: Any, batch: Any, rho: Any, scale: Any, room: Any, first: Any, last: Any) -> None:
-    """The losses of the tiles from ``first`` to ``last`` of logits against labels, and their gradients times ``scale``.
+@part
+def _label_tile(zero: Any, job: Any, room: Any, t: Any) -> bool:
+    """The losses of a tile of logits against labels, and their gradients times ``scale``.
 
     A batch is the addresses of logits, labels, class weights (or 0), losses and gradients (or 0: not wanted), then the
     number of rows and the label that does not count.
     """
+    plan = words(job, PLAN, PLAN_WORDS)
     bins, nodes, places, leaves, _, _, leaf_costs, _, _ = plan
-    logits, labels, weights, losses, gradients, count, ignore = batch
+    logits, labels, weights, losses, gradients, count, ignore = words(job, BATCH, BATCH_WORDS)
+    rho, scale = options(job)
     desk, sums = room, room + DESK * 8
     tile = sums + nodes * LANES * 8
-    for t in range(first, last):
-        find_rows(desk + ROWS, t, count, bins)
-        load_tile(zero, tile, logits, desk + ROWS, bins, places)
-        softmax_tile(zero, tile, bins)
-        take_labels(zero, tile, places, desk, labels, (weights, ignore), t, count)
-        total, _ = _sum_up(zero, tile, sums, plan, rho)
-        write_losses(zero, total, desk, losses, rho, t, count)
-        if gradients == 0:
-            continue
-        _pass_down(sums, plan)
-        mean = total + _slope_at_labels(zero, tile, sums, desk, plan, rho)
-        factor = convert(zero, load(0.0, desk + WEIGHT, 0) * splat(0.0, scale))
-        for k in range(nodes):
-            above = convert(zero, load(0.0, sums, k * LANES) - mean)
-            for j in range(peek(0, leaves, k), peek(0, leaves, k + 1)):
-                share = load(zero, tile, j * LANES)
-                steep = above + own_slope(zero, share, peek(0.0, leaf_costs, j), rho)
-                store(tile, j * LANES, share * factor * steep)
-        mend_labels(zero, tile, total, desk, scale, bins)
-        store_tile(zero, tile, gradients, desk + ROWS, bins, places)
+    find_rows(desk + ROWS, t, count, bins)
+    load_tile(zero, tile, logits, desk + ROWS, bins, places)
+    softmax_tile(zero, tile, bins)
+    take_labels(zero, tile, places, desk, labels, (weights, ignore), t, count)
+    total, _ = _sum_up(zero, tile, sums, plan, rho)
+    write_losses(zero, total, desk, losses, rho, t, count)
+    if gradients == 0:
+        return True
+    _pass_down(sums, plan)
+    mean = total + _slope_at_labels(zero, tile, sums, desk, plan, rho)
+    factor = convert(zero, load(0.0, desk + WEIGHT, 0) * splat(0.0, scale))
+    for k in range(nodes):
+        above = convert(zero, load(0.0, sums, k * LANES) - mean)
+        for j in range(peek(0, leaves, k), peek(0, leaves, k + 1)):
+            share = load(zero, tile, j * LANES)
+            steep = above + own_slope(zero, share, peek(0.0, leaf_costs, j), rho)
+            store(tile, j * LANES, share * factor * steep)
+    mend_labels(zero, tile, total, desk, scale, bins)
+    store_tile(zero, tile, gradients, desk + ROWS, bins, places)
+    return True
 
 
-@kernel
-def tree_pairs(zero: Any, plan: Any, batch: Any, rho: Any, tolerance: Any, room: Any, first: Any, last: Any) -> Any:
-    """The distances of the tiles from ``first`` to ``last`` between rows, and gradients; whether all masses look right.
+@part
+def _pair_tile(zero: Any, job: Any, room: Any, t: Any) -> Any:
+    """The distances between the rows of a tile, and their gradients; whether all masses look right.
 
     A batch is the addresses of both masses, distances and gradients (or 0: not wanted), then the number of rows and
     the steps between the rows of both masses.
     """
+    plan = words(job, PLAN, PLAN_WORDS)
     bins, nodes, places, leaves, _, _, leaf_costs, _, _ = plan
-    ours, theirs, distances, gradients, count, our_step, their_step = batch
+    batch = words(job, BATCH, BATCH_WORDS)
+    _, _, distances, gradients, count, _, _ = batch
+    rho, tolerance = options(job)
     desk, sums = room, room + DESK * 8
     tile = sums + nodes * LANES * 8
-    other = tile + bins * LANES * size_of(zero)
-    right = True
-    for t in range(first, last):
-        find_rows(desk + ROWS, t, count, our_step)
-        load_tile(zero, tile, ours, desk + ROWS, bins, places)
-        find_rows(desk + ROWS, t, count, their_step)
-        load_tile(zero, other, theirs, desk + ROWS, bins, places)
-        right = subtract(zero, tile, other, bins, desk, tolerance) and right
-        total, everywhere = _sum_up(zero, tile, sums, plan, rho)
-        store(desk + WEIGHT, 0, splat(0.0, 1.0))
-        write_losses(zero, total, desk, distances, rho, t, count)
-        if gradients == 0:
-            continue
-        _pass_down(sums, plan)
-        mean = everywhere * splat(0.0, 1.0 / bins)
-        for k in range(nodes):
-            above = convert(zero, load(0.0, sums, k * LANES) - mean)
-            for j in range(peek(0, leaves, k), peek(0, leaves, k + 1)):
-                steep = own_slope(zero, load(zero, tile, j * LANES), peek(0.0, leaf_costs, j), rho)
-                store(tile, j * LANES, above + steep)
-        find_rows(desk + ROWS, t, count, bins)
-        store_tile(zero, tile, gradients, desk + ROWS, bins, places)
+    right = subtract(zero, tile, batch, bins, places, desk, tolerance, t)
+    total, everywhere = _sum_up(zero, tile, sums, plan, rho)
+    store(desk + WEIGHT, 0, splat(0.0, 1.0))
+    write_losses(zero, total, desk, distances, rho, t, count)
+    if gradients == 0:
+        return right
+    _pass_down(sums, plan)
+    mean = everywhere * splat(0.0, 1.0 / bins)
+    for k in range(nodes):
+        above = convert(zero, load(0.0, sums, k * LANES) - mean)
+        for j in range(peek(0, leaves, k), peek(0, leaves, k + 1)):
+            steep = own_slope(zero, load(zero, tile, j * LANES), peek(0.0, leaf_costs, j), rho)
+            store(tile, j * LANES, above + steep)
+    find_rows(desk + ROWS, t, count, bins)
+    store_tile(zero, tile, gradients, desk + ROWS, bins, places)
     return right
+
+
+@kernel
+def tree_labels(pointer: Any) -> None:
+    """The losses of logits against labels, and their gradients."""
+    take_tiles(_label_tile, number_of(pointer), address_of(pointer))
+
+
+@kernel
+def tree_pairs(pointer: Any) -> None:
+    """The distances between rows, and their gradients."""
+    take_tiles(_pair_tile, number_of(pointer), address_of(pointer))

@@ -49,7 +49,8 @@ def save_figures(results: Results, folder: Path) -> list[Path]:
 def draw_chart(chart: Chart) -> Figure:
     """One chart as a Matplotlib figure."""
     pyplot = require("matplotlib.pyplot", "plot", "drawing figures")
-    figure, ax = pyplot.subplots(figsize=(7.2, 4.4), layout="constrained")
+    crowded = len(chart.series) > 4
+    figure, ax = pyplot.subplots(figsize=(7.2, 4.9 if crowded else 4.4), layout="constrained")
     if chart.kind == "bar":
         _draw_bars(ax, chart)
     else:
@@ -63,8 +64,11 @@ def draw_chart(chart: Chart) -> Figure:
     ax.set(xlabel=chart.x_label, ylabel=chart.y_label)
     ax.set_title(_wrapped(chart.title), size=10)
     ax.grid(alpha=0.3)
-    if len(chart.series) > 1:
-        ax.legend(fontsize=7.5, ncols=2 if len(chart.series) > 4 else 1)
+    if crowded:
+        # So many names would cover the lines.
+        figure.legend(loc="outside upper center", fontsize=7.5, ncols=3, frameon=False)
+    elif len(chart.series) > 1:
+        ax.legend(fontsize=7.5)
     if chart.note:
         figure.supxlabel(chart.note, size=7.5, color="#555555")
     made: Figure = figure
@@ -82,7 +86,15 @@ def _draw_lines(ax: Axes, chart: Chart) -> None:
             continue
         mark = _MARKS[number % len(_MARKS)] if len(x) <= 16 else None
         ax.plot(
-            x, y, "--" if series.dashed else "-", label=series.name, linewidth=1.4, marker=mark, markersize=3.5, **style
+            x,
+            y,
+            "--" if series.dashed else "-",
+            label=series.name,
+            linewidth=1.4,
+            marker=mark,
+            # A line drawn later often covers one drawn before; its marks do not if they are smaller.
+            markersize=max(3.0, 6.5 - 0.6 * number),
+            **style,
         )
         if series.low is not None and series.high is not None:
             ax.fill_between(x, _numbers(series.low), _numbers(series.high), alpha=0.15, linewidth=0, **style)
@@ -109,7 +121,7 @@ def _numbers(values: Points) -> np.ndarray[Any, np.dtype[np.float64]]:
 def _wrapped(text: str, width: int = 80) -> str:
     from textwrap import fill
 
-    return fill(text, width)
+    return fill(text, width, break_on_hyphens=False)
 
 
 def _ellyvan(results: Results) -> Figure:

@@ -129,7 +129,8 @@ def _grows_back(summary: Any) -> Finding:
         return "Not among the runs.", NOT_MEASURABLE
     first, last = entry["emd"]["mean"][0], entry["last_emd"]
     lowest = mean_interval(entry["lowest_emd_by_seed"])
-    text = f"EMD with CE: {first:.2f} after the first epoch, {show(lowest)} at its lowest, {show(last)} at the end."
+    text = f"EMD with CE: {first:.2f} after epoch {entry['epochs'][0]}, {show(lowest)} at its lowest"
+    text = f"{text}, {show(last)} at the end."
     regained = (last["mean"] - lowest["mean"]) / max(first - lowest["mean"], 1e-9)
     return f"{text} {regained:.0%} of the fall is undone.", verdict(regained >= 0.8)
 

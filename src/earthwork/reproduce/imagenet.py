@@ -133,7 +133,8 @@ def _train(settings: Settings, images: Path | None, share: str, loss: str, seed:
 
 
 def _numbers(result: dict[str, Any]) -> Numbers:
-    rows = result["rows"]
+    # Not every epoch need have been validated.
+    rows = [row for row in result["rows"] if all(row.get(name) is not None for name in CURVES)]
     return {
         "loss": result["loss"],
         "seed": result["seed"],

@@ -77,6 +77,25 @@ class Ring(EdgeSpace):
         idle = torch.where(flow == 0, weights, 0)
         return slope - _ratio(idle * slope.sum(-1, keepdim=True), idle.sum(-1, keepdim=True))
 
+    def _far_sides(self, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where each bin is and, last, the ring's length; the first bin beyond half a turn; 1, or -1 where it wraps.
+
+        With x a bin's position, h the first bin beyond half a turn from it, and P and Q the masses and moments Σ p·x
+        before a bin, the bins i to h are reached forwards and the others backwards. Where h lies past the end of the
+        ring it is counted from its start again, one turn of length L on; then s = -1, elsewhere s = 1. So the expected
+        distances come to e_i = 2(Q_h - Q_i) + 2 x_i P_i - (2 x_i + s L) P_h + s (x_i M - Q_n) + L M [s = 1].
+        """
+        positions = _positions(costs)
+        start, length = positions[:-1].detach(), positions[-1].detach()
+        half = torch.searchsorted(torch.cat([start, start + length]), start + length / 2, right=True)
+        here = torch.arange(self.num_bins, device=costs.device)
+        half = torch.maximum(torch.minimum(half, here + self.num_bins), here)
+        return positions, half % self.num_bins, torch.where(half < self.num_bins, 1, -1)
+
+    def _tables(self) -> list[Tensor]:
+        positions, half, sign = self._far_sides(self.costs.double())
+        return [torch.arange(self.num_bins, device=positions.device), positions, half, sign.double()]
+
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the shorter way between bins ``i`` and ``j``, tensors of any shape."""
         position = _positions(self.costs)

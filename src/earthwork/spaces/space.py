@@ -26,6 +26,9 @@ class Space(nn.Module):
     num_bins: int
     num_edges: int
 
+    # Where `transport` keeps what it has compiled for this space.
+    _kernels: Any = None
+
     def _seal(self) -> None:
         self._sealed = True
 

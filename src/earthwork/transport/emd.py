@@ -18,7 +18,14 @@ from torch import Tensor
 
 from earthwork.spaces import Metric, Space
 from earthwork.transport.first_order import can_take_first_order, excess, first_order_cost
-from earthwork.transport.fused import can_compile, compiled_distance, find_kernels, fused_distance
+from earthwork.transport.fused import (
+    can_compile,
+    compiled_distance,
+    find_at_a_glance,
+    find_kernels,
+    fused_distance,
+    fused_row_distance,
+)
 from earthwork.transport.mass import (
     HALF,
     Normalize,
@@ -71,6 +78,13 @@ def emd(
         >>> p.grad
         tensor([ 1.5000, -0.5000, -1.5000,  0.5000])
     """
+    usual = find_at_a_glance(space, p, q) if normalize is None else None
+    if usual is not None:
+        check_rho(rho)
+        distances, right = fused_row_distance(p, q, rho, usual, False, lambda p, q: composed_cost(p - q, space, rho))
+        if validate and not right:
+            check_masses(p, q, False)
+        return distances
     p, q, out = normalized(p, q, space, rho, normalize, validate)
     half = out in HALF
     found = find_kernels(space, p, q)

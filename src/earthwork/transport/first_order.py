@@ -48,34 +48,38 @@ def with_gradient(values: Tensor, slopes: Tensor, composed: Composed, *inputs: T
 class _FirstOrder(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, solved: tuple[Tensor, Tensor, Composed], *inputs: Tensor) -> Tensor:
-        values, slopes, ctx.composed = solved
-        ctx.save_for_backward(slopes, *inputs)
+        # The slopes are no tensor that anybody else could change, so they need not be guarded as the inputs are.
+        values, ctx.slopes, ctx.composed = solved
+        ctx.save_for_backward(*inputs)
         return values
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        slopes, *inputs = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return None, *_composed_gradients(ctx.composed, inputs, upstream)
+        slopes = ctx.slopes
+        if slopes is None or torch.is_grad_enabled():
+            # Of a graph that is gone, torch says so here.
+            return None, *_composed_gradients(ctx.composed, ctx.saved_tensors, upstream)
         # What nobody will ask for again may be given away, or written over.
         if _keeps_graph():
             slopes = slopes.clone()
+        else:
+            ctx.slopes = None
         if upstream.ndim:
             slopes.mul_(upstream.unsqueeze(-1))
         elif not upstream.is_cpu or upstream.item() != 1:
             # A loss is most often where the way back begins, and there it is 1.
             slopes.mul_(upstream)
-        if len(inputs) == 1:
+        _, ours, *theirs = ctx.needs_input_grad
+        if not theirs:
             return None, slopes
-        _, ours, theirs = ctx.needs_input_grad
-        return None, slopes if ours else None, -slopes if theirs else None
+        return None, slopes if ours else None, -slopes if theirs[0] else None
 
 
 # Past the public `apply`, which looks for functional transforms: `is_watched` has done so.
 _apply: Any = super(torch.autograd.Function, _FirstOrder).apply
 
 
-def _composed_gradients(composed: Composed, inputs: list[Tensor], upstream: Tensor) -> list[Tensor | None]:
+def _composed_gradients(composed: Composed, inputs: tuple[Tensor, ...], upstream: Tensor) -> list[Tensor | None]:
     """Gradients that somebody wants to differentiate again."""
     gradients = iter(
         torch.autograd.grad(composed(*inputs), [x for x in inputs if x.requires_grad], upstream, create_graph=True)

@@ -16,18 +16,22 @@ from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from earthwork.kernels import Layout, kernels, operators, wanted
-from earthwork.spaces import Chain, Space, Tree
+from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.transport.first_order import is_watched, with_gradient
 from earthwork.transport.mass import mass_tolerance
 
 _SMALL = 256
+_KINDS: tuple[type[Space], ...] = (Chain, Tree)
 _TYPES = (torch.float32, torch.float64)
 _PLAIN = (Tensor, nn.Parameter)
 # One look for all that could be odd about a tensor: where and how it lies, lazy negation, wrappers of transforms.
 _keys = torch._C._dispatch_keys
 _PLAIN_KEYS = _keys(torch.empty(0)).raw_repr()
+_is_compiling = torch.compiler.is_compiling
+_count_modes = torch._C._len_torch_dispatch_stack
 
 
 # Masses that differ by more than this part of what is allowed are looked at again, at leisure.
@@ -37,10 +41,12 @@ _SURE = 0.5
 class Kernels:
     """The compiled kernels, and the layout of the space on which they work."""
 
-    def __init__(self, run: ModuleType, space: Chain | Tree) -> None:
+    def __init__(self, run: ModuleType, space: Chain | Ring | Tree) -> None:
         self.run = run
         self.costs = space._costs
         self.version = self.costs._version
+        self.bins = space.num_bins
+        self.moves = isinstance(space, _KINDS)
         with torch.no_grad():
             self.layout = Layout([table.cpu() for table in space._tables()])
 
@@ -54,24 +60,51 @@ class Kernels:
         return type(None), ()
 
 
-def find_kernels(space: Space, *tensors: Tensor) -> Kernels | None:
-    """The kernels for a space, if they can be used on these tensors here and now."""
+def find_kernels(space: Space, *tensors: Tensor, kinds: tuple[type[Space], ...] = _KINDS) -> Kernels | None:
+    """The kernels for a space, if it is of one of these kinds and they can be used on these tensors here and now."""
     first = tensors[0]
     dtype = first.dtype
-    if is_watched() or dtype not in _TYPES or first.numel() < _SMALL:
+    if not isinstance(space, kinds) or is_watched() or dtype not in _TYPES or first.numel() < _SMALL:
         return None
     for x in tensors:
         if x.dtype is not dtype or type(x) not in _PLAIN or _keys(x).raw_repr() != _PLAIN_KEYS:
             return None
-    known: Kernels | None = space.__dict__.get("_kernels")
+    known: Kernels | None = getattr(space, "_kernels", None)
     if known is not None and wanted() and known.fit(space):
         return known
     run = kernels()
     return None if run is None else _make_kernels(run, space)
 
 
+def find_at_a_glance(space: Space, p: Tensor, q: Tensor) -> Kernels | None:
+    """What `find_kernels` finds after all checks, for plain tensors of one shape in a space that has been used before.
+
+    On a small batch all those checks, one by one, take longer than the kernel does. ``None`` means: look closer.
+    """
+    known: Kernels | None = None if _is_compiling() else getattr(space, "_kernels", None)
+    if known is None or type(p) not in _PLAIN or type(q) not in _PLAIN:
+        return None
+    shape, dtype = p.shape, p.dtype
+    plain = (
+        len(shape) == 2
+        and shape == q.shape
+        and shape[1] == known.bins
+        and shape[0] * shape[1] >= _SMALL
+        and dtype is q.dtype
+        and dtype in _TYPES
+        and known.moves
+        and _keys(p).raw_repr() == _PLAIN_KEYS == _keys(q).raw_repr()
+        # Tensors that a transform has wrapped have other keys.
+        and forward_ad._current_level < 0
+        and not _count_modes()
+        and wanted()
+        and known.fit(space)
+    )
+    return known if plain else None
+
+
 def _make_kernels(run: ModuleType, space: Space) -> Kernels | None:
-    if not isinstance(space, Chain | Tree) or space._costs.requires_grad:
+    if not isinstance(space, Chain | Ring | Tree) or space._costs.requires_grad:
         return None
     found = Kernels(run, space)
     # The data of a parameter can change without a trace, so that one is not remembered.
@@ -123,16 +156,25 @@ def fused_distance(
     if len(shape) != 2 or shape != q.shape:
         p, q = torch.broadcast_tensors(p, q)
         ours, theirs = p.reshape(-1, shape[-1]), q.reshape(-1, shape[-1])
-        distances, right = fused_distance(ours, theirs, rho, found, half, composed)
+        distances, right = fused_row_distance(ours, theirs, rho, found, half, composed)
         return distances.view(p.shape[:-1]), right
-    ours, theirs = _rows_in_one_piece(p), _rows_in_one_piece(q)
-    tolerance = _SURE * mass_tolerance(half)
-    if not (q.requires_grad and torch.is_grad_enabled()):
-        wanted = p.requires_grad and torch.is_grad_enabled()
-        costs, slopes, right = found.run.pairs(found.layout, ours, theirs, rho, wanted, tolerance)
-        return with_gradient(costs, slopes, lambda p: composed(p, q), p) if wanted else costs, right
-    costs, slopes, right = found.run.pairs(found.layout, ours, theirs, rho, True, tolerance)
-    return with_gradient(costs, slopes, composed, p, q), right
+    return fused_row_distance(p, q, rho, found, half, composed)
+
+
+def fused_row_distance(
+    p: Tensor, q: Tensor, rho: float, found: Kernels, half: bool, composed: Callable[[Tensor, Tensor], Tensor]
+) -> tuple[Tensor, bool]:
+    """`fused_distance` of masses that are both of shape ``[rows, num_bins]``."""
+    ours = p if p.is_contiguous() else rows_in_one_piece(p)
+    theirs = q if q.is_contiguous() else rows_in_one_piece(q)
+    second = q.requires_grad
+    wanted = (second or p.requires_grad) and torch.is_grad_enabled()
+    costs, slopes, right = found.run.pairs(found.layout, ours, theirs, rho, wanted, _SURE * mass_tolerance(half))
+    if not wanted:
+        return costs, right
+    if second:
+        return with_gradient(costs, slopes, composed, p, q), right
+    return with_gradient(costs, slopes, lambda p: composed(p, q), p), right
 
 
 def fused_label_loss(
@@ -173,5 +215,6 @@ def fused_label_loss(
     return losses
 
 
-def _rows_in_one_piece(x: Tensor) -> Tensor:
+def rows_in_one_piece(x: Tensor) -> Tensor:
+    """``x``, or a copy if the numbers of a row are not next to each other."""
     return x if x.stride(-1) == 1 else x.detach().contiguous()
