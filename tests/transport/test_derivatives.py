@@ -8,6 +8,7 @@ import pickle
 import pytest
 import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import earthwork as ew
 from tests.cases import KINDS, random_distribution, random_space
@@ -71,6 +72,19 @@ def test_forward_mode(case, rho):
     with forward_ad.dual_level():
         tangent = forward_ad.unpack_dual(ew.emd(forward_ad.make_dual(p, direction), q, space, rho)).tangent
     torch.testing.assert_close(tangent, (ew.emd_gradient(p, q, space, rho) * direction).sum(-1))
+
+
+def test_whoever_watches_the_operations_sees_them(rng):
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            seen.append(function)
+            return function(*arguments, **(options or {}))
+
+    seen: list[object] = []
+    p, q = random_distribution(rng, 2, 64, 8)
+    with Watch():
+        ew.emd(p, q, ew.Chain(8))
+    assert torch.ops.aten.cumsum.default in seen
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
