@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import earthwork as ew
-from benchmarks.peers import cumsum_distance, cumsum_loss, dlordinal_loss, matrix_loss
+from benchmarks.peers import cumsum_distance, cumsum_loss, dlordinal_loss, matrix_loss, nothing
 from benchmarks.timing import Times, forward_backward, in_turns
 from earthwork.kernels import without_kernels
 
@@ -62,6 +62,7 @@ def small(bins: int, seconds: float) -> dict[str, Times]:
     cases: Cases = {
         "cumsum by hand": forward_backward(cumsum_distance, p, q),
         "emd": forward_backward(partial(ew.emd, space=chain, rho=2), p, q),
+        "an autograd.Function that computes nothing": forward_backward(nothing, p, q),
         "softmax and cumsum by hand": forward_backward(cumsum_loss, logits, labels),
         "EMDLoss": forward_backward(ew.EMDLoss(chain), logits, labels),
         "F.cross_entropy": forward_backward(functional.cross_entropy, logits, labels),

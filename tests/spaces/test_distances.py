@@ -54,6 +54,12 @@ def test_one_bin_is_at_no_distance():
         assert space.diameter() == 0
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_distances_are_in_the_type_of_the_costs(rng, kind):
+    space = random_space(rng, kind, 9).float()
+    assert space.distances().dtype == space.diameter().dtype == torch.float32
+
+
 def test_the_lowest_common_ancestor_of_nodes():
     tree = ew.Tree([-1, 0, 0, 1, 1, 3])
     pairs = torch.tensor([[3, 4], [5, 4], [5, 2], [5, 1], [0, 5], [2, 2]])
@@ -75,9 +81,10 @@ def test_a_path_of_a_million_nodes_has_a_length():
 
 @pytest.mark.parametrize("space", [ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0, 0])])
 def test_bad_pairs(space):
-    with pytest.raises(ValueError, match="j: expected bins from 0 to 2, got 3"):
+    with pytest.raises(ValueError, match=r"^j: expected bins from 0 to 2, got 3$"):
         space.distance(0, torch.tensor([1, 3]))
-    with pytest.raises(ValueError, match="i: expected bins from 0 to 2, got -1"):
+    with pytest.raises(ValueError, match=r"^i: expected bins from 0 to 2, got -1$"):
         space.distance(-1, 0)
-    with pytest.raises(TypeError, match="i: expected bin indices"):
-        space.distance(torch.tensor([0.5]), 0)
+    for index in (torch.tensor([0.5]), torch.tensor([True]), torch.tensor([1j])):
+        with pytest.raises(TypeError, match=rf"^i: expected bin indices \(integers\), got {index.dtype}$"):
+            space.distance(index, 0)

@@ -57,6 +57,10 @@ def test_masses_that_are_none(value):
         ew.emd(bad, P, CHAIN)
     with pytest.raises(ValueError, match=f"q: expected finite masses ≥ 0, got {value:g} in bin 1 of row 1"):
         ew.emd(P, bad, CHAIN)
+    with pytest.raises(ValueError, match=rf"^p: expected finite masses ≥ 0, got {value:g} in bin 1$"):
+        ew.emd(bad[1], P, CHAIN)
+    with pytest.raises(ValueError, match=rf"^p: expected finite masses ≥ 0, got {value:g} in bin 1 of row \(0, 1\)$"):
+        ew.emd(bad[None], P, CHAIN)
 
 
 def test_unequal_masses():
@@ -70,9 +74,18 @@ def test_unequal_masses():
     assert ew.emd(P, q, CHAIN, normalize="l1").tolist() == [0.0, 0.0, 0.0]
 
 
+def test_masses_whose_sum_is_beyond_the_type():
+    p = torch.tensor([3e38, 3e38, 0.0])
+    with pytest.raises(ValueError, match=r"expected rows of equal mass, got 6e\+38 in p and 3e\+38 in q"):
+        ew.emd(p, torch.tensor([3e38, 0.0, 0.0]), CHAIN)
+
+
 def test_a_row_of_zeros_cannot_be_normalised():
-    with pytest.raises(ValueError, match='p: expected some mass in each row to normalise by "l1", got none of row 1'):
+    message = 'expected some mass in each row to normalise by "l1", got none'
+    with pytest.raises(ValueError, match=f"^p: {message} of row 1$"):
         ew.emd(torch.stack([P, 0 * P]), P, CHAIN, normalize="l1")
+    with pytest.raises(ValueError, match=f"^q: {message}$"):
+        ew.emd(P, 0 * P, CHAIN, normalize="l1")
 
 
 def test_unknown_normalisation():

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import earthwork as ew
 from tests.cases import KINDS, random_distribution, random_space
@@ -62,6 +62,15 @@ def test_functional_transforms(case, rho):
     if rho > 1:
         hessian = torch.func.vmap(torch.func.hessian(distance))(p, q)
         torch.testing.assert_close(hessian, ew.emd_hessian(space, rho, p, q), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("rho", RHOS)
+def test_forward_mode(case, rho):
+    p, q, space = (x.detach() if isinstance(x, torch.Tensor) else x for x in case)
+    direction = torch.randn_like(p)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(ew.emd(forward_ad.make_dual(p, direction), q, space, rho)).tangent
+    torch.testing.assert_close(tangent, (ew.emd_gradient(p, q, space, rho) * direction).sum(-1))
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])

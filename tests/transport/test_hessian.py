@@ -75,3 +75,10 @@ def test_p_and_q_are_needed_unless_rho_is_2():
         ew.emd_hessian(ew.Chain(3), 3)
     with pytest.raises(ValueError, match="p and q: expected both"):
         ew.emd_hessian(ew.Chain(3), 2, p=torch.ones(3))
+
+
+@pytest.mark.parametrize("rho", [2.0, 3.0])
+def test_masses_are_checked(rho):
+    p = torch.tensor([0.5, 0.25, 0.25])
+    with pytest.raises(ValueError, match="p and q: expected rows of equal mass"):
+        ew.emd_hessian(ew.Chain(3), rho, p, 2 * p)

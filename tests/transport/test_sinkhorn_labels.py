@@ -52,6 +52,17 @@ def test_one_iteration_of_the_papers_algorithm(kind, lam, rng):
     torch.testing.assert_close(watched.gradient, gradient)
 
 
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+def test_any_leading_shape(shape, rng):
+    space = ew.Chain(5)
+    p = random_distribution(rng, *shape, 5, zeros=0.0).requires_grad_()
+    labels = torch.randint(5, shape)
+    cost_to_label(p, labels, space, 2.0).sum().backward()
+    rows = p.detach().reshape(-1, 5).requires_grad_()
+    cost_to_label(rows, labels.reshape(-1), space, 2.0).sum().backward()
+    torch.testing.assert_close(p.grad.reshape(-1, 5), rows.grad)
+
+
 def test_zeros_stay_finite():
     p = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], requires_grad=True)
     cost_to_label(p, torch.tensor([0, 2]), ew.Chain(3), 3.0).sum().backward()

@@ -114,6 +114,29 @@ def test_what_is_lost_in_the_kernel_is_noticed():
     p, q = torch.tensor([1.0, 0.0]), torch.tensor([1e-6, 1.0 - 1e-6])
     result = ew.sinkhorn(p, q, space)
     assert result.value == pytest.approx(50 * (1 - 1e-6))
+    assert ew.sinkhorn(q, p, space).value == pytest.approx(50 * (1 - 1e-6))
+    assert ew.sinkhorn(q, p.requires_grad_(), space).value.item() == pytest.approx(50 * (1 - 1e-6))
+
+
+def test_rows_that_left_do_not_keep_the_others_from_stopping():
+    # The way from one town to the other is beyond float64; on logarithms, a plan that is forced is found at once.
+    space = ew.Chain(4, [1.0, 2000.0, 1.0])
+    p, q = (
+        torch.tensor([[0.5, 0.1, 0.1, 0.3], [1.0, 0.0, 0.0, 0.0]]),
+        torch.tensor([[0.1, 0.5, 0.3, 0.1], [0.0, 0.0, 0.0, 1.0]]),
+    )
+    result = ew.sinkhorn(p.double(), q.double().requires_grad_(), space, 1.0, 100_000, tol=1e-9)
+    assert result.converged
+    assert result.iterations < 1000
+    assert result.value[1].item() == pytest.approx(2002)
+
+
+@pytest.mark.parametrize("lam", [3.0, 40.0, 1000.0])
+def test_the_operator_returns_the_type_that_it_takes(lam, rng):
+    """By products in single precision, in double precision, and on logarithms."""
+    p, q = (random_distribution(rng, 3, 4, zeros=0.0).float() for _ in range(2))
+    options = ew.Chain(4, 10.0).distances(), lam, 20, None, "log", 1024, True
+    assert [x.dtype for x in sinkhorn_solve.solve(p, q, *options)] == [torch.float32] * 3 + [torch.int64]
 
 
 @given(transports(), st.sampled_from(LAMBDAS), st.integers(1, 30))

@@ -8,6 +8,7 @@ from torch import Tensor
 from earthwork.decisions.distributions import as_distributions
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.spaces.linear import linear, running_sum
+from earthwork.transport.first_order import is_watched
 from earthwork.transport.fused import find_kernels, rows_in_one_piece
 from earthwork.transport.mass import Normalize
 
@@ -59,6 +60,8 @@ def expected(p: Tensor, space: Space) -> Tensor:
         fast = _by_kernel(x, space)
         return _composed(x, space) if fast is None else fast
 
+    if not (is_watched() or (torch.is_grad_enabled() and p.requires_grad)):
+        return direct(p)
     # D is symmetric, so the map is its own transpose.
     return linear(p, direct, direct)
 

@@ -7,7 +7,8 @@ import threading
 import numpy as np
 
 _CACHE_LINE = 64
-_WORTH_KEEPING = 1 << 18
+# To ask for many megabytes and give them back, call after call, can take longer than the work itself.
+_WORTH_KEEPING = 1 << 28
 
 
 class Room:

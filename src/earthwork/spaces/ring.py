@@ -66,7 +66,7 @@ class Ring(EdgeSpace):
         # One Newton step from the solution changes nothing but carries its derivative (implicit function theorem).
         size = rest.detach().abs()
         curvature = weights * torch.where(size > 0, size, 1).pow(rho - 2) * (size > 0)
-        force = weights * rest.sign() * torch.where(size > 0, rest.abs(), 1).pow(rho - 1) * (size > 0)
+        force = weights * rest.sign() * torch.where(size > 0, rest.abs(), 1).pow(rho - 1)
         step = _ratio(force.sum(-1, keepdim=True), (rho - 1) * curvature.sum(-1, keepdim=True))
         return rest - (step - step.detach())
 

@@ -163,9 +163,8 @@ def check_costs(name: str, costs: Tensor) -> None:
     """Raise a ``ValueError`` that names the first cost that is negative or not finite."""
     bad = ~(torch.isfinite(costs) & (costs >= 0))
     if bad.any():
-        at = bad.nonzero()[0].tolist()
-        where = f" at {at if len(at) > 1 else at[0]}" if at else ""
-        raise ValueError(f"{name}: expected finite numbers ≥ 0, got {costs[tuple(at)].item():g}{where}")
+        at = int(bad.nonzero()[0])
+        raise ValueError(f"{name}: expected finite numbers ≥ 0, got {costs[at].item():g} at {at}")
 
 
 def check_count(name: str, n: int) -> int:

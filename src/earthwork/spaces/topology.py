@@ -109,8 +109,7 @@ def _describe_cycle(up: Indices, names: Sequence[str] | None) -> str:
     while following != start:
         cycle.append(following)
         following = int(up[following])
-    shown = cycle if len(cycle) <= 10 else cycle[:10]
-    path = " → ".join(_call(n, names) for n in shown)
+    path = " → ".join(_call(n, names) for n in cycle[:10])
     return f", got a cycle of {len(cycle)}: {path} → {'…' if len(cycle) > 10 else _call(start, names)}"
 
 

@@ -1,0 +1,86 @@
+"""Runs mutmut on a random sample of the mutants: ``python scripts/mutation --sample 400``.
+
+The sample is spread over the files in proportion to their mutants. A larger one holds every smaller one of the same
+seed, and what has been run is not run again (delete ``mutants/`` for that), so a run may be stopped and continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from mutmut import __main__ as mutmut
+from mutmut.workers import isolation
+
+KILLED = ("killed", "timeout", "segfault", "suspicious")
+
+
+def main() -> None:
+    """Run the sample and print what became of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, default=0, help="how many mutants; 0, the default, for all")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, another sample")
+    parser.add_argument("--again", action="store_true", help="run those once more that were not killed")
+    parser.add_argument("--processes", type=int, default=1, help="how many mutants at a time")
+    options = parser.parse_args()
+    chosen: list[tuple[Any, str, int | None]] = []
+    collect = mutmut.collect_source_file_mutation_data
+
+    def collect_sample(*, mutant_names: Iterable[str]) -> tuple[list[Any], dict[str, Any]]:
+        mutants, data = collect(mutant_names=tuple(mutant_names))
+        names = set(sample([name for _, name, _ in mutants], options.sample or None, options.seed))
+        chosen[:] = [
+            (m, name, None if options.again and code != 1 else code) for m, name, code in mutants if name in names
+        ]
+        return chosen, data
+
+    mutmut.collect_source_file_mutation_data = collect_sample
+    # An endless loop runs into the limit of processor time; a clock would also end what only had to wait its turn.
+    isolation.register_timeout = lambda pid, timeout_s: None
+    mutmut._run((), options.processes)
+    report({name: mutmut.status_by_exit_code[m.exit_code_by_key[name]] for m, name, _ in chosen})
+
+
+def sample(names: list[str], size: int | None, seed: int) -> list[str]:
+    """The first of the names, in an order that is random within a file and even between files."""
+    files = defaultdict(list)
+    for name in names:
+        files[name.rpartition(".")[0]].append(name)
+    place = {
+        name: (rank + 0.5) / len(group)
+        for group in files.values()
+        for rank, name in enumerate(sorted(group, key=lambda name: lot(name, seed)))
+    }
+    return sorted(names, key=lambda name: (place[name], lot(name, seed)))[:size]
+
+
+def lot(name: str, seed: int) -> bytes:
+    """A random number that does not change when other mutants come or go."""
+    return hashlib.sha256(f"{seed} {name}".encode()).digest()
+
+
+def report(status: dict[str, str]) -> None:
+    """Print the score, its interval and the mutants that nothing noticed."""
+    counts = Counter(status.values())
+    killed, total = sum(counts[kind] for kind in KILLED), len(status) - counts["not checked"]
+    low, high = wilson(killed, total)
+    for name, kind in sorted(status.items()):
+        if kind not in (*KILLED, "not checked"):
+            print(f"{kind}: {name}")
+    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    print(f"score: {killed} of {total}, {killed / total:.1%} (95 % interval {low:.1%} to {high:.1%})")
+
+
+def wilson(hits: int, total: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval for a proportion."""
+    share, width = hits / total, z * z / total
+    centre, spread = share + width / 2, z * math.sqrt(share * (1 - share) / total + width / total / 4)
+    return (centre - spread) / (1 + width), (centre + spread) / (1 + width)
+
+
+if __name__ == "__main__":
+    main()
