@@ -118,7 +118,10 @@ def test_nobody_outlasts_the_call():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_not_even_after_ctrl_c(monkeypatch):
+def test_not_even_after_ctrl_c(monkeypatch, request):
+    # A command that a script runs in the background ignores Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     monkeypatch.setattr(team, "_team", team._PlainThreads())
     main, finished = threading.main_thread(), []
 
