@@ -118,6 +118,24 @@ def test_what_is_lost_in_the_kernel_is_noticed():
     assert ew.sinkhorn(q, p.requires_grad_(), space).value.item() == pytest.approx(50 * (1 - 1e-6))
 
 
+@pytest.mark.parametrize(
+    ("matrix", "p", "q"),
+    [
+        # In single precision e^-88 is lost, and large scalings make it count: of the rows in one case, ...
+        ([[0, 88, 60], [0, 0, 0], [0, 0, 0]], [1.0, 1e-30, 1e-25], [1e-25, 1e-30, 1.0]),
+        # ... of the columns in the other.
+        ([[0, 0, 0], [60, 0, 88], [88, 95, 0]], [1e-8, 1.0, 5e-30], [0.5, 0.5, 4e-30]),
+    ],
+)
+def test_what_is_lost_in_the_kernel_is_noticed_in_the_gradients_too(matrix, p, q):
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        pair = [torch.tensor(x, dtype=dtype, requires_grad=True) for x in (p, q)]
+        gradients.append(torch.autograd.grad(ew.sinkhorn(*pair, ew.Metric(matrix), 1.0, 4).value, pair))
+    for narrow, wide in zip(*gradients, strict=True):
+        torch.testing.assert_close(narrow, wide.float(), rtol=1e-5, atol=1e-4)
+
+
 def test_rows_that_left_do_not_keep_the_others_from_stopping():
     # The way from one town to the other is beyond float64; on logarithms, a plan that is forced is found at once.
     space = ew.Chain(4, [1.0, 2000.0, 1.0])
