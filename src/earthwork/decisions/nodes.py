@@ -13,7 +13,7 @@ from earthwork.spaces import Tree
 
 def node_risk(p: Tensor, tree: Tree, vagueness: float) -> Tensor:
     """The risk of every node as an answer, infinite where there is no bin below: ``[..., num_nodes]``."""
-    every_node = Tree(tree.parents, tree.costs.detach(), bins=torch.arange(tree.num_nodes))
+    every_node = Tree(tree.parents, tree.costs.detach(), bins=torch.arange(tree.num_nodes, device="cpu"))
     masses = p.new_zeros(*p.shape[:-1], tree.num_nodes).index_copy(-1, tree.bins.to(p.device), p)
     risk = expected(masses, every_node.to(p.device))
     height = farthest_bin_below(tree).to(p)

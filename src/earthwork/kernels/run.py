@@ -170,7 +170,7 @@ def _bits(number: float) -> int:
 @lru_cache(maxsize=64)
 def _like(rows: int, dtype: torch.dtype) -> Tensor:
     # A tensor like one that is there is made in a quarter of the time; this one takes no room.
-    return torch.empty((), dtype=dtype).expand(rows)
+    return torch.empty((), dtype=dtype, device="cpu").expand(rows)
 
 
 def _like_rows(p: Tensor) -> Tensor:

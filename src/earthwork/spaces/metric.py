@@ -97,7 +97,7 @@ def _as_matrix(matrix: ArrayLike | Tensor) -> Tensor:
             raise TypeError(f"matrix: expected real numbers, got {matrix.dtype}")
         return matrix if matrix.is_floating_point() else matrix.double()
     try:
-        return torch.as_tensor(matrix, dtype=torch.float64)
+        return torch.as_tensor(matrix, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"matrix: expected a square matrix of real numbers, got {_short(matrix)}") from error
 

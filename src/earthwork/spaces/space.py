@@ -154,7 +154,7 @@ def _cost_tensor(costs: Costs) -> Tensor:
     if isinstance(costs, Tensor):
         return costs if costs.is_floating_point() else costs.double()
     try:
-        return torch.as_tensor(costs, dtype=torch.float64)
+        return torch.as_tensor(costs, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"costs: expected a number or a number for each edge, got {costs!r}") from error
 

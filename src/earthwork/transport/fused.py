@@ -29,7 +29,7 @@ _TYPES = (torch.float32, torch.float64)
 _PLAIN = (Tensor, nn.Parameter)
 # One look for all that could be odd about a tensor: where and how it lies, lazy negation, wrappers of transforms.
 _keys = torch._C._dispatch_keys
-_PLAIN_KEYS = _keys(torch.empty(0)).raw_repr()
+_PLAIN_KEYS = _keys(torch.empty(0, device="cpu")).raw_repr()
 _is_compiling = torch.compiler.is_compiling
 _count_modes = torch._C._len_torch_dispatch_stack
 

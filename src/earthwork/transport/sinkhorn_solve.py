@@ -55,13 +55,14 @@ def solve(
             ConvergenceWarning,
             stacklevel=1,
         )
-    report = torch.tensor([max(iterations.tolist(), default=0), int(converged)])
+    report = torch.tensor([max(iterations.tolist(), default=0), int(converged)], device="cpu")
     return value.reshape(shape[:-1]), p_gradient.reshape(shape), q_gradient.reshape(shape), report
 
 
 @solve.register_fake
 def _(p: Tensor, q: Tensor, matrix: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return p.new_empty(p.shape[:-1]), torch.empty_like(p), torch.empty_like(p), torch.empty(2, dtype=torch.int64)
+    report = torch.empty(2, dtype=torch.int64, device="cpu")
+    return p.new_empty(p.shape[:-1]), torch.empty_like(p), torch.empty_like(p), report
 
 
 @solve.register_vmap
