@@ -29,6 +29,16 @@ def test_rho_that_is_no_number():
         ew.emd(P, P, CHAIN, "2")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("rows", [1, 100])
+@pytest.mark.parametrize("function", [ew.emd, ew.emd_gradient, ew.exact_emd, ew.sinkhorn])
+def test_a_space_that_is_none(function, rows):
+    p = P.expand(rows, 3)
+    with pytest.raises(TypeError, match=r"^space: expected a Chain, Ring, Tree or Metric, got int$"):
+        function(p, p, 3)
+    with pytest.raises(TypeError, match=r"^space: expected a Chain, Ring, Tree or Metric, got Tensor$"):
+        ew.emd_hessian(P)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("space", [CHAIN, ew.Ring(3), ew.Tree([-1, 0, 0, 0])])
 def test_the_wrong_number_of_bins(space):
     name = type(space).__name__

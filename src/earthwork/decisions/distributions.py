@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Space
+from earthwork.spaces.space import check_space
 from earthwork.transport.mass import Normalize, can_look, check_normalize, l1_normalized
 
 # As for `emd`: a softmax in float32 misses 1 by a few 1e-6, one in float16 by a few 1e-4.
@@ -79,12 +80,6 @@ def check_distributions(
         raise ValueError(f"{expected} {found:g} in bin {column}{_of_row(row, first_row)}; {remedy}")
     row = (~((mass - 1).abs() <= tolerance)).nonzero()[0].tolist()
     raise ValueError(f"{expected} a sum of {mass[tuple(row)].item():g}{_of_row(row, first_row)}; {remedy}")
-
-
-def check_space(space: Space) -> None:
-    """Raise unless ``space`` is one."""
-    if not isinstance(space, Space):
-        raise TypeError(f"space: expected a Chain, Ring, Tree or Metric, got {type(space).__name__}")
 
 
 def _of_row(row: list[int], first_row: int) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_costs
+from earthwork.spaces.space import check_costs, check_space
 from earthwork.transport.mass import HALF, Normalize, can_look, check_masses, check_normalize, l1_normalized
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
@@ -44,8 +44,7 @@ class StructuredLoss(nn.Module):
         normalize: Normalize = "softmax",
     ) -> None:
         super().__init__()
-        if not isinstance(space, Space):
-            raise TypeError(f"space: expected a Chain, Ring, Tree or Metric, got {type(space).__name__}")
+        check_space(space)
         if reduction not in ("none", "mean", "sum"):
             raise ValueError(f'reduction: expected "none", "mean" or "sum", got {reduction!r}')
         if not 0 <= label_smoothing <= 1:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from earthwork.decisions.distributions import check_space
 from earthwork.extras import require
 from earthwork.metrics.batch import Batch, Decision, Options, check_decision
 from earthwork.metrics.measure import Measure
 from earthwork.spaces import Space
+from earthwork.spaces.space import check_space
 from earthwork.transport.mass import Normalize, check_normalize
 
 require("torchmetrics", "metrics", "earthwork.metrics")

@@ -159,6 +159,12 @@ def _cost_tensor(costs: Costs) -> Tensor:
         raise TypeError(f"costs: expected a number or a number for each edge, got {costs!r}") from error
 
 
+def check_space(space: Space) -> None:
+    """Raise unless ``space`` is one."""
+    if not isinstance(space, Space):
+        raise TypeError(f"space: expected a Chain, Ring, Tree or Metric, got {type(space).__name__}")
+
+
 def check_costs(name: str, costs: Tensor) -> None:
     """Raise a ``ValueError`` that names the first cost that is negative or not finite."""
     bad = ~(torch.isfinite(costs) & (costs >= 0))

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from earthwork.spaces import Metric, Space
+from earthwork.spaces.space import check_space
 from earthwork.testing import checks
 from earthwork.testing.probes import Subject
 from earthwork.testing.report import Report
@@ -74,8 +75,7 @@ def check_emd_loss(
     """
     if not callable(loss_fn):
         raise TypeError(f"loss_fn: expected a function of p and q, got {type(loss_fn).__name__}")
-    if not isinstance(space, Space):
-        raise TypeError(f"space: expected a Chain, Ring, Tree or Metric, got {type(space).__name__}")
+    check_space(space)
     if space.num_bins < 3:
         raise ValueError(f"space: expected at least three bins, got {space}")
     subject = Subject(loss_fn, logits)

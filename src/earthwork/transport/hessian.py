@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Ring, Space
+from earthwork.spaces.space import check_space
 from earthwork.transport.emd import check_rho, prepare
 
 
@@ -38,6 +39,7 @@ def emd_hessian(space: Space, rho: float = 2.0, p: Tensor | None = None, q: Tens
         tensor([[ 0.5000, -0.5000],
                 [-0.5000,  0.5000]], dtype=torch.float64)
     """
+    check_space(space)
     check_rho(rho)
     if p is None or q is None:
         if rho != 2 or p is not q:

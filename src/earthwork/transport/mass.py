@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Space
+from earthwork.spaces.space import check_space
 
 Normalize: TypeAlias = Literal["l1", "softmax"] | None
 
@@ -21,6 +22,7 @@ _HALF_MASS_TOLERANCE = 1e-2
 
 def check_pair(p: Tensor, q: Tensor, space: Space) -> None:
     """Raise unless ``p`` and ``q`` are floating point, have the space's bins last and broadcast together."""
+    check_space(space)
     usual = type(p) is type(q) is Tensor and p.dtype is q.dtype in _COMMON and p.shape == q.shape
     if usual and p.shape[-1:] == (space.num_bins,):
         return
