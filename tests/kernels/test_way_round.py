@@ -9,11 +9,18 @@ import textwrap
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import FlopCounterMode
 
 import earthwork as ew
 from earthwork.kernels import loading, run, without_kernels
+from earthwork.transport import fused
+from earthwork.transport.fused import find_at_a_glance, find_kernels
 from tests.cases import random_distribution
 from tests.kernels.cases import space_of
+
+
+class Masses(torch.Tensor):
+    """A tensor of somebody's own."""
 
 
 @pytest.fixture
@@ -101,6 +108,66 @@ def test_meta_tensors_and_fake_ones(calls):
         fake = mode.from_tensor(torch.rand(4, 10))
         assert ew.emd(fake, fake, chain, validate=False).shape == (4,)
     assert not calls
+
+
+def test_what_was_found_once_is_found_at_a_glance(rng):
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
+    assert find_at_a_glance(space, p, q) is None
+    ew.emd(p, q, space)
+    found = find_at_a_glance(space, p, q)
+    assert found is not None
+    assert found is find_kernels(space, p, q)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda p, q: (p[0], q[0]),
+        lambda p, q: (p[None], q[None]),
+        lambda p, q: (p[:1], q),
+        lambda p, q: (p[:, 1:], q[:, 1:]),
+        lambda p, q: (p, q.float()),
+        lambda p, q: (p.float(), q),
+        lambda p, q: (p.half(), q.half()),
+        lambda p, q: (p.long(), q.long()),
+        lambda p, q: (p.tolist(), q),
+        lambda p, q: (p, q.tolist()),
+        lambda p, q: (Masses(p), q),
+        lambda p, q: (p, Masses(q)),
+        lambda p, q: (p.to("meta"), q),
+        lambda p, q: (p, q.to("meta")),
+        lambda p, q: (torch._neg_view(p), q),
+        lambda p, q: (p, torch._neg_view(q)),
+    ],
+)
+def test_whatever_is_unusual_is_looked_at_more_closely(rng, look):
+    space = space_of("chain", rng)
+    p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
+    ew.emd(p, q, space)
+    assert find_at_a_glance(space, *look(p, q)) is None
+    assert find_at_a_glance(space, p, q) is not None
+
+
+def test_unusual_circumstances_are_looked_at_more_closely(rng, monkeypatch):
+    space, ring = space_of("chain", rng), ew.Ring(8)
+    p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
+    ew.emd(p, q, space)
+    assert find_kernels(ring, p[:, :8], kinds=(ew.Ring,)) is ring._kernels is not None
+    assert find_at_a_glance(ring, p[:, :8], q[:, :8]) is None
+    with without_kernels():
+        assert find_at_a_glance(space, p, q) is None
+    with forward_ad.dual_level():
+        assert find_at_a_glance(space, p, q) is None
+    with FlopCounterMode(display=False):
+        assert find_at_a_glance(space, p, q) is None
+    monkeypatch.setattr(fused, "_SMALL", p.numel())
+    assert find_at_a_glance(space, p, q) is not None
+    monkeypatch.setattr(fused, "_SMALL", p.numel() + 1)
+    assert find_at_a_glance(space, p, q) is None
+    monkeypatch.setattr(fused, "_SMALL", 0)
+    space._costs.mul_(2)
+    assert find_at_a_glance(space, p, q) is None
 
 
 def test_small_input_does_not_load_the_kernels(calls, monkeypatch):

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import earthwork as ew
+from earthwork.spaces.topology import topology
 
 SPACES = [ew.Chain(4, [1.0, 0.0, 2.5]), ew.Ring(3, 0.5), ew.Tree([-1, 0, 0, 1, 1], names=list("abcde"))]
 MAKERS = {
@@ -239,3 +240,10 @@ def test_a_long_cycle_is_cut_short(count, end):
     parents = np.roll(np.arange(count), 1)
     with pytest.raises(ValueError, match=rf"got a cycle of {count}: (\d+ → ){{10}}{end}$"):
         ew.Tree(parents)
+
+
+def test_siblings_are_walked_in_the_order_of_their_numbers():
+    """In what order a tree is walked decides in what order its masses are added, so it should be the same everywhere."""
+    parents = np.array([-1] + [0] * 200 + list(range(1, 201)))
+    walk = np.argsort(topology(parents).order)
+    assert walk.tolist() == [0] + [node for child in range(1, 201) for node in (child, child + 200)]

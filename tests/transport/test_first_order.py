@@ -70,3 +70,16 @@ def test_no_operation_waits_for_the_device(monkeypatch):
     loss = ew.EMDLoss(space.to("meta"))(logits, torch.zeros(4, dtype=torch.long, device="meta"))
     loss.backward()
     assert logits.grad.shape == logits.shape
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_no_gradient_is_made_that_nobody_asked_for(rng, monkeypatch, learning):
+    def fail(*_):
+        raise AssertionError("a gradient was made")
+
+    space = ew.Tree([-1, 0, 0, 1, 1])
+    monkeypatch.setattr(ew.Tree, "_branch_potential", fail)
+    p, q = (random_distribution(rng, 4, 3) for _ in range(2))
+    assert (ew.emd(p, q, space) > 0).all()
+    with torch.no_grad():
+        assert (ew.emd(p.requires_grad_(learning), q, space) > 0).all()
