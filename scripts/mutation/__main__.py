@@ -2,6 +2,9 @@
 
 The sample is spread over the files in proportion to their mutants. A larger one holds every smaller one of the same
 seed, and what has been run is not run again (delete ``mutants/`` for that), so a run may be stopped and continued.
+
+``--compiled`` looks once more at what was not killed: one after the other it is written into a copy of the source, and
+the tests of ``torch.compile`` are run, which mutmut's own way of putting mutants in place cannot do.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from compiled import look_again
 from mutmut import __main__ as mutmut
 from mutmut.workers import isolation
 
@@ -25,6 +29,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0, help="how many mutants; 0, the default, for all")
     parser.add_argument("--seed", type=int, default=0, help="another seed, another sample")
     parser.add_argument("--again", action="store_true", help="run those once more that were not killed")
+    parser.add_argument("--compiled", action="store_true", help="look once more at what only the compiler runs")
     parser.add_argument("--processes", type=int, default=1, help="how many mutants at a time")
     options = parser.parse_args()
     chosen: list[tuple[Any, str, int | None]] = []
@@ -42,6 +47,8 @@ def main() -> None:
     # An endless loop runs into the limit of processor time; a clock would also end what only had to wait its turn.
     isolation.register_timeout = lambda pid, timeout_s: None
     mutmut._run((), options.processes)
+    if options.compiled:
+        look_again([(m, name) for m, name, _ in chosen], options.processes)
     report({name: mutmut.status_by_exit_code[m.exit_code_by_key[name]] for m, name, _ in chosen})
 
 

@@ -243,7 +243,7 @@ def test_a_long_cycle_is_cut_short(count, end):
 
 
 def test_siblings_are_walked_in_the_order_of_their_numbers():
-    """In what order a tree is walked decides in what order its masses are added, so it should be the same everywhere."""
+    """That is the order in which masses are added, which should not differ from machine to machine."""
     parents = np.array([-1] + [0] * 200 + list(range(1, 201)))
     walk = np.argsort(topology(parents).order)
     assert walk.tolist() == [0] + [node for child in range(1, 201) for node in (child, child + 200)]
