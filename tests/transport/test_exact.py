@@ -11,6 +11,7 @@ import torch
 from scipy.optimize import linprog
 
 import earthwork as ew
+from earthwork.transport import simplex
 from tests.cases import random_distribution, random_space
 
 
@@ -121,6 +122,32 @@ def test_says_what_to_install(rng, monkeypatch):
     ):
         ew.exact_emd(p, p, make_metric(rng, 4))
     assert ew.exact_emd(p, p, ew.Chain(4)) == 0
+
+
+def test_a_solver_that_runs_out_of_pivots(rng, monkeypatch):
+    monkeypatch.setattr(simplex, "_MAX_PIVOTS", 1)
+    p, q = (random_distribution(rng, 30, zeros=0.0) for _ in range(2))
+    message = "exact_emd: the network simplex failed: numItermax reached"
+    with pytest.warns(UserWarning, match="numItermax reached"), pytest.raises(RuntimeError, match=message):
+        ew.exact_emd(p, q, make_metric(rng, 30))
+
+
+@pytest.mark.parametrize("narrow", [0, 1])
+def test_types_are_promoted(rng, narrow):
+    metric = make_metric(rng, 4)
+    pair = [random_distribution(rng, 4, zeros=0.0) for _ in range(2)]
+    pair[narrow] = pair[narrow].float()
+    pair = [x.requires_grad_() for x in pair]
+    value = ew.exact_emd(*pair, metric)
+    value.backward()
+    assert value.dtype == torch.float64
+    for x, expected in zip(pair, two_gradients(*(x.detach().double() for x in pair), metric), strict=True):
+        torch.testing.assert_close(x.grad, expected.to(x.dtype))
+
+
+def two_gradients(p, q, metric):
+    p, q = p.requires_grad_(), q.requires_grad_()
+    return torch.autograd.grad(ew.exact_emd(p, q, metric), (p, q))
 
 
 def test_errors(rng):

@@ -55,14 +55,37 @@ def test_at_rho_1_it_is_zero_where_it_exists(rng):
 
 def test_it_keeps_the_type():
     p, q = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.25, 0.25, 0.5])
-    assert ew.emd_hessian(ew.Chain(3), 3, p, q).dtype == torch.float32
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        for rho in (2.0, 3.0):
+            assert ew.emd_hessian(ew.Chain(3), rho, p.to(dtype), q.to(dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("rho", [2.0, 3.0])
+def test_shapes_broadcast(rng, rho):
+    p, q = random_distribution(rng, 4, zeros=0), random_distribution(rng, 2, 3, 4, zeros=0)
+    hessian = ew.emd_hessian(ew.Chain(4), rho, p, q)
+    assert hessian.shape == (2, 3, 4, 4)
+    torch.testing.assert_close(hessian[1, 2], ew.emd_hessian(ew.Chain(4), rho, p, q[1, 2]))
+    torch.testing.assert_close(ew.emd_hessian(ew.Chain(4), rho, q, p), hessian)
+
+
+def test_each_row_of_a_ring_has_its_own_idle_edge(rng):
+    p, q = random_distribution(rng, 2, 5, 4, zeros=0)
+    assert torch.equal(ew.emd_hessian(ew.Ring(4), 1, p, q), torch.zeros(5, 4, 4, dtype=torch.float64))
+    p[3] = q[3]
+    with pytest.raises(ValueError, match=r"at rho = 1 < 2, .* got none on edge 0 of row 3$"):
+        ew.emd_hessian(ew.Ring(4), 1, p, q)
 
 
 def test_no_hessian_where_an_edge_stands_still():
     p, q = torch.tensor([[0.5, 0.5, 0.0], [0.5, 0.2, 0.3]]), torch.tensor([0.5, 0.0, 0.5])
-    message = r"p and q: expected dirt to cross every edge at rho = 1.5 < 2, .* got none on edge 0 of row"
-    with pytest.raises(ValueError, match=message):
+    message = r"p and q: expected dirt to cross every edge at rho = 1.5 < 2, .* got none on edge 0"
+    with pytest.raises(ValueError, match=f"{message} of row 0$"):
         ew.emd_hessian(ew.Chain(3), 1.5, p, q)
+    with pytest.raises(ValueError, match=rf"{message} of row \(1, 0\)$"):
+        ew.emd_hessian(ew.Chain(3), 1.5, torch.stack([p.flip(-1) - q.flip(-1) + q, p])[:, 1:], q)
+    with pytest.raises(ValueError, match=f"{message}$"):
+        ew.emd_hessian(ew.Chain(3), 1.5, p[1], q)
     # An edge that costs nothing, or that can never carry anything, does not count.
     assert ew.emd_hessian(ew.Chain(3, [0.0, 1.0]), 1.5, p, q).isfinite().all()
     tree = ew.Tree([-1, 0, 1, 1, 1, 0], bins=[2, 3, 4])

@@ -11,6 +11,7 @@ import torch
 
 import earthwork as ew
 from earthwork.transport import ground
+from earthwork.transport.sinkhorn_solve import solve
 from tests.cases import random_distribution
 
 CHAIN = ew.Chain(4)
@@ -90,9 +91,36 @@ def test_half_precision_is_only_stored(pair, dtype):
     assert ew.sinkhorn(p, q, CHAIN, method="paper").value.dtype == dtype
 
 
-def test_types_are_promoted(pair):
-    p, q = pair
-    assert ew.sinkhorn(p.float(), q, CHAIN).value.dtype == torch.float64
+@pytest.mark.parametrize("method", ["log", "paper"])
+def test_types_are_promoted(pair, method):
+    p, q = (x.float() for x in pair)
+    expected = ew.sinkhorn(p.double(), q.double(), CHAIN, method=method)
+    for mixed in ((p.double(), q), (p, q.double())):
+        result = ew.sinkhorn(*mixed, CHAIN, method=method)
+        assert result.value.dtype == result.gradient.dtype == torch.float64
+        torch.testing.assert_close(result.value, expected.value)
+        torch.testing.assert_close(result.gradient, expected.gradient)
+
+
+def test_the_algorithm_as_printed_computes_in_the_type_of_the_input():
+    p, q = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 1.0])
+    assert ew.sinkhorn(p, q, CHAIN, 8.0, method="paper").value.isfinite()
+    # e^-24 is 0 in half precision.
+    assert ew.sinkhorn(p.half(), q.half(), CHAIN, 8.0, method="paper").value.isnan()
+    assert ew.sinkhorn(p.half(), q.half(), CHAIN, 8.0).value == 3
+
+
+@pytest.mark.parametrize("lam", [5.0, 400.0, 4000.0])
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("method", ["log", "paper"])
+def test_inside_the_operator_too_nothing_is_made_on_the_default_device(pair, method, watched, lam):
+    # Torch lays the default aside while an operator runs, but a tensor on another device would then meet those of the
+    # CPU; so the function beneath the operator is called here.
+    p, q = pair[0], torch.cat([pair[1][:3], torch.eye(4)[:2]])
+    options = p, q, CHAIN.distances(), lam, 50, None, method, 2, watched
+    expected = solve(*options)
+    with torch.device("meta"):
+        torch.testing.assert_close(solve._init_fn(*options), expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("method", ["log", "paper"])

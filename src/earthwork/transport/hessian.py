@@ -8,6 +8,7 @@ from torch import Tensor
 from earthwork.spaces import Ring, Space
 from earthwork.spaces.space import check_space
 from earthwork.transport.emd import check_rho, prepare
+from earthwork.transport.mass import of_row
 
 
 def emd_hessian(space: Space, rho: float = 2.0, p: Tensor | None = None, q: Tensor | None = None) -> Tensor:
@@ -77,5 +78,5 @@ def _check_all_move(space: Space, flow: Tensor, costs: Tensor, rho: float) -> No
         place = tuple(idle.nonzero()[0].tolist())
         raise ValueError(
             f"p and q: expected dirt to cross every edge at rho = {rho:g} < 2, where there is no Hessian otherwise, "
-            f"got none on edge {place[-1]}" + (f" of row {place[:-1]}" if len(place) > 1 else "")
+            f"got none on edge {place[-1]}{of_row(place[:-1])}"
         )

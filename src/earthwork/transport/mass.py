@@ -72,7 +72,7 @@ def check_masses(p: Tensor, q: Tensor, half: bool = False, names: tuple[str, str
         row = tuple(bad.nonzero()[0].tolist())
         raise ValueError(
             f"{names[0]} and {names[1]}: expected rows of equal mass, got {ours[row].item():g} in {names[0]} and "
-            f'{theirs[row].item():g} in {names[1]}{_of_row(row)}; normalize="l1" or "softmax" makes them equal'
+            f'{theirs[row].item():g} in {names[1]}{of_row(row)}; normalize="l1" or "softmax" makes them equal'
         )
 
 
@@ -88,12 +88,13 @@ def _row_masses(name: str, x: Tensor) -> Tensor:
     if bad.any():
         place = tuple(bad.nonzero()[0].tolist())
         raise ValueError(
-            f"{name}: expected finite masses ≥ 0, got {x[place].item():g} in bin {place[-1]}{_of_row(place[:-1])}"
+            f"{name}: expected finite masses ≥ 0, got {x[place].item():g} in bin {place[-1]}{of_row(place[:-1])}"
         )
     return x.sum(-1, dtype=torch.float64)
 
 
-def _of_row(row: tuple[int, ...]) -> str:
+def of_row(row: tuple[int, ...]) -> str:
+    """What an error says of the row in which something is wrong; nothing if there is only one."""
     return "" if not row else f" of row {row[0] if len(row) == 1 else row}"
 
 
@@ -102,5 +103,5 @@ def l1_normalized(name: str, x: Tensor, validate: bool) -> Tensor:
     mass = x.abs().sum(-1, keepdim=True)
     if validate and can_look(x) and (mass == 0).any():
         row = tuple((mass.squeeze(-1) == 0).nonzero()[0].tolist())
-        raise ValueError(f'{name}: expected some mass in each row to normalise by "l1", got none{_of_row(row)}')
+        raise ValueError(f'{name}: expected some mass in each row to normalise by "l1", got none{of_row(row)}')
     return x / mass
