@@ -1,5 +1,7 @@
 """A pytest plugin for ``make mutation``: the same tests, sooner done with a mutant."""
 
+import sys
+
 import pytest
 from hypothesis import Phase, settings
 
@@ -10,6 +12,9 @@ if not hasattr(pytest.Item, "_nodeid"):
 
 def pytest_configure() -> None:
     """Hypothesis need not look for the smallest counterexample, nor as long for one; what that misses survives."""
+    # What a test module makes when it is imported should be made by the mutant too, and not before it was put in place.
+    for name in [name for name in sys.modules if name.startswith("tests.")]:
+        del sys.modules[name]
     settings.register_profile(
         "mutation", settings.get_profile("default"), max_examples=20, phases=[Phase.explicit, Phase.generate]
     )

@@ -46,7 +46,13 @@ def test_second_derivatives(rng, name, rho):
         (gradient,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
         return gradient.detach(), torch.autograd.grad(gradient.square().sum(), x)[0]
 
-    for function, x in ((lambda x: ew.emd(x, q, space, rho), p), (lambda x: loss(x, labels), logits)):
+    for function, x in (
+        (lambda x: ew.emd(x, q, space, rho), p),
+        (lambda x: ew.emd(x[None], q, space, rho), p),
+        (lambda x: loss(x, labels), logits),
+        (lambda x: loss(x, q), logits),
+    ):
+        function(x)
         fused = curvatures(function, x)
         with without_kernels():
             torch.testing.assert_close(fused, curvatures(function, x))
@@ -96,6 +102,48 @@ def test_half_precision_goes_through_single(rng, calls, dtype):
     assert calls
     with without_kernels():
         torch.testing.assert_close(distances, ew.emd(p, q, ew.Chain(10)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_may_miss_by_more(calls, dtype):
+    p, q = torch.full((4, 10), 0.1, dtype=dtype), torch.full((4, 10), 0.1, dtype=dtype)
+    p[0, 0] += 0.008
+    assert ew.emd(p, q, ew.Chain(10)).shape == (4,)
+    p[0, 0] += 0.008
+    with pytest.raises(ValueError, match="expected rows of equal mass"):
+        ew.emd(p, q, ew.Chain(10))
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("narrow", [0, 1])
+def test_types_that_differ_meet_in_the_wider_one(rng, narrow, calls):
+    space = space_of("any", rng)
+    pair = [random_distribution(rng, 4, space.num_bins) for _ in range(2)]
+    loss = ew.EMDLoss(space, normalize=None, reduction="none")
+    ew.emd(*pair, space)
+    seen = len(calls)
+    pair[narrow] = pair[narrow].float()
+    with without_kernels():
+        expected = ew.emd(*(x.double() for x in pair), space, 2)
+    torch.testing.assert_close(ew.emd(*pair, space, 2), expected)
+    assert len(calls) == seen
+    torch.testing.assert_close(loss(*pair), expected.to(loss(*pair)))
+
+
+def test_distributions_as_targets_go_by_the_kernel(rng, calls):
+    space = space_of("any", rng)
+    logits, q = torch.randn(4, space.num_bins), random_distribution(rng, 4, space.num_bins).float()
+    loss = ew.EMDLoss(space)(logits, q)
+    assert len(calls) == 1
+    with without_kernels():
+        torch.testing.assert_close(loss, ew.EMDLoss(space)(logits, q))
+
+
+def test_rows_are_copied_only_if_they_must_be():
+    x = torch.rand(4, 6)
+    for rows in (x, x[::2], x[:, 1:4], x[:1].expand(3, 6)):
+        assert fused.rows_in_one_piece(rows) is rows
+    assert fused.rows_in_one_piece(x.T).is_contiguous()
 
 
 def test_meta_tensors_and_fake_ones(calls):

@@ -30,7 +30,7 @@ class Topology(NamedTuple):
         return np.flatnonzero(self.size == 1)
 
 
-def topology(parents: ArrayLike, names: Sequence[str] | None = None) -> Topology:
+def topology(parents: Indices, names: Sequence[str] | None = None) -> Topology:
     """Check a parent array and measure the tree that it describes.
 
     Args:
@@ -38,10 +38,8 @@ def topology(parents: ArrayLike, names: Sequence[str] | None = None) -> Topology
         names: What to call the nodes in an error.
 
     Raises:
-        TypeError: If the parents are not integers.
-        ValueError: If they are out of range, or there is a cycle, no root or more than one.
+        ValueError: If the parents are out of range, or there is a cycle, no root or more than one.
     """
-    parents = _as_indices("parents", parents)
     count = len(parents)
     if count == 0:
         raise ValueError("parents: expected at least one node, got none")

@@ -122,7 +122,7 @@ def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor
         >>> ew.emd_gradient(p, q, ew.Chain(3), rho=2)
         tensor([ 0.3333, -0.0667, -0.2667])
     """
-    p, q, out = prepare(p, q, space, rho, None, True)
+    p, q, out = prepare(p, q, space, rho)
     if isinstance(space, Metric):
         return simplex_gradient(p, q, space).to(out)
     with torch.no_grad():
@@ -177,12 +177,10 @@ def cost_to_labels(p: Tensor, labels: Tensor, space: Space, rho: float, smoothin
     return transport_cost((p - elsewhere).scatter(-1, labels.unsqueeze(-1), at_label), space, rho)
 
 
-def prepare(
-    p: Tensor, q: Tensor, space: Space, rho: float, normalize: Normalize, validate: bool
-) -> tuple[Tensor, Tensor, torch.dtype]:
-    """Check and normalise two rows of masses; also returns the type in which a result is due."""
-    p, q, out = normalized(p, q, space, rho, normalize, validate)
-    if validate and can_look(p, q):
+def prepare(p: Tensor, q: Tensor, space: Space, rho: float) -> tuple[Tensor, Tensor, torch.dtype]:
+    """Check two rows of masses; also returns the type in which a result is due."""
+    p, q, out = normalized(p, q, space, rho, None, True)
+    if can_look(p, q):
         check_masses(p, q, half=out in HALF)
     return p, q, out
 
@@ -190,7 +188,7 @@ def prepare(
 def normalized(
     p: Tensor, q: Tensor, space: Space, rho: float, normalize: Normalize, validate: bool
 ) -> tuple[Tensor, Tensor, torch.dtype]:
-    """As :func:`prepare`, but the masses are yet to be checked."""
+    """Check the arguments, but not yet the masses, and normalise; also the type in which a result is due."""
     check_rho(rho)
     if isinstance(space, Metric):
         check_exponent(space, rho)

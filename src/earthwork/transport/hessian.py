@@ -46,7 +46,7 @@ def emd_hessian(space: Space, rho: float = 2.0, p: Tensor | None = None, q: Tens
         if rho != 2 or p is not q:
             raise ValueError(f"p and q: expected both, because the Hessian depends on them at rho = {rho:g}")
         return _curvature(space, 2 * space.costs)
-    p, q, out = prepare(p, q, space, rho, None, True)
+    p, q, out = prepare(p, q, space, rho)
     with torch.no_grad():
         costs = space.costs.to(p)
         if rho == 2:

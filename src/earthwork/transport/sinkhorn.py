@@ -99,7 +99,7 @@ def sinkhorn(
     """
     check_options(lam, max_iter, tol, method, chunk_size)
     stored = torch.promote_types(p.dtype, q.dtype) if isinstance(p, Tensor) and isinstance(q, Tensor) else None
-    p, q, out = prepare(p, q, space, 1.0, None, True)
+    p, q, out = prepare(p, q, space, 1.0)
     if method == "paper" and stored is not None:
         p, q = p.to(stored), q.to(stored)
     result = sinkhorn_prepared(p, q, space, lam, max_iter, tol, method, chunk_size)
