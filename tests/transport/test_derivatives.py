@@ -48,6 +48,16 @@ def test_normalisation_has_a_gradient(case, normalize):
     assert gradcheck(lambda p: ew.emd(p, q.detach(), space, 2, normalize), (2.0 * p.detach()).requires_grad_())
 
 
+@pytest.mark.parametrize("normalize", ["l1", "softmax"])
+def test_normalisation_is_over_the_bins(case, normalize):
+    p, q, space = (x.detach() if isinstance(x, torch.Tensor) else x for x in case)
+    rows = 3 * p
+    expected = ew.emd(p if normalize == "l1" else rows.softmax(-1), q, space, 2)
+    torch.testing.assert_close(ew.emd(rows, q, space, 2, normalize), expected)
+    torch.testing.assert_close(ew.emd(rows[0], q[0], space, 2, normalize), expected[0])
+    torch.testing.assert_close(ew.emd(rows[:, None].expand(3, 2, -1), q[:, None], space, 2, normalize)[:, 1], expected)
+
+
 @pytest.mark.parametrize("rho", RHOS)
 def test_functional_transforms(case, rho):
     p, q, space = (x.detach() if isinstance(x, torch.Tensor) else x for x in case)

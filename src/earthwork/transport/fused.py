@@ -69,7 +69,7 @@ def find_kernels(space: Space, *tensors: Tensor, kinds: tuple[type[Space], ...] 
     for x in tensors:
         if x.dtype is not dtype or type(x) not in _PLAIN or _keys(x).raw_repr() != _PLAIN_KEYS:
             return None
-    known: Kernels | None = getattr(space, "_kernels", None)
+    known: Kernels | None = space._kernels
     if known is not None and wanted() and known.fit(space):
         return known
     run = kernels()
