@@ -49,6 +49,7 @@ def test_second_derivatives(rng, name, rho):
     for function, x in (
         (lambda x: ew.emd(x, q, space, rho), p),
         (lambda x: ew.emd(x[None], q, space, rho), p),
+        (lambda x: ew.emd(p, x, space, rho), q),
         (lambda x: loss(x, labels), logits),
         (lambda x: loss(x, q), logits),
     ):

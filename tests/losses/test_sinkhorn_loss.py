@@ -104,6 +104,17 @@ def test_learned_costs():
     torch.testing.assert_close(costs.grad, crossing.sum(0) + middle)
 
 
+def test_a_learned_matrix():
+    matrix = torch.rand(C, C).fill_diagonal_(0).requires_grad_()
+    logits, labels = torch.randn(3, C, dtype=torch.float64), torch.tensor([0, 2, 2])
+    loss = ew.SinkhornLoss(ew.Metric(matrix), reduction="none")(logits, labels)
+    assert loss.dtype == torch.float64
+    torch.testing.assert_close(loss, (logits.softmax(-1) * matrix.T[labels]).sum(-1))
+    loss.sum().backward()
+    expected = torch.zeros(C, C).index_add(1, labels, logits.softmax(-1).T.float())
+    torch.testing.assert_close(matrix.grad, expected)
+
+
 def test_compiles_and_maps(space):
     loss = ew.SinkhornLoss(space, reduction="none")
     logits, labels = torch.randn(4, C, requires_grad=True), torch.randint(C, (4,))

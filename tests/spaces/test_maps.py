@@ -85,3 +85,10 @@ def test_a_wrong_last_axis_names_the_space(space):
 def test_the_plan_of_a_deep_tree_needs_no_recursion():
     tree = ew.Tree(np.arange(-1, 50_000 - 1), bins=np.arange(50_000))
     assert torch.equal(tree.flow(torch.ones(50_000)), torch.arange(49_999, 0, -1.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0])
+def test_a_ring_settles_in_the_type_it_is_given(rho, dtype):
+    flow, costs = torch.tensor([0.3, -0.1, 0.0], dtype=dtype), torch.ones(3, dtype=dtype)
+    assert ew.Ring(3).settle(flow, costs, rho).dtype == dtype

@@ -11,6 +11,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import earthwork as ew
+from earthwork.transport.emd import cost_to_labels
 from tests.cases import KINDS, random_distribution, random_space
 
 RHOS = [1.0, 1.5, 2.0, 2.5, 3.0]
@@ -73,6 +74,14 @@ def test_functional_transforms(case, rho):
     if rho > 1:
         hessian = torch.func.vmap(torch.func.hessian(distance))(p, q)
         torch.testing.assert_close(hessian, ew.emd_hessian(space, rho, p, q), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("outer", [torch.func.jacfwd, torch.func.jacrev])
+@pytest.mark.parametrize("inner", [torch.func.jacfwd, torch.func.jacrev])
+def test_one_mode_over_the_other(case, outer, inner):
+    p, q, space = (x.detach() if isinstance(x, torch.Tensor) else x for x in case)
+    hessian = outer(inner(lambda p: ew.emd(p, q[0], space, 3)))(p[0])
+    torch.testing.assert_close(hessian, ew.emd_hessian(space, 3, p[0], q[0]))
 
 
 @pytest.mark.parametrize("rho", RHOS)
@@ -160,3 +169,30 @@ def test_subtrees_without_flow_get_no_gradient_from_rounding():
     expected = ew.emd_gradient((p * 10).round().double() / 10, (q * 10).round().double() / 10, tree)
     torch.testing.assert_close(gradient, expected.float(), rtol=0, atol=1e-6)
     assert gradient[0, 2] == gradient[0, 3]
+
+
+@pytest.mark.parametrize("rho", [1.5, 2.0, 3.0])
+def test_a_ring_where_one_edge_of_several_stands_still(rho):
+    p = torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64, requires_grad=True)
+    q = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64)
+    distance = ew.emd(p, q, ew.Ring(3), rho)
+    assert distance.item() == pytest.approx(2 * 0.25**rho)
+    (gradient,) = torch.autograd.grad(distance, p)
+    torch.testing.assert_close(gradient, ew.emd_gradient(p, q, ew.Ring(3), rho))
+    steep = rho * 0.25 ** (rho - 1)
+    torch.testing.assert_close(gradient, torch.tensor([1.0, -2.0, 1.0]).double() * steep / 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_gradient_has_the_type_of_its_input(case, dtype):
+    p, q, space = case
+    gradient = ew.emd_gradient(p.detach().to(dtype), q.detach().to(dtype), space, 2)
+    assert gradient.dtype == dtype
+    torch.testing.assert_close(gradient.double(), ew.emd_gradient(p, q, space, 2), rtol=0.05, atol=0.02)
+
+
+def test_the_cost_to_a_label_is_that_to_its_distribution(case):
+    p, _, space = case
+    labels = torch.arange(3) % space.num_bins
+    target = torch.nn.functional.one_hot(labels, space.num_bins).to(p)
+    torch.testing.assert_close(cost_to_labels(p, labels, space, 2.0), ew.emd(p, target, space, 2))

@@ -124,6 +124,14 @@ def test_says_what_to_install(rng, monkeypatch):
     assert ew.exact_emd(p, p, ew.Chain(4)) == 0
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_all_dirt_in_one_bin(rng, side):
+    metric = ew.Metric(rng.random((5, 5)) * (1 - np.eye(5)))
+    pair = [torch.eye(5, dtype=torch.float64), random_distribution(rng, 5, 5)]
+    costs = metric.matrix if side == 0 else metric.matrix.T
+    torch.testing.assert_close(ew.exact_emd(pair[side], pair[1 - side], metric), (costs * pair[1]).sum(-1))
+
+
 def test_a_solver_that_runs_out_of_pivots(rng, monkeypatch):
     monkeypatch.setattr(simplex, "_MAX_PIVOTS", 1)
     p, q = (random_distribution(rng, 30, zeros=0.0) for _ in range(2))

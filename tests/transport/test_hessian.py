@@ -41,6 +41,29 @@ def test_symmetric_positive_and_centred(rng, kind):
     assert torch.linalg.eigvalsh(hessian).min() >= -1e-12
 
 
+def test_beyond_rho_2_an_edge_that_stands_still_has_no_part(rng):
+    p, q = torch.tensor([0.5, 0.2, 0.3]).double(), torch.tensor([0.5, 0.4, 0.1]).double()
+    still, moving = ew.Chain(3, [7.0, 1.0]), ew.Chain(3, [0.0, 1.0])
+    hessian = ew.emd_hessian(still, 3, p, q)
+    torch.testing.assert_close(hessian, ew.emd_hessian(moving, 3, p, q))
+    torch.testing.assert_close(hessian, torch.func.hessian(lambda p: ew.emd(p, q, still, 3))(p))
+
+
+def test_a_ring_with_two_idle_edges_has_no_hessian():
+    p, q = torch.tensor([0.5, 0.5, 0.0, 0.0]), torch.tensor([0.0, 0.5, 0.5, 0.0])
+    with pytest.raises(ValueError, match=r"got none on edge 2$"):
+        ew.emd_hessian(ew.Ring(4, [1.0, 1.0, 5.0, 5.0]), 1, p, q)
+
+
+def test_the_edge_that_closes_a_ring_may_stand_still_as_well():
+    p, q = torch.tensor([0.5, 0.0, 0.5]).double(), torch.tensor([0.25, 0.5, 0.25]).double()
+    with pytest.raises(ValueError, match=r"got none on edge 2$"):
+        ew.emd_hessian(ew.Ring(3), 1.5, p, q)
+    assert torch.equal(ew.emd_hessian(ew.Ring(3), 1, p, q), torch.zeros(3, 3).double())
+    for rho in (1, 1.5):
+        assert ew.emd_hessian(ew.Ring(1), rho, torch.ones(1), torch.ones(1)) == 0
+
+
 def test_at_rho_2_it_is_the_same_everywhere(rng):
     p, q = random_distribution(rng, 2, 3, 4)
     hessian = ew.emd_hessian(ew.Chain(4), 2, p, q)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.transport import ground
+from earthwork.transport import ground, sinkhorn_solve
 from earthwork.transport.sinkhorn_solve import solve
 from tests.cases import random_distribution
 
@@ -76,7 +76,8 @@ def test_a_second_derivative_is_an_error_and_not_0(pair, side):
     sides = [logits.softmax(-1), pair[1]]
     value = ew.sinkhorn(sides[side], sides[1 - side], CHAIN).value
     (gradient,) = torch.autograd.grad(value.sum(), logits, create_graph=True)
-    with pytest.raises(NotImplementedError, match="the first derivative of the distance, and not the second"):
+    message = r"^a solver's duals give the first derivative of the distance, and not the second$"
+    with pytest.raises(NotImplementedError, match=message):
         gradient.square().sum().backward()
 
 
@@ -207,6 +208,34 @@ def test_learned_costs(rng):
     matrix = ew.Chain(4).distances().requires_grad_()
     ew.sinkhorn(p, q, ew.Metric(matrix), 2.0, 500).value.sum().backward()
     torch.testing.assert_close(matrix.grad.sum(), torch.tensor(2.0).double())
+
+
+def test_learned_costs_of_one_row_and_of_many(rng):
+    p, q = (random_distribution(rng, 2, 3, 4, zeros=0.0) for _ in range(2))
+
+    def gradient(p, q):
+        matrix = ew.Chain(4).distances().requires_grad_()
+        return torch.autograd.grad(ew.sinkhorn(p, q, ew.Metric(matrix)).value.sum(), matrix)[0]
+
+    rows = [gradient(*pair) for pair in zip(p.reshape(-1, 4), q.reshape(-1, 4), strict=True)]
+    torch.testing.assert_close(gradient(p, q), torch.stack(rows).sum(0))
+
+
+def test_a_chunk_is_all_that_is_solved_at_a_time(pair, monkeypatch):
+    sizes = []
+    algorithm_1 = sinkhorn_solve.algorithm_1
+    monkeypatch.setattr(sinkhorn_solve, "algorithm_1", lambda p, *rest: sizes.append(len(p)) or algorithm_1(p, *rest))
+    ew.sinkhorn(*pair, CHAIN, method="paper", chunk_size=2)
+    assert sizes == [2, 2, 1]
+
+
+def test_both_ways_give_both_gradients(pair):
+    gradients = []
+    for method in ("log", "paper"):
+        p, q = (x.clone().requires_grad_() for x in pair)
+        value = ew.sinkhorn(p, q, CHAIN, 2.0, 500, method=method).value
+        gradients.append(torch.autograd.grad(value.sum(), (p, q)))
+    torch.testing.assert_close(gradients[0], gradients[1])
 
 
 def test_the_matrix_of_a_space_is_made_once_and_again_when_it_changes(monkeypatch, pair):

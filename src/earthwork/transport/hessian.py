@@ -68,10 +68,12 @@ def _curvature(space: Space, weights: Tensor) -> Tensor:
 
 
 def _check_all_move(space: Space, flow: Tensor, costs: Tensor, rho: float) -> None:
-    # An edge with no bin, or every bin, on one side never carries anything.
-    count = space.flow(torch.ones(space.num_bins, dtype=flow.dtype, device=flow.device))
-    idle = (flow == 0) & (costs > 0) & (count > 0) & (count < space.num_bins)
-    if isinstance(space, Ring) and rho == 1:
+    idle = (flow == 0) & (costs > 0)
+    if not isinstance(space, Ring):
+        # An edge with no bin, or every bin, on one side never carries anything.
+        count = space.flow(torch.ones(space.num_bins, dtype=flow.dtype, device=flow.device))
+        idle = idle & (count > 0) & (count < space.num_bins)
+    elif rho == 1 or space.num_bins == 1:
         # The circulation always stops one edge; the distance bends there only if the others are in balance without it.
         idle = idle & (idle.sum(-1, keepdim=True) > 1)
     if idle.any():
