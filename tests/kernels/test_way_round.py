@@ -140,6 +140,40 @@ def test_distributions_as_targets_go_by_the_kernel(rng, calls):
         torch.testing.assert_close(loss, ew.EMDLoss(space)(logits, q))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (1, 2, 3), (0,), (2, 0)])
+def test_any_leading_shape(rng, calls, shape):
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, *shape, space.num_bins) for _ in range(2))
+    distances = ew.emd(p.requires_grad_(), q, space, 2)
+    assert distances.shape == shape
+    distances.sum().backward()
+    assert len(calls) == 1
+    with without_kernels():
+        torch.testing.assert_close(distances, ew.emd(p, q, space, 2))
+        torch.testing.assert_close(p.grad, ew.emd_gradient(p, q, space, 2))
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+def test_no_gradient_is_made_that_nobody_asked_for(rng, name, monkeypatch):
+    asked = []
+    pairs = run.pairs
+
+    def spy(layout, p, q, rho, gradient, tolerance):
+        asked.append(gradient)
+        assert tolerance > 0
+        return pairs(layout, p, q, rho, gradient, tolerance)
+
+    monkeypatch.setattr(run, "pairs", spy)
+    space = space_of(name, rng)
+    p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
+    ew.emd(p, q, space)
+    with torch.no_grad():
+        ew.emd(p.clone().requires_grad_(), q, space)
+    ew.emd(p.clone().requires_grad_(), q, space)
+    ew.emd(p, q.clone().requires_grad_(), space)
+    assert asked == [False, False, True, True]
+
+
 def test_rows_are_copied_only_if_they_must_be():
     x = torch.rand(4, 6)
     for rows in (x, x[::2], x[:, 1:4], x[:1].expand(3, 6)):

@@ -193,6 +193,10 @@ def test_bad_numbers_of_bins(maker):
         ({"parents": [1, 2, 0]}, rf"{NO_ROOT}, got a cycle of 3: (0 → 1 → 2 → 0|1 → 2 → 0 → 1|2 → 0 → 1 → 2)"),
         ({"parents": [0]}, f"{NO_ROOT}, got a cycle of 1: 0 → 0"),
         ({"parents": [-1, 0, -1]}, r"parents: expected one root \(parent -1\), got 2: 0, 2"),
+        (
+            {"parents": [-1, 0, -1], "names": ["a", "b", "c"]},
+            r"parents: expected one root \(parent -1\), got 2: 'a', 'c'",
+        ),
         ({"parents": [-1] * 10}, r"parents: expected one root \(parent -1\), got 10: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
         ({"parents": [-1] * 11}, r"parents: expected one root \(parent -1\), got 11: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …"),
         ({"parents": [-1, 2, 1]}, "parents: expected a tree, got a cycle of 2: (1 → 2 → 1|2 → 1 → 2)"),
@@ -201,7 +205,7 @@ def test_bad_numbers_of_bins(maker):
             "parents: expected a tree, got a cycle of 2: ('a' → 'b' → 'a'|'b' → 'a' → 'b')",
         ),
         ({"parents": [[-1, 0]]}, r"parents: expected one axis, got shape \(1, 2\)"),
-        ({"parents": [-1, 0], "bins": [1, 1]}, "bins: expected each node once, got node 1 twice"),
+        ({"parents": [-1, 0, 0], "bins": [0, 1, 1]}, "bins: expected each node once, got node 1 twice"),
         (
             {"parents": [-1, 0], "bins": [1, 0, 1], "names": ["a", "b"]},
             "bins: expected each node once, got node 'b' twice",

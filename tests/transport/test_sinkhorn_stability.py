@@ -136,6 +136,15 @@ def test_what_is_lost_in_the_kernel_is_noticed_in_the_gradients_too(matrix, p, q
         torch.testing.assert_close(narrow, wide.float(), rtol=1e-5, atol=1e-4)
 
 
+def test_costs_in_single_precision_are_computed_with_in_double(rng):
+    p, q = (random_distribution(rng, 5, 4, zeros=0.0) for _ in range(2))
+    narrow, wide = ew.Chain(4, torch.tensor([0.5, 1.25, 3.0])), ew.Chain(4, [0.5, 1.25, 3.0])
+    for lam in (3.0, 300.0):
+        torch.testing.assert_close(
+            ew.sinkhorn(p, q, narrow, lam).value, ew.sinkhorn(p, q, wide, lam).value, rtol=1e-13, atol=0
+        )
+
+
 def test_rows_that_left_do_not_keep_the_others_from_stopping():
     # The way from one town to the other is beyond float64; on logarithms, a plan that is forced is found at once.
     space = ew.Chain(4, [1.0, 2000.0, 1.0])
