@@ -16,11 +16,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from compiled import look_again
+from compiled import NO_TESTS, SURVIVED, look_again
 from mutmut import __main__ as mutmut
 from mutmut.workers import isolation
 
-KILLED = ("killed", "timeout", "segfault", "suspicious")
+# "Interrupted" is what pytest says, and mutmut after it, where a mutant keeps a test module from being imported.
+KILLED = ("killed", "timeout", "segfault", "suspicious", "check was interrupted by user")
 
 
 def main() -> None:
@@ -38,9 +39,8 @@ def main() -> None:
     def collect_sample(*, mutant_names: Iterable[str]) -> tuple[list[Any], dict[str, Any]]:
         mutants, data = collect(mutant_names=tuple(mutant_names))
         names = set(sample([name for _, name, _ in mutants], options.sample or None, options.seed))
-        chosen[:] = [
-            (m, name, None if options.again and code != 1 else code) for m, name, code in mutants if name in names
-        ]
+        once_more = (SURVIVED, NO_TESTS) if options.again else ()
+        chosen[:] = [(m, name, None if code in once_more else code) for m, name, code in mutants if name in names]
         return chosen, data
 
     mutmut.collect_source_file_mutation_data = collect_sample

@@ -193,7 +193,7 @@ def test_meta_tensors_and_fake_ones(calls):
     assert not calls
 
 
-def test_what_was_found_once_is_found_at_a_glance(rng):
+def test_what_was_found_once_is_found_at_a_glance(rng, monkeypatch):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
     assert find_at_a_glance(space, p, q) is None
@@ -201,6 +201,10 @@ def test_what_was_found_once_is_found_at_a_glance(rng):
     found = find_at_a_glance(space, p, q)
     assert found is not None
     assert found is find_kernels(space, p, q)
+    monkeypatch.setattr("earthwork.transport.emd.find_kernels", None)
+    ew.emd(p, q, space)
+    with pytest.raises(TypeError):
+        ew.emd(p, q, space, normalize="l1")
 
 
 @pytest.mark.parametrize(

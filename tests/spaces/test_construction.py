@@ -49,6 +49,14 @@ def test_copies_are_equal_and_apart(space, twin):
     assert torch.equal(other.flow(x), space.flow(x))
 
 
+@pytest.mark.parametrize("costs", [2, [2, 2], np.array([2, 2]), torch.tensor([2, 2]), torch.tensor(2)])
+@pytest.mark.parametrize("name", MAKERS)
+def test_costs_are_floating_point(name, costs):
+    space = MAKERS[name](costs)
+    assert space.costs.dtype == torch.float64
+    assert space.costs.tolist() == [2.0, 2.0]
+
+
 @pytest.mark.parametrize("space", SPACES)
 def test_spaces_are_immutable(space):
     with pytest.raises(AttributeError, match="is immutable: cannot set `num_bins`"):

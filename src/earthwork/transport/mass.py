@@ -56,7 +56,7 @@ def can_look(*tensors: Tensor) -> bool:
     )
 
 
-def check_masses(p: Tensor, q: Tensor, half: bool = False, names: tuple[str, str] = ("p", "q")) -> None:
+def check_masses(p: Tensor, q: Tensor, half: bool, names: tuple[str, str] = ("p", "q")) -> None:
     """Raise unless all masses are finite and ≥ 0, and each row of ``p`` holds as much as its row of ``q``.
 
     Args:
