@@ -174,6 +174,19 @@ def test_no_gradient_is_made_that_nobody_asked_for(rng, name, monkeypatch):
     assert asked == [False, False, True, True]
 
 
+def test_no_gradient_of_a_loss_is_made_that_nobody_asked_for(rng, monkeypatch):
+    asked = []
+    labels = run.labels
+    monkeypatch.setattr(run, "labels", lambda *options: asked.append(options[4]) or labels(*options))
+    space = space_of("any", rng)
+    loss, logits, target = ew.EMDLoss(space), torch.randn(4, space.num_bins), torch.arange(4) % space.num_bins
+    loss(logits, target)
+    with torch.no_grad():
+        loss(logits.clone().requires_grad_(), target)
+    loss(logits.clone().requires_grad_(), target)
+    assert asked == [False, False, True]
+
+
 def test_rows_are_copied_only_if_they_must_be():
     x = torch.rand(4, 6)
     for rows in (x, x[::2], x[:, 1:4], x[:1].expand(3, 6)):

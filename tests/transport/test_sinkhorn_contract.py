@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -98,9 +99,8 @@ def test_types_are_promoted(pair, method):
     expected = ew.sinkhorn(p.double(), q.double(), CHAIN, method=method)
     for mixed in ((p.double(), q), (p, q.double())):
         result = ew.sinkhorn(*mixed, CHAIN, method=method)
-        assert result.value.dtype == result.gradient.dtype == torch.float64
-        torch.testing.assert_close(result.value, expected.value)
-        torch.testing.assert_close(result.gradient, expected.gradient)
+        torch.testing.assert_close(result.value, expected.value, rtol=1e-13, atol=0)
+        torch.testing.assert_close(result.gradient, expected.gradient, rtol=1e-13, atol=1e-13)
 
 
 def test_the_algorithm_as_printed_computes_in_the_type_of_the_input():
@@ -145,6 +145,11 @@ def test_functional_transforms(pair):
     torch.testing.assert_close(torch.func.vmap(slope)(p, q), result.gradient)
     count = torch.func.vmap(lambda a, b: ew.sinkhorn(a, b, CHAIN, max_iter=7).iterations)(p, q)
     assert count.tolist() == [7] * 5
+    for tol, enough in ((1e-12, False), (1.0, True)):
+        with pytest.warns(ew.ConvergenceWarning) if not enough else nullcontext():
+            solve_all = torch.func.vmap(lambda a, b, tol=tol: ew.sinkhorn(a, b, CHAIN, max_iter=7, tol=tol).converged)
+            solved = solve_all(p, q)
+        assert solved.tolist() == [enough] * 5
 
 
 def test_the_compiler_takes_it_as_one_step(pair):
@@ -219,6 +224,30 @@ def test_learned_costs_of_one_row_and_of_many(rng):
 
     rows = [gradient(*pair) for pair in zip(p.reshape(-1, 4), q.reshape(-1, 4), strict=True)]
     torch.testing.assert_close(gradient(p, q), torch.stack(rows).sum(0))
+
+
+def test_learned_costs_to_labels(rng):
+    # All dirt goes to the label, so the derivative by the costs is what each bin holds.
+    p, q = random_distribution(rng, 3, 4, zeros=0.0), torch.eye(4, dtype=torch.float64)[[1, 3, 1]]
+    matrix = ew.Chain(4).distances().requires_grad_()
+    (gradient,) = torch.autograd.grad(ew.sinkhorn(p, q, ew.Metric(matrix), 5.0, 500).value.sum(), matrix)
+    torch.testing.assert_close(gradient, p.T @ q)
+
+
+def test_costs_that_are_learned_are_not_remembered(pair):
+    space, labels = ew.Chain(4, torch.ones(3, requires_grad=True)), torch.arange(5) % 4
+    for _ in range(2):
+        (ew.sinkhorn(*pair, space).value.sum() + ew.SinkhornLoss(space)(pair[0], labels)).backward()
+    assert space not in ground._KNOWN
+
+
+def test_the_costs_of_a_metric_are_turned_once(pair):
+    metric, labels = ew.Metric(CHAIN.distances()), torch.arange(5) % 4
+    loss = ew.SinkhornLoss(metric)
+    first = loss(pair[0], labels)
+    (known,) = (known for space, known in ground._KNOWN.items() if known.source is loss.space.matrix)
+    assert list(known.toward) == [(torch.float64, torch.device("cpu"))]
+    assert loss(pair[0], labels) == first
 
 
 def test_a_chunk_is_all_that_is_solved_at_a_time(pair, monkeypatch):

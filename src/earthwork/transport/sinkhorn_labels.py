@@ -41,7 +41,7 @@ def label_gradient(p: Tensor, distances: Tensor, lam: float) -> Tensor:
     return centred(distances)
 
 
-def smoothed_one_hot(labels: Tensor, like: Tensor, smoothing: float = 0.0) -> Tensor:
+def smoothed_one_hot(labels: Tensor, like: Tensor, smoothing: float) -> Tensor:
     """The distributions of labels, ``[...]`` to ``[..., n]``, in the type and with the bins of ``like[..., n]``."""
     n = like.shape[-1]
     return one_hot(labels, like) * (1 - smoothing) + smoothing / n
