@@ -89,6 +89,16 @@ def test_the_mean_is_cross_entropys_own():
     torch.testing.assert_close(ours(logits, labels), expected)
 
 
+@pytest.mark.parametrize("rows", [4, 100])
+def test_a_loss_may_be_weighed(rows):
+    logits, labels = torch.randn(rows, 5, requires_grad=True), torch.arange(rows) % 5
+    loss = ew.EMDLoss(ew.Chain(5))
+    (gradient,) = torch.autograd.grad(loss(logits, labels), logits)
+    for weight in (0.0, 0.5, 1.0, 2.0, -1.0):
+        (weighed,) = torch.autograd.grad(weight * loss(logits, labels), logits)
+        torch.testing.assert_close(weighed, weight * gradient)
+
+
 def test_the_mean_of_distributions_divides_by_the_rows_as_cross_entropys_does():
     logits, q = torch.randn(6, C), torch.randn(6, C).softmax(-1)
     weight = torch.rand(C)
