@@ -174,6 +174,18 @@ def test_no_gradient_is_made_that_nobody_asked_for(rng, name, monkeypatch):
     assert asked == [False, False, True, True]
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_what_the_kernel_can_do_is_left_to_it(rng, reduction, monkeypatch):
+    space = space_of("any", rng)
+    logits, target = torch.randn(4, space.num_bins), torch.arange(4) % space.num_bins
+    loss = ew.EMDLoss(space, reduction=reduction)
+    with without_kernels():
+        expected = loss(logits, target)
+    for name in ("can_compile", "can_take_first_order", "cost_to_labels"):
+        monkeypatch.setattr(sys.modules["earthwork.losses.emd_loss"], name, None)
+    torch.testing.assert_close(loss(logits, target), expected)
+
+
 def test_no_gradient_of_a_loss_is_made_that_nobody_asked_for(rng, monkeypatch):
     asked = []
     labels = run.labels

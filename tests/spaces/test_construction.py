@@ -49,6 +49,12 @@ def test_copies_are_equal_and_apart(space, twin):
     assert torch.equal(other.flow(x), space.flow(x))
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_space_is_no_part_of_a_checkpoint(name):
+    """It is made anew with the model, and its tables may change from version to version."""
+    assert not MAKERS[name](1.0).state_dict()
+
+
 @pytest.mark.parametrize("costs", [2, [2, 2], np.array([2, 2]), torch.tensor([2, 2]), torch.tensor(2)])
 @pytest.mark.parametrize("name", MAKERS)
 def test_costs_are_floating_point(name, costs):
@@ -251,6 +257,13 @@ def test_bad_types(arguments, message):
 def test_a_long_cycle_is_cut_short(count, end):
     parents = np.roll(np.arange(count), 1)
     with pytest.raises(ValueError, match=rf"got a cycle of {count}: (\d+ → ){{10}}{end}$"):
+        ew.Tree(parents)
+
+
+@pytest.mark.parametrize("tail", [0, 1, 60, 500])
+def test_a_cycle_at_the_end_of_a_long_way(tail):
+    parents = [*range(1, tail + 2), tail]
+    with pytest.raises(ValueError, match=NO_ROOT + f", got a cycle of 2: ({tail} → {tail + 1}|{tail + 1} → {tail}) → "):
         ew.Tree(parents)
 
 

@@ -100,6 +100,7 @@ def test_shapes_types_and_empty_batches(rng):
     assert ew.exact_emd(p.half(), q.half(), metric).dtype == torch.float16
     torch.testing.assert_close(ew.exact_emd(p.float(), q.float(), metric), value.float())
     assert ew.exact_emd(torch.zeros(4), torch.zeros(4), metric) == 0
+    assert ew.emd(torch.zeros(4), q[0].float(), metric, validate=False) == 0
     torch.testing.assert_close(ew.exact_emd(p * 7, q * 7, metric), value * 7)
 
 

@@ -42,11 +42,19 @@ def test_symmetric_positive_and_centred(rng, kind):
 
 
 def test_beyond_rho_2_an_edge_that_stands_still_has_no_part(rng):
-    p, q = torch.tensor([0.5, 0.2, 0.3]).double(), torch.tensor([0.5, 0.4, 0.1]).double()
+    p, q = torch.tensor([0.5, 0.125, 0.375]).double(), torch.tensor([0.5, 0.375, 0.125]).double()
     still, moving = ew.Chain(3, [7.0, 1.0]), ew.Chain(3, [0.0, 1.0])
-    hessian = ew.emd_hessian(still, 3, p, q)
-    torch.testing.assert_close(hessian, ew.emd_hessian(moving, 3, p, q))
-    torch.testing.assert_close(hessian, torch.func.hessian(lambda p: ew.emd(p, q, still, 3))(p))
+    for rho in (2.1, 2.5, 3.0):
+        hessian = ew.emd_hessian(still, rho, p, q)
+        torch.testing.assert_close(hessian, ew.emd_hessian(moving, rho, p, q))
+        torch.testing.assert_close(hessian, torch.func.hessian(lambda p, rho=rho: ew.emd(p, q, still, rho))(p))
+
+
+def test_masses_that_differ_by_rounding_are_balanced_as_in_the_distance():
+    p, q = torch.tensor([0.5, 0.2, 0.3]).double(), torch.tensor([0.5, 0.4, 0.1]).double()
+    assert p.sum() != q.sum()
+    expected = torch.func.hessian(lambda p: ew.emd(p, q, ew.Chain(3), 2.1))(p)
+    torch.testing.assert_close(ew.emd_hessian(ew.Chain(3), 2.1, p, q), expected)
 
 
 def test_a_ring_with_two_idle_edges_has_no_hessian():

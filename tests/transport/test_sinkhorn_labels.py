@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import earthwork as ew
-from earthwork.transport.ground import _walk_to, distances_to
-from earthwork.transport.sinkhorn_labels import cost_to_label
+from earthwork.transport.ground import _walk_to, distances_to, one_hot
+from earthwork.transport.sinkhorn_labels import cost_to_label, smoothed_one_hot
 from tests.cases import KINDS, random_distribution, random_space, spaces
 
 
@@ -23,6 +23,15 @@ def test_distances_to_labels_with_and_without_a_matrix(space, data):
     torch.testing.assert_close(_walk_to(space, labels, like), expected, atol=1e-9, rtol=1e-12)
     assert torch.equal(distances_to(space, labels, like), expected)
     assert torch.equal(distances_to(ew.Metric(space.distances()), labels, like), expected)
+    assert torch.equal(distances_to(space, labels, like.float()), expected.float())
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 1, 3)])
+def test_labels_as_distributions(shape):
+    labels, like = torch.arange(math.prod(shape)).reshape(shape) % 4, torch.zeros(*shape, 4)
+    expected = torch.nn.functional.one_hot(labels, 4)
+    assert torch.equal(one_hot(labels, like), expected.float())
+    torch.testing.assert_close(smoothed_one_hot(labels, like, 0.2), 0.8 * expected + 0.05)
 
 
 @pytest.mark.parametrize("lam", [0.1, 3.0, 30.0])

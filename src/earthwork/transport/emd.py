@@ -126,7 +126,7 @@ def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor
     if isinstance(space, Metric):
         return simplex_gradient(p, q, space).to(out)
     with torch.no_grad():
-        x = _centred(p - q)
+        x = balanced(p - q)
         costs = space.costs.to(x)
         flow = space.settle(space.flow(x), costs, rho)
         slope = space.settle_slope(rho * costs * flow.sign() * flow.abs().pow(rho - 1), flow, costs, rho)
@@ -156,7 +156,7 @@ def transport_cost(x: Tensor, space: Space, rho: float) -> Tensor:
 def composed_cost(x: Tensor, space: Space, rho: float) -> Tensor:
     """The same by the composed maps: on every space, differentiable any number of times, under every transform."""
     costs = space.costs.to(x)
-    flow = space.settle(space.flow(_centred(x)), costs, rho)
+    flow = space.settle(space.flow(balanced(x)), costs, rho)
     return (costs * _power(flow, rho)).sum(-1)
 
 
@@ -213,7 +213,7 @@ def check_rho(rho: float) -> None:
         raise ValueError(f"rho: expected a finite number ≥ 1, got {rho}")
 
 
-def _centred(x: Tensor) -> Tensor:
+def balanced(x: Tensor) -> Tensor:
     """``x`` minus its mean over the bins.
 
     A mean that is no more than rounding is left in the value, though not in the derivative: taken out, it would leave

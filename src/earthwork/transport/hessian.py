@@ -7,7 +7,7 @@ from torch import Tensor
 
 from earthwork.spaces import Ring, Space
 from earthwork.spaces.space import check_space
-from earthwork.transport.emd import check_rho, prepare
+from earthwork.transport.emd import balanced, check_rho, prepare
 from earthwork.transport.mass import of_row
 
 
@@ -51,7 +51,7 @@ def emd_hessian(space: Space, rho: float = 2.0, p: Tensor | None = None, q: Tens
         costs = space.costs.to(p)
         if rho == 2:
             return _curvature(space, (2 * costs).expand(*torch.broadcast_shapes(p.shape, q.shape)[:-1], -1)).to(out)
-        flow = space.settle(space.flow(p - q), costs, rho)
+        flow = space.settle(space.flow(balanced(p - q)), costs, rho)
         moved = flow != 0
         if rho < 2:
             _check_all_move(space, flow, costs, rho)
