@@ -63,3 +63,24 @@ def test_a_second_derivative_is_an_error_and_not_a_wrong_number(rng):
     (gradient,) = torch.autograd.grad(costs.sum(), p, create_graph=True)
     with pytest.raises(RuntimeError, match="autograd formula"):
         gradient.sum().backward()
+
+
+@pytest.mark.parametrize("label", [-1, -100, 10, 255, 10**9])
+@pytest.mark.parametrize("space", [ew.Chain(10), ew.Tree([-1] + [0] * 10)], ids=["chain", "tree"])
+def test_a_label_that_is_none_is_an_error_and_no_crash(space, label):
+    logits, labels = torch.randn(64, 10, requires_grad=True), torch.arange(64) % 10
+    labels[5] = label
+    message = f"target: expected class indices from 0 to 9 .*, got {label} at position 5"
+    for operator in (operators.label_costs, operators.label_slopes):
+        with pytest.raises(ValueError, match=message):
+            operator(logits, labels, space._tables(), 2.0)
+
+
+def test_a_label_that_is_none_in_a_compiled_loss():
+    logits, labels = torch.randn(64, 10, requires_grad=True), torch.arange(64) % 10
+    compiled = torch.compile(ew.EMDLoss(ew.Chain(10), ignore_index=255), backend="aot_eager", fullgraph=True)
+    labels[5] = 255
+    assert compiled(logits, labels).isfinite()
+    labels[5] = 254
+    with pytest.raises(ValueError, match=r"target: expected class indices from 0 to 9 .*, got 254 at position 5"):
+        compiled(logits, labels)

@@ -38,15 +38,30 @@ def pair_slopes(p: Tensor, q: Tensor, tables: list[Tensor], rho: float) -> Tenso
 @torch.library.custom_op("earthwork::label_costs", mutates_args=(), device_types="cpu")
 def label_costs(logits: Tensor, labels: Tensor, tables: list[Tensor], rho: float) -> Tensor:
     """The cost of moving the softmax of each row of ``logits[rows, bins]`` to its class ``labels[rows]``."""
-    costs: Tensor = load().labels(Layout(tables), logits.contiguous(), labels.contiguous(), rho, False)[0]
+    layout = Layout(tables)
+    costs: Tensor = load().labels(layout, logits.contiguous(), _checked(labels, layout), rho, False)[0]
     return costs
 
 
 @torch.library.custom_op("earthwork::label_slopes", mutates_args=(), device_types="cpu")
 def label_slopes(logits: Tensor, labels: Tensor, tables: list[Tensor], rho: float) -> Tensor:
     """The derivative of each cost by its row of ``logits``."""
-    slopes: Tensor = load().labels(Layout(tables), logits.contiguous(), labels.contiguous(), rho, True)[1]
+    layout = Layout(tables)
+    slopes: Tensor = load().labels(layout, logits.contiguous(), _checked(labels, layout), rho, True)[1]
     return slopes
+
+
+def _checked(labels: Tensor, layout: Layout) -> Tensor:
+    """The labels, each of which is a bin: with any other a kernel would write where it has no business."""
+    labels = labels.contiguous()
+    right, _ = load().survey(layout, labels, None, ignore=0)
+    if not right:
+        place = int(((labels < 0) | (labels >= layout.bins)).nonzero()[0])
+        raise ValueError(
+            f"target: expected class indices from 0 to {layout.bins - 1} (or ignore_index), got {int(labels[place])} "
+            f"at position {place}"
+        )
+    return labels
 
 
 @pair_costs.register_fake
