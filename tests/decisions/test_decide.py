@@ -143,3 +143,16 @@ def test_logits_are_named() -> None:
     with pytest.raises(ValueError, match='for logits pass normalize="softmax"'):
         ew.decide(torch.tensor([3.0, -1.0]), ew.Chain(2))
     assert ew.decide(torch.tensor([3.0, -1.0]), ew.Chain(2), normalize="softmax") == 0
+
+
+def test_what_it_costs_to_miss_something_is_not_what_a_false_alarm_costs() -> None:
+    ok, broken = 0, 2
+    space = ew.Metric([[0, 1, 9], [1, 0, 9], [2, 2, 0]])
+    p = torch.tensor([[0.7, 0.0, 0.3]])
+    torch.testing.assert_close(ew.expected_distance(p, space), torch.tensor([[2.7, 3.4, 1.4]]))
+    assert ew.decide(p, space).tolist() == [broken]
+    certain = torch.eye(3)[[ok]]
+    missed = torch.tensor([broken])
+    assert ew.EMDLoss(space, 1.0, normalize=None)(certain, missed) == 9
+    for measure in (ew.metrics.EMD, ew.metrics.MistakeSeverity, ew.metrics.HierarchicalDistance):
+        assert measure(space)(certain, missed) == 9

@@ -151,12 +151,14 @@ def test_a_metric_without_edges(rng: np.random.Generator) -> None:
     matrix = rng.random((6, 6)) * (1 - np.eye(6))
     space = ew.Metric(matrix)
     p, labels = random_distribution(rng, 20, 6), torch.from_numpy(rng.integers(0, 6, 20))
-    risk = p.numpy() @ matrix
+    # From the answer to the truth, as the loss moves the prediction to the target.
+    risk = p.numpy() @ matrix.T
     assert_allclose(ew.expected_distance(p, space), risk)
-    assert_allclose(F.emd_error(p, labels, space), risk[np.arange(20), labels].mean())
+    assert_allclose(F.emd_error(p, labels, space), (p.numpy() @ matrix)[np.arange(20), labels].mean())
+    assert_allclose(F.emd_error(p, labels, space), ew.EMDLoss(space, 1.0, normalize=None)(p, labels))
     assert_allclose(F.expected_cost(p, labels, space, decision="least_risk"), risk.min(-1).mean())
     answers = p.argmax(-1)
-    assert_allclose(F.hierarchical_distance(p, labels, space), matrix[labels, answers].mean())
+    assert_allclose(F.hierarchical_distance(p, labels, space), matrix[answers, labels].mean())
     with pytest.raises(TypeError, match="rho: expected 1 in a Metric, which has no edges, got 2"):
         F.emd_error(p, labels, space, rho=2)
 

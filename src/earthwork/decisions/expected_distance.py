@@ -19,20 +19,20 @@ _WORTH_A_KERNEL = 2**16
 def expected_distance(p: Tensor, space: Space, normalize: Normalize = None, validate: bool = True) -> Tensor:
     r"""For every bin, the expected distance to a bin drawn from ``p`` (probabilities, not logits).
 
-    .. math:: e_i = \sum_j p_j\, d(j, i)
+    .. math:: e_i = \sum_j p_j\, d(i, j)
 
     On a chain or a tree an edge of cost :math:`w` lies between bin :math:`i` and everything on its far side, so with
     the flow :math:`m` of ``p`` and its mass :math:`M = 1` this is
     :math:`\sum w\, m + \mathrm{potential}(w\, (M - 2 m))`, in O(nodes). On a ring every bin sees one half circle
     clockwise and the other one counter-clockwise, and the sums over both are differences of running sums. Only a
-    ``Metric`` needs its matrix.
+    ``Metric`` needs its matrix; there :math:`d(i, j)` is what it costs to answer :math:`i` where :math:`j` is true.
 
     Args:
         p: Probabilities, shape ``[..., num_bins]``.
         space: How the bins are arranged.
         normalize: ``None``: ``p`` is distributions. ``"softmax"``: logits. ``"l1"``: masses, to be divided by their
             sum.
-        validate: Check that each row is a distribution. Without the check the result is :math:`p D` for any ``p``.
+        validate: Check that each row is a distribution. Without the check the result is :math:`p D^T` for any ``p``.
 
     Returns:
         The expected distances, of the shape and type of ``p``. Differentiable any number of times, also with respect
@@ -52,7 +52,7 @@ def expected_distance(p: Tensor, space: Space, normalize: Normalize = None, vali
 
 
 def expected(p: Tensor, space: Space) -> Tensor:
-    """``p @ D`` for any ``p`` of at least single precision."""
+    """``p @ D.T`` for any ``p`` of at least single precision."""
     if not isinstance(space, Chain | Ring | Tree) or space.costs.requires_grad or torch.compiler.is_compiling():
         return _composed(p, space)
 
@@ -70,7 +70,9 @@ def _composed(p: Tensor, space: Space) -> Tensor:
     if isinstance(space, Ring):
         return _on_ring(p, space)
     if not isinstance(space, Chain | Tree):
-        return p @ space.distances().to(p)
+        # Not even where autocast has matrix products in half precision.
+        with torch.autocast(p.device.type, enabled=False):
+            return p @ space.distances().to(p).T
     costs = space.costs.to(p)
     below = space.flow(p)
     mass = p.sum(-1, keepdim=True)

@@ -149,8 +149,8 @@ class Batch:
 
     @cached_property
     def distance(self) -> Tensor:
-        """The distance from each label to its answer."""
-        return self.distance_between(self.truth, self.answers)
+        """The distance from each answer to its label."""
+        return self.distance_between(self.answers, self.truth)
 
     @cached_property
     def ancestor(self) -> Tensor:
@@ -158,7 +158,7 @@ class Batch:
         return self.tree.lowest_common_ancestor(self.answers, self.truth)
 
     def distance_between(self, a: Tensor, b: Tensor) -> Tensor:
-        """The distance between places, in double precision."""
+        """The distance from one place to another, in double precision."""
         space = self.space
         distance = space.node_distance(a, b) if isinstance(space, Tree) else space.distance(a, b)
         return distance.detach().double()

@@ -63,7 +63,7 @@ class Severity(MeanMeasure):
 
 @dataclass(frozen=True)
 class TopDistance(MeanMeasure):
-    """The mean distance from the label to the best answers."""
+    """The mean distance from the best answers to the label."""
 
     top_k: int = 1
     higher_is_better = False
@@ -78,7 +78,7 @@ class TopDistance(MeanMeasure):
         check_k("top_k", self.top_k, space)
 
     def columns(self, batch: Batch) -> Tensor:
-        """The mean distance to the best answers, and 1."""
+        """The mean distance from the best answers, and 1."""
         best = batch.best(self.top_k)
-        mean = batch.distance_between(batch.truth.unsqueeze(-1), best).mean(-1)
+        mean = batch.distance_between(best, batch.truth.unsqueeze(-1)).mean(-1)
         return torch.stack([mean, torch.ones_like(mean)], -1)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from earthwork.decisions.expected_distance import expected
 from earthwork.metrics.batch import Batch
 from earthwork.metrics.measure import MeanMeasure
 from earthwork.spaces import Chain, Metric, Space
 from earthwork.transport.emd import check_rho, cost_to_labels
+from earthwork.transport.sinkhorn_labels import cost_to_label
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,7 @@ class MeanTransport(MeanMeasure):
     def columns(self, batch: Batch) -> Tensor:
         """The distance and 1."""
         if isinstance(batch.space, Metric):
-            # All dirt goes to the label, so there is only one plan.
-            risk = expected(batch.p, batch.space)
-            distance = risk.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1).double()
+            distance = cost_to_label(batch.p, batch.labels, batch.space).detach().double()
         else:
             distance = cost_to_labels(batch.p, batch.labels, batch.space, float(self.rho)).detach().double()
         return torch.stack([distance, torch.ones_like(distance)], -1)
