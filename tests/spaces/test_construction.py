@@ -42,8 +42,8 @@ def test_copies_are_equal_and_apart(space, twin):
     other = twin(space)
     assert repr(other) == repr(space)
     assert torch.equal(other.costs, space.costs)
-    other.to(torch.float16)
-    assert other.costs.dtype == torch.float16
+    other.to(torch.float32)
+    assert other.costs.dtype == torch.float32
     assert space.costs.dtype == torch.float64
     x = torch.rand(space.num_bins)
     assert torch.equal(other.flow(x), space.flow(x))
@@ -82,6 +82,39 @@ def test_a_space_follows_the_module_that_holds_it(space):
     assert model.to(torch.float32).space.costs.dtype == torch.float32
     assert model.to("meta").space.costs.device.type == "meta"
     assert list(model.state_dict()) == []
+
+
+@pytest.mark.parametrize("to_half", [nn.Module.half, nn.Module.bfloat16, lambda m: m.to(torch.float16)])
+@pytest.mark.parametrize("name", MAKERS)
+def test_half_precision_does_not_ruin_the_costs(name, to_half):
+    space = to_half(MAKERS[name](1e5 + 0.5))
+    assert space.costs.dtype == torch.float32
+    assert space.costs.tolist() == [1e5 + 0.5] * 2
+    learned = MAKERS[name](nn.Parameter(torch.ones(2)))
+    assert to_half(learned).costs.dtype in (torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_an_index_stays_an_index(dtype):
+    tree = ew.Tree([-1, 0, 0, 1, 1])
+    distances = tree.distances()
+    tree.type(dtype)
+    assert tree.parents.dtype == torch.int64
+    assert torch.equal(tree.distances().double(), distances)
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+@pytest.mark.parametrize("name", [*MAKERS, "Metric"])
+def test_a_space_made_or_moved_in_inference_mode_can_be_trained_with(name, rows):
+    with torch.inference_mode():
+        space = ew.Metric(torch.ones(2, 2).fill_diagonal_(0)) if name == "Metric" else MAKERS[name](torch.ones(2))
+        moved = copy.copy(space).double()
+        ew.SinkhornLoss(space)(torch.randn(rows, space.num_bins), torch.arange(rows) % space.num_bins)
+    for kind in (space, moved):
+        for loss in (ew.EMDLoss(kind, 1.0), ew.SinkhornLoss(kind)):
+            logits = torch.randn(rows, kind.num_bins, requires_grad=True)
+            loss(logits, torch.arange(rows) % kind.num_bins).backward()
+            assert logits.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("space", SPACES)

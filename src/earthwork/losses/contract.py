@@ -6,6 +6,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from operator import index
 from typing import Literal, TypeAlias
 
 import torch
@@ -47,13 +48,13 @@ class StructuredLoss(nn.Module):
         check_space(space)
         if reduction not in ("none", "mean", "sum"):
             raise ValueError(f'reduction: expected "none", "mean" or "sum", got {reduction!r}')
-        if not 0 <= label_smoothing <= 1:
+        if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected a number from 0 to 1, got {label_smoothing!r}")
         check_normalize(normalize)
         # The loss's own copy, so that moving the loss leaves the caller's space alone.
         self.space = copy.copy(space)
         self.register_buffer("weight", None if weight is None else _check_weight(weight, space))
-        self.ignore_index = ignore_index
+        self.ignore_index = _check_ignore_index(ignore_index)
         self.reduction = reduction
         self.label_smoothing = label_smoothing
         self.normalize = normalize
@@ -87,6 +88,8 @@ class StructuredLoss(nn.Module):
         half = dtype in HALF
         if half:
             rows = rows.float()
+            # Under autocast a loss is single precision, as cross entropy is: half would not hold a scaled one.
+            dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
         fused = None if soft else self.fused_loss(rows, target)
         if fused is not None:
             return fused.to(dtype) if half else fused
@@ -179,9 +182,17 @@ class StructuredLoss(nn.Module):
         return f"normalize={self.normalize!r}, reduction={self.reduction!r}, label_smoothing={self.label_smoothing:g}"
 
 
+def _check_ignore_index(ignore_index: int) -> int:
+    try:
+        return index(ignore_index)
+    except TypeError as error:
+        raise TypeError(f"ignore_index: expected a class index (an integer), got {ignore_index!r}") from error
+
+
 def _check_weight(weight: Tensor, space: Space) -> Tensor:
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
-        raise TypeError(f"weight: expected a floating point tensor, got {type(weight).__name__}")
+        what = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"weight: expected a floating point tensor, got {what}")
     if weight.shape != (space.num_bins,):
         raise ValueError(
             f"weight: expected {space.num_bins} numbers, one for each class of {space}, got shape {tuple(weight.shape)}"

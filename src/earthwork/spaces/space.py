@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import Self
 
+_HALF = (torch.float16, torch.bfloat16)
+
 Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
 
 
@@ -44,15 +46,30 @@ class Space(nn.Module):
         twin.__dict__.update({k: v.copy() if isinstance(v, dict) else v for k, v in self.__dict__.items()})
         return twin
 
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """As every module's, but what is made in inference mode can be used outside of it."""
+        with torch.inference_mode(False):
+            kept = tensor.clone() if tensor is not None and tensor.is_inference() else tensor
+            super().register_buffer(name, kept, persistent)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow the module that holds this space to another device or type, within reason."""
+
         def moved(tensor: Tensor) -> Tensor:
             try:
-                return fn(tensor)
+                result = fn(tensor)
             except TypeError:
                 # Some accelerators have no double precision, in which costs are kept.
                 return fn(tensor.float())
+            if isinstance(tensor, nn.Parameter):
+                return result
+            # Half precision would ruin costs for good, and an index is none as a floating point number.
+            if not tensor.is_floating_point():
+                return result if result.dtype == tensor.dtype else tensor.to(result.device)
+            return tensor.to(result.device, torch.float32) if result.dtype in _HALF else result
 
-        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        with torch.inference_mode(False):
+            super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
         return self
 
     @property
