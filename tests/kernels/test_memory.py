@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
@@ -126,3 +127,16 @@ def test_other_costs_are_noticed(rng):
     before = ew.emd(p, q, frozen)
     frozen._costs.data.mul_(2)
     torch.testing.assert_close(ew.emd(p, q, frozen), 2 * before)
+
+
+@pytest.mark.parametrize("share", [lambda loss: loss.share_memory(), ForkingPickler.dumps], ids=["share", "send"])
+@pytest.mark.parametrize("space", [ew.Chain(100, [1.0] * 99), ew.Tree([-1] + [0] * 100), ew.Ring(100)], ids=str)
+def test_a_loss_that_is_shared_with_another_process(space, share):
+    loss = ew.EMDLoss(space)
+    logits, labels = torch.randn(64, 100), torch.randint(100, (64,))
+    p = logits.softmax(-1)
+    expected = loss(logits, labels), ew.expected_distance(p, loss.space)
+    share(loss)
+    # Whoever gets the memory that was theirs writes to it.
+    _ = [torch.full((size,), -1.0e9).double() for size in range(1, 400)]
+    torch.testing.assert_close((loss(logits, labels), ew.expected_distance(p, loss.space)), expected)

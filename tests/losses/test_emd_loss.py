@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -164,10 +165,52 @@ def test_half_precision_and_autocast(space):
     assert torch.equal(loss(half, labels), loss(half.float(), labels).half())
 
 
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("rows", [6, 100])
+def test_under_autocast_a_loss_is_single_precision_as_cross_entropy_is(space, rows, soft):
+    weights, labels = torch.randn(rows, C, requires_grad=True), torch.randint(C, (rows,))
+    target = torch.nn.functional.one_hot(labels, C).float() if soft else labels
+    with torch.autocast("cpu", dtype=torch.float16):
+        logits = weights.half()
+        loss = ew.EMDLoss(space)(logits, target)
+        assert loss.dtype == torch.nn.functional.cross_entropy(logits, target).dtype == torch.float32
+    torch.testing.assert_close(loss, ew.EMDLoss(space)(logits.float(), target))
+    torch.amp.GradScaler("cpu", init_scale=65536.0).scale(loss).backward()
+    assert weights.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("rows", [6, 100])
+def test_many_gradients_at_once(space, rows):
+    logits, labels = torch.randn(rows, C, requires_grad=True), torch.randint(C, (rows,))
+    loss = ew.EMDLoss(space, reduction="none")(logits, labels)
+    every = torch.autograd.grad(loss, logits, torch.eye(rows), is_grads_batched=True, retain_graph=True)[0]
+    each = torch.stack([torch.autograd.grad(value, logits, retain_graph=True)[0] for value in loss])
+    torch.testing.assert_close(every, each)
+    mean = ew.EMDLoss(space)(logits, labels)
+    several = torch.autograd.grad(mean, logits, torch.tensor([1.0, 2.0]), is_grads_batched=True)[0]
+    torch.testing.assert_close(several[1], 2 * several[0])
+    torch.testing.assert_close(several[0], each.sum(0) / rows)
+
+
+@pytest.mark.parametrize("rows", [6, 100])
+def test_traced(space, rows):
+    loss = ew.EMDLoss(space)
+    logits, labels = torch.randn(rows, C), torch.randint(C, (rows,))
+    loss(logits, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(loss, (logits, labels))
+        pair = torch.jit.trace(lambda p, q: ew.emd(p, q, space, 2), (logits.softmax(-1), logits.flip(0).softmax(-1)))
+    for x in (logits, torch.randn(rows, C)):
+        torch.testing.assert_close(traced(x, labels), loss(x, labels))
+        p, q = x.softmax(-1), x.flip(0).softmax(-1)
+        torch.testing.assert_close(pair(p, q), ew.emd(p, q, space, 2))
+
+
 def test_a_loss_moves_its_own_copy_of_the_space():
     tree = ew.Tree([-1, 0, 0])
-    loss = ew.EMDLoss(tree, weight=torch.ones(2)).to(torch.float16)
-    assert loss.space.costs.dtype == loss.weight.dtype == torch.float16
+    loss = ew.EMDLoss(tree, weight=torch.ones(2).double()).to(torch.float32)
+    assert loss.space.costs.dtype == loss.weight.dtype == torch.float32
     assert tree.costs.dtype == torch.float64
 
 
@@ -182,6 +225,10 @@ def test_copies(twin):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
+        ({"ignore_index": None}, TypeError, r"ignore_index: expected a class index \(an integer\), got None"),
+        ({"ignore_index": 1.5}, TypeError, r"ignore_index: expected a class index \(an integer\), got 1.5"),
+        ({"label_smoothing": "a"}, ValueError, "label_smoothing: expected a number from 0 to 1, got 'a'"),
+        ({"weight": torch.ones(5).long()}, TypeError, r"weight: expected a floating point tensor, got torch\.int64"),
         ({"reduction": "average"}, ValueError, 'reduction: expected "none", "mean" or "sum", got \'average\''),
         ({"normalize": "max"}, ValueError, "normalize: expected None"),
         ({"label_smoothing": 1.5}, ValueError, r"label_smoothing: expected a number from 0 to 1, got 1\.5"),

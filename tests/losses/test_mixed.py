@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import nn
@@ -51,3 +54,13 @@ def test_it_moves_and_compiles_with_its_losses():
 def test_bad_terms(terms, error, message):
     with pytest.raises(error, match=message):
         ew.MixedLoss(*terms)
+
+
+def test_it_can_be_copied_after_a_transform():
+    mixed = ew.MixedLoss((0.5, ew.EMDLoss(CHAIN)), (0.5, nn.CrossEntropyLoss()))
+    logits, labels = torch.randn(4, 5), torch.randint(5, (4,))
+    torch.func.vmap(mixed)(logits, labels)
+    assert mixed.parts == {}
+    copy.deepcopy(mixed)
+    mixed(logits, labels)
+    assert list(pickle.loads(pickle.dumps(mixed)).parts) == ["EMDLoss", "CrossEntropyLoss"]

@@ -115,6 +115,15 @@ def test_a_learned_matrix():
     torch.testing.assert_close(matrix.grad, expected)
 
 
+def test_the_papers_algorithm_compiles():
+    loss = ew.SinkhornLoss(ew.Chain(C), method="paper")
+    logits, labels = torch.randn(4, C, requires_grad=True), torch.randint(C, (4,))
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)(logits, labels)
+    torch.testing.assert_close(compiled, loss(logits, labels))
+    slopes = [torch.autograd.grad(value, logits)[0] for value in (compiled, loss(logits, labels))]
+    torch.testing.assert_close(*slopes)
+
+
 def test_compiles_and_maps(space):
     loss = ew.SinkhornLoss(space, reduction="none")
     logits, labels = torch.randn(4, C, requires_grad=True), torch.randint(C, (4,))

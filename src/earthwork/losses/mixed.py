@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import torch
 from torch import Tensor, nn
 
 
 class MixedLoss(nn.Module):
     r"""A weighted sum of losses that take the same input and target.
 
-    After each call :attr:`parts` holds the value of each loss, unweighted and detached, for a log.
+    After each call :attr:`parts` holds the value of each loss, unweighted and detached, for a log; after one inside a
+    functional transform, nothing.
 
     Args:
         *terms: Pairs of a weight and a loss. The paper's best is ``(0.5, EMDLoss(tree))`` with
@@ -47,7 +49,9 @@ class MixedLoss(nn.Module):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The weighted sum of the losses of ``input`` against ``target``."""
         values = [loss(input, target) for loss in self.losses]
-        self.parts = {name: value.detach() for name, value in zip(self.names, values, strict=True)}
+        # What a transform has wrapped means nothing once the transform is over.
+        kept = torch.compiler.is_compiling() or not any(map(torch._C._functorch.is_functorch_wrapped_tensor, values))
+        self.parts = {name: value.detach() for name, value in zip(self.names, values, strict=True) if kept}
         total: Tensor = self.weights[0] * values[0]
         for weight, value in zip(self.weights[1:], values[1:], strict=True):
             total = total + weight * value

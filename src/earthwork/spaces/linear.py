@@ -13,8 +13,8 @@ Map = Callable[[Tensor], Tensor]
 
 def linear(x: Tensor, direct: Map, transpose: Map) -> Tensor:
     """``direct(x)``, differentiable any number of times, in both modes and under every transform."""
-    # The compiler differentiates the plain operations itself, and does not trace a custom jvp.
-    if torch.compiler.is_compiling():
+    # The compilers differentiate the plain operations themselves, and do not trace a function of our own.
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         return direct(x)
     result: Tensor = _Linear.apply(x, direct, transpose)  # type: ignore[no-untyped-call]
     return result

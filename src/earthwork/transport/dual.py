@@ -12,7 +12,10 @@ def with_gradients(value: Tensor, p: Tensor, p_gradient: Tensor, q: Tensor, q_gr
     """``value[...]``, whose derivative by ``p[..., n]`` is ``p_gradient[..., n]``, and likewise for ``q``."""
     # The compiler differentiates plain operations itself.
     if torch.compiler.is_compiling():
-        return value + _zero_with_gradient(p, p_gradient) + _zero_with_gradient(q, q_gradient)
+        for x, gradient in ((p, p_gradient), (q, q_gradient)):
+            if x.requires_grad:
+                value = value + _zero_with_gradient(x, gradient)
+        return value
     result: Tensor = _WithGradients.apply(value, p, p_gradient, q, q_gradient)  # type: ignore[no-untyped-call]
     return result
 

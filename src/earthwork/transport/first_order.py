@@ -23,9 +23,10 @@ _keeps_graph: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_gra
 
 
 def is_watched() -> bool:
-    """Whether somebody wants to see every operation: the compiler, a transform, forward mode, a dispatch mode."""
+    """Whether somebody wants to see every operation: a compiler, a transform, forward mode, a dispatch mode."""
     return (
         torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
         or forward_ad._current_level >= 0
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.maybe_current_level() is not None
@@ -59,20 +60,29 @@ class _FirstOrder(torch.autograd.Function):
         if slopes is None or torch.is_grad_enabled():
             # Of a graph that is gone, torch says so here.
             return None, *_composed_gradients(ctx.composed, ctx.saved_tensors, upstream)
-        # What nobody will ask for again may be given away, or written over.
-        if _keeps_graph():
-            slopes = slopes.clone()
-        else:
-            ctx.slopes = None
-        if upstream.ndim:
-            slopes.mul_(upstream.unsqueeze(-1))
-        elif not upstream.is_cpu or upstream.item() != 1:
-            # A loss is most often where the way back begins, and there it is 1.
-            slopes.mul_(upstream)
+        try:
+            slopes = _scaled(ctx, slopes, upstream)
+        except RuntimeError:
+            # Several gradients at once, as for a Jacobian, fit into the room of none.
+            slopes = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
         _, ours, *theirs = ctx.needs_input_grad
         if not theirs:
             return None, slopes
         return None, slopes if ours else None, -slopes if theirs[0] else None
+
+
+def _scaled(ctx: Any, slopes: Tensor, upstream: Tensor) -> Tensor:
+    # What nobody will ask for again may be given away, or written over.
+    if _keeps_graph():
+        slopes = slopes.clone()
+    else:
+        ctx.slopes = None
+    if upstream.ndim:
+        slopes.mul_(upstream.unsqueeze(-1))
+    elif not upstream.is_cpu or upstream.item() != 1:
+        # A loss is most often where the way back begins, and there it is 1.
+        slopes.mul_(upstream)
+    return slopes
 
 
 # Past the public `apply`, which looks for functional transforms: `is_watched` has done so.

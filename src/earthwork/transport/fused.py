@@ -32,6 +32,7 @@ _keys = torch._C._dispatch_keys
 _PLAIN_KEYS = _keys(torch.empty(0, device="cpu")).raw_repr()
 _is_compiling = torch.compiler.is_compiling
 _count_modes = torch._C._len_torch_dispatch_stack
+_tracing_state = torch._C._get_tracing_state
 
 
 # Masses that differ by more than this part of what is allowed are looked at again, at leisure.
@@ -45,6 +46,7 @@ class Kernels:
         self.run = run
         self.costs = space._costs
         self.version = self.costs._version
+        self.address = self.costs.data_ptr()
         self.bins = space.num_bins
         self.moves = isinstance(space, _KINDS)
         with torch.no_grad():
@@ -53,7 +55,13 @@ class Kernels:
     def fit(self, space: Space) -> bool:
         """Whether the space has still the same costs."""
         costs = self.costs
-        return space._buffers.get("_costs") is costs and costs._version == self.version and not costs.requires_grad
+        return (
+            space._buffers.get("_costs") is costs
+            and costs._version == self.version
+            # Sharing tensors with another process moves them without a trace.
+            and costs.data_ptr() == self.address
+            and not costs.requires_grad
+        )
 
     def __reduce__(self) -> Any:
         # Addresses mean nothing in a copy of a space; it finds kernels of its own.
@@ -97,6 +105,7 @@ def find_at_a_glance(space: Space, p: Tensor, q: Tensor) -> Kernels | None:
         # Tensors that a transform has wrapped have other keys.
         and forward_ad._current_level < 0
         and not _count_modes()
+        and _tracing_state() is None
         and wanted()
         and known.fit(space)
     )

@@ -70,7 +70,8 @@ def _walk_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
         return torch.minimum(way, costs.sum() - way) if isinstance(space, Ring) else way
     # The edges above the label are crossed by what is not below them, the others by what is.
     above = space.flow(one_hot(labels, like.new_empty(space.num_bins)))
-    return (above @ costs).unsqueeze(-1) + space.potential(costs * (1 - 2 * above))
+    # No matrix product, which autocast would do in half precision.
+    return (above * costs).sum(-1, keepdim=True) + space.potential(costs * (1 - 2 * above))
 
 
 def one_hot(labels: Tensor, like: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def check_masses(p: Tensor, q: Tensor, half: bool, names: tuple[str, str] = ("p"
         row = tuple(bad.nonzero()[0].tolist())
         raise ValueError(
             f"{names[0]} and {names[1]}: expected rows of equal mass, got {ours[row].item():g} in {names[0]} and "
-            f'{theirs[row].item():g} in {names[1]}{of_row(row)}; normalize="l1" or "softmax" makes them equal'
+            f'{theirs[row].item():g} in {names[1]}{of_row(row)}; normalize="l1" divides both by their mass'
         )
 
 
