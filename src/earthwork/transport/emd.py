@@ -24,6 +24,7 @@ from earthwork.transport.fused import (
     find_at_a_glance,
     find_kernels,
     fused_distance,
+    fused_gradient,
     fused_row_distance,
 )
 from earthwork.transport.mass import (
@@ -126,6 +127,9 @@ def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor
     if isinstance(space, Metric):
         return simplex_gradient(p, q, space).to(out)
     with torch.no_grad():
+        found = find_kernels(space, p, q)
+        if found is not None:
+            return fused_gradient(p, q, rho, found).to(out)
         x = balanced(p - q)
         costs = space.costs.to(x)
         flow = space.settle(space.flow(x), costs, rho)

@@ -186,6 +186,14 @@ def fused_row_distance(
     return with_gradient(costs, slopes, lambda p: composed(p, q), p), right
 
 
+def fused_gradient(p: Tensor, q: Tensor, rho: float, found: Kernels) -> Tensor:
+    """The derivative of the distances by ``p``, of the shape to which ``p`` and ``q`` broadcast."""
+    p, q = torch.broadcast_tensors(p, q)
+    rows = (rows_in_one_piece(x.reshape(-1, x.shape[-1])) for x in (p, q))
+    slopes: Tensor = found.run.pairs(found.layout, *rows, rho, True, mass_tolerance(True))[1]
+    return slopes.view(p.shape)
+
+
 def fused_label_loss(
     logits: Tensor,
     labels: Tensor,
