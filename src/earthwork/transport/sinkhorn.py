@@ -80,7 +80,8 @@ def sinkhorn(
         chunk_size: How many rows to solve at a time, which bounds the memory. By default 1024.
 
     Returns:
-        The value, its gradient, the iterations made and whether that was enough. Half precision is computed in
+        The value, its gradient, the iterations made and whether that was enough. The value can be differentiated once,
+        backwards; a second derivative, or forward mode, is an error. Half precision is computed in
         float32 (but for ``method="paper"``). Inside functional transforms and the compiler, ``iterations`` and
         ``converged`` are tensors.
 
