@@ -72,7 +72,7 @@ def test_confusions_are_ordered_by_what_they_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": np.zeros(2)}, "expected `probs` or `logits`, and `labels`, got labels"),
+        ({"labels": np.zeros(2)}, "expected `probs` or `logits`, and `labels`, got `labels`"),
         ({"probs": np.zeros((2, 3)), "labels": np.zeros(2)}, r"expected scores of shape \(2, 10\), got \(2, 3\)"),
     ],
 )
@@ -83,6 +83,6 @@ def test_predictions_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str,
 
 
 def test_predictions_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    (tmp_path / "run.npz").write_bytes(b"")
-    with pytest.raises(ValueError, match="cannot be read"):
+    (tmp_path / "run.npz").write_text("not an archive")
+    with pytest.raises(ValueError, match=r"predictions .*run\.npz: not a readable \.npz file"):
         costliest_confusions(tmp_path / "run.npz", ew.trees.cifar10())

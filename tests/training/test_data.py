@@ -262,10 +262,13 @@ def test_refuses_arrays(tmp_path, arrays, message):
 
 def test_refuses_a_damaged_array_file(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 and nothing more")
-    with pytest.raises(ValueError, match=r"a.npz: cannot be read"):
+    with pytest.raises(ValueError, match=r"data .*a.npz: not a readable .npz file"):
         load(tmp_path / "a.npz")
+    (tmp_path / "text.npz").write_text("x, y")
+    with pytest.raises(ValueError, match=r"data .*text.npz: not a readable .npz file: File is not a zip file"):
+        load(tmp_path / "text.npz")
     np.savez(tmp_path / "b.npz", x=np.array([object()]), y=[0])
-    with pytest.raises(ValueError, match=r"b.npz: cannot be read: .*allow_pickle"):
+    with pytest.raises(ValueError, match=r"b.npz: `x` holds Python objects, which are not read"):
         load(tmp_path / "b.npz")
 
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from earthwork import trees
+from earthwork.evaluation.arrays import read_small
 from earthwork.extras import require
 from earthwork.spaces import Tree
 from earthwork.trees.classes import Classes
@@ -131,12 +132,11 @@ def _confusion(path: Path, order: Classes | None, options: dict[str, Any]) -> Tr
 
 def _numbers(path: Path) -> NDArray[Any]:
     """An array from a .npy file, or from a .csv file of numbers."""
+    if path.suffix.lower() == ".npy":
+        return read_small(path)
     try:
-        if path.suffix.lower() == ".npy":
-            array: NDArray[Any] = np.load(path, allow_pickle=False)
-            return array
         return np.loadtxt(read_text(path).splitlines(), delimiter=",", ndmin=2)
-    except (ValueError, EOFError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: expected an array of numbers, got {error}") from None
 
 

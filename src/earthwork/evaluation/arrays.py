@@ -38,7 +38,7 @@ class ArrayFile:
             raise ValueError(f"{path}: the file is empty")
         if self._archive:
             with self._readable(), zipfile.ZipFile(path) as archive:
-                self.members = [name.removesuffix(".npy") for name in archive.namelist()]
+                self.members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
     def listed(self) -> str:
         """The names of the arrays, for a message."""
@@ -54,7 +54,10 @@ class ArrayFile:
         with self._opened(member) as file:
             self._header(file, member)
         with self._opened(member) as file:
-            return npy.read_array(file, allow_pickle=False)
+            try:
+                return npy.read_array(file, allow_pickle=False)
+            except ValueError as error:
+                raise self._unreadable(error) from None
 
     def stream(self, member: str, rows: int) -> Iterator[NDArray[Any]]:
         """The rows of an array, so many at a time."""
@@ -95,7 +98,10 @@ class ArrayFile:
         try:
             yield
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-            raise ValueError(f"{self.path}: not a readable {self.path.suffix} file: {error}") from None
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> ValueError:
+        return ValueError(f"{self.path}: not a readable {self.path.suffix} file: {error}")
 
     def _header(self, file: IO[bytes], member: str) -> _Header:
         try:
@@ -103,7 +109,7 @@ class ArrayFile:
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             header = _Header(*read(file))
         except ValueError as error:
-            raise ValueError(f"{self.path}: not a readable {self.path.suffix} file: {error}") from None
+            raise self._unreadable(error) from None
         if header.dtype.hasobject:
             raise ValueError(
                 f"{self.path}: `{member or 'the array'}` holds Python objects, which are not read because they could "

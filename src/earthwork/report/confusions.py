@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from earthwork.evaluation.arrays import ArrayFile
 from earthwork.spaces import Tree
 
 
@@ -23,15 +24,14 @@ def costliest_confusions(path: Path, tree: Tree, most: int = 5) -> dict[str, Any
         ValueError: If the file has not what is needed.
     """
     try:
-        with np.load(path) as file:
-            content = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"predictions {path}: expected an .npz file, but it cannot be read: {error}") from error
+        file = ArrayFile(path)
+        content = {name: file.read(name) for name in ("probs", "logits", "labels") if name in file.members}
+    except ValueError as error:
+        raise ValueError(f"predictions {error}") from error
     scores = content.get("probs", content.get("logits"))
     labels = content.get("labels")
     if scores is None or labels is None:
-        found = ", ".join(content) or "nothing"
-        raise ValueError(f"predictions {path}: expected `probs` or `logits`, and `labels`, got {found}")
+        raise ValueError(f"predictions {path}: expected `probs` or `logits`, and `labels`, got {file.listed()}")
     if scores.ndim != 2 or scores.shape != (len(labels), tree.num_bins):
         raise ValueError(
             f"predictions {path}: expected scores of shape {(len(labels), tree.num_bins)}, got {scores.shape}"

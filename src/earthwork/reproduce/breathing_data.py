@@ -6,10 +6,12 @@ import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from earthwork.evaluation.arrays import ArrayFile
 from earthwork.extras import require
 
 Signal = NDArray[np.float32]
@@ -62,11 +64,7 @@ def load_recordings(folder: Path) -> list[Recording]:
 
 
 def _from_npz(path: Path) -> list[Recording]:
-    try:
-        archive = np.load(path)
-        fields = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError) as error:
-        raise ValueError(f"data {path}: expected an .npz file, but it cannot be read: {error}") from error
+    fields = _fields(path)
     names = [name.removesuffix("_chest") for name in fields if name.endswith("_chest")]
     names = [name for name in names if f"{name}_nasal" in fields]
     if "fs" not in fields or not names:
@@ -80,6 +78,14 @@ def _from_npz(path: Path) -> list[Recording]:
         _recording(name, persons.get(name, name), fields[f"{name}_chest"], fields[f"{name}_nasal"], rate)
         for name in names
     ]
+
+
+def _fields(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        file = ArrayFile(path)
+        return {name: file.read(name) for name in file.members}
+    except ValueError as error:
+        raise ValueError(f"data {error}") from error
 
 
 def _persons(path: Path) -> dict[str, str]:

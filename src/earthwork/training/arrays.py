@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from earthwork.evaluation.arrays import ArrayFile
 from earthwork.trees.classes import abbreviate
 
 _HELD_OUT = 0.2
+_ARRAYS = ("x", "y", "x_val", "y_val", "classes")
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ def read_arrays(path: Path, seed: int) -> ArrayData:
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"data {path}: cannot be read: {error}") from error
+        file = ArrayFile(path)
+        return {name: file.read(name) for name in _ARRAYS if name in file.members}
+    except ValueError as error:
+        raise ValueError(f"data {error}") from error
 
 
 def _labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[tuple[str, ...] | None, dict[str, NDArray[np.int64]]]:
