@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
+import earthwork
 from earthwork.cli import demo, evaluate, report, reproduce, train, tree
 
 app = typer.Typer(
@@ -19,8 +21,18 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"earthwork {earthwork.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _group() -> None:
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
     """Keeps sub-commands by name even while there is only one."""
 
 
@@ -47,7 +59,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone; nothing is wrong, and nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, ImportError, OSError) as error:
+    except (TypeError, ValueError, ImportError, OSError) as error:
         return _fail(_message(error))
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", code=130)
