@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,13 @@ from tests.training.helpers import TINY, tiny_options, write_arrays, write_image
 @pytest.fixture
 def data(tmp_path):
     return write_arrays(tmp_path / "data.npz")
+
+
+@pytest.fixture
+def features(tmp_path):
+    x = np.random.default_rng(0).standard_normal((100, 3))
+    np.savez(tmp_path / "features.npz", x=x, y=np.arange(100) % 10)
+    return tmp_path / "features.npz"
 
 
 @pytest.fixture(autouse=True)
@@ -116,8 +124,6 @@ def test_resume_refuses_another_tree_or_class_list(tmp_path, data):
 
 
 def _arrays(path, x, y):
-    import numpy as np
-
     file = np.load(path)
     return file[x], np.unique(file[y], return_inverse=True)[1]
 
@@ -144,11 +150,12 @@ def test_refuses_a_folder_in_use(tmp_path, data):
     [
         (
             "alexnet",
-            r"model: expected one of alexnet-bn, alexnet-bn-small, mlp or package.module:function, got 'alexnet'",
+            r"model: expected one of auto, alexnet-bn, alexnet-bn-small, mlp or package.module:function, got 'alexnet'",
         ),
         ("no.such.module:f", r"model 'no.such.module:f': No module named 'no'"),
         ("tests.training.helpers:f", r"has no attribute 'f'"),
         ("tests.training.helpers:TINY", r"expected a function of the number of classes, got 'tests"),
+        ("os:getcwd", r"model 'os:getcwd': expected a function of the number of classes, but: .*takes no arguments"),
         ("tests.training.helpers:not_a_network", r"expected it to return an nn.Module, got int"),
         ("tests.training.helpers:wrong_network", r"expected logits of shape \(2, 4\) for 2 inputs .* got \(2, 5\)"),
     ],
@@ -176,6 +183,8 @@ def test_shipped_models(name, size):
         ({"lr": float("nan")}, r"lr: expected a number ≥ 0, got nan"),
         ({"cache": "gpu"}, r"cache: expected one of auto, memory, disk, got 'gpu'"),
         ({"best": "f1"}, r"best: expected one of top1, .* got 'f1'"),
+        ({"model": None}, r"model: expected text, got None"),
+        ({"loss": 5}, r"loss: expected text such as 'emd2\+ce', or a list of such, got 5"),
         ({"loss": ()}, r"loss: expected at least one, got none"),
         ({"loss": ("ce", " ce ")}, r"loss: expected each loss once, got ce, ce"),
         ({"loss": ("emd2+",)}, r"loss 'emd2\+', position 6"),
@@ -184,6 +193,42 @@ def test_shipped_models(name, size):
 def test_refuses_settings(options, message):
     with pytest.raises(ValueError, match=message):
         Settings(data="", tree="", out="", **options)
+
+
+def test_settings_as_a_configuration_file_may_have_them():
+    settings = Settings(data="", tree="", out="", loss="ce", devices=2, precision=32)
+    assert (settings.loss, settings.devices, settings.precision) == (("ce",), "2", "32")
+
+
+def test_features_are_trained_with_a_network_for_them(tmp_path, features):
+    out = tmp_path / "o"
+    train(Settings(data=str(features), tree="cifar10", out=str(out), epochs=1, loss="ce"), say=print)
+    weights = torch.load(out / "ce" / "seed-0" / "weights-last.pt", weights_only=True)
+    network = build_model("mlp", 10)
+    network(torch.zeros(2, 3))
+    network.load_state_dict(weights)
+
+
+def test_a_network_for_images_refuses_features(tmp_path, features):
+    settings = Settings(data=str(features), tree="cifar10", out=str(tmp_path / "o"), model="alexnet-bn-small")
+    with pytest.raises(
+        ValueError, match=r"model 'alexnet-bn-small': cannot take inputs of shape \(2, 3\): Expected 3D"
+    ):
+        train(settings, say=print)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"data": "typo.npz"}, {"model": "os:getcwd"}, {"devices": "foo"}, {"tree": "no-such-tree"}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_start_that_fails_does_not_block_the_next(tmp_path, data, wrong):
+    options = tiny_options(data, tmp_path / "o", epochs=1)
+    with pytest.raises(ValueError, match=r"typo|os:getcwd|foo|no-such-tree"):
+        train(Settings(**{**options, **wrong}), say=print)
+    assert train(Settings(**options), say=print)
+    assert (tmp_path / "o" / "config.yaml").is_file()
+    assert (tmp_path / "o" / "environment.json").is_file()
 
 
 def test_refuses_crops_larger_than_the_image(tmp_path, data):
@@ -234,10 +279,18 @@ def test_the_command_reads_a_configuration_and_the_line_wins(tmp_path, data, cap
         (["--resume", "nowhere"], "resume nowhere: expected the folder of a run"),
         (["{data}", "--tree", "cifar10", "--config", "nowhere.yaml"], "config nowhere.yaml: "),
         (["{data}", "--tree", "no-such-tree"], "no-such-tree"),
+        (["{data}", "--tree", "cifar10", "--config", "{config}"], "loss: expected text such as 'emd2+ce', got 5"),
+        (
+            ["{data}", "--tree", "cifar10", "--model", TINY, "--devices", "foo"],
+            "accelerator auto, devices foo, strategy auto: refused by Lightning: `devices`",
+        ),
+        (["{data}", "--tree", "cifar10", "--model", TINY, "--devices", "0"], "devices 0, strategy auto: refused by"),
     ],
 )
 def test_errors_are_one_line(tmp_path, data, capsys, arguments, message):
-    arguments = [argument.format(data=data) for argument in arguments]
+    config = tmp_path / "c.yaml"
+    config.write_text("loss: [ce, 5]")
+    arguments = [argument.format(data=data, config=config) for argument in arguments]
     assert run_command(["train", *arguments, "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.strip().splitlines()[-1].startswith("error: ")

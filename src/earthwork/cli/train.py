@@ -29,8 +29,9 @@ def command(
     tree: Annotated[str | None, typer.Option(help="A shipped tree's name, or a file.")] = None,
     loss: Annotated[list[str] | None, typer.Option(help="Such as ce, emd2, 0.5*emd2+0.5*ce; may be repeated.")] = None,
     model: Annotated[
-        str, typer.Option(help="alexnet-bn, alexnet-bn-small, mlp or package.module:function.")
-    ] = "alexnet-bn",
+        str,
+        typer.Option(help="alexnet-bn, alexnet-bn-small, mlp, package.module:function, or auto: what suits the data."),
+    ] = "auto",
     out: Annotated[str, typer.Option(help="The folder to write to.")] = "runs/train",
     config: Annotated[Path | None, typer.Option(help="A YAML file with any of these options.")] = None,
     resume: Annotated[Path | None, typer.Option(help="The folder of a run to go on with.")] = None,
@@ -123,6 +124,8 @@ def run_and_say_how_to_go_on(settings: Settings, **options: Any) -> list[RunResu
         typer.echo(f"stopped and saved; to go on: earthwork train --resume {settings.out}", err=True)
         raise typer.Exit(130) from None
     except (SystemExit, KeyboardInterrupt):  # Lightning makes the first of the second
+        if not (Path(settings.out) / "config.yaml").is_file():
+            raise  # training had not begun, so there is nothing to go on with
         typer.echo(f"stopped; to go on from the last checkpoint: earthwork train --resume {settings.out}", err=True)
         raise typer.Exit(130) from None
 

@@ -21,6 +21,7 @@ from earthwork.training.arrays import ArrayData, read_arrays
 from earthwork.training.decoding import BadImageError, check_bad, decode, decode_all, default_workers, image_side
 from earthwork.training.folders import ImageFolder, ImageList, read_folder
 from earthwork.training.loader import Batch, BatchPlan
+from earthwork.training.models import choose_model
 from earthwork.training.settings import Settings
 from earthwork.trees import restrict
 
@@ -211,7 +212,7 @@ def _examples(images: ImageList, size: int, workers: int, keep: bool, skip_bad: 
 
 
 def _default_size(settings: Settings, paths: Sequence[Path]) -> int:
-    model = settings.model
+    model = choose_model(settings.model, images=True)
     return _NATURAL_SIZE.get(model) or min(_first_side(settings, paths), _LARGEST_SIZE.get(model, 224))
 
 

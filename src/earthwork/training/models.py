@@ -85,7 +85,21 @@ def mlp(num_classes: int) -> nn.Module:
     )
 
 
+AUTO = "auto"
 MODELS: dict[str, ModelFactory] = {"alexnet-bn": alexnet_bn, "alexnet-bn-small": alexnet_bn_small, "mlp": mlp}
+
+
+def choose_model(name: str, *, images: bool) -> str:
+    """What ``auto`` stands for: the paper's network for images, ``mlp`` for features. Other names stay as they are.
+
+    Example:
+        >>> from earthwork.training.models import choose_model
+        >>> choose_model("auto", images=True), choose_model("auto", images=False), choose_model("a.b:c", images=True)
+        ('alexnet-bn', 'mlp', 'a.b:c')
+    """
+    if name != AUTO:
+        return name
+    return "alexnet-bn" if images else "mlp"
 
 
 def find_model(name: str) -> ModelFactory:
@@ -98,7 +112,9 @@ def find_model(name: str) -> ModelFactory:
         return MODELS[name]
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
-        raise ValueError(f"model: expected one of {', '.join(MODELS)} or package.module:function, got {name!r}")
+        raise ValueError(
+            f"model: expected one of {', '.join((AUTO, *MODELS))} or package.module:function, got {name!r}"
+        )
     try:
         factory = getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
@@ -110,7 +126,11 @@ def find_model(name: str) -> ModelFactory:
 
 def build_model(name: str, num_classes: int) -> nn.Module:
     """The network that a factory makes for a number of classes."""
-    network = find_model(name)(num_classes)
+    factory = find_model(name)
+    try:
+        network = factory(num_classes)
+    except TypeError as error:
+        raise ValueError(f"model {name!r}: expected a function of the number of classes, but: {error}") from error
     if not isinstance(network, nn.Module):
         raise ValueError(f"model {name!r}: expected it to return an nn.Module, got {type(network).__name__}")
     return network

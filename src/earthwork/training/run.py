@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import lightning
 import numpy as np
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -22,7 +23,7 @@ from earthwork.training.checkpoints import last_good, load_checked, write_atomic
 from earthwork.training.data import Say, TrainingData, load_data
 from earthwork.training.datamodule import DataModule
 from earthwork.training.grammar import LossExpression
-from earthwork.training.models import build_model
+from earthwork.training.models import build_model, choose_model
 from earthwork.training.module import Classifier
 from earthwork.training.processes import is_first_process
 from earthwork.training.progress import RunProgress
@@ -52,7 +53,7 @@ def train(
     say = say or _print
     out = Path(settings.out)
     if is_first_process():
-        _prepare(out, settings, resume or _restarted(out))
+        _check_folder(out, resume or _restarted(out))
     if data_of is None:
         tree = get_tree(settings.tree)
         data_of = lambda seed: load_data(settings, tree, seed, say)  # noqa: E731
@@ -97,6 +98,8 @@ def _train_one(
             say(f"{expression}, seed {seed}: going on from {checkpoint}")
         title = str(expression) if settings.seeds == 1 else f"{expression}, seed {seed}"
         trainer = make_trainer(settings, folder, recorder, RunProgress(title), _step_of(checkpoint))
+        if is_first_process():
+            _write_settings(settings)
         trainer.fit(module, datamodule=DataModule(data, settings.batch_size, seed, settings.crop), ckpt_path=checkpoint)
     result = RunResult(
         loss=str(expression),
@@ -116,16 +119,29 @@ def make_module(
     settings: Settings, expression: LossExpression, seed: int, data: TrainingData, folder: Path
 ) -> Classifier:
     """The network, freshly initialised, with its loss."""
-    network = build_model(settings.model, data.tree.num_bins)
+    name = choose_model(settings.model, images=len(data.shape) == 3)
+    network = build_model(name, data.tree.num_bins)
     module = Classifier(network, expression.build(data.tree, settings.sinkhorn), data, settings, seed, folder)
-    _check_output(settings.model, module, data)
+    _check_output(name, module, data)
     return module.to(memory_format=torch.channels_last) if module.images else module
 
 
 def make_trainer(
     settings: Settings, folder: Path, recorder: Recorder, progress: RunProgress, first_step: int
 ) -> Trainer:
-    """Lightning's trainer with the settings that are its own."""
+    """Lightning's trainer with the settings that are its own.
+
+    Raises:
+        ValueError: If Lightning refuses one of them.
+    """
+    try:
+        return _trainer(settings, folder, recorder, progress, first_step)
+    except (TypeError, MisconfigurationException) as error:
+        own = ", ".join(f"{name} {getattr(settings, name)}" for name in ("accelerator", "devices", "strategy"))
+        raise ValueError(f"{own}: refused by Lightning: {error}") from error
+
+
+def _trainer(settings: Settings, folder: Path, recorder: Recorder, progress: RunProgress, first_step: int) -> Trainer:
     return Trainer(
         accelerator=settings.accelerator,
         devices=_devices(settings.devices),
@@ -149,11 +165,16 @@ def make_trainer(
     )
 
 
-def _prepare(out: Path, settings: Settings, resume: bool) -> None:
+def _check_folder(out: Path, resume: bool) -> None:
     if resume and not (out / "config.yaml").is_file():
         raise ValueError(f"resume {out}: expected the folder of a run, with its config.yaml")
     if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"out {out}: not an empty folder; choose another, or go on with its run: --resume {out}")
+
+
+def _write_settings(settings: Settings) -> None:
+    """Not before everything is ready to train: a start that fails must leave the folder to the next one."""
+    out = Path(settings.out)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "config.yaml", settings.to_yaml().encode())
     write_atomically(out / "environment.json", json.dumps(_environment(settings), indent=1).encode())
@@ -183,8 +204,12 @@ def _check_output(name: str, module: Classifier, data: TrainingData) -> None:
     """Run two examples through, which also gives lazy layers their sizes."""
     module.eval()
     plan = next(iter(DataModule(data, 2, 0, None).val_dataloader()))
-    with torch.no_grad():
-        logits = module.network(module.inputs(plan))
+    inputs = module.inputs(plan)
+    try:
+        with torch.no_grad():
+            logits = module.network(inputs)
+    except RuntimeError as error:
+        raise ValueError(f"model {name!r}: cannot take inputs of shape {tuple(inputs.shape)}: {error}") from error
     module.train()
     if not isinstance(logits, torch.Tensor) or logits.shape != (len(plan.labels), data.tree.num_bins):
         got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from earthwork.extras import require
 from earthwork.training.grammar import LossExpression, SinkhornOptions, parse_loss
+from earthwork.training.models import AUTO
 
 REPORTED = ("top1", "top5", "emd", "severity", "val_loss")
 _POSITIVE = ("epochs", "batch_size", "seeds", "per_class", "image_size", "save_every", "eval_every", "sinkhorn_iter")
 _NOT_NEGATIVE = ("lr", "lr_decay", "momentum", "weight_decay", "crop", "seed", "workers", "sinkhorn_lam")
+
+_TEXT = ("data", "tree", "out", "model", "accelerator", "devices", "strategy", "precision")
+_TEXT_OR_NUMBER = ("devices", "precision")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +30,8 @@ class Settings:
         tree: A shipped tree's name, or a file.
         out: The folder that the results are written to.
         loss: One or more losses, in the language of `parse_loss`.
-        model: A name from `MODELS`, or ``package.module:function``.
+        model: A name from `MODELS`, ``package.module:function``, or ``auto``: ``alexnet-bn`` for images, ``mlp`` for
+            features.
         epochs: Passes over the training data.
         batch_size: The global batch, over all processes.
         lr: The learning rate at step 0.
@@ -57,7 +63,7 @@ class Settings:
     tree: str
     out: str
     loss: tuple[str, ...] = ("0.5*emd2+0.5*ce",)
-    model: str = "alexnet-bn"
+    model: str = AUTO
     epochs: int = 90
     batch_size: int = 512
     lr: float = 0.05
@@ -85,7 +91,13 @@ class Settings:
     sync_batchnorm: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "loss", tuple(self.loss))
+        object.__setattr__(self, "loss", _losses(self.loss))
+        for name in _TEXT:
+            value = getattr(self, name)
+            if name in _TEXT_OR_NUMBER and type(value) is int:
+                object.__setattr__(self, name, str(value))
+            elif not isinstance(value, str):
+                raise ValueError(f"{name}: expected text, got {value!r}")
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
@@ -142,9 +154,15 @@ def read_config(path: Path) -> dict[str, Any]:
     unknown = [key for key in options if key not in known]
     if unknown:
         raise ValueError(f"config {path}: no such options: {', '.join(unknown)}; there are {', '.join(known)}")
-    if isinstance(options.get("loss"), str):
-        options["loss"] = [options["loss"]]
     return options
+
+
+def _losses(loss: Any) -> tuple[str, ...]:
+    if isinstance(loss, str):
+        return (loss,)
+    if not isinstance(loss, Sequence):
+        raise ValueError(f"loss: expected text such as 'emd2+ce', or a list of such, got {loss!r}")
+    return tuple(loss)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
