@@ -277,13 +277,30 @@ def test_bad_trees(arguments, message):
     [
         ({"parents": [-1.0, 0.0]}, "parents: expected integers, got float64"),
         ({"parents": [-1, 0], "bins": [0.0]}, "bins: expected integers, got float64"),
-        ({"parents": [-1, 0], "names": "ab"}, "names: expected a sequence of strings"),
-        ({"parents": [-1, 0], "names": ["a", 1]}, "names: expected a sequence of strings"),
+        ({"parents": [-1, 0], "names": "ab"}, "names: expected a sequence of strings, got 'ab'"),
+        ({"parents": [-1, 0], "names": 5}, "names: expected a sequence of strings, got 5"),
+        ({"parents": [-1, 0], "names": ["a", 1]}, "names: expected a sequence of strings, got 1 in it"),
+        (
+            {"parents": [-1, 0], "node_data": [1]},
+            r"node_data: expected a mapping from names to sequences, got \[1\]",
+        ),
+        (
+            {"parents": [-1, 0], "node_data": {"id": 5}},
+            r"node_data\['id'\]: expected a value for each node, got 5",
+        ),
+        ({"parents": [-1, 0], "info": 5}, "info: expected a mapping from names to facts, got 5"),
     ],
 )
 def test_bad_types(arguments, message):
     with pytest.raises(TypeError, match=f"^{message}$"):
         ew.Tree(**arguments)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("costs", [torch.tensor([1j, 1]), np.array([1j, 1]), np.complex64(1)])
+def test_complex_costs_are_refused(name, costs):
+    with pytest.raises(TypeError, match=rf"^costs: expected real numbers, got {costs.dtype}$"):
+        MAKERS[name](costs)
 
 
 @pytest.mark.parametrize(("count", "end"), [(10, r"\d"), (11, "…"), (100, "…")])

@@ -88,3 +88,19 @@ def test_bad_pairs(space):
     for index in (torch.tensor([0.5]), torch.tensor([True]), torch.tensor([1j])):
         with pytest.raises(TypeError, match=rf"^i: expected bin indices \(integers\), got {index.dtype}$"):
             space.distance(index, 0)
+    for index in ("cat", None):
+        with pytest.raises(TypeError, match=rf"^j: expected bin indices \(integers\), got {index!r}$"):
+            space.distance(0, index)
+
+
+@pytest.mark.parametrize("method", ["node_distance", "lowest_common_ancestor"])
+def test_bad_nodes(method):
+    between = getattr(ew.trees.cifar10(), method)
+    with pytest.raises(ValueError, match=r"^a: expected nodes from 0 to 12, got -1$"):
+        between(-1, 3)
+    with pytest.raises(ValueError, match=r"^b: expected nodes from 0 to 12, got 999$"):
+        between(3, torch.tensor([12, 999]))
+    with pytest.raises(TypeError, match=r"^a: expected node indices \(integers\), got 'cat'$"):
+        between("cat", 3)
+    with pytest.raises(TypeError, match=r"^b: expected node indices \(integers\), got torch.float32$"):
+        between(3, 1.5)

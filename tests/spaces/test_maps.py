@@ -82,6 +82,14 @@ def test_a_wrong_last_axis_names_the_space(space):
         space.potential(torch.zeros(space.num_edges + 1))
 
 
+@pytest.mark.parametrize("space", [ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0, 0])])
+def test_the_maps_take_tensors_only(space):
+    with pytest.raises(TypeError, match=r"^x: expected a tensor, got list$"):
+        space.flow([0.0, 0.5, 0.5])
+    with pytest.raises(TypeError, match=r"^g: expected a tensor, got ndarray$"):
+        space.potential(np.zeros(space.num_edges))
+
+
 def test_the_plan_of_a_deep_tree_needs_no_recursion():
     tree = ew.Tree(np.arange(-1, 50_000 - 1), bins=np.arange(50_000))
     assert torch.equal(tree.flow(torch.ones(50_000)), torch.arange(49_999, 0, -1.0))

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from earthwork.spaces.space import Space
+from earthwork.spaces.space import Space, is_complex
 
 # How many numbers the check of the triangle inequality holds at a time.
 _BLOCK = 2**22
@@ -92,8 +92,10 @@ class Metric(Space):
 
 
 def _as_matrix(matrix: ArrayLike | Tensor) -> Tensor:
+    if is_complex(matrix):
+        raise TypeError(f"matrix: expected real numbers, got {getattr(matrix, 'dtype', matrix)}")
     if isinstance(matrix, Tensor):
-        if matrix.is_complex() or matrix.dtype == torch.bool:
+        if matrix.dtype == torch.bool:
             raise TypeError(f"matrix: expected real numbers, got {matrix.dtype}")
         return matrix if matrix.is_floating_point() else matrix.double()
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -107,15 +108,11 @@ class Space(nn.Module):
         """The largest distance between two bins, as a tensor without axes."""
 
     def _bin_index(self, name: str, index: Tensor | int) -> Tensor:
-        index = torch.as_tensor(index, device=self.costs.device)
-        if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-            raise TypeError(f"{name}: expected bin indices (integers), got {index.dtype}")
-        bad = index[(index < 0) | (index >= self.num_bins)]
-        if bad.numel():
-            raise ValueError(f"{name}: expected bins from 0 to {self.num_bins - 1}, got {int(bad[0])}")
-        return index.long()
+        return check_index(name, index, "bin", self.num_bins, self.costs.device)
 
     def _check_last_axis(self, name: str, x: Tensor, size: int, what: str) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: expected a tensor, got {type(x).__name__}")
         if x.ndim == 0 or x.shape[-1] != size:
             raise ValueError(f"{name}: expected a last axis of {size} ({what} of {self}), got shape {tuple(x.shape)}")
 
@@ -168,6 +165,8 @@ class EdgeSpace(Space):
 
 
 def _cost_tensor(costs: Costs) -> Tensor:
+    if is_complex(costs):
+        raise TypeError(f"costs: expected real numbers, got {getattr(costs, 'dtype', costs)}")
     if isinstance(costs, Tensor):
         return costs if costs.is_floating_point() else costs.double()
     try:
@@ -176,10 +175,36 @@ def _cost_tensor(costs: Costs) -> Tensor:
         raise TypeError(f"costs: expected a number or a number for each edge, got {costs!r}") from error
 
 
+def is_complex(values: object) -> bool:
+    """Whether a tensor, an array or a number is complex. PyTorch would drop the imaginary part of most."""
+    if isinstance(values, Tensor):
+        return values.is_complex()
+    return isinstance(values, np.ndarray | np.generic) and np.iscomplexobj(values)
+
+
 def check_space(space: Space) -> None:
     """Raise unless ``space`` is one."""
     if not isinstance(space, Space):
         raise TypeError(f"space: expected a Chain, Ring, Tree or Metric, got {type(space).__name__}")
+
+
+def check_index(name: str, index: Tensor | int, what: str, count: int, device: torch.device) -> Tensor:
+    """``index`` as a tensor of integers, each of which is one of ``count`` bins or nodes.
+
+    Raises:
+        TypeError: If it does not hold integers.
+        ValueError: If one of them is out of range.
+    """
+    try:
+        tensor = torch.as_tensor(index, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: expected {what} indices (integers), got {index!r}") from error
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name}: expected {what} indices (integers), got {tensor.dtype}")
+    bad = tensor[(tensor < 0) | (tensor >= count)]
+    if bad.numel():
+        raise ValueError(f"{name}: expected {what}s from 0 to {count - 1}, got {int(bad[0])}")
+    return tensor.long()
 
 
 def check_costs(name: str, costs: Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from earthwork.kernels.layouts import tree_tables
 from earthwork.spaces.linear import linear, running_sum
-from earthwork.spaces.space import Costs, EdgeSpace
+from earthwork.spaces.space import Costs, EdgeSpace, check_index
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
 
 
@@ -73,7 +73,7 @@ class Tree(EdgeSpace):
         self.root = shape.root
         self.depth = int(shape.depth.max())
         self._node_data = _check_node_data(node_data or {}, self.num_nodes)
-        self._info = dict(info or {})
+        self._info = _check_info(info or {})
         nodes = shape.leaves if bins is None else _check_bins(_to_numpy(bins), self.num_nodes, self.names)
         self.num_bins = len(nodes)
         for name, values in {
@@ -161,7 +161,10 @@ class Tree(EdgeSpace):
 
     def lowest_common_ancestor(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The deepest node above both nodes ``a`` and ``b`` (or one of them): tensors of node indices, broadcast."""
-        a, b = torch.broadcast_tensors(*(torch.as_tensor(x, device=self.parents.device) for x in (a, b)))
+        return self._lowest_common_ancestor(self._node_index("a", a), self._node_index("b", b))
+
+    def _lowest_common_ancestor(self, a: Tensor, b: Tensor) -> Tensor:
+        a, b = torch.broadcast_tensors(a, b)
         order, end = (pad(x, (0, 1), value=far) for x, far in ((self._order, 0), (self._order + self._size, 2**62)))
         goal = order[b]
         lifts = self._ancestors()
@@ -172,19 +175,25 @@ class Tree(EdgeSpace):
 
     def node_distance(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The cost of the way between nodes ``a`` and ``b``: tensors of node indices, broadcast."""
+        return self._node_distance(self._node_index("a", a), self._node_index("b", b))
+
+    def _node_distance(self, a: Tensor, b: Tensor) -> Tensor:
         height = self._distance_to_root()
         # Rounding of the way to the root must not make the way between two nodes negative.
-        return (height[a] + height[b] - 2 * height[self.lowest_common_ancestor(a, b)]).clamp(min=0)
+        return (height[a] + height[b] - 2 * height[self._lowest_common_ancestor(a, b)]).clamp(min=0)
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the way between bins ``i`` and ``j``: tensors of any shape, O(log depth) for each pair."""
-        return self.node_distance(self.bins[self._bin_index("i", i)], self.bins[self._bin_index("j", j)])
+        return self._node_distance(self.bins[self._bin_index("i", i)], self.bins[self._bin_index("j", j)])
 
     def diameter(self) -> Tensor:
         """The largest distance between two bins: whatever is farthest from any one bin is an end of it."""
         with torch.no_grad():
-            end = self.node_distance(self.bins[0], self.bins).argmax()
-        return self.node_distance(self.bins[end], self.bins).max()
+            end = self._node_distance(self.bins[0], self.bins).argmax()
+        return self._node_distance(self.bins[end], self.bins).max()
+
+    def _node_index(self, name: str, index: Tensor | int) -> Tensor:
+        return check_index(name, index, "node", self.num_nodes, self.parents.device)
 
     def _ancestors(self) -> list[Tensor]:
         """Each node's 1st, 2nd, 4th … ancestor; past the root ``num_nodes``, which stands for none."""
@@ -294,18 +303,31 @@ def _to_numpy(values: ArrayLike | Tensor) -> ArrayLike:
 
 
 def _check_names(names: Sequence[str], count: int) -> tuple[str, ...]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError("names: expected a sequence of strings")
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise TypeError(f"names: expected a sequence of strings, got {names!r}")
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise TypeError(f"names: expected a sequence of strings, got {wrong[0]!r} in it")
     if len(names) != count:
         raise ValueError(f"names: expected {count}, one for each node, got {len(names)}")
     return tuple(names)
 
 
 def _check_node_data(node_data: Mapping[str, Sequence[Any]], count: int) -> dict[str, tuple[Any, ...]]:
+    if not isinstance(node_data, Mapping):
+        raise TypeError(f"node_data: expected a mapping from names to sequences, got {node_data!r}")
     for name, values in node_data.items():
+        if not isinstance(values, Collection):
+            raise TypeError(f"node_data[{name!r}]: expected a value for each node, got {values!r}")
         if len(values) != count:
             raise ValueError(f"node_data[{name!r}]: expected {count} values, one for each node, got {len(values)}")
     return {name: tuple(values) for name, values in node_data.items()}
+
+
+def _check_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(info, Mapping):
+        raise TypeError(f"info: expected a mapping from names to facts, got {info!r}")
+    return dict(info)
 
 
 def _check_bins(bins: ArrayLike, num_nodes: int, names: Sequence[str] | None) -> Indices:
