@@ -200,7 +200,7 @@ def test_bad_paths(paths: Any, message: str) -> None:
 
 
 def test_paths_of_a_wrong_type() -> None:
-    with pytest.raises(TypeError, match="got the string 'a/b'"):
+    with pytest.raises(TypeError, match="paths: expected one for each class, got 'a/b'"):
         trees.from_paths("a/b")
     with pytest.raises(TypeError, match="expected names, got 1 in path 0"):
         trees.from_paths([["a", 1]])  # type: ignore[list-item]
@@ -404,3 +404,24 @@ def test_names_are_needed() -> None:
         trees.to_edges(trees.from_newick("(a,b);"))
     with pytest.raises(ValueError, match="the tree's nodes have no names"):
         trees.restrict(Tree([-1, 0]), ["a"])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: trees.from_paths(None), "^paths: expected one for each class, got None$"),
+        (lambda: trees.from_paths([1, 2]), "^paths: expected text or a sequence of names, got 1 at 0$"),
+        (lambda: trees.from_edges(None), r"^edges: expected tuples \(child, parent\) .* got None$"),
+        (lambda: trees.from_table(5), "^table: expected a file, a frame or rows of cells, got 5$"),
+        (lambda: trees.from_networkx(5), "^graph: expected a networkx graph, got int$"),
+    ],
+)
+def test_sources_of_a_wrong_type(build: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        build()
+
+
+@pytest.mark.parametrize("metric", ["foo", 5])
+def test_distances_that_scipy_does_not_know(metric: Any) -> None:
+    with pytest.raises(ValueError, match=f"^metric: expected one of SciPy's pdist, got {metric!r}: "):
+        trees.from_embeddings([[0.0, 1.0], [1.0, 0.0]], metric=metric)

@@ -122,6 +122,21 @@ def test_a_file_that_names_another_file_does_not_open_it(tmp_path: Path) -> None
         trees.read(tmp_path / "t.json")
 
 
+@pytest.mark.parametrize("suffix", ["json", "yaml", "nwk", "csv", "txt"])
+def test_names_that_could_not_be_read_again_are_not_written(tmp_path: Path, suffix: str) -> None:
+    twins = Tree([-1, 0, 0], names=["r", "x", "x"])
+    with pytest.raises(ValueError, match=r"tree: \w+ needs names that are unique: .* got 'x' \(2 times\)"):
+        trees.write(twins, tmp_path / f"t.{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", ["json", "nwk"])
+def test_nodes_without_a_name_may_be_many(tmp_path: Path, suffix: str) -> None:
+    tree = Tree([-1, 0, 0], names=["r", "", ""])
+    trees.write(tree, tmp_path / f"t.{suffix}")
+    assert trees.read(tmp_path / f"t.{suffix}").equals(tree)
+
+
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="node_data, info: expected text, numbers and lists"):
         dumps(Tree([-1, 0], info={"x": object()}))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earthwork import Tree, trees
+from earthwork import Chain, Tree, trees
 from tests.trees.hierarchies import hierarchies
 
 PETS = trees.from_paths(["thing/animal/cat/tabby", "thing/animal/cat/lynx", "thing/animal/dog", "thing/rock"])
@@ -169,3 +169,24 @@ def test_bad_schemes(options: Any, message: str) -> None:
 def test_information_needs_a_class_below_every_node() -> None:
     with pytest.raises(ValueError, match=r"no class is below node 'x'; restrict\(\) drops such nodes"):
         trees.with_costs(Tree([-1, 0, 0], bins=[1], names=["r", "a", "x"]), "information", counts=[1])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        trees.collapse,
+        trees.to_edges,
+        trees.to_nested,
+        trees.to_networkx,
+        trees.to_newick,
+        trees.to_paths,
+        trees.to_table,
+        lambda tree: trees.restrict(tree, ["cat"]),
+        lambda tree: trees.relabel(tree, {}),
+        lambda tree: trees.with_costs(tree, "unit"),
+        lambda tree: trees.save(tree, "never-written.json"),
+    ],
+)
+def test_only_trees_are_shaped_and_written(use: Any) -> None:
+    with pytest.raises(TypeError, match=r"^tree: expected a Tree, got Chain$"):
+        use(Chain(10))

@@ -105,14 +105,27 @@ def _refuse_inner_bins(parents: Indices, bins: Indices, names: Sequence[str] | N
     )
 
 
+def check_tree(tree: Tree) -> None:
+    """Raise unless ``tree`` is one."""
+    if not isinstance(tree, Tree):
+        raise TypeError(f"tree: expected a Tree, got {type(tree).__name__}")
+
+
+def check_names(tree: Tree, what: str) -> None:
+    """Raise if two nodes have the same name, which what reads the tree again would refuse."""
+    check_tree(tree)
+    if tree.names is not None:
+        check_unique(f"tree: {what} needs names that are unique", tree.names)
+
+
 def need_names(tree: Tree, what: str) -> tuple[str, ...]:
     """The names of the nodes, or an error that says what needs them."""
+    check_names(tree, what)
     if tree.names is None:
         raise ValueError(f"tree: {what} needs names, and the nodes have none; relabel(tree, names) gives them")
     if "" in tree.names:
         node = tree.names.index("")
         raise ValueError(f"tree: {what} needs names, and node {node} has none; relabel(tree, names) gives it one")
-    check_unique(f"tree: {what} needs names that are unique", tree.names)
     return tree.names
 
 

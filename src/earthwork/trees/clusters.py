@@ -110,7 +110,10 @@ def from_embeddings(
     if points.ndim != 2 or len(points) < 2:
         raise ValueError(f"vectors: expected shape [classes, dimensions] with two classes or more, got {points.shape}")
     pdist = require("scipy.spatial.distance", "trees", "from_embeddings").pdist
-    distances = pdist(points, metric)
+    try:
+        distances = pdist(points, metric)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"metric: expected one of SciPy's pdist, got {metric!r}: {error}") from error
     if not np.isfinite(distances).all():
         raise ValueError(f"metric: {metric!r} is not defined for all of the vectors (a vector of zeros?)")
     return _cluster(np.maximum(distances, 0.0), names, method, classes, f"embeddings, {metric}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from earthwork.extras import require
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import assemble, node_costs
+from earthwork.trees.assemble import assemble, check_tree, node_costs
 from earthwork.trees.classes import Classes, abbreviate, check_unique
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def from_networkx(
         ('cat', 'dog')
     """
     nx = require("networkx", "trees", "from_networkx")
+    if not isinstance(graph, nx.Graph):
+        raise TypeError(f"graph: expected a networkx graph, got {type(graph).__name__}")
     if graph.is_multigraph():
         raise ValueError("graph: expected no parallel edges, got a multigraph")
     if graph.number_of_nodes() == 0:
@@ -123,6 +125,7 @@ def to_networkx(tree: Tree) -> nx.DiGraph[Any]:
         >>> ew.trees.to_networkx(ew.trees.cifar10()).number_of_edges()
         12
     """
+    check_tree(tree)
     graph: nx.DiGraph[Any] = require("networkx", "trees", "to_networkx").DiGraph(**tree.info)
     names = tree.names
     unique = names is not None and "" not in names and len(set(names)) == len(names)

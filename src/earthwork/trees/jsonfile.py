@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import assemble, node_costs
+from earthwork.trees.assemble import assemble, check_names, node_costs
 from earthwork.trees.classes import Classes
 from earthwork.trees.textfile import PathLike, place, read_text, write_text
 
@@ -66,6 +66,7 @@ def load(path: PathLike, *, classes: Classes | None = None) -> Tree:
 
 def dumps(tree: Tree) -> str:
     """The text that `save` writes."""
+    check_names(tree, "save")
     columns: dict[str, Sequence[Any]] = {"parent": tree.parents.tolist(), "cost": _short(node_costs(tree))}
     if tree.names is not None:
         columns["name"] = tree.names

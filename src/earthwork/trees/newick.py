@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import assemble, node_costs
+from earthwork.trees.assemble import assemble, check_names, node_costs
 from earthwork.trees.classes import Classes
 from earthwork.trees.textfile import place
 
@@ -194,6 +194,7 @@ def to_newick(tree: Tree) -> str:
         >>> ew.trees.to_newick(ew.trees.from_paths(["thing/a_b", "thing/c"]))
         "('a_b':1,c:1)thing;"
     """
+    check_names(tree, "to_newick")
     labels = [""] * tree.num_nodes if tree.names is None else list(map(_label, tree.names))
     lengths = [":" + repr(cost).removesuffix(".0") for cost in node_costs(tree).tolist()]
     lengths[tree.root] = ""

@@ -39,8 +39,8 @@ def from_paths(
     """
     if not separator or not isinstance(separator, str):
         raise ValueError(f"separator: expected at least one character, got {separator!r}")
-    if isinstance(paths, str):
-        raise TypeError(f"paths: expected one for each class, got the string {paths!r}")
+    if isinstance(paths, str) or not isinstance(paths, Iterable):
+        raise TypeError(f"paths: expected one for each class, got {paths!r}")
     rows = [(f"path {at}", _parts(path, separator, at)) for at, path in enumerate(paths)]
     return grow(
         "paths",
@@ -53,6 +53,8 @@ def from_paths(
 
 
 def _parts(path: str | Sequence[str], separator: str, at: int) -> list[str]:
+    if not isinstance(path, Iterable):
+        raise TypeError(f"paths: expected text or a sequence of names, got {path!r} at {at}")
     parts = path.split(separator) if isinstance(path, str) else list(path)
     for part in parts:
         if not isinstance(part, str):

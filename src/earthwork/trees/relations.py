@@ -144,6 +144,8 @@ def from_edges(
 def _columns(
     edges: Iterable[Sequence[Any]] | NDArray[Any],
 ) -> tuple[list[str], list[str], NDArray[np.float64] | None]:
+    if not isinstance(edges, Iterable):
+        raise TypeError(f"edges: expected tuples (child, parent) or (child, parent, cost), got {edges!r}")
     rows = edges.tolist() if isinstance(edges, np.ndarray) else list(edges)
     if not rows:
         raise ValueError("edges: expected at least one (child, parent), got none")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import node_costs
+from earthwork.trees.assemble import check_tree, node_costs
 from earthwork.trees.classes import abbreviate, find_nodes
 
 Floats = NDArray[np.float64]
@@ -56,6 +56,7 @@ def with_costs(
         >>> ew.trees.with_costs(tree, "unit", normalize=True).diameter().item()
         1.0
     """
+    check_tree(tree)
     if callable(scheme):
         shaped = tree.with_costs(scheme(tree))
     elif scheme == "keep":

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import assemble, need_names, node_costs
+from earthwork.trees.assemble import assemble, check_tree, need_names, node_costs
 from earthwork.trees.classes import Classes, class_order, find_nodes
 
 
@@ -30,6 +30,7 @@ def restrict(tree: Tree, classes: Classes, *, inner_bins: bool = False) -> Tree:
         >>> pets
         Tree(7 nodes, 4 bins, depth 2, cost 1)
     """
+    check_tree(tree)
     wanted = class_order(classes)
     nodes = find_nodes("classes", wanted, tree.names, tree.node_data.get("id"))
     if len(set(nodes)) < len(nodes):
@@ -48,6 +49,7 @@ def collapse(tree: Tree) -> Tree:
         >>> ew.trees.collapse(tree).names
         ('animal', 'tabby', 'dog')
     """
+    check_tree(tree)
     parents, bins = tree.parents.cpu().numpy(), tree.bins.cpu().numpy()
     keep = np.bincount(parents[parents >= 0], minlength=tree.num_nodes) != 1
     keep[bins] = True
@@ -69,6 +71,7 @@ def relabel(tree: Tree, names: Mapping[str, str] | Sequence[str] | Callable[[str
         >>> ew.trees.relabel(ew.trees.cifar10(), {"automobile": "car"}).bin_names[1]
         'car'
     """
+    check_tree(tree)
     new: Sequence[str]
     if isinstance(names, str):
         if names not in tree.node_data:

@@ -127,6 +127,8 @@ def _frame_rows(frame: Any, columns: Sequence[str] | None) -> list[tuple[str, li
 
 
 def _rows(source: Iterable[Any], columns: Sequence[str] | None) -> list[tuple[str, list[str]]]:
+    if not isinstance(source, Iterable):
+        raise TypeError(f"table: expected a file, a frame or rows of cells, got {source!r}")
     found = []
     for at, row in enumerate(source):
         if isinstance(row, Mapping):
