@@ -51,6 +51,12 @@ def test_importing_is_quiet_and_brings_nothing_but_torch_and_numpy():
     assert ours.stdout == plain.stdout
 
 
+def test_the_metrics_as_functions_are_there_without_torchmetrics():
+    code = "import sys, earthwork as ew; ew.metrics.functional.emd_error; print('torchmetrics' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "False\n"
+
+
 def test_every_public_name_can_be_had():
     for name in ew.__all__:
         assert getattr(ew, name) is not None

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from earthwork.metrics import functional as functional
     from earthwork.metrics.classes import (
         EMD,
         AccuracyAtDepth,
@@ -33,6 +34,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # The functions and the report do without torchmetrics, which takes seconds to import.
+    if name == "functional":
+        return import_module("earthwork.metrics.functional")
     if name in __all__:
         home = "report" if name == "hierarchical_report" else "classes"
         return getattr(import_module(f"earthwork.metrics.{home}"), name)
