@@ -68,6 +68,56 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: ew.metrics.AccuracyAtDepth(CHAIN), TypeError, "space: expected a Tree"),
     (lambda: ew.metrics.HierarchicalDistance(CHAIN, 9), ValueError, "top_k: expected 1 to 3"),
     (
+        lambda: ew.metrics.HierarchicalDistance(TREE, 2, decision="inner"),
+        ValueError,
+        'top_k: expected 1 with decision="inner", got 2',
+    ),
+    (
+        lambda: ew.metrics.MistakeSeverity(TREE, vagueness=1.0),
+        ValueError,
+        r'vagueness: expected 0 unless decision is "inner", got 1\.0',
+    ),
+    (
+        lambda: F.mistake_severity(P, Y, TREE, decision="least_risk", vagueness=0.5),
+        ValueError,
+        r'vagueness: expected 0 unless decision is "inner", got 0\.5',
+    ),
+    (
+        lambda: ew.metrics.MistakeSeverity(TREE, decision="inner", vagueness=-1),
+        ValueError,
+        "vagueness: expected a finite number ≥ 0, got -1",
+    ),
+    (
+        lambda: ew.metrics.EMD(CHAIN, ignore_index="-100"),
+        TypeError,
+        "ignore_index: expected an integer or None, got '-100'",
+    ),
+    (
+        lambda: F.emd_error(P, Y, CHAIN, ignore_index=1.5),
+        TypeError,
+        r"ignore_index: expected an integer or None, got 1\.5",
+    ),
+    (
+        lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, bootstrap=-1),
+        ValueError,
+        "bootstrap: expected a whole number ≥ 0, got -1",
+    ),
+    (
+        lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, bootstrap=1.5),
+        ValueError,
+        r"bootstrap: expected a whole number ≥ 0, got 1\.5",
+    ),
+    (
+        lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, seed="a"),
+        ValueError,
+        "seed: expected a whole number ≥ 0, got 'a'",
+    ),
+    (
+        lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, foo=1),
+        TypeError,
+        "options: expected only decision, vagueness, normalize, ignore_index, got foo",
+    ),
+    (
         lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, top_k=0),
         ValueError,
         "top_k: expected an integer ≥ 1, got 0",

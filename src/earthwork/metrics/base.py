@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from earthwork.extras import require
-from earthwork.metrics.batch import Batch, Decision, Options, check_decision
+from earthwork.metrics.batch import Batch, Decision, Options, check_decision, check_ignore_index
 from earthwork.metrics.measure import Measure
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_space
@@ -51,7 +51,8 @@ class SpaceMetric(Metric):
     ) -> None:
         super().__init__(**kwargs)
         check_space(space)
-        check_decision(decision, space)
+        check_decision(decision, space, vagueness)
+        check_ignore_index(ignore_index)
         check_normalize(normalize)
         measure.check(space)
         # The metric's own copy, so that moving the metric leaves the caller's space alone.

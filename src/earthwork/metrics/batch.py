@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Literal, TypeAlias, TypedDict, get_args
+from typing import Literal, TypeAlias, TypedDict, get_args, get_type_hints
 
 import torch
 from torch import Tensor
 
 from earthwork.decisions import decide, decide_top_k
+from earthwork.decisions.decide import _check_vagueness as check_vagueness
 from earthwork.decisions.decide import check_k
 from earthwork.decisions.distributions import as_distributions
 from earthwork.decisions.expected_distance import expected
@@ -62,9 +63,13 @@ class Batch:
         vagueness: float = 0.0,
         normalize: Normalize = None,
         ignore_index: int | None = None,
+        **unknown: object,
     ) -> None:
+        if unknown:
+            raise TypeError(f"options: expected only {', '.join(get_type_hints(Options))}, got {', '.join(unknown)}")
         check_space(space)
-        check_decision(decision, space)
+        check_decision(decision, space, vagueness)
+        check_ignore_index(ignore_index)
         if not isinstance(preds, Tensor):
             raise TypeError(f"preds: expected a tensor, got {type(preds).__name__}")
         self.space = space
@@ -131,8 +136,7 @@ class Batch:
         """Where the ``k`` best answers are, the best first: ``[rows, k]``. Of equal ones the lowest index is first."""
         if k == 1:
             return self.answers.unsqueeze(-1)
-        if self._decision == "inner":
-            raise ValueError(f'top_k: expected 1 with decision="inner", got {k}')
+        check_ranking(k, self._decision)
         check_k("top_k", k, self.space)
         if self._decision == "least_risk":
             return self._places(decide_top_k(self.p, self.space, k, validate=False))
@@ -167,12 +171,27 @@ class Batch:
         return self.space.bins[bins] if isinstance(self.space, Tree) else bins
 
 
-def check_decision(decision: str, space: Space) -> None:
-    """Raise unless ``decision`` is a way to decide in this space."""
+def check_decision(decision: str, space: Space, vagueness: float) -> None:
+    """Raise unless ``decision`` is a way to decide in this space, and ``vagueness`` a cost that it has."""
     if decision not in get_args(Decision):
         raise ValueError(f'decision: expected "argmax", "least_risk" or "inner", got {decision!r}')
     if decision == "inner" and not isinstance(space, Tree):
         raise TypeError(f'decision: expected a Tree for "inner", got {space}')
+    check_vagueness(vagueness)
+    if decision != "inner" and vagueness != 0:
+        raise ValueError(f'vagueness: expected 0 unless decision is "inner", got {vagueness!r}')
+
+
+def check_ranking(top_k: int, decision: str) -> None:
+    """Raise if more than the best answer is asked for where answers have no ranking."""
+    if decision == "inner" and top_k != 1:
+        raise ValueError(f'top_k: expected 1 with decision="inner", got {top_k}')
+
+
+def check_ignore_index(ignore_index: int | None) -> None:
+    """Raise unless ``ignore_index`` is a label or ``None``."""
+    if ignore_index is not None and (not isinstance(ignore_index, int) or isinstance(ignore_index, bool)):
+        raise TypeError(f"ignore_index: expected an integer or None, got {ignore_index!r}")
 
 
 def _counted(labels: Tensor, ignore_index: int | None) -> Tensor | None:

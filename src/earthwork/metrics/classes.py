@@ -11,6 +11,7 @@ from torch import Tensor
 from earthwork.extras import require
 from earthwork.metrics.ancestors import AncestorScore, Average, DepthAccuracy
 from earthwork.metrics.base import SpaceMetric
+from earthwork.metrics.batch import check_ranking
 from earthwork.metrics.mistakes import Severity, SeverityMeasure, TopDistance
 from earthwork.metrics.scores import DecisionCost, MeanTransport, RankedScore
 from earthwork.spaces import Chain, Space, Tree
@@ -72,6 +73,7 @@ class HierarchicalDistance(SpaceMetric):
 
     def __init__(self, space: Space, top_k: int = 1, **kwargs: Any) -> None:
         super().__init__(space, TopDistance(top_k), **kwargs)
+        check_ranking(top_k, self.options["decision"])
 
 
 class AccuracyAtDepth(SpaceMetric):

@@ -62,6 +62,8 @@ def hierarchical_report(
         >>> report["accuracy"].value
         0.666...
     """
+    _check_whole("bootstrap", bootstrap)
+    _check_whole("seed", seed)
     batch = Batch(probs, labels, space, **options)
     if len(batch.labels) == 0:
         raise ValueError("labels: expected at least one row that counts, got none")
@@ -69,6 +71,11 @@ def hierarchical_report(
     columns = torch.cat([measure.columns(batch) for measure in measures], -1).cpu().numpy()
     draws = resampled_sums([columns], bootstrap, seed) if bootstrap else None
     return report_of(["model"], measures, space, [columns.sum(0)], draws, len(columns))
+
+
+def _check_whole(name: str, number: int) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f"{name}: expected a whole number ≥ 0, got {number!r}")
 
 
 def standard_measures(space: Space, top_k: int, inner: bool = False) -> list[Measure]:
