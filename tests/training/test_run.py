@@ -303,3 +303,13 @@ def test_slurm_and_torchrun_restarts_go_on(tmp_path, data, monkeypatch):
     first = train(Settings(**options), say=print)
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert train(Settings(**options), say=print) == first
+
+
+def test_a_run_that_is_stopped_before_it_trains_is_not_one_to_go_on_with(tmp_path, data, monkeypatch, capsys):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("earthwork.training.run.load_data", stop)
+    assert run_command(["train", str(data), "--tree", "cifar10", "--out", str(tmp_path / "o")]) == 130
+    assert capsys.readouterr().err == "stopped before training began\n"
+    assert not (tmp_path / "o").exists()

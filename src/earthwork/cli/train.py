@@ -124,9 +124,9 @@ def run_and_say_how_to_go_on(settings: Settings, **options: Any) -> list[RunResu
         typer.echo(f"stopped and saved; to go on: earthwork train --resume {settings.out}", err=True)
         raise typer.Exit(130) from None
     except (SystemExit, KeyboardInterrupt):  # Lightning makes the first of the second
-        if not (Path(settings.out) / "config.yaml").is_file():
-            raise  # training had not begun, so there is nothing to go on with
-        typer.echo(f"stopped; to go on from the last checkpoint: earthwork train --resume {settings.out}", err=True)
+        begun = (Path(settings.out) / "config.yaml").is_file()
+        way_on = f"; to go on from the last checkpoint: earthwork train --resume {settings.out}"
+        typer.echo(f"stopped{way_on if begun else ' before training began'}", err=True)
         raise typer.Exit(130) from None
 
 
