@@ -83,6 +83,12 @@ def test_one_mode_over_the_other(case, outer, inner):
     hessian = outer(inner(lambda p: ew.emd(p, q[0], space, 3)))(p[0])
     torch.testing.assert_close(hessian, ew.emd_hessian(space, 3, p[0], q[0]))
 
+    def of_logits(x):
+        return ew.emd(x, q[0], space, 3, normalize="softmax")
+
+    expected = torch.autograd.functional.hessian(of_logits, p[0])
+    torch.testing.assert_close(outer(inner(of_logits))(p[0]), expected)
+
 
 @pytest.mark.parametrize("rho", RHOS)
 def test_forward_mode(case, rho):
