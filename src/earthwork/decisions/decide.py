@@ -68,7 +68,7 @@ def decide(
         if vagueness != 0:
             raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
         return _first_least(expected(p, space))
-    _check_vagueness(vagueness)
+    check_vagueness(vagueness)
     if not isinstance(space, Tree):
         raise TypeError(f"allow_inner: expected a Tree, whose inner nodes are answers too, got {space}")
     return _first_least(node_risk(p, space, float(vagueness)))
@@ -118,7 +118,8 @@ def _first_least(risk: Tensor) -> Tensor:
     return (risk <= least + _ROUNDING * torch.finfo(risk.dtype).eps * scale).int().argmax(-1)
 
 
-def _check_vagueness(vagueness: float) -> None:
+def check_vagueness(vagueness: float) -> None:
+    """Raise unless ``vagueness`` is a finite number ≥ 0."""
     if not isinstance(vagueness, int | float) or isinstance(vagueness, bool):
         raise TypeError(f"vagueness: expected a number ≥ 0, got {vagueness!r}")
     if not 0 <= vagueness < math.inf:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions import decide, decide_top_k
-from earthwork.decisions.decide import _check_vagueness as check_vagueness
+from earthwork.decisions.decide import check_vagueness
 from earthwork.decisions.decide import check_k
 from earthwork.decisions.distributions import as_distributions
 from earthwork.decisions.expected_distance import expected
