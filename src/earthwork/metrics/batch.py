@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions import decide, decide_top_k
-from earthwork.decisions.decide import check_vagueness
-from earthwork.decisions.decide import check_k
+from earthwork.decisions.decide import check_k, check_vagueness
 from earthwork.decisions.distributions import as_distributions
 from earthwork.decisions.expected_distance import expected
 from earthwork.decisions.nodes import node_risk
