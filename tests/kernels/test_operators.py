@@ -84,3 +84,23 @@ def test_a_label_that_is_none_in_a_compiled_loss():
     labels[5] = 254
     with pytest.raises(ValueError, match=r"target: expected class indices from 0 to 9 .*, got 254 at position 5"):
         compiled(logits, labels)
+
+
+@pytest.mark.parametrize("narrow", [0, 1])
+def test_the_compiler_meets_types_that_differ(rng, narrow):
+    space = space_of("any", rng)
+    pair = [random_distribution(rng, 6, space.num_bins) for _ in range(2)]
+    expected = ew.emd(*pair, space, 2)
+    pair[narrow] = pair[narrow].float()
+    compiled = torch.compile(lambda p, q: ew.emd(p, q, space, 2), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*pair), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_space_that_was_used_before_compiles(rng):
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, 6, space.num_bins) for _ in range(2))
+    expected = ew.emd(p, q, space, 2)
+    assert space._kernels is not None
+    torch.compiler.reset()
+    compiled = torch.compile(lambda p, q: ew.emd(p, q, space, 2), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(p, q), expected)
