@@ -96,6 +96,14 @@ def test_the_compiler_meets_types_that_differ(rng, narrow):
     torch.testing.assert_close(compiled(*pair), expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_any_leading_shape_compiles(rng, shape):
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, *shape, space.num_bins) for _ in range(2))
+    compiled = torch.compile(lambda p, q: ew.emd(p, q, space, 2), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(p, q), ew.emd(p, q, space, 2))
+
+
 def test_a_space_that_was_used_before_compiles(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 6, space.num_bins) for _ in range(2))

@@ -152,13 +152,14 @@ def test_functional_transforms(pair):
         assert solved.tolist() == [enough] * 5
 
 
-def test_the_compiler_takes_it_as_one_step(pair):
+@pytest.mark.parametrize("space", [CHAIN, ew.Ring(4), ew.Tree([-1, 0, 0, 1, 1, 1])], ids=["chain", "ring", "tree"])
+def test_the_compiler_takes_it_as_one_step(pair, space):
     p, q = pair
-    compiled = torch.compile(lambda a, b: ew.sinkhorn(a, b, CHAIN).value, backend="eager", fullgraph=True)
+    compiled = torch.compile(lambda a, b: ew.sinkhorn(a, b, space).value, backend="eager", fullgraph=True)
     p = p.clone().requires_grad_()
     value = compiled(p, q)
     value.sum().backward()
-    expected = ew.sinkhorn(p, q, CHAIN)
+    expected = ew.sinkhorn(p, q, space)
     torch.testing.assert_close(value, expected.value)
     torch.testing.assert_close(p.grad, expected.gradient)
 

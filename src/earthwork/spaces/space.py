@@ -142,7 +142,10 @@ class EdgeSpace(Space):
     @property
     def costs(self) -> Tensor:
         """The cost of each edge, shape ``[num_edges]``, in the order of :meth:`flow`."""
-        return self._costs.expand(self.num_edges) if self._costs.ndim == 0 else self._costs
+        return self._costs.expand(self.num_edges) if self._costs.ndim == 0 else self._edge_costs()
+
+    def _edge_costs(self) -> Tensor:
+        return self._costs
 
     def with_costs(self, costs: Costs) -> Self:
         """The same space with other edge costs. Cheap: everything but the costs is shared.

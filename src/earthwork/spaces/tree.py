@@ -90,12 +90,11 @@ class Tree(EdgeSpace):
         self._set_costs(costs)
         self._seal()
 
-    @property
-    def costs(self) -> Tensor:
-        """The cost of the edge above each node but the root, in the order of the nodes."""
-        if self._costs.ndim == 1 and len(self._costs) == self.num_nodes:
+    def _edge_costs(self) -> Tensor:
+        # Above each node but the root, in the order of the nodes.
+        if len(self._costs) == self.num_nodes:
             return torch.cat([self._costs[: self.root], self._costs[self.root + 1 :]])
-        return super().costs
+        return self._costs
 
     def _cost_counts(self) -> tuple[int, ...]:
         return (self.num_edges, self.num_nodes)
