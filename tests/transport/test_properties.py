@@ -17,6 +17,12 @@ def close(a: torch.Tensor, b: torch.Tensor, scale: float = 1.0) -> bool:
     return bool(torch.allclose(a, b, rtol=1e-9, atol=1e-12 * scale))
 
 
+def same_gradient(a: torch.Tensor, b: torch.Tensor, space: ew.Space, rho: float) -> bool:
+    """Where nothing flows rounding may leave a trace φ, and the gradient of that is ρ·w·|φ|^(ρ−1)."""
+    trace = 1e-15 ** min(rho - 1, 1)
+    return bool(torch.allclose(a, b, rtol=1e-9, atol=rho * space.costs.sum().item() * trace + 1e-9))
+
+
 @given(transports(), rhos)
 def test_symmetry(case, rho):
     p, q, space = case
@@ -65,8 +71,7 @@ def test_the_root_does_not_matter(case, rho, data):
         costs[above], cost = cost, costs[above]
     other = ew.Tree(parents, costs, tree.bins)
     assert close(ew.emd(p, q, tree, rho), ew.emd(p, q, other, rho), 1e3)
-    if rho > 1:
-        assert close(ew.emd_gradient(p, q, tree, rho), ew.emd_gradient(p, q, other, rho), 1e3)
+    assert same_gradient(ew.emd_gradient(p, q, tree, rho), ew.emd_gradient(p, q, other, rho), tree, rho)
 
 
 @given(transports(kinds=("tree", "inner tree")), rhos, st.randoms(use_true_random=False))
@@ -97,8 +102,7 @@ def test_a_chain_is_a_path(case, rho):
     p, q, chain = case
     path = ew.Tree(range(-1, chain.num_bins - 1), chain.costs, bins=range(chain.num_bins))
     assert close(ew.emd(p, q, chain, rho), ew.emd(p, q, path, rho), 1e3)
-    if rho > 1:
-        assert close(ew.emd_gradient(p, q, chain, rho), ew.emd_gradient(p, q, path, rho), 1e3)
+    assert same_gradient(ew.emd_gradient(p, q, chain, rho), ew.emd_gradient(p, q, path, rho), chain, rho)
 
 
 @given(transports(kinds=("chain",)))
