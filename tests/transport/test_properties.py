@@ -71,7 +71,8 @@ def test_the_root_does_not_matter(case, rho, data):
         costs[above], cost = cost, costs[above]
     other = ew.Tree(parents, costs, tree.bins)
     assert close(ew.emd(p, q, tree, rho), ew.emd(p, q, other, rho), 1e3)
-    assert same_gradient(ew.emd_gradient(p, q, tree, rho), ew.emd_gradient(p, q, other, rho), tree, rho)
+    if rho > 1:
+        assert same_gradient(ew.emd_gradient(p, q, tree, rho), ew.emd_gradient(p, q, other, rho), tree, rho)
 
 
 @given(transports(kinds=("tree", "inner tree")), rhos, st.randoms(use_true_random=False))
@@ -102,7 +103,8 @@ def test_a_chain_is_a_path(case, rho):
     p, q, chain = case
     path = ew.Tree(range(-1, chain.num_bins - 1), chain.costs, bins=range(chain.num_bins))
     assert close(ew.emd(p, q, chain, rho), ew.emd(p, q, path, rho), 1e3)
-    assert same_gradient(ew.emd_gradient(p, q, chain, rho), ew.emd_gradient(p, q, path, rho), chain, rho)
+    if rho > 1:
+        assert same_gradient(ew.emd_gradient(p, q, chain, rho), ew.emd_gradient(p, q, path, rho), chain, rho)
 
 
 @given(transports(kinds=("chain",)))
