@@ -127,7 +127,9 @@ def test_types_that_differ_meet_in_the_wider_one(rng, narrow, calls):
     pair[narrow] = pair[narrow].float()
     with without_kernels():
         expected = ew.emd(*(x.double() for x in pair), space, 2)
+        slopes = ew.emd_gradient(*(x.double() for x in pair), space, 2)
     torch.testing.assert_close(ew.emd(*pair, space, 2), expected)
+    torch.testing.assert_close(ew.emd_gradient(*pair, space, 2), slopes)
     assert len(calls) == seen
     torch.testing.assert_close(loss(*pair), expected.to(loss(*pair)))
 

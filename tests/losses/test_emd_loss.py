@@ -90,6 +90,24 @@ def test_the_mean_is_cross_entropys_own():
     torch.testing.assert_close(ours(logits, labels), expected)
 
 
+@pytest.mark.parametrize("rows", [C, 100])
+def test_rows_may_be_weighed(space, rows):
+    logits, labels = torch.randn(rows, C, requires_grad=True), torch.arange(rows) % C
+    weights = torch.arange(1.0, rows + 1)
+    loss = ew.EMDLoss(space, reduction="none")
+    (gradient,) = torch.autograd.grad(loss(logits, labels).sum(), logits)
+    (weighed,) = torch.autograd.grad((weights * loss(logits, labels)).sum(), logits)
+    torch.testing.assert_close(weighed, weights[:, None] * gradient)
+
+
+@pytest.mark.parametrize("rows", [4, 100])
+def test_the_way_back_is_gone_once_only(space, rows):
+    loss = ew.EMDLoss(space)(torch.randn(rows, C, requires_grad=True), torch.arange(rows) % C)
+    loss.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
 @pytest.mark.parametrize("rows", [4, 100])
 def test_a_loss_may_be_weighed(rows):
     logits, labels = torch.randn(rows, 5, requires_grad=True), torch.arange(rows) % 5

@@ -94,6 +94,14 @@ def test_half_precision_does_not_ruin_the_costs(name, to_half):
     assert to_half(learned).costs.dtype in (torch.float16, torch.bfloat16)
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_type_and_device_change_at_once(name):
+    for dtype in (torch.float16, torch.float32):
+        space = MAKERS[name](1.0)._apply(lambda tensor, dtype=dtype: tensor.to("meta", dtype))
+        assert space.costs.dtype == torch.float32
+        assert all(buffer.device.type == "meta" for buffer in space.buffers())
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_an_index_stays_an_index(dtype):
     tree = ew.Tree([-1, 0, 0, 1, 1])
