@@ -95,7 +95,7 @@ def test_what_is_not_a_ground_cost(matrix, message):
         ("x" * 59, rf"matrix: expected a square matrix of real numbers, got '{'x' * 56}\.\.\."),
         (torch.zeros(2, 2, dtype=torch.complex64), r"matrix: expected real numbers, got torch\.complex64"),
         (np.zeros((2, 2), dtype=complex), "matrix: expected real numbers, got complex128"),
-        ([[0, 1j], [1j, 0]], r"matrix: expected real numbers, got \[\[0, 1j\], \[1j, 0\]\]"),
+        ([[0, 1j], [1j, 0]], r"matrix: expected a square matrix of real numbers, got \[\[0, 1j\], \[1j, 0\]\]"),
         (torch.zeros(2, 2, dtype=torch.bool), r"matrix: expected real numbers, got torch\.bool"),
     ],
 )
