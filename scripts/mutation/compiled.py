@@ -31,7 +31,10 @@ def look_again(mutants: list[tuple[Any, str]], processes: int) -> None:
     """
     seen = [(data, name) for data, name in mutants if may_be_compiled(data, name)]
     print(f"{len(seen)} mutants in what the compiler sees")
-    with ProcessPoolExecutor(processes, initializer=copy_source) as pool:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(processes, initializer=copy_source, initargs=(folder,)) as pool,
+    ):
         for (data, name), killed in zip(seen, pool.map(is_killed, [name for _, name in seen]), strict=True):
             print(f"{'killed' if killed else 'survived'}: {name}", flush=True)
             if killed:
@@ -46,9 +49,9 @@ def may_be_compiled(data: Any, name: str) -> bool:
     return code == NO_TESTS or (functions is not None and "compil" in libcst.Module([functions[0]]).code)
 
 
-def copy_source() -> None:
+def copy_source(parent: str) -> None:
     """Go to a folder of this process's own."""
-    folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+    folder = Path(tempfile.mkdtemp(dir=parent))
     for part in ("src", "tests", "mutants"):
         shutil.copytree(part, folder / part)
     for file in ("pyproject.toml", "README.md"):

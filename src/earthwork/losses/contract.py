@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_costs, check_space
-from earthwork.transport.mass import HALF, Normalize, can_look, check_masses, check_normalize, l1_normalized
+from earthwork.spaces.space import HALF, check_costs, check_space
+from earthwork.transport.mass import Normalize, can_look, check_masses, check_normalize, l1_normalized
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Distance: TypeAlias = Callable[[Tensor, Tensor], Tensor]

@@ -93,7 +93,7 @@ class Metric(Space):
 
 def _as_matrix(matrix: ArrayLike | Tensor) -> Tensor:
     if is_complex(matrix):
-        raise TypeError(f"matrix: expected real numbers, got {getattr(matrix, 'dtype', matrix)}")
+        raise TypeError(f"matrix: expected real numbers, got {matrix.dtype}")
     if isinstance(matrix, Tensor):
         if matrix.dtype == torch.bool:
             raise TypeError(f"matrix: expected real numbers, got {matrix.dtype}")

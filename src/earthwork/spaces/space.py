@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import Self
 
-_HALF = (torch.float16, torch.bfloat16)
+HALF = (torch.float16, torch.bfloat16)
 
 Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
 
@@ -67,7 +67,7 @@ class Space(nn.Module):
             # Half precision would ruin costs for good, and an index is none as a floating point number.
             if not tensor.is_floating_point():
                 return result if result.dtype == tensor.dtype else tensor.to(result.device)
-            return tensor.to(result.device, torch.float32) if result.dtype in _HALF else result
+            return tensor.to(result.device, torch.float32) if result.dtype in HALF else result
 
         with torch.inference_mode(False):
             super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
@@ -169,7 +169,7 @@ class EdgeSpace(Space):
 
 def _cost_tensor(costs: Costs) -> Tensor:
     if is_complex(costs):
-        raise TypeError(f"costs: expected real numbers, got {getattr(costs, 'dtype', costs)}")
+        raise TypeError(f"costs: expected real numbers, got {costs.dtype}")
     if isinstance(costs, Tensor):
         return costs if costs.is_floating_point() else costs.double()
     try:
@@ -178,7 +178,7 @@ def _cost_tensor(costs: Costs) -> Tensor:
         raise TypeError(f"costs: expected a number or a number for each edge, got {costs!r}") from error
 
 
-def is_complex(values: object) -> bool:
+def is_complex(values: object) -> TypeGuard[Tensor | NDArray[Any]]:
     """Whether a tensor, an array or a number is complex. PyTorch would drop the imaginary part of most."""
     if isinstance(values, Tensor):
         return values.is_complex()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Metric, Space
+from earthwork.spaces.space import HALF
 from earthwork.transport.first_order import can_take_first_order, excess, first_order_cost
 from earthwork.transport.fused import (
     can_compile,
@@ -28,7 +29,6 @@ from earthwork.transport.fused import (
     fused_row_distance,
 )
 from earthwork.transport.mass import (
-    HALF,
     Normalize,
     can_look,
     check_masses,

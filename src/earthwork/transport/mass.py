@@ -12,7 +12,6 @@ from earthwork.spaces.space import check_space
 
 Normalize: TypeAlias = Literal["l1", "softmax"] | None
 
-HALF = (torch.float16, torch.bfloat16)
 _COMMON = (torch.float32, torch.float64)
 
 # A softmax in float32 over a million classes misses 1 by a few 1e-6, one in float16 by a few 1e-4.
