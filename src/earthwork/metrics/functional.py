@@ -68,7 +68,7 @@ def mistake_severity(
 def hierarchical_distance(
     preds: Tensor, target: Tensor, space: Space, top_k: int = 1, **options: Unpack[Options]
 ) -> Tensor:
-    """The mean distance from the label to the ``top_k`` best answers, over all rows.
+    """The mean distance from the ``top_k`` best answers to the label, over all rows.
 
     Among equally good answers the lower index comes first.
 
