@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
-LOWEST_TESTS := $(addprefix tests/,cli decisions evaluation kernels losses metrics plot spaces test_default_device.py test_package.py training transport trees)
+LOWEST_TESTS := $(addprefix tests/,cli decisions evaluation kernels losses metrics plot spaces test_default_device.py test_package.py lab/training transport trees)
 
 .PHONY: demo test test-lowest lint format bench bench-quick docs figures fuzz mutation clean
 

@@ -13,7 +13,7 @@ import earthwork as ew
 from benchmarks.peers import cumsum_loss, matrix_loss
 from benchmarks.spaces import random_tree
 from benchmarks.timing import Times, forward_backward, in_turns
-from earthwork.kernels import without_kernels
+from earthwork.kernels.cpu import without_kernels
 
 NUMBERS = 16_000_000
 # A dense matrix of 100,000 bins × 137,399 edges would take 55 GB.

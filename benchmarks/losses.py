@@ -12,7 +12,7 @@ from torch.nn import functional
 import earthwork as ew
 from benchmarks.peers import cumsum_distance, cumsum_loss, dlordinal_loss, matrix_loss, nothing
 from benchmarks.timing import Times, forward_backward, in_turns
-from earthwork.kernels import without_kernels
+from earthwork.kernels.cpu import without_kernels
 
 Cases = dict[str, Callable[[], object]]
 

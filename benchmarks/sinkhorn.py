@@ -138,9 +138,9 @@ def _tree(generator: torch.Generator) -> ew.Tree:
     return ew.Tree(above + leaves)
 
 
-def _points(generator: torch.Generator) -> ew.Metric:
+def _points(generator: torch.Generator) -> ew.CostMatrix:
     points = torch.rand(BINS, 2, generator=generator, dtype=torch.float64) * 10
-    return ew.Metric((points.unsqueeze(1) - points).square().sum(-1).sqrt())
+    return ew.CostMatrix((points.unsqueeze(1) - points).square().sum(-1).sqrt())
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from earthwork.plot.reproduction import save_figures
-from earthwork.report import read_results
-from earthwork.reproduce import EXPERIMENTS
-from earthwork.reproduce.claims import as_markdown, judge_claims
-from earthwork.reproduce.figures import figures
-from earthwork.reproduce.results import Results
+from earthwork.lab.plot.reproduction import save_figures
+from earthwork.lab.report import read_results
+from earthwork.lab.reproduce import EXPERIMENTS
+from earthwork.lab.reproduce.claims import as_markdown, judge_claims
+from earthwork.lab.reproduce.figures import figures
+from earthwork.lab.reproduce.results import Results
 
 DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 import earthwork as ew
-from earthwork.training import Settings, TrainingData, make_data, parse_loss, simulated_data
-from earthwork.training.datamodule import DataModule
-from earthwork.training.run import make_module
+from earthwork.lab.training import Settings, TrainingData, make_data, parse_loss, simulated_data
+from earthwork.lab.training.datamodule import DataModule
+from earthwork.lab.training.run import make_module
 
 PARTS = ("fetch, crop, flip", "network forward", "loss forward and backward", "network backward", "optimiser")
 LOSSES = ("ce", "emd2+ce")

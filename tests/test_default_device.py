@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 import earthwork as ew
-from earthwork.kernels import run, without_kernels
+from earthwork.kernels.cpu import run, without_kernels
 from earthwork.transport import fused
 from tests.cases import random_distribution, random_space
 
@@ -26,14 +26,14 @@ expected_module = sys.modules["earthwork.decisions.expected_distance"]
 SPACES: dict[str, ew.Space] = {
     **{kind: random_space(np.random.default_rng(3), kind, 9) for kind in ("chain", "ring", "tree")},
     "inner tree": ew.Tree([1, -1, 1, 2, 2, 0, 0], [0.5, 0, 1, 2, 1, 1, 3], bins=[4, 0, 3, 2]),
-    "metric": ew.Metric(ew.Ring(7).distances() ** 2),
+    "metric": ew.CostMatrix(ew.Ring(7).distances() ** 2),
 }
 EDGES = tuple(name for name in SPACES if name != "metric")
 MAKERS: dict[str, Callable[[], ew.Space]] = {
     "chain": lambda: ew.Chain(3, [1.0, 2.0]),
     "ring": lambda: ew.Ring(3),
     "tree": lambda: ew.Tree([-1, 0, 0, 0], [1.0, 2.0, 3.0]),
-    "metric": lambda: ew.Metric([[0, 1, 1], [1, 0, 1], [1, 1, 0]]),
+    "metric": lambda: ew.CostMatrix([[0, 1, 1], [1, 0, 1], [1, 1, 0]]),
 }
 
 
@@ -115,7 +115,7 @@ def test_losses(rows, options):
         ew.EMDLoss(space, 1.0, **options),
         ew.EMDLoss(space, 1.0, weight=weight, **options),
         ew.SinkhornLoss(space, weight=weight, **options),
-        *(ew.EMDLoss(space, rho, **options) for rho in (1.5, 2.0) if not isinstance(space, ew.Metric)),
+        *(ew.EMDLoss(space, rho, **options) for rho in (1.5, 2.0) if not isinstance(space, ew.CostMatrix)),
     ):
         same(lambda x, loss=loss: loss(x, labels), logits)
         same(lambda x, loss=loss: loss(x, q), logits)

@@ -18,11 +18,9 @@ ROOMS = [
     "decisions",
     "metrics",
     "evaluation",
-    "training",
     "testing",
-    "reproduce",
-    "report",
     "plot",
+    "lab",
     "cli",
 ]
 

@@ -5,7 +5,7 @@ from types import ModuleType
 
 from earthwork.decisions import decide, decide_top_k, expected_distance
 from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
-from earthwork.spaces import Chain, Metric, Ring, Space, Tree
+from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.transport import (
     ConvergenceWarning,
     SinkhornResult,
@@ -21,8 +21,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Chain",
     "ConvergenceWarning",
+    "CostMatrix",
     "EMDLoss",
-    "Metric",
     "MixedLoss",
     "Ring",
     "SinkhornLoss",

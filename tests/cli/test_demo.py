@@ -13,7 +13,7 @@ import torch
 from earthwork.cli import demo
 from earthwork.cli.app import run
 from earthwork.cli.demo import PAPER_LOSSES
-from earthwork.training import simulate
+from earthwork.lab.training import simulate
 
 pytest.importorskip("lightning")
 
@@ -57,7 +57,7 @@ def test_another_demo_gets_a_folder_of_its_own(tmp_path: Path) -> None:
 def test_one_that_is_stopped_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from earthwork.training.progress import RunProgress
+    from earthwork.lab.training.progress import RunProgress
 
     monkeypatch.setattr(RunProgress, "on_train_batch_end", lambda *_: signal.raise_signal(signal.SIGINT))
     out = tmp_path / "demo"

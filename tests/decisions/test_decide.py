@@ -147,7 +147,7 @@ def test_logits_are_named() -> None:
 
 def test_what_it_costs_to_miss_something_is_not_what_a_false_alarm_costs() -> None:
     ok, broken = 0, 2
-    space = ew.Metric([[0, 1, 9], [1, 0, 9], [2, 2, 0]])
+    space = ew.CostMatrix([[0, 1, 9], [1, 0, 9], [2, 2, 0]])
     p = torch.tensor([[0.7, 0.0, 0.3]])
     torch.testing.assert_close(ew.expected_distance(p, space), torch.tensor([[2.7, 3.4, 1.4]]))
     assert ew.decide(p, space).tolist() == [broken]

@@ -27,7 +27,7 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def test_routes(route: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    from earthwork.kernels import run
+    from earthwork.kernels.cpu import run
 
     calls = []
     kernel = run.expectations
@@ -161,7 +161,7 @@ def test_bad_probabilities(p: torch.Tensor, error: type[Exception], message: str
 
 
 def test_bad_options() -> None:
-    with pytest.raises(TypeError, match="space: expected a Chain, Ring, Tree or Metric, got int"):
+    with pytest.raises(TypeError, match="space: expected a Chain, Ring, Tree or CostMatrix, got int"):
         ew.expected_distance(torch.ones(1), 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"normalize: expected None, .* got 'sum'"):
         ew.expected_distance(torch.ones(3) / 3, ew.Chain(3), normalize="sum")  # type: ignore[arg-type]

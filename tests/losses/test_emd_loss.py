@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 import earthwork as ew
-from earthwork.kernels.loading import without_kernels
+from earthwork.kernels.cpu.loading import without_kernels
 
 TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 0], [0.0, 1.0, 0.5, 1.0, 2.0, 0.0, 1.0, 3.0])
 SPACES = {"chain": ew.Chain(5), "ring": ew.Ring(5, [1.0, 2.0, 0.5, 1.0, 1.0]), "tree": TREE}
@@ -261,7 +261,7 @@ def test_bad_options(options, error, message):
 
 
 def test_a_space_is_needed():
-    with pytest.raises(TypeError, match="space: expected a Chain, Ring, Tree or Metric, got int"):
+    with pytest.raises(TypeError, match="space: expected a Chain, Ring, Tree or CostMatrix, got int"):
         ew.EMDLoss(5)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ SPACES = {
     "chain": ew.Chain(C),
     "ring": ew.Ring(C, [1.0, 2.0, 0.5, 1.0, 1.0]),
     "tree": TREE,
-    "metric": ew.Metric(TREE.distances()),
+    "metric": ew.CostMatrix(TREE.distances()),
 }
 
 
@@ -107,7 +107,7 @@ def test_learned_costs():
 def test_a_learned_matrix():
     matrix = torch.rand(C, C).fill_diagonal_(0).requires_grad_()
     logits, labels = torch.randn(3, C, dtype=torch.float64), torch.tensor([0, 2, 2])
-    loss = ew.SinkhornLoss(ew.Metric(matrix), reduction="none")(logits, labels)
+    loss = ew.SinkhornLoss(ew.CostMatrix(matrix), reduction="none")(logits, labels)
     assert loss.dtype == torch.float64
     torch.testing.assert_close(loss, (logits.softmax(-1) * matrix.T[labels]).sum(-1))
     loss.sum().backward()
@@ -144,7 +144,7 @@ def test_the_papers_algorithm_and_a_tolerance():
 
 
 def test_copies_pickles_and_says_its_options():
-    loss = ew.SinkhornLoss(ew.Metric(TREE.distances()), lam=2.5, max_iter=30)
+    loss = ew.SinkhornLoss(ew.CostMatrix(TREE.distances()), lam=2.5, max_iter=30)
     logits, labels = torch.randn(4, C), torch.randint(C, (4,))
     for twin in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
         assert torch.equal(twin(logits, labels), loss(logits, labels))
@@ -152,5 +152,5 @@ def test_copies_pickles_and_says_its_options():
 
 
 def test_a_relaxed_distance_on_a_metric_is_an_error():
-    with pytest.raises(ValueError, match=r"rho: expected 1 on Metric\(5 bins.*\), which has no edges.*, got 2"):
+    with pytest.raises(ValueError, match=r"rho: expected 1 on CostMatrix\(5 bins.*\), which has no edges.*, got 2"):
         ew.EMDLoss(SPACES["metric"], rho=2.0)

@@ -17,7 +17,7 @@ P, Y = torch.ones(2, 3) / 3, torch.tensor([0, 2])
 CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: F.emd_error([[1.0]], Y, CHAIN), TypeError, "preds: expected a tensor, got list"),
     (lambda: F.emd_error(P, [0, 2], CHAIN), TypeError, "target: expected a tensor of class indices, got list"),
-    (lambda: F.emd_error(P, Y, 3), TypeError, "space: expected a Chain, Ring, Tree or Metric, got int"),
+    (lambda: F.emd_error(P, Y, 3), TypeError, "space: expected a Chain, Ring, Tree or CostMatrix, got int"),
     (lambda: F.emd_error(P, Y[:1], CHAIN), ValueError, r"target: .* shape \(2,\), got \(1,\)"),
     (lambda: F.emd_error(P, Y.float(), CHAIN), TypeError, r"target: expected class indices \(integers\), got"),
     (
@@ -61,7 +61,7 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: F.mistake_severity(P, Y, CHAIN, "height"), TypeError, 'space: expected a Tree for measure="height", got'),
     (lambda: F.ranked_probability_score(P, Y, TREE), TypeError, "space: expected a Chain, for the ranked probability"),
     (lambda: F.emd_error(P, Y, CHAIN, rho=0.5), ValueError, r"rho: expected a finite number ≥ 1, got 0\.5"),
-    (lambda: ew.metrics.EMD(3), TypeError, "space: expected a Chain, Ring, Tree or Metric, got int"),
+    (lambda: ew.metrics.EMD(3), TypeError, "space: expected a Chain, Ring, Tree or CostMatrix, got int"),
     (lambda: ew.metrics.EMD(CHAIN, normalize="sum"), ValueError, "normalize: expected None"),
     (lambda: ew.metrics.EMD(CHAIN, 0.5), ValueError, "rho: expected a finite number ≥ 1"),
     (lambda: ew.metrics.HierarchicalF1(CHAIN), TypeError, "space: expected a Tree"),

@@ -149,7 +149,7 @@ def test_emd_error_is_the_expected_distance_to_the_label(kind: str, rng: np.rand
 
 def test_a_metric_without_edges(rng: np.random.Generator) -> None:
     matrix = rng.random((6, 6)) * (1 - np.eye(6))
-    space = ew.Metric(matrix)
+    space = ew.CostMatrix(matrix)
     p, labels = random_distribution(rng, 20, 6), torch.from_numpy(rng.integers(0, 6, 20))
     # From the answer to the truth, as the loss moves the prediction to the target.
     risk = p.numpy() @ matrix.T
@@ -159,7 +159,7 @@ def test_a_metric_without_edges(rng: np.random.Generator) -> None:
     assert_allclose(F.expected_cost(p, labels, space, decision="least_risk"), risk.min(-1).mean())
     answers = p.argmax(-1)
     assert_allclose(F.hierarchical_distance(p, labels, space), matrix[answers, labels].mean())
-    with pytest.raises(TypeError, match="rho: expected 1 in a Metric, which has no edges, got 2"):
+    with pytest.raises(TypeError, match="rho: expected 1 in a CostMatrix, which has no edges, got 2"):
         F.emd_error(p, labels, space, rho=2)
 
 

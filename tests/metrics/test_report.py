@@ -42,7 +42,7 @@ def test_values_are_those_of_the_functions(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("kind", [*KINDS, "metric"])
 @pytest.mark.parametrize("decision", ["argmax", "least_risk", "inner"])
 def test_every_space_and_decision(kind: str, decision: str, rng: np.random.Generator) -> None:
-    space = ew.Metric(1 - np.eye(6)) if kind == "metric" else random_space(rng, kind, 9)
+    space = ew.CostMatrix(1 - np.eye(6)) if kind == "metric" else random_space(rng, kind, 9)
     if decision == "inner" and not isinstance(space, ew.Tree):
         pytest.skip("only trees have inner nodes")
     p = random_distribution(rng, 30, space.num_bins)

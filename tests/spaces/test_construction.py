@@ -112,10 +112,12 @@ def test_an_index_stays_an_index(dtype):
 
 
 @pytest.mark.parametrize("rows", [2, 100])
-@pytest.mark.parametrize("name", [*MAKERS, "Metric"])
+@pytest.mark.parametrize("name", [*MAKERS, "CostMatrix"])
 def test_a_space_made_or_moved_in_inference_mode_can_be_trained_with(name, rows):
     with torch.inference_mode():
-        space = ew.Metric(torch.ones(2, 2).fill_diagonal_(0)) if name == "Metric" else MAKERS[name](torch.ones(2))
+        space = (
+            ew.CostMatrix(torch.ones(2, 2).fill_diagonal_(0)) if name == "CostMatrix" else MAKERS[name](torch.ones(2))
+        )
         moved = copy.copy(space).double()
         ew.SinkhornLoss(space)(torch.randn(rows, space.num_bins), torch.arange(rows) % space.num_bins)
     for kind in (space, moved):

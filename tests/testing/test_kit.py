@@ -119,7 +119,7 @@ def test_the_library_passes_with_logits_and_with_a_metric():
     report = check_emd_loss(ew.EMDLoss(CHAIN), CHAIN, logits=True, rho=2)
     assert report.ok
     assert {f.name for f in report.findings if f.status == "skipped"} == {"conserved mass", "unequal mass"}
-    metric = ew.Metric(CHAIN.distances())
+    metric = ew.CostMatrix(CHAIN.distances())
     assert check_emd_loss(ew.EMDLoss(metric, 1.0, normalize=None), metric, rho=1).ok
 
 
@@ -148,11 +148,11 @@ def test_a_report_prints_a_line_for_each_check():
     ("arguments", "options", "error", "match"),
     [
         ((3, CHAIN), {}, TypeError, "loss_fn: expected a function of p and q, got int"),
-        ((squared, 10), {}, TypeError, "space: expected a Chain, Ring, Tree or Metric, got int"),
+        ((squared, 10), {}, TypeError, "space: expected a Chain, Ring, Tree or CostMatrix, got int"),
         ((squared, ew.Chain(2)), {}, ValueError, "space: expected at least three bins"),
         ((lambda p, q: 1.0, CHAIN), {}, TypeError, "loss_fn: expected it to return a tensor, got float"),
         ((squared, CHAIN), {"rho": 0.5}, ValueError, "rho: expected a finite number ≥ 1"),
-        ((squared, ew.Metric(CHAIN.distances())), {"rho": 2}, ValueError, "rho: expected 1 for a Metric"),
+        ((squared, ew.CostMatrix(CHAIN.distances())), {"rho": 2}, ValueError, "rho: expected 1 for a CostMatrix"),
     ],
 )
 def test_bad_input_is_named(arguments, options, error, match):

@@ -33,9 +33,9 @@ def test_rho_that_is_no_number():
 @pytest.mark.parametrize("function", [ew.emd, ew.emd_gradient, ew.exact_emd, ew.sinkhorn])
 def test_a_space_that_is_none(function, rows):
     p = P.expand(rows, 3)
-    with pytest.raises(TypeError, match=r"^space: expected a Chain, Ring, Tree or Metric, got int$"):
+    with pytest.raises(TypeError, match=r"^space: expected a Chain, Ring, Tree or CostMatrix, got int$"):
         function(p, p, 3)
-    with pytest.raises(TypeError, match=r"^space: expected a Chain, Ring, Tree or Metric, got Tensor$"):
+    with pytest.raises(TypeError, match=r"^space: expected a Chain, Ring, Tree or CostMatrix, got Tensor$"):
         ew.emd_hessian(P)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ from tests.cases import random_distribution, random_space
 
 def make_metric(rng, size=10):
     points = rng.random((size, 3))
-    return ew.Metric(np.linalg.norm(points[:, None] - points, axis=-1))
+    return ew.CostMatrix(np.linalg.norm(points[:, None] - points, axis=-1))
 
 
 def programme(p, q, matrix):
@@ -29,7 +29,7 @@ def programme(p, q, matrix):
 
 @pytest.mark.parametrize("kind", ["metric", "one-way"])
 def test_two_other_solvers(kind, rng):
-    metric = make_metric(rng) if kind == "metric" else ew.Metric(rng.random((10, 10)) * (1 - np.eye(10)))
+    metric = make_metric(rng) if kind == "metric" else ew.CostMatrix(rng.random((10, 10)) * (1 - np.eye(10)))
     p, q = random_distribution(rng, 5, 10), random_distribution(rng, 5, 10)
     value = ew.exact_emd(p, q, metric)
     for row in range(5):
@@ -41,7 +41,7 @@ def test_two_other_solvers(kind, rng):
 @pytest.mark.parametrize("kind", ["chain", "ring", "tree", "inner tree"])
 def test_the_closed_form(kind, rng):
     space = random_space(rng, kind, 20)
-    metric = ew.Metric(space.distances())
+    metric = ew.CostMatrix(space.distances())
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
     expected = ew.emd(p, q, space)
     torch.testing.assert_close(ew.exact_emd(p, q, metric), expected, atol=1e-10, rtol=0)
@@ -54,7 +54,7 @@ def test_the_gradient_of_the_closed_form(rng):
     tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 2], rng.random(8) + 0.1)
     p, q = (random_distribution(rng, 4, tree.num_bins, zeros=0.0) for _ in range(2))
     expected = ew.emd_gradient(p, q, tree)
-    metric = ew.Metric(tree.distances())
+    metric = ew.CostMatrix(tree.distances())
     torch.testing.assert_close(ew.emd_gradient(p, q, metric), expected)
     p, q = p.requires_grad_(), q.requires_grad_()
     ew.exact_emd(p, q, metric).sum().backward()
@@ -63,7 +63,7 @@ def test_the_gradient_of_the_closed_form(rng):
 
 
 def test_finite_differences(rng):
-    metric = ew.Metric(rng.random((7, 7)) * (1 - np.eye(7)))
+    metric = ew.CostMatrix(rng.random((7, 7)) * (1 - np.eye(7)))
     p, q = (random_distribution(rng, 7, zeros=0.0).requires_grad_() for _ in range(2))
     ew.exact_emd(p, q, metric).backward()
     for _ in range(5):
@@ -119,7 +119,7 @@ def test_says_what_to_install(rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "ot", None)
     p = random_distribution(rng, 4)
     with pytest.raises(
-        ImportError, match=r"the exact distance on a Metric needs `ot`: pip install 'earthwork\[exact\]'"
+        ImportError, match=r"the exact distance on a CostMatrix needs `ot`: pip install 'earthwork\[exact\]'"
     ):
         ew.exact_emd(p, p, make_metric(rng, 4))
     assert ew.exact_emd(p, p, ew.Chain(4)) == 0
@@ -127,7 +127,7 @@ def test_says_what_to_install(rng, monkeypatch):
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_all_dirt_in_one_bin(rng, side):
-    metric = ew.Metric(rng.random((5, 5)) * (1 - np.eye(5)))
+    metric = ew.CostMatrix(rng.random((5, 5)) * (1 - np.eye(5)))
     pair = [torch.eye(5, dtype=torch.float64), random_distribution(rng, 5, 5)]
     costs = metric.matrix if side == 0 else metric.matrix.T
     torch.testing.assert_close(ew.exact_emd(pair[side], pair[1 - side], metric), (costs * pair[1]).sum(-1))
@@ -161,14 +161,14 @@ def test_errors(rng):
     metric = make_metric(rng, 4)
     p = random_distribution(rng, 4)
     for function in (ew.emd, ew.emd_gradient):
-        with pytest.raises(ValueError, match=r"rho: expected 1 on Metric\(4 bins.*, which has no edges.*, got 2"):
+        with pytest.raises(ValueError, match=r"rho: expected 1 on CostMatrix\(4 bins.*, which has no edges.*, got 2"):
             function(p, p, metric, rho=2)
-    with pytest.raises(ValueError, match=r"q: expected a last axis of 4, the bins of Metric.* got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"q: expected a last axis of 4, the bins of CostMatrix.* got shape \(3,\)"):
         ew.exact_emd(p, p[:3], metric)
     with pytest.raises(ValueError, match="expected rows of equal mass"):
         ew.exact_emd(p, 2 * p, metric)
-    with pytest.raises(ValueError, match="space: expected fixed costs for the exact distance, got Metric"):
-        ew.exact_emd(p, p, ew.Metric(metric.matrix.clone().requires_grad_()))
+    with pytest.raises(ValueError, match="space: expected fixed costs for the exact distance, got CostMatrix"):
+        ew.exact_emd(p, p, ew.CostMatrix(metric.matrix.clone().requires_grad_()))
 
 
 def test_a_solver_that_fails(rng, monkeypatch):

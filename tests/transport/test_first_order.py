@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.kernels import without_kernels
+from earthwork.kernels.cpu import without_kernels
 from earthwork.transport import first_order
 from tests.cases import random_distribution
-from tests.kernels.cases import CLOSE, SPACES, composed_distance, composed_label_distance, space_of
+from tests.kernels.cpu.cases import CLOSE, SPACES, composed_distance, composed_label_distance, space_of
 
 
 @pytest.fixture(autouse=True)

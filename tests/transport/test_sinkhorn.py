@@ -18,11 +18,11 @@ KINDS = ("metric", "one-way metric", "tree", "chain", "ring")
 def make_space(rng, kind, size=25):
     if kind == "metric":
         points = rng.random((size, 3))
-        return ew.Metric(np.linalg.norm(points[:, None] - points, axis=-1))
+        return ew.CostMatrix(np.linalg.norm(points[:, None] - points, axis=-1))
     if kind == "one-way metric":
         matrix = rng.random((size, size))
         np.fill_diagonal(matrix, 0)
-        return ew.Metric(matrix)
+        return ew.CostMatrix(matrix)
     return random_space(rng, kind, size)
 
 
@@ -47,7 +47,7 @@ def converged(p, q, space, lam, **options):
 def test_golden():
     case = GOLDEN["sinkhorn"]
     p, q = (torch.tensor(case[name], dtype=torch.float64) for name in "pq")
-    space = ew.Metric(case["matrix"])
+    space = ew.CostMatrix(case["matrix"])
     for method in ("log", "paper"):
         result, _, plan = converged(p, q, space, case["lambda"], method=method)
         assert result.value.item() == pytest.approx(case["value"], abs=1e-12)

@@ -212,7 +212,7 @@ def test_learned_costs(rng):
         slope = (smoothed(costs + step) - smoothed(costs - step)) / 2e-5
         assert learned.grad[edge].item() == pytest.approx(slope.item(), rel=1e-6)
     matrix = ew.Chain(4).distances().requires_grad_()
-    ew.sinkhorn(p, q, ew.Metric(matrix), 2.0, 500).value.sum().backward()
+    ew.sinkhorn(p, q, ew.CostMatrix(matrix), 2.0, 500).value.sum().backward()
     torch.testing.assert_close(matrix.grad.sum(), torch.tensor(2.0).double())
 
 
@@ -221,7 +221,7 @@ def test_learned_costs_of_one_row_and_of_many(rng):
 
     def gradient(p, q):
         matrix = ew.Chain(4).distances().requires_grad_()
-        return torch.autograd.grad(ew.sinkhorn(p, q, ew.Metric(matrix)).value.sum(), matrix)[0]
+        return torch.autograd.grad(ew.sinkhorn(p, q, ew.CostMatrix(matrix)).value.sum(), matrix)[0]
 
     rows = [gradient(*pair) for pair in zip(p.reshape(-1, 4), q.reshape(-1, 4), strict=True)]
     torch.testing.assert_close(gradient(p, q), torch.stack(rows).sum(0))
@@ -231,7 +231,7 @@ def test_learned_costs_to_labels(rng):
     # All dirt goes to the label, so the derivative by the costs is what each bin holds.
     p, q = random_distribution(rng, 3, 4, zeros=0.0), torch.eye(4, dtype=torch.float64)[[1, 3, 1]]
     matrix = ew.Chain(4).distances().requires_grad_()
-    (gradient,) = torch.autograd.grad(ew.sinkhorn(p, q, ew.Metric(matrix), 5.0, 500).value.sum(), matrix)
+    (gradient,) = torch.autograd.grad(ew.sinkhorn(p, q, ew.CostMatrix(matrix), 5.0, 500).value.sum(), matrix)
     torch.testing.assert_close(gradient, p.T @ q)
 
 
@@ -243,7 +243,7 @@ def test_costs_that_are_learned_are_not_remembered(pair):
 
 
 def test_the_costs_of_a_metric_are_turned_once(pair):
-    metric, labels = ew.Metric(CHAIN.distances()), torch.arange(5) % 4
+    metric, labels = ew.CostMatrix(CHAIN.distances()), torch.arange(5) % 4
     loss = ew.SinkhornLoss(metric)
     first = loss(pair[0], labels)
     (known,) = (known for space, known in ground._KNOWN.items() if known.source is loss.space.matrix)
@@ -314,8 +314,8 @@ def test_options_that_make_no_sense(pair, options, error, message):
 
 def test_masses_that_make_no_sense(pair):
     p, q = pair
-    metric = ew.Metric(torch.ones(3, 3).fill_diagonal_(0))
-    with pytest.raises(ValueError, match=r"p: expected a last axis of 3, the bins of Metric.* got shape \(5, 4\)"):
+    metric = ew.CostMatrix(torch.ones(3, 3).fill_diagonal_(0))
+    with pytest.raises(ValueError, match=r"p: expected a last axis of 3, the bins of CostMatrix.* got shape \(5, 4\)"):
         ew.sinkhorn(p, q, metric)
     with pytest.raises(ValueError, match=r"p and q: expected shapes that broadcast"):
         ew.sinkhorn(p, q[:2], CHAIN)

@@ -22,7 +22,7 @@ def test_distances_to_labels_with_and_without_a_matrix(space, data):
     expected = space.distances().T[labels]
     torch.testing.assert_close(_walk_to(space, labels, like), expected, atol=1e-9, rtol=1e-12)
     assert torch.equal(distances_to(space, labels, like), expected)
-    assert torch.equal(distances_to(ew.Metric(space.distances()), labels, like), expected)
+    assert torch.equal(distances_to(ew.CostMatrix(space.distances()), labels, like), expected)
     assert torch.equal(distances_to(space, labels, like.float()), expected.float())
 
 
@@ -38,7 +38,7 @@ def test_labels_as_distributions(shape):
 @pytest.mark.parametrize("kind", [*KINDS, "one-way metric"])
 def test_one_iteration_of_the_papers_algorithm(kind, lam, rng):
     if kind == "one-way metric":
-        space = ew.Metric(torch.rand(9, 9, dtype=torch.float64).fill_diagonal_(0))
+        space = ew.CostMatrix(torch.rand(9, 9, dtype=torch.float64).fill_diagonal_(0))
     else:
         space = random_space(rng, kind, 9)
     n = space.num_bins

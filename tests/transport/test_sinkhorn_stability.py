@@ -110,7 +110,7 @@ def test_rows_leave_for_the_logarithms_only_when_they_must(monkeypatch, rng):
 
 def test_what_is_lost_in_the_kernel_is_noticed():
     # e^-150 is 0 in float32, and all of the first row must go there.
-    space = ew.Metric([[0.0, 50.0], [50.0, 0.0]])
+    space = ew.CostMatrix([[0.0, 50.0], [50.0, 0.0]])
     p, q = torch.tensor([1.0, 0.0]), torch.tensor([1e-6, 1.0 - 1e-6])
     result = ew.sinkhorn(p, q, space)
     assert result.value == pytest.approx(50 * (1 - 1e-6))
@@ -131,7 +131,7 @@ def test_what_is_lost_in_the_kernel_is_noticed_in_the_gradients_too(matrix, p, q
     gradients = []
     for dtype in (torch.float32, torch.float64):
         pair = [torch.tensor(x, dtype=dtype, requires_grad=True) for x in (p, q)]
-        gradients.append(torch.autograd.grad(ew.sinkhorn(*pair, ew.Metric(matrix), 1.0, 4).value, pair))
+        gradients.append(torch.autograd.grad(ew.sinkhorn(*pair, ew.CostMatrix(matrix), 1.0, 4).value, pair))
     for narrow, wide in zip(*gradients, strict=True):
         torch.testing.assert_close(narrow, wide.float(), rtol=1e-5, atol=1e-4)
 

@@ -29,8 +29,8 @@ def command(
     require("lightning.pytorch", "train", "earthwork demo")
     from earthwork import trees
     from earthwork.cli.train import run_and_say_how_to_go_on, show_results
-    from earthwork.training.settings import Settings
-    from earthwork.training.simulate import simulated_data
+    from earthwork.lab.training.settings import Settings
+    from earthwork.lab.training.simulate import simulated_data
 
     console = Console()
     settings = Settings(

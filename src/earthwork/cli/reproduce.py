@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from earthwork.extras import require
 
 if TYPE_CHECKING:
-    from earthwork.reproduce import Experiment, Request
+    from earthwork.lab.reproduce import Experiment, Request
 
 _NAMES = "ellyvan, stability, gradients, timing, breathing, imagenet, convergence or all"
 _TAKES_DATA = ("breathing", "imagenet")
@@ -32,7 +32,7 @@ def command(
 ) -> None:
     """Measure a table or figure of the paper again; go on where an earlier run into the same folder stopped."""
     require("scipy", "reproduce", "earthwork reproduce")
-    from earthwork.reproduce import EXPERIMENTS, Request
+    from earthwork.lab.reproduce import EXPERIMENTS, Request
 
     if name != "all" and name not in EXPERIMENTS:
         raise ValueError(f"name: expected {_NAMES}, got {name!r}")
@@ -60,8 +60,8 @@ def _runs_for(experiment: Experiment, runs: Path | None) -> Path | None:
 
 
 def _run(experiment: Experiment, request: Request, console: Console) -> None:
-    from earthwork.plot.reproduction import save_figures
-    from earthwork.reproduce import run
+    from earthwork.lab.plot.reproduction import save_figures
+    from earthwork.lab.reproduce import run
 
     columns = (
         TextColumn("{task.fields[name]:<12}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),

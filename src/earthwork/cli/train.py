@@ -13,8 +13,8 @@ from rich.table import Table
 from earthwork.extras import require
 
 if TYPE_CHECKING:
-    from earthwork.training.settings import Settings
-    from earthwork.training.summary import RunResult
+    from earthwork.lab.training.settings import Settings
+    from earthwork.lab.training.summary import RunResult
 
 _LIGHTNING = "Lightning's"
 # What may differ when a run goes on: where it runs and for how long, but not what is computed.
@@ -78,7 +78,7 @@ def _given(context: typer.Context) -> dict[str, Any]:
 
 
 def _settings(context: typer.Context, config: Path | None) -> Settings:
-    from earthwork.training.settings import Settings, read_config
+    from earthwork.lab.training.settings import Settings, read_config
 
     names = {field.name for field in dataclasses.fields(Settings)}
     defaults = {name: value for name, value in context.params.items() if name in names and value is not None}
@@ -99,7 +99,7 @@ def resumed_settings(folder: Path, given: dict[str, Any]) -> Settings:
     Raises:
         ValueError: If something else than that is given and differs.
     """
-    from earthwork.training.settings import Settings, read_config
+    from earthwork.lab.training.settings import Settings, read_config
 
     path = folder / "config.yaml"
     if not path.is_file():
@@ -115,8 +115,8 @@ def resumed_settings(folder: Path, given: dict[str, Any]) -> Settings:
 
 def run_and_say_how_to_go_on(settings: Settings, **options: Any) -> list[RunResult]:
     """Train; when the user stops it, say how to go on."""
-    from earthwork.training.recorder import StopRequestedError
-    from earthwork.training.run import train
+    from earthwork.lab.training.recorder import StopRequestedError
+    from earthwork.lab.training.run import train
 
     try:
         return train(settings, **options)
@@ -132,9 +132,9 @@ def run_and_say_how_to_go_on(settings: Settings, **options: Any) -> list[RunResu
 
 def show_results(settings: Settings, results: list[RunResult], console: Console, title: str = "") -> None:
     """Print the table, draw the curves and say where everything is."""
-    from earthwork.plot.training import draw_curves
-    from earthwork.training.processes import is_first_process
-    from earthwork.training.summary import table
+    from earthwork.lab.plot.training import draw_curves
+    from earthwork.lab.training.processes import is_first_process
+    from earthwork.lab.training.summary import table
 
     if not is_first_process():
         return

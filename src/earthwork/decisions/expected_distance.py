@@ -25,7 +25,7 @@ def expected_distance(p: Tensor, space: Space, normalize: Normalize = None, vali
     the flow :math:`m` of ``p`` and its mass :math:`M = 1` this is
     :math:`\sum w\, m + \mathrm{potential}(w\, (M - 2 m))`, in O(nodes). On a ring every bin sees one half circle
     clockwise and the other one counter-clockwise, and the sums over both are differences of running sums. Only a
-    ``Metric`` needs its matrix; there :math:`d(i, j)` is what it costs to answer :math:`i` where :math:`j` is true.
+    ``CostMatrix`` needs its matrix; there :math:`d(i, j)` is what it costs to answer :math:`i` where :math:`j` is true.
 
     Args:
         p: Probabilities, shape ``[..., num_bins]``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from earthwork.losses.contract import Reduction, StructuredLoss
-from earthwork.spaces import Metric, Space
+from earthwork.spaces import CostMatrix, Space
 from earthwork.transport.emd import check_rho, cost_to_labels, distance_between
 from earthwork.transport.first_order import can_take_first_order, first_order_label_cost
 from earthwork.transport.fused import (
@@ -79,13 +79,13 @@ class EMDLoss(StructuredLoss):
             label_smoothing=label_smoothing,
             normalize=normalize,
         )
-        if isinstance(space, Metric):
+        if isinstance(space, CostMatrix):
             check_exponent(space, rho)
         self.rho = float(rho)
 
     def distance_to_labels(self, p: Tensor, labels: Tensor) -> Tensor:
         """The distance from each distribution to its (smoothed) label."""
-        if isinstance(self.space, Metric):
+        if isinstance(self.space, CostMatrix):
             # All dirt goes to the label, so there is nothing to solve unless some of it is spread.
             if self.label_smoothing == 0:
                 return cost_to_label(p, labels, self.space)

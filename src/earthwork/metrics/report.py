@@ -16,7 +16,7 @@ from earthwork.metrics.measure import Measure
 from earthwork.metrics.mistakes import Accuracy, Severity, TopDistance
 from earthwork.metrics.scores import DecisionCost, MeanTransport, RankedScore
 from earthwork.metrics.table import Estimate, Line, Report
-from earthwork.spaces import Chain, Metric, Space, Tree
+from earthwork.spaces import Chain, CostMatrix, Space, Tree
 
 
 def hierarchical_report(
@@ -98,7 +98,7 @@ def standard_measures(space: Space, top_k: int, inner: bool = False) -> list[Mea
     measures.append(MeanTransport(1.0))
     if isinstance(space, Chain):
         measures.append(RankedScore())
-    elif not isinstance(space, Metric):
+    elif not isinstance(space, CostMatrix):
         measures.append(MeanTransport(2.0))
     measures.append(DecisionCost())
     if tree:

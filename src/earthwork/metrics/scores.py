@@ -9,7 +9,7 @@ from torch import Tensor
 
 from earthwork.metrics.batch import Batch
 from earthwork.metrics.measure import MeanMeasure
-from earthwork.spaces import Chain, Metric, Space
+from earthwork.spaces import Chain, CostMatrix, Space
 from earthwork.transport.emd import check_rho, cost_to_labels
 from earthwork.transport.sinkhorn_labels import cost_to_label
 
@@ -29,12 +29,12 @@ class MeanTransport(MeanMeasure):
     def check(self, space: Space) -> None:
         """Raise unless ρ is a number ≥ 1 and the space has edges for a relaxation."""
         check_rho(self.rho)
-        if isinstance(space, Metric) and self.rho != 1:
-            raise TypeError(f"rho: expected 1 in a Metric, which has no edges, got {self.rho:g}")
+        if isinstance(space, CostMatrix) and self.rho != 1:
+            raise TypeError(f"rho: expected 1 in a CostMatrix, which has no edges, got {self.rho:g}")
 
     def columns(self, batch: Batch) -> Tensor:
         """The distance and 1."""
-        if isinstance(batch.space, Metric):
+        if isinstance(batch.space, CostMatrix):
             distance = cost_to_label(batch.p, batch.labels, batch.space).detach().double()
         else:
             distance = cost_to_labels(batch.p, batch.labels, batch.space, float(self.rho)).detach().double()

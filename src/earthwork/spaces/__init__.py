@@ -1,9 +1,9 @@
-"""Chain, Ring, Tree and Metric: how bins are arranged, and what it costs to move between them."""
+"""Chain, Ring, Tree and CostMatrix: how bins are arranged, and what it costs to move between them."""
 
 from earthwork.spaces.chain import Chain
-from earthwork.spaces.metric import Metric
+from earthwork.spaces.cost_matrix import CostMatrix
 from earthwork.spaces.ring import Ring
 from earthwork.spaces.space import Space
 from earthwork.spaces.tree import Tree
 
-__all__ = ["Chain", "Metric", "Ring", "Space", "Tree"]
+__all__ = ["Chain", "CostMatrix", "Ring", "Space", "Tree"]

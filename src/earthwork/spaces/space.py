@@ -188,7 +188,7 @@ def is_complex(values: object) -> TypeGuard[Tensor | NDArray[Any]]:
 def check_space(space: Space) -> None:
     """Raise unless ``space`` is one."""
     if not isinstance(space, Space):
-        raise TypeError(f"space: expected a Chain, Ring, Tree or Metric, got {type(space).__name__}")
+        raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, got {type(space).__name__}")
 
 
 def check_index(name: str, index: Tensor | int, what: str, count: int, device: torch.device) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from earthwork.spaces import Metric, Space
+from earthwork.spaces import CostMatrix, Space
 from earthwork.spaces.space import check_space
 from earthwork.testing import checks
 from earthwork.testing.probes import Subject
@@ -82,7 +82,7 @@ def check_emd_loss(
     findings = [check(subject, space) for check in _CHECKS]
     if rho is not None:
         check_rho(rho)
-        if isinstance(space, Metric) and rho != 1:
-            raise ValueError(f"rho: expected 1 for a Metric, got {rho}")
+        if isinstance(space, CostMatrix) and rho != 1:
+            raise ValueError(f"rho: expected 1 for a CostMatrix, got {rho}")
         findings.append(checks.value(subject, space, float(rho)))
     return Report(tuple(findings))

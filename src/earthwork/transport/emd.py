@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from earthwork.spaces import Metric, Space
+from earthwork.spaces import CostMatrix, Space
 from earthwork.spaces.space import HALF
 from earthwork.transport.first_order import can_take_first_order, excess, first_order_cost
 from earthwork.transport.fused import (
@@ -124,7 +124,7 @@ def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor
         tensor([ 0.3333, -0.0667, -0.2667])
     """
     p, q, out = prepare(p, q, space, rho)
-    if isinstance(space, Metric):
+    if isinstance(space, CostMatrix):
         return simplex_gradient(p, q, space).to(out)
     with torch.no_grad():
         found = find_kernels(space, p, q)
@@ -140,7 +140,7 @@ def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor
 
 def distance_between(p: Tensor, q: Tensor, space: Space, rho: float) -> Tensor:
     """The distance between rows that have been checked: ``[..., num_bins]`` to ``[...]``."""
-    if isinstance(space, Metric):
+    if isinstance(space, CostMatrix):
         return simplex_cost(p, q, space)
     if can_compile(space, p, q):
         return compiled_distance(p, q, space, rho)
@@ -194,7 +194,7 @@ def normalized(
 ) -> tuple[Tensor, Tensor, torch.dtype]:
     """Check the arguments, but not yet the masses, and normalise; also the type in which a result is due."""
     check_rho(rho)
-    if isinstance(space, Metric):
+    if isinstance(space, CostMatrix):
         check_exponent(space, rho)
     check_normalize(normalize)
     check_pair(p, q, space)

@@ -13,9 +13,9 @@ def exact_emd(p: Tensor, q: Tensor, space: Space) -> Tensor:
 
     .. math:: \mathrm{EMD}(p, q) = \min_{T \in U(p, q)} \langle M, T \rangle
 
-    A chain, a ring or a tree has it in closed form. For a :class:`~earthwork.Metric` it is a linear programme, solved
-    in float64 by POT's network simplex, the rows in parallel (``pip install 'earthwork[exact]'``). Its duals, centred
-    so that they neither make nor destroy dirt, are the gradients for ``p`` and ``q``.
+    A chain, a ring or a tree has it in closed form. For a :class:`~earthwork.CostMatrix` it is a linear programme,
+    solved in float64 by POT's network simplex, the rows in parallel (``pip install 'earthwork[exact]'``). Its duals,
+    centred so that they neither make nor destroy dirt, are the gradients for ``p`` and ``q``.
 
     Args:
         p: Masses ≥ 0 on the space's bins, shape ``[..., num_bins]``.
@@ -32,7 +32,7 @@ def exact_emd(p: Tensor, q: Tensor, space: Space) -> Tensor:
 
     Example:
         >>> import torch, earthwork as ew
-        >>> triangle = ew.Metric([[0, 1, 1], [1, 0, 1], [1, 1, 0]])
+        >>> triangle = ew.CostMatrix([[0, 1, 1], [1, 0, 1], [1, 1, 0]])
         >>> ew.exact_emd(torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.0, 0.25, 0.75]), triangle)
         tensor(0.7500)
     """

@@ -4,7 +4,7 @@ A kernel is called when the distance is, and leaves the gradient for autograd to
 the composed maps: other devices and types, learnable costs, functional transforms, forward mode, derivatives of higher
 order. So does input so small that loading the kernels would cost more than they can save.
 
-The kernels are also operators of torch (`earthwork.kernels.operators`), but those are for the compiler only: called
+The kernels are also operators of torch (`earthwork.kernels.cpu.operators`), but those are for the compiler only: called
 eagerly, the dispatch of such an operator with a derivative takes longer than the kernel does on a small batch.
 """
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from earthwork.kernels import Layout, kernels, operators, wanted
+from earthwork.kernels.cpu import Layout, kernels, operators, wanted
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.transport.first_order import is_watched, with_gradient
 from earthwork.transport.mass import mass_tolerance

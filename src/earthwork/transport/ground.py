@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from earthwork.spaces import Chain, Metric, Ring, Space
+from earthwork.spaces import Chain, CostMatrix, Ring, Space
 from earthwork.transport.mass import can_look
 
 # Up to so many bins the matrix is kept at hand for labels, 16 MB of float32: looking up is far faster than walking.
@@ -28,7 +28,7 @@ _KNOWN: WeakKeyDictionary[Space, _Known] = WeakKeyDictionary()
 
 def ground_costs(space: Space) -> Tensor:
     """The full matrix of distances, shape ``[num_bins, num_bins]``, made once while the costs stay what they are."""
-    if torch.compiler.is_compiling() and not isinstance(space, Metric):
+    if torch.compiler.is_compiling() and not isinstance(space, CostMatrix):
         # The general way looks at its indices, which the compiler does not allow. Edges cost the same both ways.
         return _walk_to(space, torch.arange(space.num_bins, device=space.costs.device), space.costs)
     known = _known(space)
@@ -37,7 +37,7 @@ def ground_costs(space: Space) -> Tensor:
 
 def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
     """The distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
-    if isinstance(space, Metric) or (space.num_bins <= _MOST_BINS and not torch.compiler.is_compiling()):
+    if isinstance(space, CostMatrix) or (space.num_bins <= _MOST_BINS and not torch.compiler.is_compiling()):
         known = _known(space)
         if known is not None:
             kind = like.dtype, like.device
@@ -49,7 +49,7 @@ def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
 
 def _known(space: Space) -> _Known | None:
     """What is known of a space whose costs are fixed and may be looked at."""
-    source: Tensor | None = space.matrix if isinstance(space, Metric) else getattr(space, "_costs", None)
+    source: Tensor | None = space.matrix if isinstance(space, CostMatrix) else getattr(space, "_costs", None)
     if source is None or source.requires_grad or not can_look(source):
         return None
     known = _KNOWN.get(space)
@@ -61,7 +61,7 @@ def _known(space: Space) -> _Known | None:
 
 def _walk_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
     """:func:`distances_to` without a matrix, differentiable by the costs."""
-    if isinstance(space, Metric):
+    if isinstance(space, CostMatrix):
         return embedding(labels, space.matrix.T.to(like))
     costs = space.costs.to(like)
     if isinstance(space, (Chain, Ring)):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.extras import require
-from earthwork.spaces import Metric
+from earthwork.spaces import CostMatrix
 from earthwork.transport.dual import centred, with_gradients
 
 _Array: TypeAlias = NDArray[np.float64]
@@ -19,7 +19,7 @@ _Array: TypeAlias = NDArray[np.float64]
 _MAX_PIVOTS = 10**7
 
 
-def simplex_cost(p: Tensor, q: Tensor, space: Metric) -> Tensor:
+def simplex_cost(p: Tensor, q: Tensor, space: CostMatrix) -> Tensor:
     """The exact distance of masses that were checked, ``[..., n]`` to ``[...]``, differentiable through its duals."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
@@ -27,20 +27,20 @@ def simplex_cost(p: Tensor, q: Tensor, space: Metric) -> Tensor:
     return with_gradients(value, p, p_gradient, q, q_gradient)
 
 
-def simplex_gradient(p: Tensor, q: Tensor, space: Metric) -> Tensor:
+def simplex_gradient(p: Tensor, q: Tensor, space: CostMatrix) -> Tensor:
     """The gradient of :func:`simplex_cost` with respect to ``p``."""
     p, q = torch.broadcast_tensors(p, q)
     gradient: Tensor = simplex(p.detach(), q.detach(), _matrix(space).to(p.device))[1]
     return gradient
 
 
-def check_exponent(space: Metric, rho: float) -> None:
+def check_exponent(space: CostMatrix, rho: float) -> None:
     """Raise unless ``rho`` is 1: without edges there is no flow to raise to a power."""
     if rho != 1:
         raise ValueError(f"rho: expected 1 on {space}, which has no edges whose flow could be relaxed, got {rho}")
 
 
-def _matrix(space: Metric) -> Tensor:
+def _matrix(space: CostMatrix) -> Tensor:
     if space.matrix.requires_grad:
         raise ValueError(f"space: expected fixed costs for the exact distance, got {space} that requires grad")
     return space.matrix
@@ -50,7 +50,7 @@ def _matrix(space: Metric) -> Tensor:
 @torch.library.custom_op("earthwork::simplex", mutates_args=())
 def simplex(p: Tensor, q: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The cost of each row, ``[...]``, and its gradients for p and q, centred, ``[..., n]``."""
-    solver = require("ot", "exact", "the exact distance on a Metric")
+    solver = require("ot", "exact", "the exact distance on a CostMatrix")
     shape = p.shape
     sources, sinks = (x.reshape(-1, shape[-1]).double().cpu().numpy() for x in (p, q))
     costs = np.ascontiguousarray(matrix.double().cpu().numpy())

@@ -92,7 +92,7 @@ def sinkhorn(
     Example:
         >>> import torch, earthwork as ew
         >>> p, q = torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.5])
-        >>> result = ew.sinkhorn(p, q, ew.Metric([[0, 1], [1, 0]]), lam=1.0)
+        >>> result = ew.sinkhorn(p, q, ew.CostMatrix([[0, 1], [1, 0]]), lam=1.0)
         >>> result.value, result.converged
         (tensor(0.2689), True)
         >>> ew.sinkhorn(torch.tensor([0.2, 0.3, 0.5]), torch.tensor([0.0, 0.0, 1.0]), ew.Chain(3)).value

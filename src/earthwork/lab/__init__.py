@@ -1,0 +1,1 @@
+"""Experiments with the library: training, reproduction of the paper, and the report page."""

@@ -1,0 +1,1 @@
+"""Plots of training runs and of the reproduced experiments."""

@@ -1,0 +1,169 @@
+"""Recordings of chest movement and nasal airflow: npz, WFDB, or a simulator."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earthwork.evaluation.arrays import ArrayFile
+from earthwork.extras import require
+
+Signal = NDArray[np.float32]
+
+_CHEST = re.compile(r"resp\.? ?c\b|chest|thor|\brib|\brip\b|imped", re.IGNORECASE)
+_NASAL = re.compile(r"resp\.? ?n\b|nas|nose|therm|air ?flow|\bflow", re.IGNORECASE)
+_LOOKED_FOR = (
+    "an .npz file with `<id>_chest`, `<id>_nasal` and the rate `fs`, or WFDB records (.hea) with a chest and a nasal "
+    "channel; also in its subfolder marsh"
+)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One sitting of one person.
+
+    Attributes:
+        name: What it is called.
+        person: Whose it is; a split by person keeps equal ones together.
+        chest: Chest movement.
+        nasal: Nasal airflow, of the same length.
+        rate: Samples a second.
+    """
+
+    name: str
+    person: str
+    chest: Signal
+    nasal: Signal
+    rate: float
+
+
+def load_recordings(folder: Path) -> list[Recording]:
+    """The recordings in a folder (or an .npz file).
+
+    Raises:
+        ValueError: If there are none, with what was looked for, or if a record lacks a channel.
+    """
+    if folder.is_file():
+        return _from_npz(folder)
+    if not folder.is_dir():
+        raise ValueError(f"data {folder}: no such folder")
+    for place in (folder, folder / "marsh"):
+        archives = sorted(place.glob("*.npz"))
+        headers = sorted(place.glob("*.hea"))
+        if archives:
+            return [recording for archive in archives for recording in _from_npz(archive)]
+        if headers:
+            return _from_wfdb(headers)
+    raise ValueError(f"data {folder}: looked for {_LOOKED_FOR}, and found none of it")
+
+
+def _from_npz(path: Path) -> list[Recording]:
+    fields = _fields(path)
+    names = [name.removesuffix("_chest") for name in fields if name.endswith("_chest")]
+    names = [name for name in names if f"{name}_nasal" in fields]
+    if "fs" not in fields or not names:
+        raise ValueError(
+            f"data {path}: expected arrays `<id>_chest` and `<id>_nasal` and the rate `fs`, "
+            f"got {', '.join(sorted(fields)[:8]) or 'nothing'}"
+        )
+    persons = _persons(path.with_name("subjects.csv"))
+    rate = float(fields["fs"])
+    return [
+        _recording(name, persons.get(name, name), fields[f"{name}_chest"], fields[f"{name}_nasal"], rate)
+        for name in names
+    ]
+
+
+def _fields(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        file = ArrayFile(path)
+        return {name: file.read(name) for name in file.members}
+    except ValueError as error:
+        raise ValueError(f"data {error}") from error
+
+
+def _persons(path: Path) -> dict[str, str]:
+    """For each recording the first one with the same demographics, which is probably the same person."""
+    if not path.is_file():
+        return {}
+    first: dict[tuple[str, ...], str] = {}
+    persons = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            name = row.pop("id", "")
+            facts = tuple(value for key, value in sorted(row.items()) if "fs" not in key)
+            persons[name] = first.setdefault(facts, name)
+    return persons
+
+
+def _from_wfdb(headers: list[Path]) -> list[Recording]:
+    wfdb = require("wfdb", "reproduce", "reading WFDB records")
+    recordings, channels = [], {}
+    for header in headers:
+        record = wfdb.rdheader(str(header.with_suffix("")))
+        names = list(record.sig_name or [])
+        chest, nasal = (
+            next((i for i, name in enumerate(names) if kind.search(name)), None) for kind in (_CHEST, _NASAL)
+        )
+        if chest is None or nasal is None:
+            channels[header.stem] = names
+            continue
+        signals = wfdb.rdrecord(str(header.with_suffix("")), channels=[chest, nasal]).p_signal
+        recordings.append(_recording(header.stem, header.stem, signals[:, 0], signals[:, 1], float(record.fs)))
+    if not recordings:
+        found = "; ".join(f"{name}: {', '.join(names) or 'none'}" for name, names in channels.items())
+        raise ValueError(f"data {headers[0].parent}: expected a chest and a nasal channel, got the channels {found}")
+    return recordings
+
+
+def _recording(
+    name: str, person: str, chest: NDArray[np.floating], nasal: NDArray[np.floating], rate: float
+) -> Recording:
+    if chest.shape != nasal.shape or chest.ndim != 1:
+        raise ValueError(
+            f"recording {name}: expected two signals of one length, got shapes {chest.shape}, {nasal.shape}"
+        )
+    # Gaps are NaN in WFDB records.
+    chest, nasal = (np.nan_to_num(x - np.nanmean(x)).astype(np.float32) for x in (chest, nasal))
+    return Recording(name, person, chest, nasal, rate)
+
+
+def simulate_recordings(persons: int, minutes: float, rate: float, seed: int) -> list[Recording]:
+    """Made-up breathing: a rate that wanders, uneven breaths, and a chest that at times moves for other reasons.
+
+    Example:
+        >>> from earthwork.lab.reproduce.breathing_data import simulate_recordings
+        >>> simulate_recordings(1, 2, 5.0, seed=0)[0].chest.shape
+        (600,)
+    """
+    return [
+        _simulate(f"simulated-{person}", minutes, rate, np.random.default_rng([seed, person]))
+        for person in range(persons)
+    ]
+
+
+def _simulate(name: str, minutes: float, rate: float, rng: np.random.Generator) -> Recording:
+    count = int(minutes * 60 * rate)
+    wander = _smooth(rng.standard_normal(count), int(40 * rate))
+    frequency = np.clip(rng.uniform(0.13, 0.4) * (1 + 0.25 * wander), 0.08, 0.7)
+    phase = 2 * np.pi * np.cumsum(frequency) / rate
+    depth = 1 + 0.3 * _smooth(rng.standard_normal(count), int(15 * rate))
+    nasal = depth * (np.sin(phase) + 0.3 * np.sin(2 * phase + rng.uniform(0, 2 * np.pi)))
+    lag = rng.uniform(-0.8, 0.8)
+    moving = np.maximum(_smooth(rng.standard_normal(count), int(20 * rate)) - 1, 0)
+    chest = depth * np.sin(phase + lag) + 2 * moving * _smooth(rng.standard_normal(count), int(rate))
+    heart = 0.1 * np.sin(2 * np.pi * rng.uniform(0.9, 1.5) * np.arange(count) / rate)
+    noise = 0.1 * rng.standard_normal((2, count))
+    return _recording(name, name, chest + heart + noise[0], nasal + noise[1], rate)
+
+
+def _smooth(noise: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    window = np.hanning(max(width, 3))
+    smooth = np.convolve(noise, window, mode="same")
+    return smooth / max(float(smooth.std()), 1e-12)

@@ -1,0 +1,137 @@
+"""Figure 2: how far the Sinkhorn distance and its gradient are from the Earth Mover's, on the ImageNet tree."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from earthwork.lab.reproduce.experiment import Plan, Request
+from earthwork.lab.reproduce.gradients import angle
+from earthwork.lab.reproduce.interval import bands
+from earthwork.lab.reproduce.results import Numbers
+from earthwork.spaces import Tree
+from earthwork.transport import emd, emd_gradient, sinkhorn
+
+SCALES = {"edges": "distances in edges", "unit": "distances divided by the largest"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The paper says neither how p and q were drawn nor in which unit M is: both readings of M are measured.
+
+    Attributes:
+        pairs: How many pairs of distributions, one for each seed from 0.
+        sharpness: p and q are the softmax of this many times standard normal logits.
+        lams: The regularisations.
+        iterations: The iteration limits of Algorithm 1, in float32 and float64.
+        reference: The iterations of the float64 reference.
+        log_iterations: Those of our stable method, in float32.
+        scales: The units of M.
+    """
+
+    pairs: int = 5
+    sharpness: float = 2.0
+    lams: tuple[float, ...] = tuple(round(10 ** (k / 2), 4) for k in range(-2, 5))
+    iterations: tuple[int, ...] = (10, 100, 1000)
+    reference: int = 10000
+    log_iterations: int = 1000
+    scales: tuple[str, ...] = tuple(SCALES)
+
+
+QUICK = Settings(
+    pairs=2, lams=(0.1, 1.0, 10.0, 100.0), iterations=(10, 100), reference=300, log_iterations=10, scales=("edges",)
+)
+
+
+def draw_pairs(settings: Settings, bins: int) -> tuple[Tensor, Tensor]:
+    """Pairs of distributions in float64, shape ``[pairs, bins]`` each."""
+    logits = [
+        torch.randn(2, bins, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        for seed in range(settings.pairs)
+    ]
+    p, q = (settings.sharpness * torch.stack(logits)).softmax(-1).unbind(1)
+    return p, q
+
+
+def _space(scale: str) -> Tree:
+    from earthwork import trees
+
+    tree = trees.imagenet1k()
+    return tree if scale == "edges" else tree.with_costs(1 / tree.diameter())
+
+
+def measure(settings: Settings, scale: str, lam: float) -> Numbers:
+    """Ratio and angle of every line at one λ, one number for each pair."""
+    space = _space(scale)
+    p, q = draw_pairs(settings, space.num_bins)
+    distance, slope = emd(p, q, space), emd_gradient(p, q, space)
+    found = {}
+    for line, (method, dtype, iterations) in lines(settings).items():
+        result = sinkhorn(p.to(dtype), q.to(dtype), space, lam=lam, max_iter=iterations, method=method)
+        found[line] = {
+            "ratio": (result.value.double() / distance).tolist(),
+            "angle": angle(result.gradient, slope).tolist(),
+        }
+    return found
+
+
+def lines(settings: Settings) -> dict[str, tuple[Any, torch.dtype, int]]:
+    """The lines of the figure: method, type and iterations, by name."""
+    types = {"float32": torch.float32, "float64": torch.float64}
+    printed: dict[str, tuple[Any, torch.dtype, int]] = {
+        f"{name}, {iterations} iterations": ("paper", dtype, iterations)
+        for iterations in settings.iterations
+        for name, dtype in types.items()
+    }
+    return {
+        **printed,
+        "reference": ("paper", torch.float64, settings.reference),
+        "log": ("log", torch.float32, settings.log_iterations),
+    }
+
+
+def summarise(settings: Settings, parts: dict[str, Numbers]) -> Numbers:
+    """For each unit of M and each line: mean and interval against λ."""
+    return {
+        "lams": settings.lams,
+        **{
+            scale: {
+                line: {
+                    kind: bands([*zip(*(parts[_key(scale, lam)][line][kind] for lam in settings.lams), strict=True)])
+                    for kind in ("ratio", "angle")
+                }
+                for line in lines(settings)
+            }
+            for scale in settings.scales
+        },
+    }
+
+
+def _key(scale: str, lam: float) -> str:
+    return f"{scale}, λ = {lam:g}"
+
+
+class Stability:
+    """Figure 2."""
+
+    name = "stability"
+    paper = "figure 2"
+    title = "The Sinkhorn distance against the Earth Mover's Distance on the ImageNet tree"
+
+    def plan(self, request: Request) -> Plan:
+        """A part for each unit of M and each λ."""
+        settings = QUICK if request.quick else Settings()
+        if request.seeds is not None:
+            settings = Settings(**{**asdict(settings), "pairs": request.seeds})
+        parts = {
+            _key(scale, lam): partial(measure, settings, scale, lam)
+            for scale in settings.scales
+            for lam in settings.lams
+        }
+        return Plan(
+            asdict(settings), parts, partial(summarise, settings), "random pairs on the shipped imagenet1k tree"
+        )

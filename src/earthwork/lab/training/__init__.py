@@ -1,0 +1,42 @@
+"""The training harness: compare losses on your data, and never lose a run.
+
+The names that need Lightning are loaded when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from earthwork.lab.training.data import TrainingData, load_data, make_data
+from earthwork.lab.training.grammar import LossExpression, parse_loss
+from earthwork.lab.training.models import MODELS
+from earthwork.lab.training.settings import Settings, read_config
+from earthwork.lab.training.simulate import simulated_data
+
+if TYPE_CHECKING:
+    from earthwork.lab.training.module import Classifier
+    from earthwork.lab.training.run import train
+
+__all__ = [
+    "MODELS",
+    "Classifier",
+    "LossExpression",
+    "Settings",
+    "TrainingData",
+    "load_data",
+    "make_data",
+    "parse_loss",
+    "read_config",
+    "simulated_data",
+    "train",
+]
+
+_NEED_LIGHTNING = {"Classifier": "module", "train": "run"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_LIGHTNING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from earthwork.extras import require
+
+    require("lightning.pytorch", "train", "training")
+    return getattr(import_module(f"earthwork.lab.training.{_NEED_LIGHTNING[name]}"), name)

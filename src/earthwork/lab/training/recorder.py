@@ -1,0 +1,179 @@
+"""What a run leaves behind: a row of metrics for each epoch, weights, checkpoints, and a way to stop and go on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import torch
+from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from torch import nn
+
+from earthwork.lab.training.checkpoints import (
+    checkpoint_name,
+    checkpoints_in,
+    load_checked,
+    save_checked,
+    write_atomically,
+)
+
+_KEPT = 2
+_LOWER_IS_BETTER = ("emd", "severity", "val_loss")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopRequestedError(Exception):
+    """The user asked to stop, and the run was saved."""
+
+
+class CheckedCheckpointIO(CheckpointIO):
+    """How Lightning writes and reads checkpoints: atomically, with a checksum, and without unpickling."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint."""
+        save_checked(checkpoint, Path(path))
+
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+        """Read a checkpoint."""
+        checkpoint: dict[str, Any] = load_checked(Path(path))
+        return checkpoint
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Delete a checkpoint."""
+        Path(path).unlink(missing_ok=True)
+
+
+class Recorder(Checkpoint):
+    """Writes the results of each epoch, in an order that makes a kill at any moment harmless.
+
+    The checkpoint comes last: what was written after the last checkpoint is written again, the same, when the run goes
+    on from there.
+
+    Args:
+        folder: The folder of the run.
+        best: The metric that the best weights are chosen by.
+        save_every: Also save a checkpoint every so many steps.
+    """
+
+    def __init__(self, folder: Path, best: str, save_every: int | None) -> None:
+        self.folder = folder
+        self.best = best
+        self.save_every = save_every
+        self.rows: list[dict[str, float]] = []
+        self.seconds = 0.0
+        self._clock = time.monotonic()
+        self._stop = False
+        self._handlers: dict[signal.Signals, Any] = {}
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.folder / "checkpoints"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows so far and the time they took."""
+        return {"rows": self.rows, "seconds": self.seconds + time.monotonic() - self._clock}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go back to the rows of a checkpoint."""
+        self.rows, self.seconds = list(state_dict["rows"]), state_dict["seconds"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """From here on a first Ctrl-C (or SIGTERM) stops at the end of the batch, and a second one at once."""
+        self._clock = time.monotonic()
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {name: signal.signal(name, self._request_stop) for name in _SIGNALS}
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save if it is time to, and stop if asked to."""
+        if batch_idx + 1 == trainer.num_training_batches:
+            return  # the end of the epoch saves, with its metrics
+        stop = self._stop_anywhere(trainer)
+        if stop or (self.save_every and trainer.global_step % self.save_every == 0):
+            self._save(trainer)
+        if stop:
+            raise StopRequestedError
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the row, the weights, and last the checkpoint."""
+        self._add_row(trainer)
+        if trainer.is_global_zero:
+            self._write(cast(nn.Module, pl_module.network))
+        self._save(trainer)
+        if self._stop_anywhere(trainer) and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
+            raise StopRequestedError
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Give the signals back."""
+        for name, handler in self._handlers.items():
+            signal.signal(name, handler)
+        self._handlers = {}
+        self.seconds += time.monotonic() - self._clock
+        self._clock = time.monotonic()
+
+    def best_row(self) -> dict[str, float]:
+        """The row of the epoch with the best metric; the first of several."""
+        sign = -1 if self.best in _LOWER_IS_BETTER else 1
+        scored = [row for row in self.rows if self.best in row]
+        # Without a mistake there is no severity: NaN, and nothing is better.
+        return max(scored, key=lambda row: math.inf if math.isnan(row[self.best]) else sign * row[self.best])
+
+    def last_row(self) -> dict[str, float]:
+        """The last row with scores."""
+        return next(row for row in reversed(self.rows) if self.best in row)
+
+    def _add_row(self, trainer: Trainer) -> None:
+        values = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        if (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1):
+            values = {name: value for name, value in values.items() if name.startswith("train_")}
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        self.rows.append({"epoch": trainer.current_epoch + 1, "step": trainer.global_step, "lr": rate, **values})
+
+    def _write(self, network: nn.Module) -> None:
+        write_atomically(self.folder / "metrics.csv", as_csv(self.rows).encode())
+        weights = {name: value.cpu() for name, value in network.state_dict().items()}
+        buffer = io.BytesIO()
+        torch.save(weights, buffer)
+        write_atomically(self.folder / "weights-last.pt", buffer.getvalue())
+        if any(self.best in row for row in self.rows) and self.best_row() is self.rows[-1]:
+            write_atomically(self.folder / "weights-best.pt", buffer.getvalue())
+
+    def _save(self, trainer: Trainer) -> None:
+        path = self.checkpoints / checkpoint_name(trainer.current_epoch, trainer.global_step)
+        trainer.save_checkpoint(path)
+        if trainer.is_global_zero:
+            for old in checkpoints_in(self.checkpoints)[_KEPT:]:
+                old.unlink(missing_ok=True)
+
+    def _stop_anywhere(self, trainer: Trainer) -> bool:
+        if trainer.world_size == 1:
+            return self._stop
+        return trainer.strategy.reduce_boolean_decision(self._stop, all=False)
+
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
+        if self._stop:
+            raise KeyboardInterrupt
+        self._stop = True
+        os.write(2, b"\nstopping after this batch; Ctrl-C again stops at once\n")
+
+
+def as_csv(rows: list[dict[str, float]]) -> str:
+    """Rows as CSV, every number in full precision; a metric that an epoch does not have is left empty."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,234 @@
+"""Experiments: every loss with every seed, one after the other, each run resumable."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import lightning
+import numpy as np
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch.loggers import TensorBoardLogger
+
+import earthwork
+from earthwork.lab.training.chatter import without_chatter
+from earthwork.lab.training.checkpoints import last_good, load_checked, write_atomically
+from earthwork.lab.training.data import Say, TrainingData, load_data
+from earthwork.lab.training.datamodule import DataModule
+from earthwork.lab.training.grammar import LossExpression
+from earthwork.lab.training.models import build_model, choose_model
+from earthwork.lab.training.module import Classifier
+from earthwork.lab.training.processes import is_first_process
+from earthwork.lab.training.progress import RunProgress
+from earthwork.lab.training.recorder import CheckedCheckpointIO, Recorder
+from earthwork.lab.training.settings import Settings
+from earthwork.lab.training.summary import RunResult, read_result, write_result, write_summary
+from earthwork.trees import get as get_tree
+
+DataOf = Callable[[int], TrainingData]
+
+
+def train(
+    settings: Settings, *, resume: bool = False, data_of: DataOf | None = None, say: Say | None = None
+) -> list[RunResult]:
+    """Train every loss with every seed and write ``summary.json``, ``summary.csv`` and ``summary.md``.
+
+    Args:
+        settings: The options.
+        resume: Whether to go on with what is in ``settings.out``: finished runs are kept, the others go on from their
+            last good checkpoint.
+        data_of: The data for a seed, when it does not come from ``settings.data``.
+        say: What to do with a line of news; by default it is printed to stderr, by the first process.
+
+    Returns:
+        The result of each run, by seed and then by loss.
+    """
+    say = say or _print
+    out = Path(settings.out)
+    if is_first_process():
+        _check_folder(out, resume or _restarted(out))
+    if data_of is None:
+        tree = get_tree(settings.tree)
+        data_of = lambda seed: load_data(settings, tree, seed, say)  # noqa: E731
+    results = [
+        result
+        for seed in range(settings.seed, settings.seed + settings.seeds)
+        for result in _train_seed(settings, seed, data_of, say)
+    ]
+    if is_first_process():
+        write_summary(out, results, {"settings": json.loads(json.dumps(vars(settings)))})
+    return results
+
+
+def run_folder(settings: Settings, expression: LossExpression, seed: int) -> Path:
+    """The folder of one run."""
+    return Path(settings.out) / expression.folder / f"seed-{seed}"
+
+
+def _train_seed(settings: Settings, seed: int, data_of: DataOf, say: Say) -> list[RunResult]:
+    folders = {expression: run_folder(settings, expression, seed) for expression in settings.expressions}
+    done = {expression: read_result(folder, settings.epochs) for expression, folder in folders.items()}
+    data = None if all(done.values()) else data_of(seed)
+    results = []
+    for expression, folder in folders.items():
+        result = done[expression]
+        if result is None:
+            assert data is not None
+            result = _train_one(settings, expression, seed, data, folder, say)
+        results.append(result)
+    return results
+
+
+def _train_one(
+    settings: Settings, expression: LossExpression, seed: int, data: TrainingData, folder: Path, say: Say
+) -> RunResult:
+    with without_chatter():
+        seed_everything(seed, verbose=False)
+        module = make_module(settings, expression, seed, data, folder)
+        recorder = Recorder(folder, settings.best, settings.save_every)
+        checkpoint = last_good(recorder.checkpoints, say)
+        if checkpoint is not None:
+            say(f"{expression}, seed {seed}: going on from {checkpoint}")
+        title = str(expression) if settings.seeds == 1 else f"{expression}, seed {seed}"
+        trainer = make_trainer(settings, folder, recorder, RunProgress(title), _step_of(checkpoint))
+        if is_first_process():
+            _write_settings(settings)
+        trainer.fit(module, datamodule=DataModule(data, settings.batch_size, seed, settings.crop), ckpt_path=checkpoint)
+    result = RunResult(
+        loss=str(expression),
+        seed=seed,
+        epochs=settings.epochs,
+        last=recorder.last_row(),
+        best=recorder.best_row(),
+        seconds=recorder.seconds,
+        rows=recorder.rows,
+    )
+    if is_first_process():
+        write_result(folder, result)
+    return result
+
+
+def make_module(
+    settings: Settings, expression: LossExpression, seed: int, data: TrainingData, folder: Path
+) -> Classifier:
+    """The network, freshly initialised, with its loss."""
+    name = choose_model(settings.model, images=len(data.shape) == 3)
+    network = build_model(name, data.tree.num_bins)
+    module = Classifier(network, expression.build(data.tree, settings.sinkhorn), data, settings, seed, folder)
+    _check_output(name, module, data)
+    return module.to(memory_format=torch.channels_last) if module.images else module
+
+
+def make_trainer(
+    settings: Settings, folder: Path, recorder: Recorder, progress: RunProgress, first_step: int
+) -> Trainer:
+    """Lightning's trainer with the settings that are its own.
+
+    Raises:
+        ValueError: If Lightning refuses one of them.
+    """
+    try:
+        return _trainer(settings, folder, recorder, progress, first_step)
+    except (TypeError, MisconfigurationException) as error:
+        own = ", ".join(f"{name} {getattr(settings, name)}" for name in ("accelerator", "devices", "strategy"))
+        raise ValueError(f"{own}: refused by Lightning: {error}") from error
+
+
+def _trainer(settings: Settings, folder: Path, recorder: Recorder, progress: RunProgress, first_step: int) -> Trainer:
+    return Trainer(
+        accelerator=settings.accelerator,
+        devices=_devices(settings.devices),
+        num_nodes=settings.num_nodes,
+        strategy=settings.strategy,
+        precision=cast(Literal["32-true"], settings.precision),
+        sync_batchnorm=settings.sync_batchnorm,
+        max_epochs=settings.epochs,
+        check_val_every_n_epoch=settings.eval_every,
+        default_root_dir=folder,
+        # What was logged after the checkpoint will be logged again: TensorBoard is told to forget it.
+        logger=TensorBoardLogger(
+            folder, name="", version="tensorboard", default_hp_metric=False, purge_step=first_step or None
+        ),
+        callbacks=[recorder, progress],
+        plugins=[CheckedCheckpointIO()],
+        log_every_n_steps=1,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_model_summary=False,
+    )
+
+
+def _check_folder(out: Path, resume: bool) -> None:
+    if resume and not (out / "config.yaml").is_file():
+        raise ValueError(f"resume {out}: expected the folder of a run, with its config.yaml")
+    if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"out {out}: not an empty folder; choose another, or go on with its run: --resume {out}")
+
+
+def _write_settings(settings: Settings) -> None:
+    """Not before everything is ready to train: a start that fails must leave the folder to the next one."""
+    out = Path(settings.out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "config.yaml", settings.to_yaml().encode())
+    write_atomically(out / "environment.json", json.dumps(_environment(settings), indent=1).encode())
+
+
+def _restarted(out: Path) -> bool:
+    """Whether SLURM or torchrun started this very command again after a failure."""
+    counts = (os.environ.get(name, "0") for name in ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"))
+    return any(count not in ("", "0") for count in counts) and (out / "config.yaml").is_file()
+
+
+def _environment(settings: Settings) -> dict[str, Any]:
+    return {
+        "earthwork": earthwork.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": lightning.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "seeds": list(range(settings.seed, settings.seed + settings.seeds)),
+    }
+
+
+def _check_output(name: str, module: Classifier, data: TrainingData) -> None:
+    """Run two examples through, which also gives lazy layers their sizes."""
+    module.eval()
+    plan = next(iter(DataModule(data, 2, 0, None).val_dataloader()))
+    inputs = module.inputs(plan)
+    try:
+        with torch.no_grad():
+            logits = module.network(inputs)
+    except RuntimeError as error:
+        raise ValueError(f"model {name!r}: cannot take inputs of shape {tuple(inputs.shape)}: {error}") from error
+    module.train()
+    if not isinstance(logits, torch.Tensor) or logits.shape != (len(plan.labels), data.tree.num_bins):
+        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise ValueError(
+            f"model {name!r}: expected logits of shape {(len(plan.labels), data.tree.num_bins)} "
+            f"for {len(plan.labels)} inputs and {data.tree.num_bins} classes, got {got}"
+        )
+
+
+def _step_of(checkpoint: Path | None) -> int:
+    return 0 if checkpoint is None else int(load_checked(checkpoint)["global_step"])
+
+
+def _devices(devices: str) -> str | int:
+    if devices == "auto" and "LOCAL_WORLD_SIZE" in os.environ:  # torchrun says how many there are
+        return int(os.environ["LOCAL_WORLD_SIZE"])
+    return int(devices) if devices.isdigit() else devices
+
+
+def _print(line: str) -> None:
+    if is_first_process():
+        print(line, file=sys.stderr)

@@ -1,0 +1,170 @@
+"""Every option of a training run, with the paper's settings as the preset."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from earthwork.extras import require
+from earthwork.lab.training.grammar import LossExpression, SinkhornOptions, parse_loss
+from earthwork.lab.training.models import AUTO
+
+REPORTED = ("top1", "top5", "emd", "severity", "val_loss")
+_POSITIVE = ("epochs", "batch_size", "seeds", "per_class", "image_size", "save_every", "eval_every", "sinkhorn_iter")
+_NOT_NEGATIVE = ("lr", "lr_decay", "momentum", "weight_decay", "crop", "seed", "workers", "sinkhorn_lam")
+
+_TEXT = ("data", "tree", "out", "model", "accelerator", "devices", "strategy", "precision")
+_TEXT_OR_NUMBER = ("devices", "precision")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of ``earthwork train``.
+
+    Attributes:
+        data: A folder, an archive of one, or an ``.npz`` file.
+        tree: A shipped tree's name, or a file.
+        out: The folder that the results are written to.
+        loss: One or more losses, in the language of `parse_loss`.
+        model: A name from `MODELS`, ``package.module:function``, or ``auto``: ``alexnet-bn`` for images, ``mlp`` for
+            features.
+        epochs: Passes over the training data.
+        batch_size: The global batch, over all processes.
+        lr: The learning rate at step 0.
+        lr_decay: At step t the learning rate is ``lr / (1 + t·lr_decay)``.
+        momentum: SGD's momentum.
+        weight_decay: The ℓ₂ penalty.
+        per_class: Use so many training examples of each class, drawn with the seed.
+        image_size: Images are scaled and cropped to this height and width.
+        crop: Random crops shift by up to so many pixels; ``None``: an eighth of the image.
+        seed: The seed of the first run.
+        seeds: How many runs of each loss, with seeds ``seed``, ``seed + 1`` …
+        best: The metric that ``weights-best.pt`` is chosen by.
+        skip_bad: Leave out images that cannot be read, and count them.
+        cache: ``auto`` (when it fits), ``memory`` or ``disk``.
+        workers: Processes that decode images; ``None``: one for each core, at most 8.
+        save_every: Also save a checkpoint every so many steps.
+        eval_every: Validate every so many epochs.
+        sinkhorn_lam: λ of the loss ``sd``.
+        sinkhorn_iter: The most iterations of the loss ``sd``.
+        accelerator: Lightning's, as are the following.
+        devices: How many devices, or ``auto``.
+        num_nodes: How many machines.
+        strategy: Such as ``ddp``.
+        precision: Such as ``bf16-mixed``.
+        sync_batchnorm: Whether batch normalisation looks at the global batch.
+    """
+
+    data: str
+    tree: str
+    out: str
+    loss: tuple[str, ...] = ("0.5*emd2+0.5*ce",)
+    model: str = AUTO
+    epochs: int = 90
+    batch_size: int = 512
+    lr: float = 0.05
+    lr_decay: float = 1e-5
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    per_class: int | None = None
+    image_size: int | None = None
+    crop: int | None = None
+    seed: int = 0
+    seeds: int = 1
+    best: str = "top1"
+    skip_bad: bool = False
+    cache: str = "auto"
+    workers: int | None = None
+    save_every: int | None = None
+    eval_every: int = 1
+    sinkhorn_lam: float = 3.0
+    sinkhorn_iter: int = 100
+    accelerator: str = "auto"
+    devices: str = "auto"
+    num_nodes: int = 1
+    strategy: str = "auto"
+    precision: str = "32-true"
+    sync_batchnorm: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", _losses(self.loss))
+        for name in _TEXT:
+            value = getattr(self, name)
+            if name in _TEXT_OR_NUMBER and type(value) is int:
+                object.__setattr__(self, name, str(value))
+            elif not isinstance(value, str):
+                raise ValueError(f"{name}: expected text, got {value!r}")
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name}: expected a whole number ≥ 1, got {value!r}")
+        for name in _NOT_NEGATIVE:
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name}: expected a number ≥ 0, got {value!r}")
+        _check_choice("cache", self.cache, ("auto", "memory", "disk"))
+        _check_choice("best", self.best, REPORTED)
+        names = [str(expression) for expression in self.expressions]
+        if not names:
+            raise ValueError("loss: expected at least one, got none")
+        if len(set(names)) < len(names):
+            raise ValueError(f"loss: expected each loss once, got {', '.join(names)}")
+
+    @property
+    def expressions(self) -> tuple[LossExpression, ...]:
+        """The losses, read."""
+        return tuple(parse_loss(text) for text in self.loss)
+
+    @property
+    def sinkhorn(self) -> SinkhornOptions:
+        """The options of the loss ``sd``."""
+        return SinkhornOptions(self.sinkhorn_lam, self.sinkhorn_iter)
+
+    def changed(self, **changes: Any) -> Settings:
+        """The same settings but for some."""
+        return dataclasses.replace(self, **changes)
+
+    def to_yaml(self) -> str:
+        """All options as YAML, as ``--config`` reads them."""
+        yaml = require("yaml", "train", "a configuration file")
+        values = {**dataclasses.asdict(self), "loss": list(self.loss)}
+        text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+        return text
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The options in a YAML file; hyphens and underscores in their names mean the same.
+
+    Raises:
+        ValueError: If the file cannot be read or has options that do not exist: all of them.
+    """
+    yaml = require("yaml", "train", "a configuration file")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"config {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"config {path}: expected lines such as 'epochs: 40', got {type(values).__name__}")
+    options = {str(key).replace("-", "_"): value for key, value in values.items()}
+    known = [field.name for field in dataclasses.fields(Settings)]
+    unknown = [key for key in options if key not in known]
+    if unknown:
+        raise ValueError(f"config {path}: no such options: {', '.join(unknown)}; there are {', '.join(known)}")
+    return options
+
+
+def _losses(loss: Any) -> tuple[str, ...]:
+    if isinstance(loss, str):
+        return (loss,)
+    if not isinstance(loss, Sequence):
+        raise ValueError(f"loss: expected text such as 'emd2+ce', or a list of such, got {loss!r}")
+    return tuple(loss)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")

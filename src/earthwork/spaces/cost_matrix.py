@@ -1,0 +1,151 @@
+"""Bins with any ground cost between them."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from earthwork.spaces.space import Space, is_complex
+
+# How many numbers the check of the triangle inequality holds at a time.
+_BLOCK = 2**22
+
+
+class CostMatrix(Space):
+    r"""Bins with any ground cost between them: what is neither a chain, a ring nor a tree.
+
+    Entry :math:`M_{ij}` is the cost of moving a unit of dirt from bin :math:`i` (of ``p``) to bin :math:`j` (of
+    ``q``). A metric has no edges along which the plan is forced, so the distances that take it are
+    :func:`~earthwork.sinkhorn` and :func:`~earthwork.exact_emd`.
+
+    Args:
+        matrix: The costs, shape ``[n, n]``: finite and ≥ 0, 0 on the diagonal. A tensor keeps its type and may
+            require grad; anything else becomes float64.
+        symmetric: Check that moving back costs as much as moving there.
+        triangle: Check that no detour is cheaper than the direct way. Takes O(n³) steps.
+
+    Raises:
+        TypeError: If ``matrix`` does not hold real numbers.
+        ValueError: If ``matrix`` is not square, has a negative entry or one that is not finite, a diagonal that is
+            not 0, or breaks a rule that was asked for. The message names the first place that does.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> cities = ew.CostMatrix([[0, 2, 5], [2, 0, 4], [5, 4, 0]], symmetric=True, triangle=True)
+        >>> cities
+        CostMatrix(3 bins, costs to 5)
+        >>> cities.distance(0, torch.tensor([1, 2]))
+        tensor([2., 5.], dtype=torch.float64)
+    """
+
+    matrix: Tensor
+
+    def __init__(self, matrix: ArrayLike | Tensor, *, symmetric: bool = False, triangle: bool = False) -> None:
+        super().__init__()
+        tensor = _as_matrix(matrix)
+        _check_matrix(tensor.detach())
+        if symmetric:
+            _check_symmetric(tensor.detach())
+        if triangle:
+            _check_triangle(tensor.detach())
+        self.num_bins = len(tensor)
+        self.num_edges = 0
+        if isinstance(tensor, nn.Parameter):
+            self.register_parameter("matrix", tensor)
+        else:
+            self.register_buffer("matrix", tensor, persistent=False)
+        self._seal()
+
+    @property
+    def costs(self) -> Tensor:
+        """Nothing, shape ``[0]``: there are no edges."""
+        return self.matrix.new_empty(0)
+
+    def flow(self, x: Tensor) -> NoReturn:
+        """Not defined: there are no edges."""
+        self._no_edges("flow")
+
+    def potential(self, g: Tensor) -> NoReturn:
+        """Not defined: there are no edges."""
+        self._no_edges("potential")
+
+    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
+        """The cost from bins ``i`` to bins ``j``: tensors of indices of any shape, broadcast together."""
+        return self.matrix[self._bin_index("i", i), self._bin_index("j", j)]
+
+    def distances(self) -> Tensor:
+        """The full matrix of costs, shape ``[num_bins, num_bins]``."""
+        return self.matrix
+
+    def diameter(self) -> Tensor:
+        """The largest cost between two bins."""
+        return self.matrix.max()
+
+    def _no_edges(self, name: str) -> NoReturn:
+        raise TypeError(f"{self} has no edges, so no {name}; use sinkhorn, or exact_emd (rho = 1)")
+
+    def __repr__(self) -> str:
+        return f"CostMatrix({self.num_bins} bins, costs to {self.matrix.max().item():g})"
+
+
+def _as_matrix(matrix: ArrayLike | Tensor) -> Tensor:
+    if is_complex(matrix):
+        raise TypeError(f"matrix: expected real numbers, got {matrix.dtype}")
+    if isinstance(matrix, Tensor):
+        if matrix.dtype == torch.bool:
+            raise TypeError(f"matrix: expected real numbers, got {matrix.dtype}")
+        return matrix if matrix.is_floating_point() else matrix.double()
+    try:
+        return torch.as_tensor(matrix, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"matrix: expected a square matrix of real numbers, got {_short(matrix)}") from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _check_matrix(matrix: Tensor) -> None:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
+        raise ValueError(f"matrix: expected a square matrix of at least one bin, got shape {tuple(matrix.shape)}")
+    bad = ~(torch.isfinite(matrix) & (matrix >= 0))
+    if bad.any():
+        i, j = bad.nonzero()[0].tolist()
+        raise ValueError(f"matrix: expected finite costs ≥ 0, got {matrix[i, j].item():g} from bin {i} to bin {j}")
+    own = matrix.diagonal()
+    if own.any():
+        i = int(own.nonzero()[0])
+        raise ValueError(f"matrix: expected a diagonal of 0, got {own[i].item():g} from bin {i} to itself")
+
+
+def _check_symmetric(matrix: Tensor) -> None:
+    bad = (matrix - matrix.T).abs() > _rounding(matrix)
+    if bad.any():
+        i, j = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"matrix: expected a symmetric matrix, got {matrix[i, j].item():g} from bin {i} to bin {j} and "
+            f"{matrix[j, i].item():g} back"
+        )
+
+
+def _check_triangle(matrix: Tensor) -> None:
+    n = len(matrix)
+    for start in range(0, n, max(1, _BLOCK // n**2)):
+        direct = matrix[start : start + max(1, _BLOCK // n**2)]
+        detour, through = (direct.unsqueeze(1) + matrix.T).min(-1)
+        bad = direct > detour + _rounding(matrix)
+        if bad.any():
+            row, k = bad.nonzero()[0].tolist()
+            i, j = start + row, int(through[row, k])
+            raise ValueError(
+                f"matrix: expected the triangle inequality, got {matrix[i, k].item():g} from bin {i} to bin {k} but "
+                f"{matrix[i, j].item():g} + {matrix[j, k].item():g} by way of bin {j}"
+            )
+
+
+def _rounding(matrix: Tensor) -> float:
+    return 8 * torch.finfo(matrix.dtype).eps * float(matrix.max())

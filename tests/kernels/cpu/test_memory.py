@@ -1,0 +1,142 @@
+"""Odd layouts in memory, and what becomes of the tensors that go in and out."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from multiprocessing.reduction import ForkingPickler
+
+import pytest
+import torch
+
+import earthwork as ew
+from tests.cases import random_distribution
+from tests.kernels.cpu.cases import composed_distance, space_of
+
+
+def _every_other_column(x):
+    wide = torch.zeros(*x.shape[:-1], 2 * x.shape[-1], dtype=x.dtype)
+    wide[..., ::2] = x
+    return wide[..., ::2]
+
+
+def _with_a_gap_between_rows(x):
+    wide = torch.full((x.shape[0], x.shape[1] + 5), torch.nan, dtype=x.dtype)
+    wide[:, 2:-3] = x
+    return wide[:, 2:-3]
+
+
+LAYOUTS = {
+    "transposed": lambda x: x.t().contiguous().t(),
+    "every other column": _every_other_column,
+    "a gap between rows": _with_a_gap_between_rows,
+    "one row for all": lambda x: x[:1].expand_as(x),
+    "negated": lambda x: torch.complex(torch.zeros_like(x), -x).conj().imag,
+}
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(rng, name, layout):
+    space = space_of(name, rng)
+    p, q = (random_distribution(rng, 11, space.num_bins) for _ in range(2))
+    odd = LAYOUTS[layout](p)
+    leaf = odd.detach().requires_grad_() if layout != "negated" else odd.requires_grad_()
+    distances = ew.emd(leaf, LAYOUTS[layout](q), space, 1.5)
+    distances.sum().backward()
+    values, gradient = composed_distance(odd, LAYOUTS[layout](q), space, 1.5)
+    torch.testing.assert_close(distances.detach(), values)
+    torch.testing.assert_close(leaf.grad, gradient)
+    loss = ew.EMDLoss(space, reduction="none")
+    labels = torch.arange(11) % space.num_bins
+    torch.testing.assert_close(loss(odd, labels), loss(odd.clone(), labels))
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+def test_broadcast(rng, name):
+    space = space_of(name, rng)
+    p = random_distribution(rng, 5, 1, 4, space.num_bins).requires_grad_()
+    q = random_distribution(rng, 3, 1, space.num_bins).requires_grad_()
+    distances = ew.emd(p, q, space, 2)
+    assert distances.shape == (5, 3, 4)
+    distances.sum().backward()
+    values, gradient = composed_distance(p.detach().expand(5, 3, 4, -1), q.detach(), space, 2)
+    torch.testing.assert_close(distances.detach(), values)
+    torch.testing.assert_close(p.grad, gradient.sum(1, keepdim=True))
+    torch.testing.assert_close(q.grad, -gradient.sum((0, 2)).unsqueeze(1))
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+def test_no_rows(rng, name):
+    space = space_of(name, rng)
+    p = torch.rand(0, space.num_bins, requires_grad=True)
+    distances = ew.emd(p, p.detach(), space)
+    assert distances.shape == (0,)
+    distances.sum().backward()
+    assert p.grad.shape == p.shape
+    assert ew.EMDLoss(space, reduction="sum")(p, torch.zeros(0, dtype=torch.long)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int64])
+def test_labels_of_any_type_and_layout(rng, dtype):
+    space = space_of("any", rng)
+    logits = torch.randn(6, space.num_bins)
+    labels = torch.randint(space.num_bins, (12,))
+    loss = ew.EMDLoss(space, reduction="none")
+    torch.testing.assert_close(loss(logits, labels[::2].to(dtype)), loss(logits, labels[::2].clone()))
+    labels = labels.to(dtype)[::2]
+    torch.testing.assert_close(loss(logits, labels), loss(logits, labels.clone()))
+
+
+@pytest.mark.parametrize("upstream", [1.0, 0.5])
+def test_a_kept_graph_keeps_its_gradient(rng, upstream):
+    space = space_of("any", rng)
+    logits = torch.randn(6, space.num_bins, requires_grad=True)
+    loss = upstream * ew.EMDLoss(space)(logits, torch.zeros(6, dtype=torch.long))
+    first, second = (torch.autograd.grad(loss, logits, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+    # What a user does to a gradient is no concern of the graph.
+    first.add_(1)
+    loss.backward(retain_graph=True)
+    logits.grad.add_(1)
+    loss.backward()
+    torch.testing.assert_close(logits.grad, 2 * second + 1)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_have_kernels_of_their_own(rng, copied):
+    loss = ew.EMDLoss(space_of("any", rng))
+    logits, labels = torch.randn(6, loss.space.num_bins), torch.arange(6)
+    expected = loss(logits, labels)
+    twin = copied(loss)
+    del loss
+    torch.testing.assert_close(twin(logits, labels), expected)
+
+
+def test_other_costs_are_noticed(rng):
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, 9, space.num_bins) for _ in range(2))
+    once = ew.emd(p, q, space)
+    torch.testing.assert_close(ew.emd(p, q, space.with_costs(2 * space.costs)), 2 * once)
+    space._costs.mul_(3)
+    torch.testing.assert_close(ew.emd(p, q, space), 3 * once)
+    torch.testing.assert_close(ew.emd(p, q, space.float()), 3 * once)
+    frozen = space.with_costs(torch.nn.Parameter(torch.ones(space.num_edges), requires_grad=False))
+    before = ew.emd(p, q, frozen)
+    frozen._costs.data.mul_(2)
+    torch.testing.assert_close(ew.emd(p, q, frozen), 2 * before)
+
+
+@pytest.mark.parametrize("share", [lambda loss: loss.share_memory(), ForkingPickler.dumps], ids=["share", "send"])
+@pytest.mark.parametrize("space", [ew.Chain(100, [1.0] * 99), ew.Tree([-1] + [0] * 100), ew.Ring(100)], ids=str)
+def test_a_loss_that_is_shared_with_another_process(space, share):
+    loss = ew.EMDLoss(space)
+    logits, labels = torch.randn(64, 100), torch.randint(100, (64,))
+    p = logits.softmax(-1)
+    expected = loss(logits, labels), ew.expected_distance(p, loss.space)
+    share(loss)
+    # Whoever gets the memory that was theirs writes to it.
+    _ = [torch.full((size,), -1.0e9).double() for size in range(1, 400)]
+    torch.testing.assert_close((loss(logits, labels), ew.expected_distance(p, loss.space)), expected)

@@ -1,0 +1,200 @@
+"""Torch's own threads, as many as it may use, or plain ones; and none that a fork could lose."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import earthwork as ew
+from earthwork.kernels.cpu import run, team
+from earthwork.kernels.cpu.compiled import Code
+from tests.cases import random_distribution
+from tests.kernels.cpu.cases import space_of
+
+TEAMS = ["torch", "plain"]
+
+
+@pytest.fixture(autouse=True)
+def _worth_it(monkeypatch):
+    monkeypatch.setattr(team, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(run, "WORTH_A_TEAM", 0)
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=TEAMS)
+def _each_team(request, monkeypatch):
+    chosen = team._torch_threads() if request.param == "torch" else team._PlainThreads()
+    if chosen is None:
+        pytest.skip("torch was built without GNU OpenMP here")
+    monkeypatch.setattr(team, "_team", chosen)
+
+
+def _code(function):
+    """A kernel in Python."""
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
+    return Code(call, ctypes.cast(call, ctypes.c_void_p).value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="GNU OpenMP is what torch uses on Linux")
+def test_torch_has_threads_to_lend():
+    assert team._torch_threads() is not None
+
+
+@pytest.mark.usefixtures("_each_team")
+@pytest.mark.parametrize("name", ["any", "chain"])
+@pytest.mark.parametrize("rows", [1, 16, 53])
+def test_results_do_not_depend_on_their_number(rng, name, rows):
+    space = space_of(name, rng)
+    p, q = (random_distribution(rng, rows, space.num_bins).float() for _ in range(2))
+    labels = torch.randint(space.num_bins, (rows,))
+    results = []
+    for count in (1, 2, 5):
+        torch.set_num_threads(count)
+        x, logits = p.clone().requires_grad_(), p.clone().requires_grad_()
+        values = ew.emd(x, q, space, 1.5), ew.EMDLoss(space)(logits, labels)
+        (values[0].sum() + values[1]).backward()
+        results.append([value.detach() for value in (*values, x.grad, logits.grad)])
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
+
+
+@pytest.mark.usefixtures("_each_team")
+def test_a_wrong_row_is_noticed_whoever_sees_it(rng):
+    torch.set_num_threads(3)
+    space = space_of("any", rng)
+    p = random_distribution(rng, 80, space.num_bins)
+    for row in (0, 40, 79):
+        q = p.clone()
+        q[row] *= 2
+        with pytest.raises(ValueError, match="mass"):
+            ew.emd(p, q, space)
+
+
+@pytest.mark.usefixtures("_each_team")
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_no_more_than_torch_may_use(count):
+    seen = []
+
+    def work(job):
+        seen.append((threading.get_ident(), job))
+        time.sleep(0.02)
+
+    torch.set_num_threads(count)
+    team.work_together(1234, _code(work))
+    assert len(seen) == len(set(seen)) == count
+    assert {job for _, job in seen} == {1234}
+
+
+@pytest.mark.parametrize(
+    ("threads", "tiles", "numbers", "size"), [(1, 9, 99, 1), (4, 3, 99, 3), (4, 9, 2, 2), (4, 9, 99, 4)]
+)
+def test_no_larger_than_the_work(threads, tiles, numbers, size):
+    torch.set_num_threads(threads)
+    assert team.team_size(tiles, numbers) == size
+
+
+@pytest.mark.usefixtures("_each_team")
+def test_nobody_outlasts_the_call():
+    finished = []
+
+    def work(job):
+        time.sleep(0.05 if finished else 0)
+        finished.append(job)
+
+    torch.set_num_threads(3)
+    team.work_together(1, _code(work))
+    assert len(finished) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_not_even_after_ctrl_c(monkeypatch, request):
+    # A command that a script runs in the background ignores Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    monkeypatch.setattr(team, "_team", team._PlainThreads())
+    main, finished = threading.main_thread(), []
+
+    def work(job):
+        if threading.current_thread() is not main:
+            time.sleep(0.1)
+            signal.pthread_kill(main.ident, signal.SIGINT)
+            time.sleep(0.2)
+        finished.append(job)
+
+    torch.set_num_threads(2)
+    with pytest.raises(KeyboardInterrupt):
+        team.work_together(1, _code(work))
+    assert len(finished) == 2
+
+
+@pytest.mark.usefixtures("_each_team")
+def test_called_from_several_threads_at_once(rng):
+    torch.set_num_threads(2)
+    space = space_of("any", rng)
+    cases = [[random_distribution(rng, 64, space.num_bins) for _ in range(2)] for _ in range(6)]
+    alone = [ew.emd(p, q, space) for p, q in cases]
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda case: [ew.emd(*case, space) for _ in range(20)], cases))
+    assert all(
+        torch.equal(result, expected) for results, expected in zip(together, alone, strict=True) for result in results
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.usefixtures("_each_team")
+def test_a_forked_child_has_its_own(rng):
+    torch.set_num_threads(2)
+    space = space_of("any", rng)
+    layout = ew.transport.fused.find_kernels(space, torch.rand(1, space.num_bins)).layout
+    p, q = (random_distribution(rng, 64, space.num_bins) for _ in range(2))
+    expected = run.pairs(layout, p, q, 1.5, True, 1.0)[0].tolist()
+    child = os.fork()
+    if child == 0:
+        try:
+            # Nothing of torch's own here: its threads are gone, and it does not know.
+            os._exit(0 if run.pairs(layout, p, q, 1.5, True, 1.0)[0].tolist() == expected else 1)
+        finally:
+            os._exit(2)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert os.waitstatus_to_exitcode(status) == 0
+            return
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    pytest.fail("the child waits for threads that are its parent's")
+
+
+class _Distances(Dataset):
+    def __init__(self, p, q, space):
+        self.p, self.q, self.space = p, q, space
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return ew.emd(self.p, self.q, self.space) + index
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_in_the_workers_of_a_data_loader(rng):
+    torch.set_num_threads(2)
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, 40, space.num_bins) for _ in range(2))
+    here = ew.emd(p, q, space)
+    there = list(DataLoader(_Distances(p, q, space), batch_size=None, num_workers=2, timeout=60))
+    torch.testing.assert_close(torch.stack(there), torch.stack([here + i for i in range(4)]))

@@ -1,0 +1,182 @@
+"""The page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.lab.report import read_results, write_report
+from earthwork.lab.reproduce.ellyvan import Settings, space
+from earthwork.lab.reproduce.figures import figures
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SPACES = {"tree": space(Settings()), "chain": ew.Chain(8)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    found = next((path for path in map(shutil.which, BROWSERS) if path), None)
+    if found is None:
+        pytest.skip(f"needs a browser: {', '.join(BROWSERS)}")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address(tiny_results: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("page")
+    probs = np.random.default_rng(0).random((3000, 1000))
+    np.savez(folder / "run.npz", probs=probs, labels=np.arange(3000) % 1000)
+    page = write_report(read_results(tiny_results), folder, predictions=folder / "run.npz")
+    return page.as_uri()
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    tab = browser.new_page(viewport={"width": 1200, "height": 900})
+    complaints: list[str] = []
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on(
+        "request",
+        lambda request: (
+            None if request.url == address or request.url.startswith("data:") else complaints.append(request.url)
+        ),
+    )
+    tab.goto(address)
+    tab.wait_for_selector('html[data-ready="yes"]', timeout=20_000)
+    yield tab
+    tab.close()
+    assert complaints == []
+
+
+def test_every_figure_is_there(page: Any, tiny_results: Path) -> None:
+    charts = [chart for entry in read_results(tiny_results).values() for chart in figures(entry)]
+    assert page.locator("figure.chart svg").count() == len(charts)
+    for chart in charts:
+        svg = page.locator(f"#chart-{chart.key} svg")
+        assert svg.get_attribute("aria-label") == chart.alt
+        assert svg.locator("path, rect, circle").count() > 1
+    assert page.locator("#tree-picture circle").count() == 1374
+
+
+def test_a_legend_switches_its_line(page: Any) -> None:
+    figure = page.locator("#chart-gradients-emd")
+    button = figure.locator(".legend button").first
+    lines = figure.locator("svg path")
+    before = lines.count()
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert lines.count() == before - 1
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert lines.count() == before
+
+
+def test_a_curve_can_be_read(page: Any, tiny_results: Path) -> None:
+    figure = page.locator("#chart-gradients-emd")
+    figure.scroll_into_view_if_needed()
+    box = figure.locator("svg").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert "EMD²:" in figure.locator(".tip").inner_text()
+
+
+def shown(page: Any) -> dict[str, list[float]]:
+    rows = page.locator("#playground tbody tr").evaluate_all(
+        "rows => rows.map(r => [r.dataset.name, r.dataset.values])"
+    )
+    found = {name: json.loads(values) for name, values in rows}
+    for rho in (1, 2):
+        found[f"EMD{rho}"] = [float(page.locator(f'#playground output[data-rho="{rho}"]').get_attribute("data-value"))]
+    return found
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_the_playground_agrees_with_the_library(page: Any, name: str, rng: np.random.Generator) -> None:
+    page.locator("#playground select").select_option(name)
+    page.locator("#playground .picture").scroll_into_view_if_needed()
+    bars = page.locator("#playground .bar")
+    start = shown(page)
+    for _ in range(12):
+        box = bars.nth(int(rng.integers(bars.count()))).bounding_box()
+        x = box["x"] + box["width"] / 2
+        page.mouse.move(x, box["y"] + box["height"] * 0.9)
+        page.mouse.down()
+        page.mouse.move(x, box["y"] + box["height"] * rng.random(), steps=2)
+        page.mouse.up()
+        compare(shown(page), SPACES[name])
+    assert shown(page) != start
+
+
+def compare(values: dict[str, list[float]], place: ew.Space) -> None:
+    p, q = (torch.tensor(values[key], dtype=torch.float64) for key in "pq")
+    assert p.sum().item() == pytest.approx(1, abs=1e-12)
+    for rho, name in ((1, "∇EMD"), (2, "∇EMD²")):
+        assert values[f"EMD{rho}"][0] == pytest.approx(ew.emd(p, q, place, rho).item(), abs=1e-6)
+        # An edge without flow has no derivative at ρ = 1, and the masses' last bits decide which subgradient is shown.
+        if rho == 2 or (place.flow(p - q).abs() > 1e-12).all():
+            assert values[name] == pytest.approx(ew.emd_gradient(p, q, place, rho).tolist(), abs=1e-6)
+
+
+def test_the_playground_starts_with_figure_1_and_takes_keys(page: Any) -> None:
+    values = shown(page)
+    assert values["∇EMD"] == pytest.approx([1.5, -0.5, -1.5, 0.5])
+    assert values["EMD1"] == pytest.approx([0.9])
+    bar = page.locator('#playground .bar[data-which="p"][data-bin="1"]')
+    bar.focus()
+    page.keyboard.press("ArrowUp")
+    assert shown(page)["p"][1] == pytest.approx(0.41)
+    compare(shown(page), SPACES["tree"])
+    page.locator("#playground .reset").click()
+    assert shown(page) == values
+
+
+def test_a_class_shows_its_neighbours_and_confusions(page: Any) -> None:
+    tree = ew.trees.imagenet1k()
+    page.locator("#tree-controls input").fill("tabby")
+    page.locator("#tree-controls input").press("Enter")
+    side = page.locator("#tree-side")
+    assert "tabby (class 281)" in side.inner_text()
+    assert "Costliest confusions" in side.inner_text()
+    nearest = float(tree.distance(281, torch.tensor([i for i in range(1000) if i != 281])).min())
+    assert f"at distance {nearest:g}" in side.inner_text()
+
+
+def test_a_click_chooses_and_the_wheel_zooms(page: Any) -> None:
+    picture = page.locator("#tree-picture")
+    picture.scroll_into_view_if_needed()
+    whole = picture.get_attribute("viewBox")
+    picture.locator('circle.node:not(.inner)[data-node="700"]').click(force=True)
+    assert page.locator("#tree-side").get_attribute("data-node") is not None
+    box = picture.bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + 100)
+    page.mouse.wheel(0, -300)
+    page.wait_for_function(
+        "whole => document.getElementById('tree-picture').getAttribute('viewBox') !== whole", arg=whole
+    )
+
+
+def test_light_and_dark(page: Any) -> None:
+    colour = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(colour)
+    page.locator("#theme").click()
+    assert page.evaluate(colour) != before
+    page.locator("#theme").click()
+    assert page.evaluate(colour) == before
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_nothing_sticks_out(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

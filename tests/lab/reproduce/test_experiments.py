@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.lab.reproduce import EXPERIMENTS, Results, convergence, ellyvan, gradients, stability, timing
+from earthwork.lab.reproduce.figures import figures
+from tests.lab.reproduce.tiny import STABILITY
+
+
+@pytest.fixture(scope="module")
+def results(tiny_results: Path) -> dict[str, Results]:
+    return {name: Results.load(tiny_results / f"{name}.json") for name in EXPERIMENTS}
+
+
+def test_all_experiments_end_with_a_summary(results: dict[str, Results]) -> None:
+    assert all(entry.complete for entry in results.values())
+
+
+def test_figure_1_is_as_printed() -> None:
+    found = ellyvan.measure(ellyvan.Settings())
+    assert max(found["largest_error"].values()) < 1e-12
+    assert (found["emd"], found["emd2"]) == pytest.approx((0.9, 0.19))
+
+
+def test_the_printed_hessian_is_n_squared_too_large() -> None:
+    found = ellyvan.measure(ellyvan.Settings())["hessian"]
+    assert found["printed_over_true"] == pytest.approx(16)
+    assert found["ours_error"] < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "degrees"), [((1, 0), (0, 2), 90), ((1, 1), (2, 2), 0), ((1, 0), (-3, 0), 180), ((1, 0), (1, 1), 45)]
+)
+def test_angles(a: tuple[float, float], b: tuple[float, float], degrees: float) -> None:
+    assert gradients.angle(torch.tensor(a), torch.tensor(b)).item() == pytest.approx(degrees, abs=1e-9)
+
+
+def test_gradients_are_the_derivatives_of_their_losses() -> None:
+    settings = gradients.Settings(bins=12, max_iter=2000)
+    p, q = gradients.distributions(settings)
+    assert (p.sum().item(), q.sum().item()) == pytest.approx((1, 1))
+    found = gradients.gradients(p, q, settings)
+    leaf = p.clone().requires_grad_()
+    torch.nn.functional.mse_loss(leaf, q).backward()
+    assert leaf.grad is not None
+    torch.testing.assert_close(found["MSE"], leaf.grad - leaf.grad.mean())
+    assert all(abs(gradient.sum().item()) < 1e-9 for gradient in found.values())
+
+
+def test_stability_compares_with_the_earth_movers_distance() -> None:
+    found = stability.measure(STABILITY, "edges", 10.0)
+    tree = ew.trees.imagenet1k()
+    p, q = stability.draw_pairs(STABILITY, 1000)
+    value = ew.sinkhorn(p, q, tree, lam=10.0, max_iter=100, method="paper").value
+    expected = (value / ew.emd(p, q, tree)).tolist()
+    assert found["float64, 100 iterations"]["ratio"] == pytest.approx(expected)
+    assert set(found) == set(stability.lines(STABILITY))
+
+
+def test_the_unit_of_the_costs_only_scales_lambda() -> None:
+    settings = stability.Settings(pairs=1, iterations=(10,), reference=10, log_iterations=10)
+    in_edges, scaled = stability.measure(settings, "edges", 0.1), stability.measure(settings, "unit", 1.9)
+    assert scaled["reference"]["ratio"] == pytest.approx(in_edges["reference"]["ratio"])
+
+
+def test_timing_has_a_row_for_each_of_the_papers(results: dict[str, Results]) -> None:
+    seconds = results["timing"].summary["seconds"]
+    rows = timing.rows(timing.Settings())
+    assert set(timing.PRINTED) <= set(rows)
+    assert all(entry["median"] > 0 for entry in seconds.values())
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = convergence.Settings(epochs=20, per_class=1, hidden=8, score_every=1)
+    monkeypatch.setattr(convergence, "build", lambda *_: lambda logits, labels: logits.sum() * float("nan"))
+    curve = convergence.measure(settings, "CE", 0.1, 0)
+    assert len(curve["train_emd"]) == 2
+    assert np.isnan(curve["train_emd"][-1])
+
+
+def test_made_up_features_follow_the_tree() -> None:
+    tree = ew.trees.cifar10()
+    settings = convergence.Settings(features=4000, per_class=1, noise=0.0)
+    train, _, labels = convergence.make_data(tree, settings, seed=0)
+    assert labels.tolist() == list(range(10))
+    squared = torch.cdist(train, train).square()
+    ratio = squared[~torch.eye(10, dtype=torch.bool)] / tree.distances()[~torch.eye(10, dtype=torch.bool)]
+    assert ratio.std() / ratio.mean() < 0.1
+
+
+def test_every_figure_has_axes_a_legend_and_a_description(results: dict[str, Results]) -> None:
+    for entry in results.values():
+        for chart in figures(entry):
+            assert chart.title
+            assert chart.y_label
+            assert chart.alt
+            assert chart.x_label or chart.kind == "bar"
+            assert all(len(s.y) == len(s.x or chart.x) for s in chart.series)
+
+
+def test_figures_are_written_as_svg_and_png(results: dict[str, Results], tmp_path: Path) -> None:
+    from earthwork.lab.plot.reproduction import save_figures
+
+    files = [path for name in ("ellyvan", "timing", "breathing") for path in save_figures(results[name], tmp_path)]
+    assert {path.name for path in files} == {
+        f"{name}.{kind}" for name in ("ellyvan", "timing", "breathing") for kind in ("svg", "png")
+    }
+    assert all(path.stat().st_size > 1000 for path in files)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from earthwork.lab.reproduce import EXPERIMENTS, Request, imagenet, run
+from tests.lab.reproduce.tiny import write_runs
+
+
+def test_finished_runs_are_taken_as_they_are(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs")
+    results = run(EXPERIMENTS["imagenet"], Request(out=tmp_path / "out", runs=runs))
+    entry = results.summary["few"]["emd2"]
+    assert entry["epochs"] == [1, 2, 3]
+    assert entry["seeds"] == [0, 1]
+    assert entry["last_top1"]["mean"] == pytest.approx(31.05)
+    assert entry["emd"]["mean"] == pytest.approx([6.9, 5.9, 4.9])
+    assert set(results.summary) == {"few", "all"}
+    assert results.data == "photos"
+    assert "/some/where" not in (tmp_path / "out" / "imagenet.json").read_text()
+
+
+def test_epochs_without_validation_are_left_out(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs")
+    for path in runs.rglob("result.json"):
+        result = json.loads(path.read_text())
+        del result["rows"][0]["top1"], result["rows"][0]["emd"]
+        path.write_text(json.dumps(result))
+    results = run(EXPERIMENTS["imagenet"], Request(out=tmp_path / "out", runs=runs))
+    assert results.summary["few"]["emd2"]["epochs"] == [2, 3]
+    assert results.summary["few"]["emd2"]["emd"]["mean"] == pytest.approx([5.9, 4.9])
+
+
+def test_simulated_runs_stay_labelled(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs")
+    for config in runs.rglob("config.yaml"):
+        config.write_text(config.read_text().replace("/some/where/photos.tar.xz", "simulated"))
+    assert EXPERIMENTS["imagenet"].plan(Request(runs=runs)).data == "SIMULATED features, not images"
+
+
+def test_a_folder_without_runs_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"looked for <loss>/seed-<n>/result\.json beside a config\.yaml"):
+        run(EXPERIMENTS["imagenet"], Request(out=tmp_path, runs=tmp_path))
+
+
+def test_images_are_found(tmp_path: Path) -> None:
+    (tmp_path / "imagenet" / "train").mkdir(parents=True)
+    assert imagenet.find_images(tmp_path) == tmp_path / "imagenet"
+    archive = tmp_path / "other" / "tiny-imagenet-200" / "x.tar.xz"
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    assert imagenet.find_images(tmp_path / "other") == archive
+
+
+def test_a_folder_without_images_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"looked for a folder with train/ and val/, or an archive of one"):
+        imagenet.find_images(tmp_path)
+
+
+def test_a_run_on_simulated_features_is_labelled_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lightning")
+    from dataclasses import replace
+
+    small = replace(imagenet.QUICK, losses=("ce",), epochs=(1, 1), seeds=1, tree="cifar10", per_class=2)
+    monkeypatch.setattr(imagenet, "QUICK", small)
+    results = run(EXPERIMENTS["imagenet"], Request(quick=True, out=tmp_path))
+    assert results.data == "SIMULATED features, not images"
+    assert list(results.parts) == ["few, ce, seed 0", "all, ce, seed 0"]
+    assert (tmp_path / "imagenet-runs" / "few" / "ce-seed-0" / "ce" / "seed-0" / "result.json").is_file()

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import errno
+import io
+
+import pytest
+import torch
+
+from earthwork.lab.training.checkpoints import (
+    BadCheckpointError,
+    checkpoint_name,
+    last_good,
+    load_checked,
+    save_checked,
+    write_atomically,
+)
+
+
+def save(folder, step, value):
+    path = folder / checkpoint_name(0, step)
+    save_checked({"x": torch.tensor(value), "rows": [{"a": 0.1}]}, path)
+    return path
+
+
+def test_round_trip(tmp_path):
+    path = save(tmp_path, 1, 3.0)
+    assert load_checked(path)["x"] == 3
+    assert torch.load(path, weights_only=True)["rows"] == [{"a": 0.1}], "readable without this library, too"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name], "no drafts are left"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_a_checkpoint_cut_short_is_not_used(tmp_path, share):
+    good, cut = save(tmp_path, 9, 1.0), save(tmp_path, 10, 2.0)
+    content = cut.read_bytes()
+    cut.write_bytes(content[: int(share * len(content))])
+    said = []
+    assert last_good(tmp_path, said.append) == good
+    assert said == [f"not used: {cut}: cut short (no checksum at its end)"]
+
+
+def test_a_changed_checkpoint_is_not_used(tmp_path):
+    path = save(tmp_path, 1, 1.0)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(BadCheckpointError, match=r"damaged \(its checksum does not match\)"):
+        load_checked(path)
+    said = []
+    assert last_good(tmp_path, said.append) is None
+    assert len(said) == 1
+
+
+def test_nothing_is_unpickled(tmp_path):
+    path = tmp_path / checkpoint_name(0, 1)
+    save_checked({"x": io.StringIO}, path)
+    with pytest.raises(Exception, match="Weights only load failed"):
+        load_checked(path)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new and longer")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_names_sort_as_time_does():
+    names = [checkpoint_name(epoch, step) for epoch, step in ((0, 2), (0, 10), (1, 11), (10, 1000), (99, 123456))]
+    assert names == sorted(names)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from earthwork.lab.training.checkpoints import checkpoints_in
+from tests.lab.training.helpers import (
+    SLOW,
+    assert_same_run,
+    child,
+    command_in_child,
+    run_in_child,
+    tiny_options,
+    write_arrays,
+)
+
+KILLS = 5
+RUN = ("0.5emd2+0.5ce", "seed-0")
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """An uninterrupted run, its options, and how long it took."""
+    folder = tmp_path_factory.mktemp("reference")
+    data = write_arrays(folder / "data.npz")
+    with child(run_in_child, tiny_options(data, folder / "warm-up", epochs=1), False, folder / "log") as process:
+        process.join()  # the server has imported everything from here on
+    start = time.monotonic()
+    with child(run_in_child, tiny_options(data, folder / "run"), False, folder / "log") as process:
+        process.join()
+    assert process.exitcode == 0, (folder / "log").read_text()
+    return folder / "run", data, time.monotonic() - start
+
+
+def test_killed_at_random_moments(reference, tmp_path):
+    uninterrupted, data, duration = reference
+    moments = [random.SystemRandom().uniform(0, duration) for _ in range(KILLS)]
+    kills, attempt = 0, 0
+    while kills < KILLS:
+        attempt += 1
+        out, log = tmp_path / f"run-{attempt}", tmp_path / f"log-{attempt}"
+        while True:
+            resume = (out / "config.yaml").exists()
+            with child(run_in_child, tiny_options(data, out), resume, log) as process:
+                if kills < KILLS:
+                    process.join(moments[kills])
+                    if process.is_alive():
+                        os.kill(process.pid, signal.SIGKILL)
+                        kills += 1
+                process.join()
+            if process.exitcode == 0:
+                break
+            assert process.exitcode == -signal.SIGKILL, log.read_text()
+        assert_same_run(uninterrupted.joinpath(*RUN), out.joinpath(*RUN))
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_goes_on_from_the_last_good_checkpoint(reference, tmp_path, cut):
+    uninterrupted, data, _ = reference
+    out, log = tmp_path / "run", tmp_path / "log"
+    with child(run_in_child, tiny_options(data, out, epochs=3), False, log) as process:
+        process.join()
+    damaged = checkpoints_in(out.joinpath(*RUN, "checkpoints"))[:cut]
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:-100])
+    with child(run_in_child, tiny_options(data, out), True, log) as process:
+        process.join()
+    assert process.exitcode == 0, log.read_text()
+    assert all(f"not used: {path}: cut short" in log.read_text() for path in damaged)
+    assert ("going on from" in log.read_text()) == (cut == 1)
+    assert_same_run(uninterrupted.joinpath(*RUN), out.joinpath(*RUN))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stops_when_asked_to_and_says_how_to_go_on(reference, tmp_path, number):
+    uninterrupted, data, _ = reference
+    out, log = tmp_path / "run", tmp_path / "log"
+    with child(command_in_child, ["train", str(data), *_arguments(tiny_options(data, out))], log) as process:
+        while not out.joinpath(*RUN, "metrics.csv").exists() and process.is_alive():
+            time.sleep(0.001)
+        os.kill(process.pid, number)
+        process.join()
+    assert process.exitcode == 130, log.read_text()
+    assert f"stopped and saved; to go on: earthwork train --resume {out}" in log.read_text()
+    with child(command_in_child, ["train", "--resume", str(out)], log) as process:
+        process.join()
+    assert process.exitcode == 0, log.read_text()
+    assert "going on from" in log.read_text()
+    assert_same_run(uninterrupted.joinpath(*RUN), out.joinpath(*RUN))
+
+
+def test_a_second_ctrl_c_stops_at_once(reference, tmp_path):
+    _, data, _ = reference
+    out, log = tmp_path / "run", tmp_path / "log"
+    with child(
+        command_in_child, ["train", str(data), *_arguments(tiny_options(data, out, model=SLOW))], log
+    ) as process:
+        for said in ("a slow batch", "stopping after this batch"):
+            while said not in (log.read_text() if log.exists() else "") and process.is_alive():
+                time.sleep(0.01)
+            os.kill(process.pid, signal.SIGINT)
+        process.join()
+    assert process.exitcode == 130, log.read_text()
+    assert f"stopped; to go on from the last checkpoint: earthwork train --resume {out}" in log.read_text()
+
+
+def _arguments(options):
+    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if name != "data"]

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.cli.app import run as run_command
+from earthwork.lab.training import Settings, make_data, train
+from earthwork.lab.training.checkpoints import checkpoints_in
+from earthwork.lab.training.models import MODELS, build_model, find_model
+from earthwork.lab.training.module import NonFiniteLossError
+from earthwork.lab.training.settings import read_config
+from tests.lab.training.helpers import TINY, tiny_options, write_arrays, write_images
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_arrays(tmp_path / "data.npz")
+
+
+@pytest.fixture
+def features(tmp_path):
+    x = np.random.default_rng(0).standard_normal((100, 3))
+    np.savez(tmp_path / "features.npz", x=x, y=np.arange(100) % 10)
+    return tmp_path / "features.npz"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_losses_and_seeds_in_one_experiment(tmp_path, data):
+    out = tmp_path / "out"
+    options = tiny_options(data, out, loss=("ce", "emd2+ce"), seeds=2, epochs=2, eval_every=1)
+    results = train(Settings(**options), say=print)
+    assert [(r.loss, r.seed) for r in results] == [("ce", 0), ("emd2+ce", 0), ("ce", 1), ("emd2+ce", 1)]
+    summary = json.loads((out / "summary.json").read_text())
+    values = [run["last"]["emd"] for run in summary["runs"] if run["loss"] == "ce"]
+    assert summary["losses"]["ce"]["emd"]["mean"] == pytest.approx(sum(values) / 2)
+    half = 12.706204736 * abs(values[0] - values[1]) / 2  # Student's t with one degree of freedom
+    assert summary["losses"]["ce"]["emd"]["half_width"] == pytest.approx(half)
+    assert read_config(out / "config.yaml")["loss"] == ["ce", "emd2+ce"]
+    assert json.loads((out / "environment.json").read_text())["seeds"] == [0, 1]
+    folder = out / "emd2+ce" / "seed-1"
+    rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+    assert [row["epoch"] for row in rows] == ["1", "2"]
+    assert {"top1", "top5", "emd", "severity", "val_loss", "train_loss", "train_EMDLoss", "lr"} <= rows[0].keys()
+    assert list((folder / "tensorboard").glob("events*"))
+    assert len(checkpoints_in(folder / "checkpoints")) == 2
+    network = build_model(TINY, 4)
+    network(torch.zeros(2, 3, 8, 8))
+    network.load_state_dict(torch.load(folder / "weights-best.pt", weights_only=True))
+
+
+def test_scores_are_those_of_the_saved_weights(tmp_path, data):
+    """The last row, computed again by hand from the exported weights."""
+    out = tmp_path / "out"
+    (result,) = train(Settings(**tiny_options(data, out, loss=("emd2",), epochs=2)), say=print)
+    from earthwork.lab.training import load_data
+
+    settings = Settings(**tiny_options(data, out))
+    loaded = load_data(settings, ew.trees.cifar10(), 0, print)
+    network = build_model(TINY, 4)
+    x = ((loaded.val.source.inputs / 255 - loaded.mean) / loaded.std).permute(0, 3, 1, 2)
+    network(x)
+    network.load_state_dict(torch.load(out / "emd2" / "seed-0" / "weights-last.pt", weights_only=True))
+    p = network.eval()(x).detach().softmax(-1)
+    labels = loaded.val.labels
+    wrong = p.argmax(-1) != labels
+    matrix = loaded.tree.distances().double()
+    assert result.last["top1"] == pytest.approx(1 - wrong.double().mean().item())
+    assert result.last["emd"] == pytest.approx((p * matrix[labels]).sum(-1).mean().item(), rel=1e-5)
+    assert result.last["severity"] == pytest.approx(matrix[labels, p.argmax(-1)][wrong].mean().item(), rel=1e-5)
+
+
+def test_validation_every_other_epoch(tmp_path, data):
+    (result,) = train(Settings(**tiny_options(data, tmp_path / "o", epochs=3, eval_every=2)), say=print)
+    assert ["top1" in row for row in result.rows] == [False, True, False]
+    assert result.last["epoch"] == 2
+
+
+def test_images_that_are_read_as_needed(tmp_path):
+    write_images(tmp_path / "images")
+    options = tiny_options(tmp_path / "images", tmp_path / "out", epochs=2, batch_size=8, image_size=12)
+    (memory,) = train(Settings(**options, cache="memory"), say=print)
+    (disk,) = train(Settings(**{**options, "out": str(tmp_path / "out2")}, cache="disk", workers=1), say=print)
+    assert memory.rows == disk.rows
+
+
+def test_the_learning_rate_is_that_of_torch7(tmp_path, data):
+    (result,) = train(Settings(**tiny_options(data, tmp_path / "o", epochs=2, lr=0.1, lr_decay=0.5)), say=print)
+    assert [row["lr"] for row in result.rows] == pytest.approx([0.1 / (1 + 0.5 * row["step"]) for row in result.rows])
+
+
+def test_nan_stops_with_the_batch_saved(tmp_path, data):
+    options = tiny_options(data, tmp_path / "o", model="tests.lab.training.helpers:nan_network", loss=("emd2+ce",))
+    with pytest.raises(NonFiniteLossError, match=r"the loss is nan, .* at epoch 1, batch 1; the logits are not finite"):
+        train(Settings(**options), say=print)
+    saved = torch.load(tmp_path / "o" / "emd2+ce" / "seed-0" / "bad-batch-rank0.pt", weights_only=True)
+    assert saved["batch"]["inputs"].shape == (10, 8, 8, 3)
+    assert saved["batch"]["labels"].shape == (10,)
+    assert saved["parts"].keys() == {"EMDLoss", "CrossEntropyLoss"}
+
+
+def test_resume_refuses_another_tree_or_class_list(tmp_path, data):
+    options = tiny_options(data, tmp_path / "o", epochs=1)
+    train(Settings(**options), say=print)
+    tree = tmp_path / "tree.json"
+    ew.trees.save(ew.trees.with_costs(ew.trees.cifar10(), "depth"), tree)
+    with pytest.raises(ValueError, match=r"resume: the tree is not that of the run"):
+        train(Settings(**{**options, "epochs": 2, "tree": str(tree)}), resume=True, say=print)
+    tree = ew.trees.restrict(ew.trees.cifar10(), ["ship", "cat", "dog", "truck"])
+    other = make_data(_arrays(data, "x", "y"), _arrays(data, "x_val", "y_val"), tree)
+    with pytest.raises(ValueError, match=r"resume: the class list is not that of the run"):
+        train(Settings(**{**options, "epochs": 2}), resume=True, say=print, data_of=lambda seed: other)
+
+
+def _arrays(path, x, y):
+    file = np.load(path)
+    return file[x], np.unique(file[y], return_inverse=True)[1]
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path, data):
+    options = tiny_options(data, tmp_path / "o", epochs=1)
+    first = train(Settings(**options), say=print)
+    said = []
+    assert train(Settings(**options), resume=True, say=said.append) == first
+    assert said == []
+
+
+def test_refuses_a_folder_in_use(tmp_path, data):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match=r"out .*: not an empty folder; choose another, or go on with its run"):
+        train(Settings(**tiny_options(data, tmp_path / "o")), say=print)
+    with pytest.raises(ValueError, match=r"resume .*: expected the folder of a run, with its config.yaml"):
+        train(Settings(**tiny_options(data, tmp_path / "o")), resume=True, say=print)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "alexnet",
+            r"model: expected one of auto, alexnet-bn, alexnet-bn-small, mlp or package.module:function, got 'alexnet'",
+        ),
+        ("no.such.module:f", r"model 'no.such.module:f': No module named 'no'"),
+        ("tests.lab.training.helpers:f", r"has no attribute 'f'"),
+        ("tests.lab.training.helpers:TINY", r"expected a function of the number of classes, got 'tests"),
+        ("os:getcwd", r"model 'os:getcwd': expected a function of the number of classes, but: .*takes no arguments"),
+        ("tests.lab.training.helpers:not_a_network", r"expected it to return an nn.Module, got int"),
+        ("tests.lab.training.helpers:wrong_network", r"expected logits of shape \(2, 4\) for 2 inputs .* got \(2, 5\)"),
+    ],
+)
+def test_refuses_models(tmp_path, data, name, message):
+    with pytest.raises(ValueError, match=message):
+        train(Settings(**tiny_options(data, tmp_path / "o", model=name)), say=print)
+
+
+@pytest.mark.parametrize(("name", "size"), [("alexnet-bn", 112), ("alexnet-bn-small", 32), ("alexnet-bn-small", 64)])
+def test_shipped_models(name, size):
+    network = MODELS[name](7).eval()
+    assert network(torch.zeros(2, 3, size, size)).shape == (2, 7)
+    assert find_model(name) is MODELS[name]
+    after_relu = [b for a, b in zip(network, list(network)[1:], strict=False) if isinstance(a, torch.nn.ReLU)]
+    assert all(isinstance(layer, (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)) for layer in after_relu)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, r"epochs: expected a whole number ≥ 1, got 0"),
+        ({"batch_size": 2.5}, r"batch_size: expected a whole number ≥ 1, got 2.5"),
+        ({"lr": -1}, r"lr: expected a number ≥ 0, got -1"),
+        ({"lr": float("nan")}, r"lr: expected a number ≥ 0, got nan"),
+        ({"cache": "gpu"}, r"cache: expected one of auto, memory, disk, got 'gpu'"),
+        ({"best": "f1"}, r"best: expected one of top1, .* got 'f1'"),
+        ({"model": None}, r"model: expected text, got None"),
+        ({"loss": 5}, r"loss: expected text such as 'emd2\+ce', or a list of such, got 5"),
+        ({"loss": ()}, r"loss: expected at least one, got none"),
+        ({"loss": ("ce", " ce ")}, r"loss: expected each loss once, got ce, ce"),
+        ({"loss": ("emd2+",)}, r"loss 'emd2\+', position 6"),
+    ],
+)
+def test_refuses_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(data="", tree="", out="", **options)
+
+
+def test_settings_as_a_configuration_file_may_have_them():
+    settings = Settings(data="", tree="", out="", loss="ce", devices=2, precision=32)
+    assert (settings.loss, settings.devices, settings.precision) == (("ce",), "2", "32")
+
+
+def test_features_are_trained_with_a_network_for_them(tmp_path, features):
+    out = tmp_path / "o"
+    train(Settings(data=str(features), tree="cifar10", out=str(out), epochs=1, loss="ce"), say=print)
+    weights = torch.load(out / "ce" / "seed-0" / "weights-last.pt", weights_only=True)
+    network = build_model("mlp", 10)
+    network(torch.zeros(2, 3))
+    network.load_state_dict(weights)
+
+
+def test_a_network_for_images_refuses_features(tmp_path, features):
+    settings = Settings(data=str(features), tree="cifar10", out=str(tmp_path / "o"), model="alexnet-bn-small")
+    with pytest.raises(
+        ValueError, match=r"model 'alexnet-bn-small': cannot take inputs of shape \(2, 3\): Expected 3D"
+    ):
+        train(settings, say=print)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"data": "typo.npz"}, {"model": "os:getcwd"}, {"devices": "foo"}, {"tree": "no-such-tree"}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_start_that_fails_does_not_block_the_next(tmp_path, data, wrong):
+    options = tiny_options(data, tmp_path / "o", epochs=1)
+    with pytest.raises(ValueError, match=r"typo|os:getcwd|foo|no-such-tree"):
+        train(Settings(**{**options, **wrong}), say=print)
+    assert train(Settings(**options), say=print)
+    assert (tmp_path / "o" / "config.yaml").is_file()
+    assert (tmp_path / "o" / "environment.json").is_file()
+
+
+def test_refuses_crops_larger_than_the_image(tmp_path, data):
+    with pytest.raises(ValueError, match=r"crop: expected less than the images' 8 pixels, got 8"):
+        train(Settings(**tiny_options(data, tmp_path / "o", crop=8)), say=print)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epochs: [", r"config .*: while parsing"),
+        ("- epochs", r"expected lines such as 'epochs: 40', got list"),
+        ("epoch: 3\nfoo: 1", r"no such options: epoch, foo; there are data, tree"),
+    ],
+)
+def test_refuses_configurations(tmp_path, text, message):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_config(tmp_path / "c.yaml")
+
+
+def test_the_command_reads_a_configuration_and_the_line_wins(tmp_path, data, capsys):
+    config = tmp_path / "c.yaml"
+    lines = [f"data: {data}", "tree: cifar10", f"model: {TINY}", "epochs: 5", "batch-size: 20", "loss: emd1.5"]
+    config.write_text("\n".join(lines))
+    out = tmp_path / "out"
+    assert run_command(["train", "--config", str(config), "--epochs", "1", "--out", str(out)]) == 0
+    saved = read_config(out / "config.yaml")
+    assert (saved["epochs"], saved["batch_size"], saved["loss"]) == (1, 20, ["emd1.5"])
+    shown = capsys.readouterr().out
+    assert "emd1.5" in shown
+    assert (out / "curves.png").stat().st_size > 10_000
+    assert (out / "summary.md").read_text().startswith("| loss | top-1 % |")
+    assert run_command(["train", "--resume", str(out), "--lr", "0.3"]) == 2
+    assert f"error: resume {out}: the run has --lr 0.05, got 0.3" in capsys.readouterr().err
+    assert run_command(["train", "--resume", str(out), "--epochs", "2"]) == 0
+    assert (out / "emd1.5" / "seed-0" / "metrics.csv").read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], r"expected DATA (a folder, an archive or an .npz file) and --tree"),
+        (["{data}"], "expected --tree, on the command line or in --config"),
+        (["{data}", "--tree", "cifar10", "--loss", "emd2+foo"], "loss 'emd2+foo', position 6"),
+        (["nowhere", "--tree", "cifar10"], "data: no such file or folder: nowhere"),
+        (["{data}", "--tree", "imagenet1k"], "classes: 2 not in the tree: 'airplane'"),
+        (["--resume", "nowhere"], "resume nowhere: expected the folder of a run"),
+        (["{data}", "--tree", "cifar10", "--config", "nowhere.yaml"], "config nowhere.yaml: "),
+        (["{data}", "--tree", "no-such-tree"], "no-such-tree"),
+        (["{data}", "--tree", "cifar10", "--config", "{config}"], "loss: expected text such as 'emd2+ce', got 5"),
+        (
+            ["{data}", "--tree", "cifar10", "--model", TINY, "--devices", "foo"],
+            "accelerator auto, devices foo, strategy auto: refused by Lightning: `devices`",
+        ),
+        (["{data}", "--tree", "cifar10", "--model", TINY, "--devices", "0"], "devices 0, strategy auto: refused by"),
+    ],
+)
+def test_errors_are_one_line(tmp_path, data, capsys, arguments, message):
+    config = tmp_path / "c.yaml"
+    config.write_text("loss: [ce, 5]")
+    arguments = [argument.format(data=data, config=config) for argument in arguments]
+    assert run_command(["train", *arguments, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error.strip().splitlines()[-1].startswith("error: ")
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_slurm_and_torchrun_restarts_go_on(tmp_path, data, monkeypatch):
+    options = tiny_options(data, tmp_path / "o", epochs=1)
+    first = train(Settings(**options), say=print)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert train(Settings(**options), say=print) == first
+
+
+def test_a_run_that_is_stopped_before_it_trains_is_not_one_to_go_on_with(tmp_path, data, monkeypatch, capsys):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("earthwork.lab.training.run.load_data", stop)
+    assert run_command(["train", str(data), "--tree", "cifar10", "--out", str(tmp_path / "o")]) == 130
+    assert capsys.readouterr().err == "stopped before training began\n"
+    assert not (tmp_path / "o").exists()

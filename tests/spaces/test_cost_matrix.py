@@ -1,0 +1,147 @@
+"""`CostMatrix`: any ground cost, checked once."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import earthwork as ew
+from tests.cases import random_space
+
+MATRIX = [[0.0, 2.0, 5.0], [2.0, 0.0, 4.0], [5.0, 4.0, 0.0]]
+
+
+def test_facts():
+    metric = ew.CostMatrix(MATRIX)
+    assert (metric.num_bins, metric.num_edges, metric.costs.shape) == (3, 0, (0,))
+    assert metric.matrix.dtype == torch.float64
+    assert torch.equal(metric.distances(), torch.tensor(MATRIX, dtype=torch.float64))
+    assert metric.diameter() == 5
+    assert repr(metric) == "CostMatrix(3 bins, costs to 5)"
+    assert torch.equal(metric.distance(torch.tensor([[0], [1]]), torch.tensor([1, 2])), metric.matrix[:2, 1:])
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, lambda m: torch.tensor(m).long(), lambda m: m])
+def test_takes_arrays_tensors_and_lists(make):
+    distances = ew.CostMatrix(make(MATRIX)).distances()
+    assert distances.is_floating_point()
+    assert torch.equal(distances.double(), torch.tensor(MATRIX, dtype=torch.float64))
+
+
+def test_a_matrix_may_be_one_way_and_have_shortcuts_unless_asked():
+    one_way = [[0.0, 1.0], [2.0, 0.0]]
+    assert ew.CostMatrix(one_way).distance(1, 0) == 2
+    detour = [[0, 9, 1], [9, 0, 1], [1, 1, 0]]
+    assert ew.CostMatrix(detour, symmetric=True).diameter() == 9
+
+
+@pytest.mark.parametrize("kind", ["chain", "ring", "tree"])
+def test_the_distances_of_other_spaces_are_metrics(kind, rng):
+    space = random_space(rng, kind, 30)
+    metric = ew.CostMatrix(space.distances(), symmetric=True, triangle=True)
+    assert torch.equal(metric.distances(), space.distances())
+
+
+def test_follows_the_module_that_holds_it_and_is_immutable():
+    holder = nn.Module()
+    holder.space = ew.CostMatrix(MATRIX)
+    assert holder.float().space.matrix.dtype == torch.float32
+    assert not holder.state_dict()
+    with pytest.raises(AttributeError, match="CostMatrix is immutable: cannot set `matrix`"):
+        holder.space.matrix = torch.zeros(3, 3)
+
+
+def test_copies_and_pickles():
+    metric = ew.CostMatrix(MATRIX)
+    for twin in (copy.copy(metric), copy.deepcopy(metric), pickle.loads(pickle.dumps(metric))):
+        assert torch.equal(twin.distances(), metric.distances())
+
+
+def test_a_parameter_stays_one():
+    matrix = nn.Parameter(torch.tensor(MATRIX))
+    metric = ew.CostMatrix(matrix)
+    assert dict(metric.named_parameters()) == {"matrix": matrix}
+    assert metric.distances() is matrix
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        ([[0.0, 1.0]], r"matrix: expected a square matrix of at least one bin, got shape \(1, 2\)"),
+        ([0.0, 1.0], r"matrix: expected a square matrix of at least one bin, got shape \(2,\)"),
+        (np.zeros((0, 0)), r"matrix: expected a square matrix of at least one bin, got shape \(0, 0\)"),
+        ([[0.0, -1.0], [1.0, 0.0]], "matrix: expected finite costs ≥ 0, got -1 from bin 0 to bin 1"),
+        ([[0.0, 1.0], [float("nan"), 0.0]], "matrix: expected finite costs ≥ 0, got nan from bin 1 to bin 0"),
+        ([[0.0, float("inf")], [1.0, 0.0]], "matrix: expected finite costs ≥ 0, got inf from bin 0 to bin 1"),
+        ([[0.0, 1.0], [1.0, 3.0]], "matrix: expected a diagonal of 0, got 3 from bin 1 to itself"),
+    ],
+)
+def test_what_is_not_a_ground_cost(matrix, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        ew.CostMatrix(matrix)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        ("roads", "matrix: expected a square matrix of real numbers, got 'roads'"),
+        ([[0.0, 1.0], [1.0]], r"matrix: expected a square matrix of real numbers, got \[\[0.0, 1.0\], \[1.0\]\]"),
+        ("x" * 58, f"matrix: expected a square matrix of real numbers, got '{'x' * 58}'"),
+        ("x" * 59, rf"matrix: expected a square matrix of real numbers, got '{'x' * 56}\.\.\."),
+        (torch.zeros(2, 2, dtype=torch.complex64), r"matrix: expected real numbers, got torch\.complex64"),
+        (np.zeros((2, 2), dtype=complex), "matrix: expected real numbers, got complex128"),
+        ([[0, 1j], [1j, 0]], r"matrix: expected a square matrix of real numbers, got \[\[0, 1j\], \[1j, 0\]\]"),
+        (torch.zeros(2, 2, dtype=torch.bool), r"matrix: expected real numbers, got torch\.bool"),
+    ],
+)
+def test_what_is_not_a_matrix_of_numbers(matrix, message):
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        ew.CostMatrix(matrix)
+
+
+def test_bins_that_are_one_and_the_same_break_no_rule():
+    assert ew.CostMatrix(torch.zeros(3, 3), symmetric=True, triangle=True).diameter() == 0
+
+
+def test_names_the_first_asymmetry():
+    matrix = torch.tensor(MATRIX)
+    matrix[2, 1] = 4.5
+    with pytest.raises(
+        ValueError, match=r"^matrix: expected a symmetric matrix, got 4 from bin 1 to bin 2 and 4\.5 back$"
+    ):
+        ew.CostMatrix(matrix, symmetric=True)
+
+
+def test_names_the_first_detour_that_is_shorter():
+    message = r"^matrix: expected the triangle inequality, got 9 from bin 0 to bin 1 but 1 \+ 3 by way of bin 2$"
+    with pytest.raises(ValueError, match=message):
+        ew.CostMatrix([[0, 9, 1], [9, 0, 3], [1, 3, 0]], triangle=True)
+
+
+def test_the_triangle_check_goes_block_by_block(rng, monkeypatch):
+    points = rng.random((20, 3))
+    matrix = np.linalg.norm(points[:, None] - points, axis=-1)
+    monkeypatch.setattr("earthwork.spaces.cost_matrix._BLOCK", 900)
+    ew.CostMatrix(matrix, triangle=True)
+    matrix[15, 3] += 1
+    with pytest.raises(ValueError, match="from bin 15 to bin 3 but"):
+        ew.CostMatrix(matrix, triangle=True)
+
+
+@pytest.mark.parametrize("name", ["flow", "potential"])
+def test_has_no_edges(name):
+    message = rf"^CostMatrix\(3 bins, costs to 5\) has no edges, so no {name}; use sinkhorn, or exact_emd \(rho = 1\)$"
+    with pytest.raises(TypeError, match=message):
+        getattr(ew.CostMatrix(MATRIX), name)(torch.zeros(3))
+
+
+def test_bins_out_of_range():
+    with pytest.raises(ValueError, match=r"^i: expected bins from 0 to 2, got -1$"):
+        ew.CostMatrix(MATRIX).distance(-1, 0)
+    with pytest.raises(ValueError, match=r"^j: expected bins from 0 to 2, got 3$"):
+        ew.CostMatrix(MATRIX).distance(0, 3)
