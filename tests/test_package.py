@@ -1,4 +1,4 @@
-"""What the package promises as a package."""
+"""The package as a whole: what importing it costs, its names, its version, and what is published."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
 
@@ -37,7 +36,7 @@ HEAVY = (
 LIBRARY_EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics", "train", "evaluate")
 
 
-def test_importing_is_quiet_and_brings_nothing_but_torch_and_numpy():
+def test_importing_needs_only_torch_and_numpy():
     code = f"import sys, earthwork; print([name for name in {HEAVY!r} if name in sys.modules])"
     plain = subprocess.run(
         [sys.executable, "-c", "import sys, torch; print([n for n in " + repr(HEAVY) + " if n in sys.modules])"],
@@ -51,28 +50,32 @@ def test_importing_is_quiet_and_brings_nothing_but_torch_and_numpy():
     assert ours.stdout == plain.stdout
 
 
-def test_the_metrics_as_functions_are_there_without_torchmetrics():
+def test_functional_metrics_do_not_import_torchmetrics():
     code = "import sys, earthwork as ew; ew.metrics.functional.emd_error; print('torchmetrics' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "False\n"
 
 
-def test_every_public_name_can_be_had():
+def test_every_public_name_is_available():
     for name in ew.__all__:
         assert getattr(ew, name) is not None
     with pytest.raises(AttributeError, match="module 'earthwork' has no attribute 'nothing'"):
         _ = ew.nothing
 
 
-def test_the_types_are_announced():
+def test_the_package_is_typed():
     assert files("earthwork").joinpath("py.typed").is_file()
 
 
-@pytest.mark.skipif(tomllib is None, reason="tomllib is new in Python 3.11")
-def test_the_version_is_the_same_everywhere():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert ew.__version__ == project["version"] == metadata.version("earthwork")
-    assert f"version: {ew.__version__}" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+def test_the_version_is_written_in_one_file():
+    stated = re.compile(rf"""(?<![\w.=<>~]){re.escape(ew.__version__)}(?![\w.])""")
+    names = ["pyproject.toml", "CITATION.cff", "mkdocs.yml", "README.md"]
+    files = [*(ROOT / name for name in names), *(ROOT / "src").rglob("*.py")]
+    assert [path.name for path in files if stated.search(path.read_text(encoding="utf-8"))] == ["__init__.py"]
+
+
+def test_the_changelog_has_the_version():
+    assert f"\n## [{ew.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(tomllib is None, reason="tomllib is new in Python 3.11")
@@ -91,7 +94,7 @@ def test_the_lowest_versions_are_those_that_are_tested():
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
-    """The sdist and the wheel."""
+    """The sdist and the wheel, as they would be published."""
     pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
@@ -101,7 +104,7 @@ def packages(tmp_path_factory):
 
 
 def in_repository():
-    """What git knows, or is about to: new files that it does not ignore."""
+    """The tracked files, and new ones that are not ignored."""
     if not (ROOT / ".git").exists():
         pytest.skip("needs the repository")
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
@@ -114,6 +117,13 @@ def test_the_sdist_is_the_repository(packages):
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names - {"PKG-INFO"} <= in_repository()
     assert {name for name in in_repository() if name.partition("/")[0] in ("src", "tests", "docs")} <= names
+
+
+def test_the_packages_are_named_after_the_version(packages):
+    assert [path.name for path in packages] == [
+        f"earthwork-{ew.__version__}.tar.gz",
+        f"earthwork-{ew.__version__}-py3-none-any.whl",
+    ]
 
 
 def test_the_wheel_is_the_library(packages):

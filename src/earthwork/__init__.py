@@ -16,7 +16,7 @@ from earthwork.transport import (
     sinkhorn,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Chain",

@@ -1,0 +1,236 @@
+"""The structure of the package: which layer imports which, and how large files get.
+
+Layers are the packages and modules directly below ``earthwork``. A layer imports itself and the layers before it in
+``LAYERS``; imports inside functions, imports of names and modules given as strings count as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "earthwork"
+LAYERS = [
+    "extras",
+    "spaces",
+    "kernels",
+    "transport",
+    "losses",
+    "trees",
+    "decisions",
+    "metrics",
+    "evaluation",
+    "testing",
+    "plot",
+    "lab",
+    "cli",
+]
+LIBRARY = LAYERS[: LAYERS.index("lab")]
+
+# (file, layer): why this import may go against the order. Every entry must still be needed.
+EXCEPTIONS = {
+    ("spaces/tree.py", "kernels"): "a tree builds its kernel layout eagerly",
+    ("spaces/tree.py", "trees"): "Tree.show prints through the builders' text rendering",
+}
+SPACES = {"Chain", "Ring", "Tree", "CostMatrix"}
+MODULE_NAME = re.compile(r"earthwork(\.\w+)+")
+
+
+class Import(NamedTuple):
+    layer: str  # "" for the package itself, "*" where the name is only known at run time
+    line: int
+    lazy: bool  # inside a function, or given as a string
+    typing: bool  # below `if TYPE_CHECKING`
+
+
+def layer_of_exports(init: Path = SOURCE / "__init__.py") -> dict[str, str]:
+    """The layer that each name exported by ``earthwork`` comes from."""
+    homes = {layer: layer for layer in LAYERS}
+    for node in ast.walk(ast.parse(init.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("earthwork."):
+            homes |= {alias.asname or alias.name: (node.module or "").split(".")[1] for alias in node.names}
+    return homes
+
+
+class Imports(ast.NodeVisitor):
+    """Collects what a module imports from this package."""
+
+    def __init__(self, package: str, homes: dict[str, str]) -> None:
+        self.found: list[Import] = []
+        self._package = package  # that relative imports start from
+        self._homes = homes
+        self._aliases: set[str] = set()  # names bound to the package itself
+        self._depth = 0
+        self._typing = False
+
+    def _add(self, dotted: str, line: int, *, lazy: bool = False) -> None:
+        parts = dotted.split(".")
+        if parts[0] == "earthwork":
+            layer = self._homes.get(parts[1], "") if len(parts) > 1 else ""
+            self.found.append(Import(layer, line, lazy or self._depth > 0, self._typing))
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._add(alias.name, node.lineno)
+            if alias.name == "earthwork":
+                self._aliases.add(alias.asname or alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        base = self._package.split(".")[: len(self._package.split(".")) - node.level + 1] if node.level else []
+        module = ".".join([*base, node.module] if node.module else base)
+        for alias in node.names:
+            self._add(f"{module}.{alias.name}" if module == "earthwork" else module, node.lineno)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.value, ast.Name) and node.value.id in self._aliases:
+            self._add(f"earthwork.{node.attr}", node.lineno)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and MODULE_NAME.fullmatch(node.value):
+            self._add(node.value, node.lineno, lazy=True)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        first = node.values[0].value if node.values and isinstance(node.values[0], ast.Constant) else ""
+        if isinstance(first, str) and re.fullmatch(r"earthwork\.(\w+\.)*", first):
+            known = first.rstrip(".")
+            if known == "earthwork":
+                self.found.append(Import("*", node.lineno, lazy=True, typing=self._typing))
+            else:
+                self._add(known, node.lineno, lazy=True)
+        self.generic_visit(node)
+
+    def _visit_function(self, node: ast.AST) -> None:
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function  # noqa: N815
+
+    def visit_If(self, node: ast.If) -> None:
+        if "TYPE_CHECKING" not in ast.unparse(node.test):
+            self.generic_visit(node)
+            return
+        self._typing = True
+        for child in node.body:
+            self.visit(child)
+        self._typing = False
+        for child in node.orelse:
+            self.visit(child)
+
+
+def imports_in(text: str, package: str = "earthwork", homes: dict[str, str] | None = None) -> list[Import]:
+    """Every import from this package, with "*" resolved to the layers that the module names in its strings."""
+    tree = ast.parse(text)
+    visitor = Imports(package, layer_of_exports() if homes is None else homes)
+    visitor.visit(tree)
+    constants = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    named = sorted(constants.intersection(LAYERS))
+    return [
+        one._replace(layer=layer)
+        for one in visitor.found
+        for layer in ((named or ["*"]) if one.layer == "*" else [one.layer])
+    ]
+
+
+def files_of(layer: str) -> list[Path]:
+    module = SOURCE / f"{layer}.py"
+    return [module] if module.exists() else sorted((SOURCE / layer).rglob("*.py"))
+
+
+def imports_of(path: Path) -> list[Import]:
+    package = ".".join(["earthwork", *path.relative_to(SOURCE).parent.parts])
+    return imports_in(path.read_text(encoding="utf-8"), package)
+
+
+def against_the_order(layer: str) -> Iterator[tuple[str, Import]]:
+    allowed = {*LAYERS[: LAYERS.index(layer) + 1]}
+    for path in files_of(layer):
+        for one in imports_of(path):
+            if one.layer not in allowed:
+                yield path.relative_to(SOURCE).as_posix(), one
+
+
+def test_every_package_has_a_place_in_the_order():
+    found = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert found - {"__init__", "__main__"} == set(LAYERS)
+
+
+@pytest.mark.parametrize("layer", LIBRARY)
+def test_a_layer_imports_only_layers_before_it(layer):
+    wrong = [f"{name}:{one.line} imports {one.layer or 'earthwork'}" for name, one in against_the_order(layer)
+             if (name, one.layer) not in EXCEPTIONS]  # fmt: skip
+    assert not wrong
+
+
+def test_every_exception_is_needed():
+    needed = {(name, one.layer) for layer in LAYERS for name, one in against_the_order(layer)}
+    assert not set(EXCEPTIONS) - needed
+
+
+def test_the_package_offers_the_library_and_nothing_of_the_lab():
+    assert {one.layer for one in imports_of(SOURCE / "__init__.py")} <= set(LIBRARY)
+
+
+def test_commands_load_the_lab_only_when_they_run():
+    eager = [f"{path.name}:{one.line}" for path in files_of("cli") for one in imports_of(path)
+             if one.layer == "lab" and not (one.lazy or one.typing)]  # fmt: skip
+    assert not eager
+
+
+def test_the_lab_does_not_know_its_commands():
+    assert not [path for path in files_of("lab") for one in imports_of(path) if one.layer == "cli"]
+
+
+HOMES = {**{layer: layer for layer in LAYERS}, "Chain": "spaces", "emd": "transport"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import earthwork.trees.show", [("trees", False)]),
+        ("from earthwork.trees import show", [("trees", False)]),
+        ("from earthwork import trees, emd", [("trees", False), ("transport", False)]),
+        ("import earthwork", [("", False)]),
+        ("import earthwork as ew\new.Chain", [("", False), ("spaces", False)]),
+        ("def f():\n    from earthwork.lab import x", [("lab", True)]),
+        ("f = lambda: import_module('earthwork.lab.training')", [("lab", True)]),
+        ("import_module('earthwork.trees.show')", [("trees", True)]),
+        ("import_module(f'earthwork.metrics.{home}')", [("metrics", True)]),
+        ("LAZY = ('plot', 'lab')\nimport_module(f'earthwork.{name}')", [("lab", True), ("plot", True)]),
+        ("from .tree import Tree", [("spaces", False)]),
+        ("from ..kernels import cpu", [("kernels", False)]),
+        ("from .. import kernels", [("kernels", False)]),
+        ("import torch\n'earthwork.trees is lazy'", []),
+    ],
+)
+def test_the_guard_sees(text, found):
+    assert [(one.layer, one.lazy) for one in imports_in(text, "earthwork.spaces", HOMES)] == found
+
+
+def test_the_guard_tells_imports_for_type_checkers_apart():
+    text = "if TYPE_CHECKING:\n    from earthwork.lab import x\nelse:\n    import earthwork.trees\n"
+    assert [(one.layer, one.typing) for one in imports_in(text, homes=HOMES)] == [("lab", True), ("trees", False)]
+
+
+def space_checks(text: str) -> list[int]:
+    """Lines of ``isinstance`` calls on a concrete space."""
+    calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    return [
+        call.lineno
+        for call in calls
+        if isinstance(call.func, ast.Name)
+        and call.func.id == "isinstance"
+        and {node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)} & SPACES
+    ]
+
+
+def test_isinstance_on_spaces_is_counted():
+    lines = ["isinstance(a, Chain)", "isinstance(a, (Ring, int))", "isinstance(Tree, type)", "isinstance(a, b | Tree)"]
+    assert space_checks("\n".join(lines)) == [1, 2, 4]
