@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from earthwork import Tree
+from earthwork.files import parse_json
 from earthwork.trees import from_newick, from_wordnet
-from earthwork.trees.jsonfile import dumps, loads, parse_json
+from earthwork.trees.jsonfile import dumps, loads
 from earthwork.trees.nested import from_containers, parse_yaml
 from earthwork.trees.shipped import cifar10
 from earthwork.trees.table import from_csv

@@ -18,9 +18,9 @@ def command(
     claims: Annotated[Path | None, typer.Option(help="Also write the table of claims to this Markdown file.")] = None,
 ) -> None:
     """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the tree."""
+    from earthwork.files import write_atomically
     from earthwork.lab.report import read_results, write_report
     from earthwork.lab.reproduce.claims import as_markdown, judge_claims
-    from earthwork.lab.reproduce.results import write_atomically
 
     if not results.is_dir():
         raise ValueError(f"results: no such folder: {results}")

@@ -12,11 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from earthwork import trees
-from earthwork.evaluation.arrays import read_small
 from earthwork.extras import require
+from earthwork.files import ArrayFile, parse_json
 from earthwork.spaces import Tree
 from earthwork.trees.classes import Classes
-from earthwork.trees.jsonfile import parse_json
 from earthwork.trees.textfile import read_text
 
 
@@ -133,7 +132,7 @@ def _confusion(path: Path, order: Classes | None, options: dict[str, Any]) -> Tr
 def _numbers(path: Path) -> NDArray[Any]:
     """An array from a .npy file, or from a .csv file of numbers."""
     if path.suffix.lower() == ".npy":
-        return read_small(path)
+        return ArrayFile(path).read()
     try:
         return np.loadtxt(read_text(path).splitlines(), delimiter=",", ndmin=2)
     except ValueError as error:

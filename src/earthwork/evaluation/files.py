@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earthwork.evaluation.arrays import ArrayFile, read_small
 from earthwork.evaluation.classes import ClassIndex, Kind
 from earthwork.evaluation.frames import read_csv, read_parquet
+from earthwork.files import ArrayFile
 from earthwork.spaces import Tree
 
 # Numbers read at a time: 16 MiB of them in single precision.
@@ -119,7 +119,7 @@ def _open_array(path: Path, classes: ClassIndex, truth: NDArray[np.int64] | None
 def read_labels(path: Path, classes: ClassIndex) -> NDArray[np.int64]:
     """Labels from a file of their own."""
     if path.suffix.lower() == ".npy":
-        values = np.ravel(read_small(path))
+        values = np.ravel(ArrayFile(path).read())
     else:
         try:
             values = np.array(path.read_text(encoding="utf-8").splitlines())

@@ -17,16 +17,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from earthwork.files import parse_json, to_json
 from earthwork.spaces import Tree
 from earthwork.trees.assemble import assemble, check_names, node_costs
 from earthwork.trees.classes import Classes
-from earthwork.trees.textfile import PathLike, place, read_text, write_text
+from earthwork.trees.textfile import PathLike, read_text, write_text
 
 FORMAT = "earthwork-tree"
 VERSION = 1
@@ -75,18 +75,14 @@ def dumps(tree: Tree) -> str:
         raise ValueError(f"node_data: the name {reserved[0]!r} is reserved for the tree itself")
     columns |= tree.node_data
     try:
-        nodes = ",\n".join(_json(row) for row in zip(*columns.values(), strict=True))
-        info = _json(dict(tree.info))
+        nodes = ",\n".join(to_json(row, strict=True) for row in zip(*columns.values(), strict=True))
+        info = to_json(dict(tree.info), strict=True)
     except (TypeError, ValueError) as error:
         raise ValueError(f"node_data, info: expected text, numbers and lists of them, got {error}") from None
     return (
         f'{{\n"format": "{FORMAT}",\n"version": {VERSION},\n"info": {info},\n'
-        f'"columns": {_json(list(columns))},\n"nodes": [\n{nodes}\n],\n"bins": {_json(tree.bins.tolist())}\n}}\n'
+        f'"columns": {to_json(list(columns))},\n"nodes": [\n{nodes}\n],\n"bins": {to_json(tree.bins.tolist())}\n}}\n'
     )
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _short(costs: Any) -> list[float | int]:
@@ -96,27 +92,6 @@ def _short(costs: Any) -> list[float | int]:
 def loads(text: str, *, classes: Classes | None = None) -> Tree:
     """Read a tree from the text that `save` wrote."""
     return from_document(parse_json(text), classes=classes)
-
-
-def parse_json(text: str) -> Any:
-    """The value of a JSON text; every failure is a ``ValueError`` that says where."""
-    try:
-        return json.loads(text, object_pairs_hook=_without_repeats)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at {place(text, error.pos)}") from None
-    except RecursionError:
-        raise ValueError("not readable JSON: nested too deeply; save() writes deep trees without nesting") from None
-    except ValueError as error:  # a number of thousands of digits, or a repeated key
-        raise ValueError(f"not readable JSON: {error}") from None
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = dict(pairs)
-    if len(keys) < len(pairs):
-        names = [name for name, _ in pairs]
-        again = next(name for at, name in enumerate(names) if name in names[:at])
-        raise ValueError(f"expected each name once in an object, got {again!r} twice")
-    return keys
 
 
 def from_document(document: Any, *, classes: Classes | None = None) -> Tree:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from earthwork.extras import require
+from earthwork.files import parse_json, to_json
 from earthwork.spaces import Tree
 from earthwork.trees.assemble import assemble, need_names, node_costs
 from earthwork.trees.classes import Classes
-from earthwork.trees.jsonfile import parse_json
 from earthwork.trees.paths import NAMES_HINT
 from earthwork.trees.textfile import read_text
 
@@ -213,6 +212,6 @@ def dump_nested(tree: Tree, suffix: str) -> str:
             yaml = require("yaml", "trees", "writing YAML")
             text: str = yaml.safe_dump(to_nested(tree), allow_unicode=True, sort_keys=False)
             return text
-        return json.dumps(to_nested(tree), ensure_ascii=False, indent=1) + "\n"
+        return to_json(to_nested(tree), indent=1) + "\n"
     except RecursionError:
         raise ValueError(f"tree: a depth of {tree.depth} is too deep to nest; use save() or to_newick()") from None

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from earthwork.files import place
 from earthwork.spaces import Tree
 from earthwork.trees.assemble import assemble, check_names, node_costs
 from earthwork.trees.classes import Classes
-from earthwork.trees.textfile import place
 
 _QUOTED = r"'[^']*(?:''[^']*)*'"
 _BARE = r"[^\s()\[\]:;,']+"

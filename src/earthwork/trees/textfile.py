@@ -37,12 +37,3 @@ def write_text(path: PathLike, text: str) -> None:
     except UnicodeEncodeError as error:
         raise ValueError(f"names: cannot write {text[error.start]!r} as UTF-8") from None
     Path(path).write_bytes(data)
-
-
-def place(text: str, position: int) -> str:
-    """Where in a text a position is, for an error: ``line 3, column 7 (near 'abc')``."""
-    line = text.count("\n", 0, position) + 1
-    column = position - (text.rfind("\n", 0, position) + 1) + 1
-    if position >= len(text):
-        return f"line {line}, column {column} (the end)"
-    return f"line {line}, column {column} (near {text[position : position + 20]!r})"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from earthwork.evaluation.arrays import ArrayFile
+from earthwork.files import ArrayFile
 from earthwork.spaces import Tree
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import earthwork
+from earthwork.files import to_json, write_atomically
 from earthwork.lab.report.confusions import costliest_confusions
 from earthwork.lab.report.sections import (
     banners,
@@ -22,7 +22,6 @@ from earthwork.lab.reproduce import EXPERIMENTS, Results, ResultsError
 from earthwork.lab.reproduce.claims import judge_claims
 from earthwork.lab.reproduce.ellyvan import Settings
 from earthwork.lab.reproduce.figures import figures
-from earthwork.lab.reproduce.results import finite, write_atomically
 from earthwork.spaces import Tree
 
 _SCRIPTS = ("chart.js", "playground.js", "tree.js", "main.js")
@@ -91,7 +90,7 @@ def write_report(
 
 def _json_for_script(data: Any) -> str:
     # A name with "</script>" in it must not end the element.
-    return json.dumps(finite(data), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return to_json(data).replace("<", "\\u003c")
 
 
 def _tree_data(tree: Tree) -> dict[str, Any]:

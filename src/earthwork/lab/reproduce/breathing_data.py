@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earthwork.evaluation.arrays import ArrayFile
 from earthwork.extras import require
+from earthwork.files import ArrayFile
 
 Signal = NDArray[np.float32]
 

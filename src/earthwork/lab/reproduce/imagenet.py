@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from earthwork.extras import require
+from earthwork.files import read_json
 from earthwork.lab.reproduce.experiment import Plan, Request
 from earthwork.lab.reproduce.interval import bands, mean_interval
 from earthwork.lab.reproduce.results import Numbers
@@ -155,7 +155,7 @@ def _plan_of_runs(folder: Path) -> Plan:
         dropped = ("data", "out", "loss", "seed", "seeds", "cache", "workers")
         settings[share] = {name: value for name, value in options.items() if name not in dropped}
         for path in sorted(config.parent.glob("*/seed-*/result.json")):
-            numbers = _numbers(json.loads(path.read_text(encoding="utf-8")))
+            numbers = _numbers(read_json(path))
             parts[_key(share, numbers["loss"], numbers["seed"])] = numbers
     if not parts:
         raise ValueError(f"runs {folder}: looked for <loss>/seed-<n>/result.json beside a config.yaml, and found none")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from earthwork.files import finite, read_json, to_json, write_atomically
 from earthwork.lab.reproduce.environment import environment
 
 Numbers: TypeAlias = dict[str, Any]
@@ -52,7 +48,7 @@ class Results:
     def save(self, path: Path) -> None:
         """Write the file whole or not at all."""
         content = {"format": FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}}
-        write_atomically(path, json.dumps(finite(content), indent=1, ensure_ascii=False) + "\n")
+        write_atomically(path, to_json(content, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Results:
@@ -62,8 +58,8 @@ class Results:
             ResultsError: If it is not one, or comes from another version.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            content = read_json(path)
+        except (OSError, ValueError) as error:
             raise ResultsError(f"{path}: expected a results file (JSON), but it cannot be read: {error}") from error
         if not isinstance(content, dict) or "experiment" not in content:
             raise ResultsError(f"{path}: expected a results file of `earthwork reproduce`, got other JSON")
@@ -99,31 +95,6 @@ def resume(path: Path, fresh: Results) -> Results:
     return old
 
 
-def finite(value: Any) -> Any:
-    """``value`` as JSON can hold it: NaN and infinities as null, tuples as lists, keys as text."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): finite(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(entry) for entry in value]
-    return value
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write to a temporary file beside ``path`` and move it there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 _REMEDY = "choose another --out, or remove the file to start again"
 
 
@@ -136,5 +107,5 @@ def _difference(old: Any, new: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = to_json(value)
     return text if len(text) <= 60 else text[:57] + "…"

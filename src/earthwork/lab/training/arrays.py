@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earthwork.evaluation.arrays import ArrayFile
+from earthwork.files import ArrayFile
 from earthwork.trees.classes import abbreviate
 
 _HELD_OUT = 0.2

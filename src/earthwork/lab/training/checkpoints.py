@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from earthwork.files import write_atomically
 
 _MARK = b"\nearthwork-sha256:"
 _TRAILER = len(_MARK) + 64
@@ -17,22 +18,6 @@ _TRAILER = len(_MARK) + 64
 
 class BadCheckpointError(ValueError):
     """A checkpoint that was cut short or changed."""
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or whoever comes after a crash, finds the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
 
 
 def save_checked(content: Any, path: Path) -> None:
@@ -78,13 +63,3 @@ def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:
             continue
         return path
     return None
-
-
-def _sync_folder(folder: Path) -> None:
-    # The rename itself reaches the disk with the folder's entry. Not every system lets a folder be opened.
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

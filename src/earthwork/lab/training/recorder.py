@@ -19,13 +19,8 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from torch import nn
 
-from earthwork.lab.training.checkpoints import (
-    checkpoint_name,
-    checkpoints_in,
-    load_checked,
-    save_checked,
-    write_atomically,
-)
+from earthwork.files import write_atomically
+from earthwork.lab.training.checkpoints import checkpoint_name, checkpoints_in, load_checked, save_checked
 
 _KEPT = 2
 _LOWER_IS_BETTER = ("emd", "severity", "val_loss")
@@ -142,7 +137,7 @@ class Recorder(Checkpoint):
         self.rows.append({"epoch": trainer.current_epoch + 1, "step": trainer.global_step, "lr": rate, **values})
 
     def _write(self, network: nn.Module) -> None:
-        write_atomically(self.folder / "metrics.csv", as_csv(self.rows).encode())
+        write_atomically(self.folder / "metrics.csv", as_csv(self.rows))
         weights = {name: value.cpu() for name, value in network.state_dict().items()}
         buffer = io.BytesIO()
         torch.save(weights, buffer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -18,8 +17,9 @@ from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 
 import earthwork
+from earthwork.files import finite, to_json, write_atomically
 from earthwork.lab.training.chatter import without_chatter
-from earthwork.lab.training.checkpoints import last_good, load_checked, write_atomically
+from earthwork.lab.training.checkpoints import last_good, load_checked
 from earthwork.lab.training.data import Say, TrainingData, load_data
 from earthwork.lab.training.datamodule import DataModule
 from earthwork.lab.training.grammar import LossExpression
@@ -63,7 +63,7 @@ def train(
         for result in _train_seed(settings, seed, data_of, say)
     ]
     if is_first_process():
-        write_summary(out, results, {"settings": json.loads(json.dumps(vars(settings)))})
+        write_summary(out, results, {"settings": finite(vars(settings))})
     return results
 
 
@@ -176,8 +176,8 @@ def _write_settings(settings: Settings) -> None:
     """Not before everything is ready to train: a start that fails must leave the folder to the next one."""
     out = Path(settings.out)
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "config.yaml", settings.to_yaml().encode())
-    write_atomically(out / "environment.json", json.dumps(_environment(settings), indent=1).encode())
+    write_atomically(out / "config.yaml", settings.to_yaml())
+    write_atomically(out / "environment.json", to_json(_environment(settings), indent=1))
 
 
 def _restarted(out: Path) -> bool:

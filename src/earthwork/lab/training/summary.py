@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from earthwork.extras import require
-from earthwork.lab.training.checkpoints import write_atomically
+from earthwork.files import read_json, to_json, write_atomically
 
 METRICS = ("top1", "top5", "emd", "severity")
 TITLES = {"top1": "top-1 %", "top5": "top-5 %", "emd": "EMD", "severity": "severity"}
@@ -102,20 +101,20 @@ def write_summary(folder: Path, results: list[RunResult], facts: dict[str, Any])
     runs = [{name: value for name, value in asdict(result).items() if name != "rows"} for result in results]
     means = {loss: {name: asdict(value) for name, value in row.items()} for loss, row in by_loss(results).items()}
     content = {**facts, "interval": "95 %, Student's t over seeds", "losses": means, "runs": runs}
-    write_atomically(folder / "summary.json", json.dumps(_json(content), indent=1, ensure_ascii=False).encode())
-    write_atomically(folder / "summary.md", as_markdown(table(results)).encode())
+    write_atomically(folder / "summary.json", to_json(content, indent=1))
+    write_atomically(folder / "summary.md", as_markdown(table(results)))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["loss", "seed", "epochs", *METRICS, *(f"best_{name}" for name in METRICS), "seconds"])
     for result in results:
         scores = [scores[name] for scores in (result.last, result.best) for name in METRICS]
         writer.writerow([result.loss, result.seed, result.epochs, *scores, result.seconds])
-    write_atomically(folder / "summary.csv", text.getvalue().encode())
+    write_atomically(folder / "summary.csv", text.getvalue())
 
 
 def write_result(folder: Path, result: RunResult) -> None:
     """Mark a run as finished."""
-    write_atomically(folder / "result.json", json.dumps(asdict(result)).encode())
+    write_atomically(folder / "result.json", to_json(asdict(result)))
 
 
 def read_result(folder: Path, epochs: int) -> RunResult | None:
@@ -123,14 +122,9 @@ def read_result(folder: Path, epochs: int) -> RunResult | None:
     path = folder / "result.json"
     if not path.is_file():
         return None
-    result = RunResult(**json.loads(path.read_text(encoding="utf-8")))
+    content = read_json(path)
+    for scores in (content["last"], content["best"]):
+        # JSON has no NaN, such as the severity of an epoch without mistakes.
+        scores |= {name: math.nan for name, value in scores.items() if value is None}
+    result = RunResult(**content)
     return result if result.epochs >= epochs else None
-
-
-def _json(content: Any) -> Any:
-    """The same with null for NaN, which JSON does not have."""
-    if isinstance(content, dict):
-        return {name: _json(value) for name, value in content.items()}
-    if isinstance(content, list):
-        return [_json(value) for value in content]
-    return None if isinstance(content, float) and math.isnan(content) else content
