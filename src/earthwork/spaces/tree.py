@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.kernels.cpu.layouts import tree_tables
+from earthwork.kernels.cpu.layout import tree_tables
 from earthwork.spaces.linear import linear, running_sum
 from earthwork.spaces.space import Costs, EdgeSpace, check_index
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology

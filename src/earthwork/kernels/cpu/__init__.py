@@ -1,7 +1,7 @@
-"""How the fused losses run fast on a CPU: compiled by Numba, imported on first use, and done without if missing."""
+"""Fused CPU kernels: loss and gradient in one pass. Compiled by Numba on first use; optional."""
 
 from earthwork.kernels.cpu import operators
-from earthwork.kernels.cpu.layouts import Layout
+from earthwork.kernels.cpu.layout import Layout, tree_tables
 from earthwork.kernels.cpu.loading import kernels, wanted, without_kernels
 
-__all__ = ["Layout", "kernels", "operators", "wanted", "without_kernels"]
+__all__ = ["Layout", "kernels", "operators", "tree_tables", "wanted", "without_kernels"]

@@ -1,42 +1,54 @@
-"""Load the kernels on first use, if Numba is there."""
+"""Compile the kernels with Numba on first use, and load machine code that an earlier process left on disk.
 
+A kernel is a C function of a pointer to a task (see `threads`); the type of the pointer selects the precision. This
+module is imported with `earthwork`, so it imports Numba only inside functions.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from earthwork.extras import require
 
-_wanted = True
+_enabled = True
 
 
 def kernels() -> ModuleType | None:
-    """`earthwork.kernels.cpu.run`, or ``None``: Numba is missing, or nobody wants them now."""
-    return _load() if _wanted else None
+    """`earthwork.kernels.cpu.run`, or ``None`` if Numba is missing or the kernels are switched off."""
+    return _load() if _enabled else None
 
 
 def wanted() -> bool:
     """Whether the kernels may be used."""
-    return _wanted
+    return _enabled
 
 
 @contextmanager
 def without_kernels() -> Iterator[None]:
-    """Take the portable path in all threads meanwhile, to compare it with the kernels."""
-    global _wanted
-    before, _wanted = _wanted, False
+    """Switch the kernels off, in all threads, to compare them with the portable path."""
+    global _enabled
+    before, _enabled = _enabled, False
     try:
         yield
     finally:
-        _wanted = before
+        _enabled = before
 
 
 def load() -> Any:
-    """`earthwork.kernels.cpu.run`, or the ``ImportError`` that says what it needs."""
+    """`earthwork.kernels.cpu.run`.
+
+    Raises:
+        ImportError: If Numba is missing.
+    """
     require("numba", "fast", "a compiled loss")
     return _load()
 
@@ -48,3 +60,83 @@ def _load() -> ModuleType | None:
     except ImportError:
         return None
     return import_module("earthwork.kernels.cpu.run")
+
+
+class MachineCode(NamedTuple):
+    """A compiled kernel: a callable that takes the address of a task, and its own address."""
+
+    call: Callable[[int], None]
+    address: int
+
+
+def device_function(function: Callable[..., Any]) -> Any:
+    """Mark a function as one that kernels call: compiled by Numba as part of them."""
+    return import_module("numba").njit(error_model="numpy")(function)
+
+
+def kernel(function: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Mark a function of a pointer to a task as a kernel, which `machine_code` compiles."""
+    # Numba's cache is looked up by name and checks only the file that holds the kernel, not those of the device
+    # functions that it calls, so the name contains a checksum of all of them.
+    function.__qualname__ += f"_{_source_checksum():08x}"
+    return function
+
+
+@cache
+def _source_checksum() -> int:
+    return zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+
+
+_prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@cache
+def machine_code(function: Callable[[Any], None], single: bool) -> MachineCode:
+    """The machine code of a kernel, in single or double precision."""
+    types = import_module("numba").types
+    signature = types.void(types.CPointer(types.float32 if single else types.float64))
+    address = _load_cached(function, signature)
+    if address is None:
+        address = _compile(function, signature)
+    return MachineCode(_prototype(address), address)
+
+
+# Compiled code is freed with the object that owns it, and `MachineCode` holds only its address.
+_owners: list[Any] = []
+
+
+def _compile(function: Callable[[Any], None], signature: Any) -> int:
+    cfunc: Any = import_module("numba").cfunc
+    try:
+        compiled = cfunc(signature, cache=True, error_model="numpy")(function)
+    except RuntimeError:
+        # There is no writable folder for Numba's cache; each process compiles for itself.
+        compiled = cfunc(signature, error_model="numpy")(function)
+    _owners.append(compiled)
+    return int(compiled.address)
+
+
+# The versions of Numba with which `_load_cached` has been tested.
+_TESTED_NUMBA = "0.68."
+
+
+def _load_cached(function: Callable[[Any], None], signature: Any) -> int | None:
+    """The address of machine code that an earlier process left in Numba's cache on disk.
+
+    ``numba.cfunc`` would first import everything that is needed to compile, SciPy included, which takes ten times as
+    long as loading a kernel. A kernel needs only the symbols of Numba's runtime. This uses Numba's private interface,
+    so only with tested versions; with others the first call takes a little longer.
+    """
+    if not import_module("numba").__version__.startswith(_TESTED_NUMBA):
+        return None
+    context = import_module("numba.core.registry").cpu_target.target_context
+    runtime: Any = import_module("numba.core.runtime")
+    runtime.rtsys.initialize(context)
+    try:
+        found = import_module("numba.core.caching").FunctionCache(function)._load_overload(signature, context)
+    except (OSError, RuntimeError):
+        return None
+    if found is None:
+        return None
+    _owners.append(found)
+    return int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))

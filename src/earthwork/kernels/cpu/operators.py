@@ -1,8 +1,8 @@
-"""The kernels as operators of torch, for the compiler, which takes them into its graph as they are.
+"""The kernels as custom operators of torch, so that ``torch.compile`` can put them into its graphs.
 
-Eagerly the losses call the kernels themselves: the dispatch of a custom operator with a derivative takes longer than a
-kernel on a small batch. The derivative of an operator runs the kernel again, this time with the gradient; a second
-derivative is an error and not a wrong number.
+Eager code calls the kernels directly: dispatching a custom operator with a derivative takes longer than a kernel does
+on a small batch. The derivative of an operator runs the kernel again, with the gradient. A second derivative is an
+error.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from earthwork.kernels.cpu.layouts import Layout
+from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import load
 
-# Whether the operators can be called: looked up once, so that the compiler may take it for granted.
+# Looked up once, so that the compiler can treat it as a constant.
 AVAILABLE = find_spec("numba") is not None
 
 
@@ -39,7 +39,7 @@ def pair_slopes(p: Tensor, q: Tensor, tables: list[Tensor], rho: float) -> Tenso
 def label_costs(logits: Tensor, labels: Tensor, tables: list[Tensor], rho: float) -> Tensor:
     """The cost of moving the softmax of each row of ``logits[rows, bins]`` to its class ``labels[rows]``."""
     layout = Layout(tables)
-    costs: Tensor = load().labels(layout, logits.contiguous(), _checked(labels, layout), rho, False)[0]
+    costs: Tensor = load().labels(layout, logits.contiguous(), _check_labels(labels, layout), rho, False)[0]
     return costs
 
 
@@ -47,15 +47,19 @@ def label_costs(logits: Tensor, labels: Tensor, tables: list[Tensor], rho: float
 def label_slopes(logits: Tensor, labels: Tensor, tables: list[Tensor], rho: float) -> Tensor:
     """The derivative of each cost by its row of ``logits``."""
     layout = Layout(tables)
-    slopes: Tensor = load().labels(layout, logits.contiguous(), _checked(labels, layout), rho, True)[1]
+    slopes: Tensor = load().labels(layout, logits.contiguous(), _check_labels(labels, layout), rho, True)[1]
     return slopes
 
 
-def _checked(labels: Tensor, layout: Layout) -> Tensor:
-    """The labels, each of which is a bin: with any other a kernel would write where it has no business."""
+def _check_labels(labels: Tensor, layout: Layout) -> Tensor:
+    """The labels.
+
+    Raises:
+        ValueError: If a label is out of range.
+    """
     labels = labels.contiguous()
-    right, _ = load().survey(layout, labels, None, ignore=0)
-    if not right:
+    valid, _ = load().survey(layout, labels, None, ignore=0)
+    if not valid:
         place = int(((labels < 0) | (labels >= layout.bins)).nonzero()[0])
         raise ValueError(
             f"target: expected class indices from 0 to {layout.bins - 1} (or ignore_index), got {int(labels[place])} "
@@ -76,7 +80,7 @@ def _(first: Tensor, second: Tensor, tables: list[Tensor], rho: float) -> Tensor
     return torch.empty_like(first, memory_format=torch.contiguous_format)
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor, Tensor, list[Tensor], float], output: Tensor) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, list[Tensor], float], output: Tensor) -> None:
     first, second, tables, ctx.rho = inputs
     ctx.save_for_backward(first, second, *tables)
 
@@ -90,5 +94,5 @@ def _backward(slopes_of: Callable[..., Tensor], both: bool) -> Callable[..., Any
     return backward
 
 
-pair_costs.register_autograd(_backward(pair_slopes, both=True), setup_context=_remember)
-label_costs.register_autograd(_backward(label_slopes, both=False), setup_context=_remember)
+pair_costs.register_autograd(_backward(pair_slopes, both=True), setup_context=_save_inputs)
+label_costs.register_autograd(_backward(label_slopes, both=False), setup_context=_save_inputs)

@@ -1,4 +1,4 @@
-"""Call the kernels on tensors. Importing this module needs Numba, and loading it takes a moment."""
+"""Call the kernels on tensors. Importing this module imports Numba, which takes a moment."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from earthwork.kernels.cpu.chain_kernels import chain_labels, chain_pairs
-from earthwork.kernels.cpu.compiled import Code, code_of
-from earthwork.kernels.cpu.expectation_kernels import chain_expectations, ring_expectations, tree_expectations
-from earthwork.kernels.cpu.jobs import FAULT
-from earthwork.kernels.cpu.lanes import LANES
-from earthwork.kernels.cpu.layouts import Layout
-from earthwork.kernels.cpu.rooms import room_of
-from earthwork.kernels.cpu.survey import survey_labels
-from earthwork.kernels.cpu.team import WORTH_A_TEAM, team_size, work_together
-from earthwork.kernels.cpu.tiles import DESK
-from earthwork.kernels.cpu.tree_kernels import tree_labels, tree_pairs
+from earthwork.kernels.cpu.chain import chain_expectations, chain_labels, chain_pairs, ring_expectations
+from earthwork.kernels.cpu.device_functions import STATE_BYTES, label_check
+from earthwork.kernels.cpu.layout import Layout
+from earthwork.kernels.cpu.loading import MachineCode, machine_code
+from earthwork.kernels.cpu.simd import WIDTH
+from earthwork.kernels.cpu.threads import INVALID, MIN_PARALLEL, run_parallel, scratch_of, thread_count
+from earthwork.kernels.cpu.tree import tree_expectations, tree_labels, tree_pairs
 
 _KERNELS: dict[tuple[str, str], Callable[[Any], None]] = {
     ("labels", "chain"): chain_labels,
@@ -44,16 +40,16 @@ def labels(
     ignore: int = -100,
     scale: float = 1.0,
 ) -> tuple[Tensor, Tensor | None]:
-    """The cost of moving the softmax of each row to its label, and the gradient by the logits.
+    """The cost of moving the softmax of each row to its label, and its gradient with respect to the logits.
 
     Args:
-        layout: How the space lies in memory.
+        layout: The layout of the space.
         logits: Shape ``[rows, bins]``, contiguous, single or double precision.
-        targets: Class indices, int64, shape ``[rows]``, contiguous, each a bin or ``ignore``.
+        targets: Class indices, int64, shape ``[rows]``, contiguous. An out-of-range label is ignored.
         rho: The exponent.
-        gradient: Whether the gradient is wanted.
+        gradient: Whether the gradient is required.
         weights: A weight for each class, in double precision.
-        ignore: The class index that does not count.
+        ignore: The class index that is ignored.
         scale: A factor for the gradient.
 
     Returns:
@@ -78,19 +74,18 @@ def labels(
 def pairs(
     layout: Layout, p: Tensor, q: Tensor, rho: float, gradient: bool, tolerance: float = 0.0
 ) -> tuple[Tensor, Tensor | None, bool]:
-    """The cost of moving each row of ``p`` to that of ``q``, and the gradient by ``p``.
+    """The cost of moving each row of ``p`` to that of ``q``, and its gradient with respect to ``p``.
 
     Args:
-        layout: How the space lies in memory.
-        p: Masses, shape ``[rows, bins]``, single or double precision, each row in one piece.
-        q: Masses of the same shape and type, each row in one piece.
+        layout: The layout of the space.
+        p: Masses, shape ``[rows, bins]``, single or double precision, each row contiguous.
+        q: Masses of the same shape and type, each row contiguous.
         rho: The exponent.
-        gradient: Whether the gradient is wanted.
-        tolerance: By which part two masses may differ.
+        gradient: Whether the gradient is required.
+        tolerance: The relative difference in mass that is allowed.
 
     Returns:
-        The costs, shape ``[rows]``, their gradients, and whether all masses are ≥ 0 and finite and those of each row
-        equal.
+        The costs, shape ``[rows]``, their gradients, and whether all masses are ≥ 0, finite and equal in sum.
     """
     rows, dtype = len(p), p.dtype
     costs = torch.empty_like(_like(rows, dtype))
@@ -108,11 +103,11 @@ def pairs(
 
 
 def expectations(layout: Layout, p: Tensor) -> Tensor:
-    """For every bin, the expected distance to one drawn from each row.
+    """The expected distance from every bin to a bin drawn from each row.
 
     Args:
-        layout: How the space lies in memory.
-        p: Masses, shape ``[rows, bins]``, single or double precision, each row in one piece.
+        layout: The layout of the space.
+        p: Masses, shape ``[rows, bins]``, single or double precision, each row contiguous.
     """
     results = _like_rows(p)
     batch = (p.data_ptr(), results.data_ptr(), len(p), p.stride(0), 0, 0, 0)
@@ -121,43 +116,45 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
 
 
 def survey(layout: Layout, targets: Tensor, weights: Tensor | None, ignore: int) -> tuple[bool, float]:
-    """Whether every label is a bin or ``ignore``, and the weight of those that count.
+    """Whether every label is a bin or ``ignore``, and the total weight of those that are not ignored.
 
     Args:
-        layout: How the space lies in memory.
+        layout: The layout of the space.
         targets: Class indices, int64, contiguous.
         weights: A weight for each class, in double precision.
-        ignore: The class index that does not count.
+        ignore: The class index that is ignored.
     """
     address = 0 if weights is None else weights.data_ptr()
-    job = array("q", (targets.data_ptr(), targets.numel(), layout.bins, address, ignore, 0))
-    code_of(survey_labels, False).call(job.buffer_info()[0])
-    return job[4] == 0, unpack("d", pack("q", job[5]))[0]
+    task = array("q", (targets.data_ptr(), targets.numel(), layout.bins, address, ignore, 0))
+    machine_code(label_check, False).call(task.buffer_info()[0])
+    return task[4] == 0, unpack("d", pack("q", task[5]))[0]
 
 
-def _run(what: str, layout: Layout, dtype: torch.dtype, rows: int, batch: Any, first: float, second: float) -> bool:
-    """Have a kernel called on all rows; whether nothing was wrong."""
-    code, size, plan = layout.jobs.get((what, dtype)) or _prepare(what, layout, dtype)
-    tiles = (rows + LANES - 1) // LANES
-    threads = 1 if rows * layout.bins < WORTH_A_TEAM else team_size(tiles, rows * layout.bins)
-    room = room_of(size * threads)
-    job = array("q", (0, tiles, 0, threads, room.address, size, 0, _bits(first), _bits(second), *batch, *plan))
-    address = job.buffer_info()[0]
+def _run(
+    operation: str, layout: Layout, dtype: torch.dtype, rows: int, batch: Any, first: float, second: float
+) -> bool:
+    """Run a kernel on all rows; whether the input is valid."""
+    code, size, words = layout.prepared.get((operation, dtype)) or _prepare(operation, layout, dtype)
+    tiles = (rows + WIDTH - 1) // WIDTH
+    threads = 1 if rows * layout.bins < MIN_PARALLEL else thread_count(tiles, rows * layout.bins)
+    scratch = scratch_of(size * threads)
+    task = array("q", (0, tiles, 0, threads, scratch.address, size, 0, _bits(first), _bits(second), *batch, *words))
+    address = task.buffer_info()[0]
     if threads == 1:
         code.call(address)
     else:
-        work_together(address, code)
-    return not job[FAULT]
+        run_parallel(code, address)
+    return not task[INVALID]
 
 
-def _prepare(what: str, layout: Layout, dtype: torch.dtype) -> tuple[Code, int, tuple[int, ...]]:
-    """What to call for a layout, how much room that takes, and the layout's plan."""
-    # A tile of numbers, another one for a chain's slopes at its softmax, and running sums of doubles.
-    tiles = 2 if (what, layout.kind) == ("labels", "chain") else 1
-    size = (DESK + layout.sums * LANES) * 8 + tiles * layout.bins * LANES * dtype.itemsize
-    code = code_of(_KERNELS[what, layout.kind], dtype == torch.float32)
-    job = layout.jobs[what, dtype] = code, -(-size // 64) * 64, layout.plan
-    return job
+def _prepare(operation: str, layout: Layout, dtype: torch.dtype) -> tuple[MachineCode, int, tuple[int, ...]]:
+    """The kernel for a layout, the scratch memory that each thread needs, and the words of the layout."""
+    # A tile of elements, another one for the slopes of a chain's labels, and running sums of doubles.
+    tiles = 2 if (operation, layout.kind) == ("labels", "chain") else 1
+    size = STATE_BYTES + layout.sums * WIDTH * 8 + tiles * layout.bins * WIDTH * dtype.itemsize
+    code = machine_code(_KERNELS[operation, layout.kind], dtype == torch.float32)
+    prepared = layout.prepared[operation, dtype] = code, -(-size // 64) * 64, layout.words
+    return prepared
 
 
 @lru_cache(maxsize=1024)
@@ -169,7 +166,7 @@ def _bits(number: float) -> int:
 
 @lru_cache(maxsize=64)
 def _like(rows: int, dtype: torch.dtype) -> Tensor:
-    # A tensor like one that is there is made in a quarter of the time; this one takes no room.
+    # `empty_like` takes a quarter of the time of `empty`; an expanded scalar needs no memory.
     return torch.empty((), dtype=dtype, device="cpu").expand(rows)
 
 

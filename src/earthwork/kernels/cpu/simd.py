@@ -1,8 +1,8 @@
-"""Several samples side by side, as a Numba type: one value for each sample, one instruction for all of them.
+"""SIMD vectors as a Numba type: one value for each of ``WIDTH`` rows, one instruction for all of them.
 
-Left to itself the compiler must prove that arrays do not overlap before it works on several samples at once, and
-often cannot. Here such a vector is a value like a float, and what a kernel says is what the machine does. Buffers are
-addresses (plain integers) with offsets counted in elements, which cost nothing to pass from Python.
+Left to itself the compiler vectorizes a loop over rows only if it can prove that arrays do not overlap, and often it
+cannot. Here a vector is a value like a float. Buffers are addresses (plain integers) with offsets counted in elements,
+which cost zeros to pass from Python.
 """
 
 # mypy: disable-error-code="misc,untyped-decorator,no-untyped-call"
@@ -16,39 +16,39 @@ from numba import extending, types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, models, register_model
 
-# Numba's annotations describe what an intrinsic's maker takes, not what a kernel calls it with.
+# Numba's annotations describe the function that defines an intrinsic, not the intrinsic.
 intrinsic: Any = extending.intrinsic
 
-# Eight doubles are one register of AVX-512, two of AVX2, four of NEON; and a tile of eight rows stays in the cache.
-LANES = 8
+# Eight doubles are one register of AVX-512, two of AVX2 and four of NEON, and a tile of eight rows fits in the cache.
+WIDTH = 8
 
 _INDEX = ir.IntType(32)
 
 
-class Lanes(types.Type):
-    """The Numba type of a vector of ``LANES`` numbers of type ``dtype``."""
+class Vector(types.Type):
+    """The Numba type of a vector of ``WIDTH`` numbers of type ``dtype``."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
-        super().__init__(name=f"Lanes({dtype})")
+        super().__init__(name=f"Vector({dtype})")
 
 
-@register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, lanes: Lanes) -> None:
-        super().__init__(manager, lanes, _vector(lanes.dtype))
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, simd_: Vector) -> None:
+        super().__init__(manager, simd_, _llvm_vector(simd_.dtype))
 
 
-def _vector(dtype: Any) -> ir.VectorType:
-    return ir.VectorType(ir.FloatType() if dtype.bitwidth == 32 else ir.DoubleType(), LANES)
+def _llvm_vector(dtype: Any) -> ir.VectorType:
+    return ir.VectorType(ir.FloatType() if dtype.bitwidth == 32 else ir.DoubleType(), WIDTH)
 
 
 def _integers(dtype: Any) -> ir.VectorType:
-    return ir.VectorType(ir.IntType(dtype.bitwidth), LANES)
+    return ir.VectorType(ir.IntType(dtype.bitwidth), WIDTH)
 
 
 def _same(vector: ir.VectorType, value: Any) -> ir.Constant:
-    return ir.Constant(vector, [value] * LANES)
+    return ir.Constant(vector, [value] * WIDTH)
 
 
 def _pointer(builder: Any, element: ir.Type, address: Any, offset: Any) -> Any:
@@ -56,30 +56,30 @@ def _pointer(builder: Any, element: ir.Type, address: Any, offset: Any) -> Any:
 
 
 def _load(builder: Any, dtype: Any, address: Any, offset: Any) -> Any:
-    vector = _vector(dtype)
+    vector = _llvm_vector(dtype)
     start = builder.bitcast(_pointer(builder, vector.element, address, offset), vector.as_pointer())
     return builder.load(start, align=dtype.bitwidth // 8)
 
 
 def _store(builder: Any, dtype: Any, address: Any, offset: Any, value: Any) -> None:
-    vector = _vector(dtype)
+    vector = _llvm_vector(dtype)
     start = builder.bitcast(_pointer(builder, vector.element, address, offset), vector.as_pointer())
     builder.store(value, start, align=dtype.bitwidth // 8)
 
 
 @intrinsic
 def load(typing: Any, zero: Any, address: Any, offset: Any) -> Any:
-    """The vector at an element of a buffer of the type of ``zero``."""
+    """Load a vector from a buffer of the type of ``zero``."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return _load(builder, zero, args[1], args[2])
 
-    return Lanes(zero)(zero, address, offset), lower
+    return Vector(zero)(zero, address, offset), lower
 
 
 @intrinsic
 def store(typing: Any, address: Any, offset: Any, value: Any) -> Any:
-    """Write a vector to a buffer."""
+    """Store a vector to a buffer."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         _store(builder, value.dtype, *args)
@@ -89,8 +89,8 @@ def store(typing: Any, address: Any, offset: Any, value: Any) -> Any:
 
 
 @intrinsic
-def peek(typing: Any, zero: Any, address: Any, offset: Any) -> Any:
-    """One number of a buffer of the type of ``zero``."""
+def load_scalar(typing: Any, zero: Any, address: Any, offset: Any) -> Any:
+    """Load one number from a buffer of the type of ``zero``."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.load(_pointer(builder, context.get_value_type(zero), args[1], args[2]))
@@ -99,8 +99,18 @@ def peek(typing: Any, zero: Any, address: Any, offset: Any) -> Any:
 
 
 @intrinsic
-def poke(typing: Any, zero: Any, address: Any, offset: Any, value: Any) -> Any:
-    """Write one number to a buffer of the type of ``zero``."""
+def load_atomic(typing: Any, address: Any, offset: Any) -> Any:
+    """Load one integer from a buffer that other threads may write to: exactly once, and never half of it."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, ir.IntType(64), *args), "monotonic", 8)
+
+    return types.int64(address, offset), lower
+
+
+@intrinsic
+def store_scalar(typing: Any, zero: Any, address: Any, offset: Any, value: Any) -> Any:
+    """Store one number to a buffer of the type of ``zero``."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         number = context.cast(builder, args[3], value, zero)
@@ -112,7 +122,7 @@ def poke(typing: Any, zero: Any, address: Any, offset: Any, value: Any) -> Any:
 
 @intrinsic
 def size_of(typing: Any, zero: Any) -> Any:
-    """The bytes of a number of the type of ``zero``."""
+    """The size of the type of ``zero`` in bytes."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return ir.IntType(64)(zero.bitwidth // 8)
@@ -124,10 +134,10 @@ def _arithmetic(operation: Any, instruction: str) -> None:
     @infer_global(operation)
     class _Typing(AbstractTemplate):
         def generic(self, args: Any, kws: Any) -> Any:
-            fits = len(args) == 2 and isinstance(args[0], Lanes) and args[0] == args[1]
+            fits = len(args) == 2 and isinstance(args[0], Vector) and args[0] == args[1]
             return signature(args[0], *args) if fits else None
 
-    @lower_builtin(operation, Lanes, Lanes)
+    @lower_builtin(operation, Vector, Vector)
     def _lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return getattr(builder, instruction)(*args, flags=("contract",))
 
@@ -140,34 +150,34 @@ _arithmetic(operator.truediv, "fdiv")
 
 @intrinsic
 def splat(typing: Any, zero: Any, number: Any) -> Any:
-    """The same number in every lane, in the type of ``zero``."""
+    """A vector with the same number in every lane, in the type of ``zero``."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = _vector(zero)
+        vector = _llvm_vector(zero)
         scalar = context.cast(builder, args[1], number, zero)
         first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _INDEX(0))
-        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES))
+        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, WIDTH), [0] * WIDTH))
 
-    return Lanes(zero)(zero, number), lower
+    return Vector(zero)(zero, number), lower
 
 
 @intrinsic
 def convert(typing: Any, zero: Any, value: Any) -> Any:
-    """The vector in the type of ``zero``."""
+    """The vector, converted to the type of ``zero``."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         if zero.bitwidth == value.dtype.bitwidth:
             return args[1]
         cast = builder.fpext if zero.bitwidth > value.dtype.bitwidth else builder.fptrunc
-        return cast(args[1], _vector(zero))
+        return cast(args[1], _llvm_vector(zero))
 
-    return Lanes(zero)(zero, value), lower
+    return Vector(zero)(zero, value), lower
 
 
 def _elementwise(name: str) -> Any:
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = _vector(sig.return_type.dtype)
-        full = f"llvm.{name}.v{LANES}f{sig.return_type.dtype.bitwidth}"
+        vector = _llvm_vector(sig.return_type.dtype)
+        full = f"llvm.{name}.v{WIDTH}f{sig.return_type.dtype.bitwidth}"
         function = builder.module.globals.get(full)
         if function is None:
             function = ir.Function(builder.module, ir.FunctionType(vector, [vector] * len(args)), full)
@@ -183,20 +193,20 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
-def magnitude(typing: Any, a: Any) -> Any:
+def absolute(typing: Any, a: Any) -> Any:
     """``|a|``."""
     return a(a), _elementwise("fabs")
 
 
 @intrinsic
-def with_sign(typing: Any, a: Any, b: Any) -> Any:
+def copysign(typing: Any, a: Any, b: Any) -> Any:
     """``|a|`` with the sign of ``b``."""
     return a(a, b), _elementwise("copysign")
 
 
 @intrinsic
 def where_greater(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
-    """``yes`` where ``a > b``, else ``no``. NaN is not greater than anything."""
+    """``yes`` where ``a > b``, else ``no``, also if one of them is NaN."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
@@ -206,19 +216,19 @@ def where_greater(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
 
 @intrinsic
 def times_power_of_two(typing: Any, a: Any, k: Any) -> Any:
-    """``a·2^k`` for a normal result; ``k`` is a whole number plus 1.5 · 2^(bits of the mantissa), see `lane_math`."""
+    """``a·2^k`` if that is a normal number; ``k`` is an integer plus 1.5 · 2^(bits of the mantissa)."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        # Added to such a big number, k stands in its last bits; shifted into the exponent's place it adds up there.
+        # The sum holds the integer in its last bits; shifted to the exponent's position, it can be added to a's.
         integers = _integers(a.dtype)
         mantissa = _same(integers, 23 if a.dtype.bitwidth == 32 else 52)
         step = builder.shl(builder.bitcast(args[1], integers), mantissa)
-        return builder.bitcast(builder.add(builder.bitcast(args[0], integers), step), _vector(a.dtype))
+        return builder.bitcast(builder.add(builder.bitcast(args[0], integers), step), _llvm_vector(a.dtype))
 
     return a(a, k), lower
 
 
-# The bits of √½: counted from there, the exponent is that for which the mantissa lies from √½ to √2.
+# The bits of √½. An exponent counted from there leaves a mantissa from √½ to √2.
 _HALF_ROOT = 0x3FE6A09E667F3BCD
 _BIG_BITS = 0x4338000000000000
 
@@ -235,7 +245,7 @@ def exponent(typing: Any, a: Any) -> Any:
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         integers = _integers(a.dtype)
         _, steps = _exponent_steps(builder, args[0], integers)
-        return builder.bitcast(builder.add(steps, _same(integers, _BIG_BITS)), _vector(a.dtype))
+        return builder.bitcast(builder.add(steps, _same(integers, _BIG_BITS)), _llvm_vector(a.dtype))
 
     return a(a), lower
 
@@ -247,58 +257,58 @@ def mantissa(typing: Any, a: Any) -> Any:
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         integers = _integers(a.dtype)
         bits, steps = _exponent_steps(builder, args[0], integers)
-        return builder.bitcast(builder.sub(bits, builder.shl(steps, _same(integers, 52))), _vector(a.dtype))
+        return builder.bitcast(builder.sub(bits, builder.shl(steps, _same(integers, 52))), _llvm_vector(a.dtype))
 
     return a(a), lower
 
 
-# ---- square blocks: rows of a matrix in memory, turned so that each vector holds one column ------------------------
+# ---- square blocks: rows of a matrix in memory, transposed so that each vector holds one column ----------------------
 
 
-def _turned(builder: Any, vectors: list[Any]) -> list[Any]:
-    """The transpose of a square block, by swapping ever smaller quarters."""
-    half = LANES // 2
+def _transposed(builder: Any, vectors: list[Any]) -> list[Any]:
+    """The transpose of a square block, by swapping its off-diagonal quarters, then theirs, and so on."""
+    half = WIDTH // 2
     while half:
         low, high = _swap_masks(half)
-        turned = list(vectors)
-        for i in range(LANES):
+        transposed = list(vectors)
+        for i in range(WIDTH):
             if not i & half:
                 a, b = vectors[i], vectors[i | half]
-                turned[i] = builder.shuffle_vector(a, b, low)
-                turned[i | half] = builder.shuffle_vector(a, b, high)
-        vectors, half = turned, half // 2
+                transposed[i] = builder.shuffle_vector(a, b, low)
+                transposed[i | half] = builder.shuffle_vector(a, b, high)
+        vectors, half = transposed, half // 2
     return vectors
 
 
 def _swap_masks(half: int) -> tuple[ir.Constant, ir.Constant]:
-    kind = ir.VectorType(_INDEX, LANES)
-    low = [lane if not lane & half else LANES + (lane ^ half) for lane in range(LANES)]
-    high = [lane | half if not lane & half else LANES + lane for lane in range(LANES)]
+    kind = ir.VectorType(_INDEX, WIDTH)
+    low = [lane if not lane & half else WIDTH + (lane ^ half) for lane in range(WIDTH)]
+    high = [lane | half if not lane & half else WIDTH + lane for lane in range(WIDTH)]
     return ir.Constant(kind, low), ir.Constant(kind, high)
 
 
 @intrinsic
-def load_turned(typing: Any, zero: Any, matrix: Any, rows: Any, column: Any) -> Any:
-    """The columns from ``column`` on of ``LANES`` rows of a matrix; ``rows`` is the address of the rows' offsets."""
-    block = types.UniTuple(Lanes(zero), LANES)
+def load_transposed(typing: Any, zero: Any, matrix: Any, rows: Any, column: Any) -> Any:
+    """Load ``WIDTH`` columns, from ``column`` on, of ``WIDTH`` rows; ``rows`` is the address of the rows' offsets."""
+    block = types.UniTuple(Vector(zero), WIDTH)
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         _, base, table, start = args
-        offsets = [builder.load(_pointer(builder, ir.IntType(64), table, ir.IntType(64)(s))) for s in range(LANES)]
+        offsets = [builder.load(_pointer(builder, ir.IntType(64), table, ir.IntType(64)(s))) for s in range(WIDTH)]
         loaded = [_load(builder, zero, base, builder.add(offset, start)) for offset in offsets]
-        return context.make_tuple(builder, block, _turned(builder, loaded))
+        return context.make_tuple(builder, block, _transposed(builder, loaded))
 
     return block(zero, matrix, rows, column), lower
 
 
 @intrinsic
-def store_turned(typing: Any, matrix: Any, rows: Any, column: Any, block: Any) -> Any:
-    """Write the columns ``block`` to ``LANES`` rows of a matrix, from ``column`` on."""
+def store_transposed(typing: Any, matrix: Any, rows: Any, column: Any, block: Any) -> Any:
+    """Store the columns ``block`` to ``WIDTH`` rows of a matrix, from ``column`` on."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         base, table, start, values = args
-        columns = [builder.extract_value(values, s) for s in range(LANES)]
-        for s, value in enumerate(_turned(builder, columns)):
+        columns = [builder.extract_value(values, s) for s in range(WIDTH)]
+        for s, value in enumerate(_transposed(builder, columns)):
             offset = builder.load(_pointer(builder, ir.IntType(64), table, ir.IntType(64)(s)))
             _store(builder, block.dtype.dtype, base, builder.add(offset, start), value)
         return context.get_dummy_value()
@@ -308,12 +318,12 @@ def store_turned(typing: Any, matrix: Any, rows: Any, column: Any, block: Any) -
 
 @intrinsic
 def load_columns(typing: Any, zero: Any, tile: Any, places: Any, column: Any) -> Any:
-    """The vectors of ``LANES`` columns from ``column`` on, each from its place in a tile."""
-    block = types.UniTuple(Lanes(zero), LANES)
+    """Load the vectors of ``WIDTH`` columns, from ``column`` on, from their places in a tile."""
+    block = types.UniTuple(Vector(zero), WIDTH)
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         _, base, table, start = args
-        loaded = [_load(builder, zero, base, _place(builder, table, start, c)) for c in range(LANES)]
+        loaded = [_load(builder, zero, base, _place(builder, table, start, c)) for c in range(WIDTH)]
         return context.make_tuple(builder, block, loaded)
 
     return block(zero, tile, places, column), lower
@@ -321,11 +331,11 @@ def load_columns(typing: Any, zero: Any, tile: Any, places: Any, column: Any) ->
 
 @intrinsic
 def store_columns(typing: Any, tile: Any, places: Any, column: Any, block: Any) -> Any:
-    """Write the vectors of ``LANES`` columns from ``column`` on, each to its place in a tile."""
+    """Store the vectors of ``WIDTH`` columns, from ``column`` on, to their places in a tile."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         base, table, start, values = args
-        for c in range(LANES):
+        for c in range(WIDTH):
             value = builder.extract_value(values, c)
             _store(builder, block.dtype.dtype, base, _place(builder, table, start, c), value)
         return context.get_dummy_value()
@@ -333,76 +343,76 @@ def store_columns(typing: Any, tile: Any, places: Any, column: Any, block: Any) 
     return types.void(tile, places, column, block), lower
 
 
-# ---- what blocks of ``LANES`` vectors come to ------------------------------------------------------------------------
+# ---- arithmetic on blocks of ``WIDTH`` vectors -----------------------------------------------------------------------
 
 
 @intrinsic
-def minus(typing: Any, a: Any, b: Any) -> Any:
+def subtract_blocks(typing: Any, a: Any, b: Any) -> Any:
     """The difference of two blocks."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pairs = [[builder.extract_value(block, c) for block in args] for c in range(LANES)]
+        pairs = [[builder.extract_value(block, c) for block in args] for c in range(WIDTH)]
         return context.make_tuple(builder, a, [builder.fsub(*pair) for pair in pairs])
 
     return a(a, b), lower
 
 
 @intrinsic
-def without_first(typing: Any, block: Any, count: Any) -> Any:
-    """A block with zeros for its first so many vectors."""
+def zero_first(typing: Any, block: Any, count: Any) -> Any:
+    """The block with its first ``count`` vectors set to zero."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        nothing = ir.Constant(_vector(block.dtype.dtype), None)
-        kept = [
+        zeros = ir.Constant(_llvm_vector(block.dtype.dtype), None)
+        values = [
             builder.select(
-                builder.icmp_signed(">", args[1], ir.IntType(64)(c)), nothing, builder.extract_value(args[0], c)
+                builder.icmp_signed(">", args[1], ir.IntType(64)(c)), zeros, builder.extract_value(args[0], c)
             )
-            for c in range(LANES)
+            for c in range(WIDTH)
         ]
-        return context.make_tuple(builder, block, kept)
+        return context.make_tuple(builder, block, values)
 
     return block(block, count), lower
 
 
-def _folded(builder: Any, vectors: list[Any], fold: Any) -> Any:
-    """One vector of many, by halves, so that no step has to wait for the one before."""
+def _reduced(builder: Any, vectors: list[Any], combine: Any) -> Any:
+    """Reduce vectors to one, pairwise, so that the steps do not depend on each other."""
     while len(vectors) > 1:
         half = len(vectors) // 2
-        vectors = [fold(a, b) for a, b in zip(vectors[:half], vectors[half:], strict=True)]
+        vectors = [combine(a, b) for a, b in zip(vectors[:half], vectors[half:], strict=True)]
     return vectors[0]
 
 
 @intrinsic
-def sum_of(typing: Any, block: Any) -> Any:
-    """The sum of a block's vectors."""
+def block_sum(typing: Any, block: Any) -> Any:
+    """The sum of the vectors of a block."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _folded(builder, [builder.extract_value(args[0], c) for c in range(LANES)], builder.fadd)
+        return _reduced(builder, [builder.extract_value(args[0], c) for c in range(WIDTH)], builder.fadd)
 
     return block.dtype(block), lower
 
 
 @intrinsic
-def lowest_of(typing: Any, block: Any) -> Any:
-    """The lowest number of a block in each lane, unless there is NaN."""
+def block_min(typing: Any, block: Any) -> Any:
+    """The minimum of a block in each lane; unspecified if there is NaN."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        def lower_one(a: Any, b: Any) -> Any:
+        def smaller(a: Any, b: Any) -> Any:
             return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
-        return _folded(builder, [builder.extract_value(args[0], c) for c in range(LANES)], lower_one)
+        return _reduced(builder, [builder.extract_value(args[0], c) for c in range(WIDTH)], smaller)
 
     return block.dtype(block), lower
 
 
 @intrinsic
-def magnitudes(typing: Any, block: Any) -> Any:
-    """The block of ``|a|``."""
+def block_abs(typing: Any, block: Any) -> Any:
+    """The absolute values of a block."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         positive = _elementwise("fabs")
         one = block.dtype(block.dtype)
-        values = [builder.extract_value(args[0], c) for c in range(LANES)]
+        values = [builder.extract_value(args[0], c) for c in range(WIDTH)]
         return context.make_tuple(builder, block, [positive(context, builder, one, [value]) for value in values])
 
     return block(block), lower
@@ -410,13 +420,13 @@ def magnitudes(typing: Any, block: Any) -> Any:
 
 @intrinsic
 def convert_block(typing: Any, zero: Any, block: Any) -> Any:
-    """The block in the type of ``zero``."""
-    result = types.UniTuple(Lanes(zero), LANES)
+    """The block, converted to the type of ``zero``."""
+    result = types.UniTuple(Vector(zero), WIDTH)
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        values = [builder.extract_value(args[1], c) for c in range(LANES)]
+        values = [builder.extract_value(args[1], c) for c in range(WIDTH)]
         if zero.bitwidth > block.dtype.dtype.bitwidth:
-            values = [builder.fpext(value, _vector(zero)) for value in values]
+            values = [builder.fpext(value, _llvm_vector(zero)) for value in values]
         return context.make_tuple(builder, result, values)
 
     return result(zero, block), lower
@@ -425,4 +435,4 @@ def convert_block(typing: Any, zero: Any, block: Any) -> Any:
 def _place(builder: Any, table: Any, start: Any, step: int) -> Any:
     index = builder.add(start, ir.IntType(64)(step))
     place = builder.load(_pointer(builder, ir.IntType(64), table, index))
-    return builder.mul(place, ir.IntType(64)(LANES))
+    return builder.mul(place, ir.IntType(64)(WIDTH))

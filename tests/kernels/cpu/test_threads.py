@@ -1,4 +1,4 @@
-"""Torch's own threads, as many as it may use, or plain ones; and none that a fork could lose."""
+"""Kernels run on the threads of torch, or of Python where torch has none, as in a forked process."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import earthwork as ew
-from earthwork.kernels.cpu import run, team
-from earthwork.kernels.cpu.compiled import Code
+from earthwork.kernels.cpu import run, threads
+from earthwork.kernels.cpu.loading import MachineCode
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 
-TEAMS = ["torch", "plain"]
+THREAD_POOLS = ["torch", "python"]
 
 
 @pytest.fixture(autouse=True)
-def _worth_it(monkeypatch):
-    monkeypatch.setattr(team, "_WORTH_A_THREAD", 1)
-    monkeypatch.setattr(run, "WORTH_A_TEAM", 0)
+def _threads_on_small_input(monkeypatch):
+    monkeypatch.setattr(threads, "_ELEMENTS_PER_THREAD", 1)
+    monkeypatch.setattr(run, "MIN_PARALLEL", 0)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=TEAMS)
-def _each_team(request, monkeypatch):
-    chosen = team._torch_threads() if request.param == "torch" else team._PlainThreads()
+@pytest.fixture(params=THREAD_POOLS)
+def _each_thread_pool(request, monkeypatch):
+    chosen = threads._torch_threads() if request.param == "torch" else threads._PythonThreads()
     if chosen is None:
-        pytest.skip("torch was built without GNU OpenMP here")
-    monkeypatch.setattr(team, "_team", chosen)
+        pytest.skip("torch was built without GNU OpenMP")
+    monkeypatch.setattr(threads, "_thread_pool", chosen)
 
 
 def _code(function):
-    """A kernel in Python."""
+    """A kernel that is a Python function."""
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
-    return Code(call, ctypes.cast(call, ctypes.c_void_p).value)
+    return MachineCode(call, ctypes.cast(call, ctypes.c_void_p).value)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU OpenMP is what torch uses on Linux")
-def test_torch_has_threads_to_lend():
-    assert team._torch_threads() is not None
+def test_torch_uses_gnu_openmp():
+    assert threads._torch_threads() is not None
 
 
-@pytest.mark.usefixtures("_each_team")
+@pytest.mark.usefixtures("_each_thread_pool")
 @pytest.mark.parametrize("name", ["any", "chain"])
 @pytest.mark.parametrize("rows", [1, 16, 53])
-def test_results_do_not_depend_on_their_number(rng, name, rows):
+def test_results_do_not_depend_on_the_number_of_threads(rng, name, rows):
     space = space_of(name, rng)
     p, q = (random_distribution(rng, rows, space.num_bins).float() for _ in range(2))
     labels = torch.randint(space.num_bins, (rows,))
@@ -69,8 +69,8 @@ def test_results_do_not_depend_on_their_number(rng, name, rows):
         assert all(map(torch.equal, results[0], other))
 
 
-@pytest.mark.usefixtures("_each_team")
-def test_a_wrong_row_is_noticed_whoever_sees_it(rng):
+@pytest.mark.usefixtures("_each_thread_pool")
+def test_an_invalid_row_is_reported_by_every_thread(rng):
     torch.set_num_threads(3)
     space = space_of("any", rng)
     p = random_distribution(rng, 80, space.num_bins)
@@ -81,64 +81,64 @@ def test_a_wrong_row_is_noticed_whoever_sees_it(rng):
             ew.emd(p, q, space)
 
 
-@pytest.mark.usefixtures("_each_team")
+@pytest.mark.usefixtures("_each_thread_pool")
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_no_more_than_torch_may_use(count):
+def test_no_more_threads_than_torch_uses(count):
     seen = []
 
-    def work(job):
-        seen.append((threading.get_ident(), job))
+    def work(task):
+        seen.append((threading.get_ident(), task))
         time.sleep(0.02)
 
     torch.set_num_threads(count)
-    team.work_together(1234, _code(work))
+    threads.run_parallel(_code(work), 1234)
     assert len(seen) == len(set(seen)) == count
-    assert {job for _, job in seen} == {1234}
+    assert {task for _, task in seen} == {1234}
 
 
 @pytest.mark.parametrize(
-    ("threads", "tiles", "numbers", "size"), [(1, 9, 99, 1), (4, 3, 99, 3), (4, 9, 2, 2), (4, 9, 99, 4)]
+    ("available", "tiles", "elements", "count"), [(1, 9, 99, 1), (4, 3, 99, 3), (4, 9, 2, 2), (4, 9, 99, 4)]
 )
-def test_no_larger_than_the_work(threads, tiles, numbers, size):
-    torch.set_num_threads(threads)
-    assert team.team_size(tiles, numbers) == size
+def test_no_more_threads_than_pay_off(available, tiles, elements, count):
+    torch.set_num_threads(available)
+    assert threads.thread_count(tiles, elements) == count
 
 
-@pytest.mark.usefixtures("_each_team")
-def test_nobody_outlasts_the_call():
+@pytest.mark.usefixtures("_each_thread_pool")
+def test_the_call_waits_for_all_threads():
     finished = []
 
-    def work(job):
+    def work(task):
         time.sleep(0.05 if finished else 0)
-        finished.append(job)
+        finished.append(task)
 
     torch.set_num_threads(3)
-    team.work_together(1, _code(work))
+    threads.run_parallel(_code(work), 1)
     assert len(finished) == 3
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_not_even_after_ctrl_c(monkeypatch, request):
-    # A command that a script runs in the background ignores Ctrl-C.
+def test_the_call_waits_after_ctrl_c(monkeypatch, request):
+    # A command that a shell script runs in the background ignores Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    monkeypatch.setattr(team, "_team", team._PlainThreads())
+    monkeypatch.setattr(threads, "_thread_pool", threads._PythonThreads())
     main, finished = threading.main_thread(), []
 
-    def work(job):
+    def work(task):
         if threading.current_thread() is not main:
             time.sleep(0.1)
             signal.pthread_kill(main.ident, signal.SIGINT)
             time.sleep(0.2)
-        finished.append(job)
+        finished.append(task)
 
     torch.set_num_threads(2)
     with pytest.raises(KeyboardInterrupt):
-        team.work_together(1, _code(work))
+        threads.run_parallel(_code(work), 1)
     assert len(finished) == 2
 
 
-@pytest.mark.usefixtures("_each_team")
+@pytest.mark.usefixtures("_each_thread_pool")
 def test_called_from_several_threads_at_once(rng):
     torch.set_num_threads(2)
     space = space_of("any", rng)
@@ -153,8 +153,8 @@ def test_called_from_several_threads_at_once(rng):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.usefixtures("_each_team")
-def test_a_forked_child_has_its_own(rng):
+@pytest.mark.usefixtures("_each_thread_pool")
+def test_a_forked_child_has_its_own_threads(rng):
     torch.set_num_threads(2)
     space = space_of("any", rng)
     layout = ew.transport.fused.find_kernels(space, torch.rand(1, space.num_bins)).layout
@@ -163,7 +163,7 @@ def test_a_forked_child_has_its_own(rng):
     child = os.fork()
     if child == 0:
         try:
-            # Nothing of torch's own here: its threads are gone, and it does not know.
+            # No operation of torch here: it would wait for its threads, which the child does not have.
             os._exit(0 if run.pairs(layout, p, q, 1.5, True, 1.0)[0].tolist() == expected else 1)
         finally:
             os._exit(2)
@@ -176,7 +176,7 @@ def test_a_forked_child_has_its_own(rng):
         time.sleep(0.01)
     os.kill(child, 9)
     os.waitpid(child, 0)
-    pytest.fail("the child waits for threads that are its parent's")
+    pytest.fail("the child waits for threads of its parent")
 
 
 class _Distances(Dataset):

@@ -1,4 +1,4 @@
-"""exp and powers of many numbers at once, against NumPy in extended precision."""
+"""exp and powers of SIMD vectors, against NumPy in extended precision."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from numba import njit
 
-from earthwork.kernels.cpu.lane_math import exp, power
-from earthwork.kernels.cpu.lanes import LANES, load, store
+from earthwork.kernels.cpu.device_functions import exp, power
+from earthwork.kernels.cpu.simd import WIDTH, load, store
 
 
 @njit
 def _exp(zero, source, target, count):
-    for i in range(0, count, LANES):
+    for i in range(0, count, WIDTH):
         store(target, i, exp(load(zero, source, i)))
 
 
 @njit
 def _power(source, target, count, y):
-    for i in range(0, count, LANES):
+    for i in range(0, count, WIDTH):
         store(target, i, power(load(0.0, source, i), y))
 
 
@@ -53,7 +53,7 @@ def test_power(rng, exponent):
 
 
 def test_a_power_past_the_largest_number_is_infinite():
-    x = np.full(LANES, 1e10)
+    x = np.full(WIDTH, 1e10)
     y = np.empty_like(x)
     _power(x.ctypes.data, y.ctypes.data, len(x), 100.0)
     assert np.isinf(y).all()
