@@ -154,5 +154,5 @@ def test_what_it_costs_to_miss_something_is_not_what_a_false_alarm_costs() -> No
     certain = torch.eye(3)[[ok]]
     missed = torch.tensor([broken])
     assert ew.EMDLoss(space, 1.0, normalize=None)(certain, missed) == 9
-    for measure in (ew.metrics.EMD, ew.metrics.MistakeSeverity, ew.metrics.HierarchicalDistance):
+    for measure in (ew.metrics.MeanEMD, ew.metrics.MistakeSeverity, ew.metrics.MeanDistance):
         assert measure(space)(certain, missed) == 9

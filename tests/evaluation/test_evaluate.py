@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 import earthwork as ew
 from earthwork.cli.app import run
-from earthwork.evaluation import evaluate, files
+from earthwork.evaluation import evaluate, sources
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def save(tmp_path: Path, case: dict[str, Any]) -> Any:
 
 
 def test_the_report_is_that_of_the_whole(tree: ew.Tree, case: dict[str, Any], save: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(files, "_PIECE", 7 * tree.num_bins)
+    monkeypatch.setattr(sources, "_PIECE", 7 * tree.num_bins)
     result = evaluate([save()], tree, top_k=2, bootstrap=50)
     whole = ew.metrics.hierarchical_report(
         torch.from_numpy(case["probs"]), torch.from_numpy(case["labels"]), tree, top_k=2
@@ -48,7 +48,7 @@ def test_decisions_are_compared_with_the_model_itself(tree: ew.Tree, case: dict[
     assert cost[1].value <= cost[0].value
     p, labels = torch.from_numpy(case["probs"]), torch.from_numpy(case["labels"])
     measured = tree.distance(ew.decide(p, tree), labels).mean()
-    assert_allclose(result.report.line("hierarchical distance, top 1").estimates[1].value, measured)
+    assert_allclose(result.report.line("mean distance, top 1").estimates[1].value, measured)
     # The same file twice shows no differences, and what no decision changes is not listed as one.
     assert {row.model for row in result.differences} == {"a, least risk", "b, least risk"}
     assert "EMD" not in {row.label for row in result.differences}
@@ -67,7 +67,7 @@ def test_a_better_model_is_found_better_and_noise_is_not(tree: ew.Tree, tmp_path
     paths = [model("plain.npz", 0.3), model("twin.npz", 0.3), model("better.npz", 0.6)]
     result = evaluate(paths, tree, bootstrap=300)
     found = {(row.model, row.label): row for row in result.differences}
-    better = found["better", "hierarchical distance, top 1"]
+    better = found["better", "mean distance, top 1"]
     assert better.better is True
     assert better.high < 0
     assert better.p < 0.01

@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import earthwork as ew
-from earthwork.evaluation import files, open_predictions
+from earthwork.evaluation import open_predictions, sources
 
 
 def read(path: Path, tree: ew.Tree, labels: Path | None = None) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -29,7 +29,7 @@ def frame(case: dict[str, Any], names: list[str], key: str = "probs") -> pd.Data
 
 @pytest.fixture(params=[1, 7, 10_000], autouse=True)
 def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tree: ew.Tree) -> None:
-    monkeypatch.setattr(files, "_PIECE", request.param * tree.num_bins)
+    monkeypatch.setattr(sources, "_PIECE", request.param * tree.num_bins)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -23,17 +23,17 @@ from tests.cases import random_distribution, random_tree
 mpl.use("Agg")
 
 METRICS: dict[str, tuple[Callable[..., Any], Callable[..., Tensor], dict[str, Any]]] = {
-    "EMD": (ew.metrics.EMD, F.emd_error, {"rho": 1.5}),
+    "EMD": (ew.metrics.MeanEMD, F.mean_emd, {"rho": 1.5}),
     "severity": (ew.metrics.MistakeSeverity, F.mistake_severity, {}),
     "height": (ew.metrics.MistakeSeverity, F.mistake_severity, {"measure": "height"}),
-    "distance": (ew.metrics.HierarchicalDistance, F.hierarchical_distance, {"top_k": 3}),
+    "distance": (ew.metrics.MeanDistance, F.mean_distance, {"top_k": 3}),
     "depth": (ew.metrics.AccuracyAtDepth, F.accuracy_at_depth, {}),
     "precision": (ew.metrics.HierarchicalPrecision, F.hierarchical_precision, {}),
     "recall": (ew.metrics.HierarchicalRecall, F.hierarchical_recall, {"average": "macro"}),
     "F1": (ew.metrics.HierarchicalF1, F.hierarchical_f1, {"average": "macro"}),
     "cost": (ew.metrics.ExpectedCost, F.expected_cost, {"decision": "least_risk"}),
     "inner": (ew.metrics.HierarchicalF1, F.hierarchical_f1, {"decision": "inner", "vagueness": 0.1}),
-    "logits": (ew.metrics.HierarchicalDistance, F.hierarchical_distance, {"normalize": "softmax"}),
+    "logits": (ew.metrics.MeanDistance, F.mean_distance, {"normalize": "softmax"}),
     "rps": (ew.metrics.RankedProbabilityScore, F.ranked_probability_score, {}),
 }
 
@@ -83,10 +83,10 @@ def test_a_collection_keeps_apart_what_only_looks_equal(rng: np.random.Generator
     other = tree.with_costs(2.0)
     collection = MetricCollection(
         {
-            "EMD": ew.metrics.EMD(tree),
-            "distance": ew.metrics.HierarchicalDistance(tree),
-            "other": ew.metrics.HierarchicalDistance(other),
-            "same": ew.metrics.HierarchicalDistance(tree),
+            "EMD": ew.metrics.MeanEMD(tree),
+            "distance": ew.metrics.MeanDistance(tree),
+            "other": ew.metrics.MeanDistance(other),
+            "same": ew.metrics.MeanDistance(tree),
             "cost": ew.metrics.ExpectedCost(tree),
         }
     )
@@ -97,8 +97,8 @@ def test_a_collection_keeps_apart_what_only_looks_equal(rng: np.random.Generator
     collection.update(p, labels)
     values = collection.compute()
     share = 20 / (20 + tree.num_bins)
-    torch.testing.assert_close(values["EMD"], share * F.emd_error(p, labels, tree))
-    torch.testing.assert_close(values["distance"], share * F.hierarchical_distance(p, labels, tree))
+    torch.testing.assert_close(values["EMD"], share * F.mean_emd(p, labels, tree))
+    torch.testing.assert_close(values["distance"], share * F.mean_distance(p, labels, tree))
     torch.testing.assert_close(values["other"], 2 * values["distance"])
     torch.testing.assert_close(values["same"], values["distance"])
     torch.testing.assert_close(values["cost"], share * F.expected_cost(p, labels, tree))
@@ -112,7 +112,7 @@ dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, 
 case = torch.load(f"{folder}/case.pt")
 tree = ew.Tree(case["parents"])
 metrics = [ew.metrics.MistakeSeverity(tree), ew.metrics.AccuracyAtDepth(tree), ew.metrics.HierarchicalF1(tree),
-           ew.metrics.EMD(tree)]
+           ew.metrics.MeanEMD(tree)]
 # Shares of different sizes: a mean of the processes' means would be wrong.
 rows = slice(0, 7) if rank == 0 else slice(7, None)
 for metric in metrics:
@@ -132,7 +132,7 @@ def test_two_processes_give_the_value_of_one(tmp_path: Path, rng: np.random.Gene
         subprocess.Popen([sys.executable, "-W", "ignore", "-c", WORKER, str(rank), str(tmp_path)]) for rank in (0, 1)
     ]
     assert [worker.wait(timeout=90) for worker in workers] == [0, 0]
-    functions = (F.mistake_severity, F.accuracy_at_depth, F.hierarchical_f1, F.emd_error)
+    functions = (F.mistake_severity, F.accuracy_at_depth, F.hierarchical_f1, F.mean_emd)
     expected = [function(p, labels, tree) for function in functions]
     for rank in (0, 1):
         for value, one in zip(torch.load(tmp_path / f"values{rank}.pt"), expected, strict=True):
@@ -147,16 +147,16 @@ def test_feature_maps_and_ignored_rows(rng: np.random.Generator) -> None:
     p = random_distribution(rng, 2, 3, 4, 5)  # N, H, W, C
     labels = torch.from_numpy(rng.integers(0, 5, (2, 3, 4)))
     maps = p.movedim(-1, 1)
-    expected = F.hierarchical_distance(p.reshape(-1, 5), labels.reshape(-1), ew.Chain(5), 2)
-    torch.testing.assert_close(F.hierarchical_distance(maps, labels, ew.Chain(5), 2), expected)
+    expected = F.mean_distance(p.reshape(-1, 5), labels.reshape(-1), ew.Chain(5), 2)
+    torch.testing.assert_close(F.mean_distance(maps, labels, ew.Chain(5), 2), expected)
     holes = labels.clone()
     holes[0] = -100
     torch.testing.assert_close(
-        F.emd_error(maps, holes, ew.Chain(5), ignore_index=-100), F.emd_error(maps[1:], labels[1:], ew.Chain(5))
+        F.mean_emd(maps, holes, ew.Chain(5), ignore_index=-100), F.mean_emd(maps[1:], labels[1:], ew.Chain(5))
     )
     torch.testing.assert_close(
-        F.hierarchical_distance(maps.argmax(1), holes, ew.Chain(5), ignore_index=-100),
-        F.hierarchical_distance(maps[1:], labels[1:], ew.Chain(5)),
+        F.mean_distance(maps.argmax(1), holes, ew.Chain(5), ignore_index=-100),
+        F.mean_distance(maps[1:], labels[1:], ew.Chain(5)),
     )
 
 
@@ -168,7 +168,7 @@ def test_importing_earthwork_does_not_import_torchmetrics() -> None:
 def test_torchmetrics_missing_names_the_extra() -> None:
     code = (
         "import sys; sys.modules['torchmetrics'] = None; import earthwork as ew\n"
-        "try: ew.metrics.EMD\n"
+        "try: ew.metrics.MeanEMD\n"
         "except ImportError as error: sys.exit(\"pip install 'earthwork[metrics]'\" not in str(error))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

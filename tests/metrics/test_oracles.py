@@ -48,7 +48,7 @@ def test_distances_against_brute_force(kind: str, top_k: int, rng: np.random.Gen
         matrix = space.distances().numpy()
         best = np.argsort(-p.numpy(), axis=-1, kind="stable")[:, :top_k]
         expected = np.mean([[matrix[label, k] for k in row] for label, row in zip(labels, best, strict=True)])
-        assert_allclose(F.hierarchical_distance(p, labels, space, top_k), expected, rtol=1e-12, atol=1e-12)
+        assert_allclose(F.mean_distance(p, labels, space, top_k), expected, rtol=1e-12, atol=1e-12)
         wrong = [matrix[y, k] for y, k in zip(labels.tolist(), best[:, 0], strict=True) if y != k]
         assert_allclose(F.mistake_severity(p, labels, space), np.mean(wrong) if wrong else np.nan, atol=1e-12)
 
@@ -137,14 +137,14 @@ def test_ranked_probability_score_against_scoringrules(rng: np.random.Generator)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_emd_error_is_the_expected_distance_to_the_label(kind: str, rng: np.random.Generator) -> None:
+def test_mean_emd_is_the_expected_distance_to_the_label(kind: str, rng: np.random.Generator) -> None:
     space = random_space(rng, kind, 20)
     p = random_distribution(rng, 30, space.num_bins)
     labels = torch.from_numpy(rng.integers(0, space.num_bins, 30))
     risk = (p @ space.distances()).gather(-1, labels[:, None]).mean()
-    assert_allclose(F.emd_error(p, labels, space), risk, rtol=1e-10)
+    assert_allclose(F.mean_emd(p, labels, space), risk, rtol=1e-10)
     one_hot = torch.nn.functional.one_hot(labels, space.num_bins).double()
-    assert_allclose(F.emd_error(p, labels, space, rho=2.5), ew.emd(p, one_hot, space, rho=2.5).mean(), rtol=1e-9)
+    assert_allclose(F.mean_emd(p, labels, space, rho=2.5), ew.emd(p, one_hot, space, rho=2.5).mean(), rtol=1e-9)
 
 
 def test_a_metric_without_edges(rng: np.random.Generator) -> None:
@@ -154,13 +154,13 @@ def test_a_metric_without_edges(rng: np.random.Generator) -> None:
     # From the answer to the truth, as the loss moves the prediction to the target.
     risk = p.numpy() @ matrix.T
     assert_allclose(ew.expected_distance(p, space), risk)
-    assert_allclose(F.emd_error(p, labels, space), (p.numpy() @ matrix)[np.arange(20), labels].mean())
-    assert_allclose(F.emd_error(p, labels, space), ew.EMDLoss(space, 1.0, normalize=None)(p, labels))
+    assert_allclose(F.mean_emd(p, labels, space), (p.numpy() @ matrix)[np.arange(20), labels].mean())
+    assert_allclose(F.mean_emd(p, labels, space), ew.EMDLoss(space, 1.0, normalize=None)(p, labels))
     assert_allclose(F.expected_cost(p, labels, space, decision="least_risk"), risk.min(-1).mean())
     answers = p.argmax(-1)
-    assert_allclose(F.hierarchical_distance(p, labels, space), matrix[answers, labels].mean())
+    assert_allclose(F.mean_distance(p, labels, space), matrix[answers, labels].mean())
     with pytest.raises(TypeError, match="rho: expected 1 in a CostMatrix, which has no edges, got 2"):
-        F.emd_error(p, labels, space, rho=2)
+        F.mean_emd(p, labels, space, rho=2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import earthwork as ew
 from earthwork.metrics import functional as F  # noqa: N812
-from earthwork.metrics.bootstrap import interval, p_value, resampled_sums
+from earthwork.metrics.report import interval, p_value, resampled_sums
 from earthwork.metrics.table import Estimate, Line, Report
 from tests.cases import KINDS, random_distribution, random_space, random_tree
 
@@ -23,10 +23,10 @@ def test_values_are_those_of_the_functions(rng: np.random.Generator) -> None:
     expected = {
         "mistake severity, distance": F.mistake_severity(p, labels, tree),
         "mistake severity, height": F.mistake_severity(p, labels, tree, "height"),
-        "hierarchical distance, top 1": F.hierarchical_distance(p, labels, tree),
-        "hierarchical distance, top 3": F.hierarchical_distance(p, labels, tree, 3),
-        "EMD": F.emd_error(p, labels, tree),
-        "EMD, ρ = 2": F.emd_error(p, labels, tree, 2),
+        "mean distance, top 1": F.mean_distance(p, labels, tree),
+        "mean distance, top 3": F.mean_distance(p, labels, tree, 3),
+        "EMD": F.mean_emd(p, labels, tree),
+        "EMD, ρ = 2": F.mean_emd(p, labels, tree, 2),
         "expected cost": F.expected_cost(p, labels, tree),
         "hierarchical precision, micro": F.hierarchical_precision(p, labels, tree),
         "hierarchical F1, macro": F.hierarchical_f1(p, labels, tree, "macro"),

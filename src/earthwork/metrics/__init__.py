@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from earthwork.metrics import functional as functional
     from earthwork.metrics.classes import (
-        EMD,
         AccuracyAtDepth,
         ExpectedCost,
-        HierarchicalDistance,
         HierarchicalF1,
         HierarchicalPrecision,
         HierarchicalRecall,
+        MeanDistance,
+        MeanEMD,
         MistakeSeverity,
         RankedProbabilityScore,
     )
     from earthwork.metrics.report import hierarchical_report
 
 __all__ = [
-    "EMD",
     "AccuracyAtDepth",
     "ExpectedCost",
-    "HierarchicalDistance",
     "HierarchicalF1",
     "HierarchicalPrecision",
     "HierarchicalRecall",
+    "MeanDistance",
+    "MeanEMD",
     "MistakeSeverity",
     "RankedProbabilityScore",
     "hierarchical_report",

@@ -1,7 +1,9 @@
-"""The metrics as torchmetrics classes. What they measure is told by the functions of the same name."""
+"""The metrics as torchmetrics classes. The functions of the same name document what they measure."""
 
 from __future__ import annotations
 
+import copy
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,16 +11,118 @@ import torch
 from torch import Tensor
 
 from earthwork.extras import require
-from earthwork.metrics.ancestors import AncestorScore, Average, DepthAccuracy
-from earthwork.metrics.base import SpaceMetric
-from earthwork.metrics.batch import check_ranking
-from earthwork.metrics.mistakes import Severity, SeverityMeasure, TopDistance
-from earthwork.metrics.scores import DecisionCost, MeanTransport, RankedScore
+from earthwork.metrics.batch import (
+    Batch,
+    Decision,
+    Options,
+    check_decision,
+    check_ignore_index,
+    check_ranking,
+)
+from earthwork.metrics.measures import (
+    AncestorScore,
+    Average,
+    DecisionCost,
+    DepthAccuracy,
+    MeanTransport,
+    Measure,
+    RankedScore,
+    Severity,
+    SeverityMeasure,
+    TopDistance,
+)
 from earthwork.spaces import Chain, Space, Tree
+from earthwork.spaces.space import check_space
+from earthwork.transport.mass import Normalize, check_normalize
+
+require("torchmetrics", "metrics", "earthwork.metrics")
+from torchmetrics import Metric  # noqa: E402
 
 
-class EMD(SpaceMetric):
-    """:func:`~earthwork.metrics.functional.emd_error` of all batches: the paper's holistic error.
+class SpaceMetric(Metric):
+    """What the metrics have in common. Merges across batches and processes exactly: its state is sums.
+
+    Args:
+        space: How the classes are arranged.
+        measure: What to measure.
+        decision: How a prediction becomes an answer: ``"argmax"``, ``"least_risk"`` or ``"inner"``.
+        vagueness: The cost of an inner node, with ``decision="inner"``.
+        normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
+        ignore_index: The label of rows that do not count.
+        kwargs: Options of every torchmetrics metric.
+    """
+
+    is_differentiable = False
+    full_state_update = False
+    plot_lower_bound = 0.0
+
+    def __init__(
+        self,
+        space: Space,
+        measure: Measure,
+        *,
+        decision: Decision = "argmax",
+        vagueness: float = 0.0,
+        normalize: Normalize = None,
+        ignore_index: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_space(space)
+        check_decision(decision, space, vagueness)
+        check_ignore_index(ignore_index)
+        check_normalize(normalize)
+        measure.check(space)
+        # The metric's own copy, so that moving the metric leaves the caller's space alone.
+        self.space = copy.copy(space)
+        self.measure = measure
+        self.options: Options = {
+            "decision": decision,
+            "vagueness": vagueness,
+            "normalize": normalize,
+            "ignore_index": ignore_index,
+        }
+        self._state = _state_name(measure, self.options, space)
+        self.add_state(self._state, torch.zeros(measure.width(space), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Take in a batch.
+
+        Args:
+            preds: Probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or class indices of the shape of
+                ``target`` where no probabilities are needed.
+            target: Class indices, of the shape of the probabilities without ``C``.
+        """
+        columns = self.measure.columns(Batch(preds, target, self.space, **self.options))
+        setattr(self, self._state, getattr(self, self._state) + columns.sum(0))
+
+    def compute(self) -> Tensor:
+        """The value over everything so far; NaN if nothing counts."""
+        return self.measure.value(getattr(self, self._state))
+
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
+        """Draw one or several values.
+
+        Args:
+            val: What ``compute`` or ``forward`` returned, or a list of such; by default the value now.
+            ax: The axes to draw in.
+
+        Returns:
+            The figure and the axes.
+        """
+        return self._plot(val, ax)
+
+
+# In a MetricCollection torchmetrics takes metrics whose states have the same names and are equal after one batch for
+# one metric from then on. So a state's name says all that it depends on.
+def _state_name(measure: Measure, options: Options, space: Space) -> str:
+    parts = [repr(measure), repr(options), type(space).__name__]
+    parts += [f"{name}{x.detach().cpu().tolist()}" for name, x in (*space.named_buffers(), *space.named_parameters())]
+    return f"sums_{zlib.crc32(''.join(parts).encode()):08x}"
+
+
+class MeanEMD(SpaceMetric):
+    """:func:`~earthwork.metrics.functional.mean_emd` of all batches: the paper's holistic error.
 
     Args:
         space: How the classes are arranged.
@@ -27,7 +131,7 @@ class EMD(SpaceMetric):
 
     Example:
         >>> import torch, earthwork as ew
-        >>> metric = ew.metrics.EMD(ew.Chain(3))
+        >>> metric = ew.metrics.MeanEMD(ew.Chain(3))
         >>> metric.update(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([0]))
         >>> metric.compute()
         tensor(0.7500, dtype=torch.float64)
@@ -60,8 +164,8 @@ class MistakeSeverity(SpaceMetric):
         super().__init__(space, Severity(measure), **kwargs)
 
 
-class HierarchicalDistance(SpaceMetric):
-    """:func:`~earthwork.metrics.functional.hierarchical_distance` of all batches.
+class MeanDistance(SpaceMetric):
+    """:func:`~earthwork.metrics.functional.mean_distance` of all batches.
 
     Args:
         space: How the classes are arranged.

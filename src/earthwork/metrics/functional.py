@@ -11,34 +11,42 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import Unpack
 
-from earthwork.metrics.ancestors import AncestorScore, Average, DepthAccuracy
 from earthwork.metrics.batch import Batch, Options
-from earthwork.metrics.mistakes import Severity, SeverityMeasure, TopDistance
-from earthwork.metrics.scores import DecisionCost, MeanTransport, RankedScore
+from earthwork.metrics.measures import (
+    AncestorScore,
+    Average,
+    DecisionCost,
+    DepthAccuracy,
+    MeanTransport,
+    RankedScore,
+    Severity,
+    SeverityMeasure,
+    TopDistance,
+)
 from earthwork.spaces import Chain, Space, Tree
 
 __all__ = [
     "accuracy_at_depth",
-    "emd_error",
     "expected_cost",
-    "hierarchical_distance",
     "hierarchical_f1",
     "hierarchical_precision",
     "hierarchical_recall",
+    "mean_distance",
+    "mean_emd",
     "mistake_severity",
     "ranked_probability_score",
 ]
 
 
-def emd_error(preds: Tensor, target: Tensor, space: Space, rho: float = 1.0, **options: Unpack[Options]) -> Tensor:
+def mean_emd(preds: Tensor, target: Tensor, space: Space, rho: float = 1.0, **options: Unpack[Options]) -> Tensor:
     r"""The paper's holistic error: the mean of :math:`\mathrm{EMD}^\rho` from the probabilities to the labels.
 
     At :math:`\rho = 1` it is the mean expected distance to the label.
 
     Example:
         >>> import torch, earthwork as ew
-        >>> from earthwork.metrics.functional import emd_error
-        >>> emd_error(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([0]), ew.Chain(3))
+        >>> from earthwork.metrics.functional import mean_emd
+        >>> mean_emd(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([0]), ew.Chain(3))
         tensor(0.7500, dtype=torch.float64)
     """
     return MeanTransport(rho).of(Batch(preds, target, space, **options))
@@ -65,17 +73,15 @@ def mistake_severity(
     return Severity(measure).of(Batch(preds, target, space, **options))
 
 
-def hierarchical_distance(
-    preds: Tensor, target: Tensor, space: Space, top_k: int = 1, **options: Unpack[Options]
-) -> Tensor:
+def mean_distance(preds: Tensor, target: Tensor, space: Space, top_k: int = 1, **options: Unpack[Options]) -> Tensor:
     """The mean distance from the ``top_k`` best answers to the label, over all rows.
 
     Among equally good answers the lower index comes first.
 
     Example:
         >>> import torch, earthwork as ew
-        >>> from earthwork.metrics.functional import hierarchical_distance
-        >>> hierarchical_distance(torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([0]), ew.Chain(3), top_k=2)
+        >>> from earthwork.metrics.functional import mean_distance
+        >>> mean_distance(torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([0]), ew.Chain(3), top_k=2)
         tensor(0.5000, dtype=torch.float64)
     """
     return TopDistance(top_k).of(Batch(preds, target, space, **options))
@@ -147,7 +153,7 @@ def ranked_probability_score(preds: Tensor, target: Tensor, space: Chain, **opti
 
     .. math:: \sum_i w_i \Big(\sum_{j \le i} p_j - [y \le i]\Big)^2
 
-    That is :func:`emd_error` at :math:`\rho = 2`.
+    That is :func:`mean_emd` at :math:`\rho = 2`.
 
     Example:
         >>> import torch, earthwork as ew
@@ -161,7 +167,7 @@ def ranked_probability_score(preds: Tensor, target: Tensor, space: Chain, **opti
 def expected_cost(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Tensor:
     """The mean distance from the answer to the truth that the probabilities themselves expect.
 
-    A calibrated model's expected cost is what :func:`hierarchical_distance` measures; a lower one says that the model
+    A calibrated model's expected cost is what :func:`mean_distance` measures; a lower one says that the model
     is too sure of itself. The labels only say which rows count.
 
     Example:

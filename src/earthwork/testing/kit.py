@@ -10,8 +10,8 @@ from torch import Tensor
 from earthwork.spaces import CostMatrix, Space
 from earthwork.spaces.space import check_space
 from earthwork.testing import checks
+from earthwork.testing.checks import Report
 from earthwork.testing.probes import Subject
-from earthwork.testing.report import Report
 from earthwork.transport.emd import check_rho
 
 _CHECKS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from earthwork.metrics import EMD, MistakeSeverity
+from earthwork.metrics import MeanEMD, MistakeSeverity
 from earthwork.spaces import Space
 
 
@@ -16,7 +16,7 @@ def validation_scores(space: Space) -> MetricCollection:
         {
             "top1": MulticlassAccuracy(classes, average="micro"),
             "top5": MulticlassAccuracy(classes, average="micro", top_k=min(5, classes)),
-            "emd": EMD(space),
+            "emd": MeanEMD(space),
             "severity": MistakeSeverity(space),
         },
         compute_groups=False,

@@ -1,15 +1,16 @@
-"""Is one model really better than another? The paired bootstrap: both are resampled on the same rows."""
+"""Comparing models on the same rows, by the paired bootstrap, and the confusions that cost a model most."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from earthwork.metrics.ancestors import DepthAccuracy
-from earthwork.metrics.bootstrap import Floats, interval, p_value
-from earthwork.metrics.measure import Measure
-from earthwork.metrics.report import value_labels, values_of
-from earthwork.spaces import Space
+import numpy as np
+from numpy.typing import NDArray
+
+from earthwork.metrics.measures import DepthAccuracy, Measure
+from earthwork.metrics.report import Floats, interval, p_value, value_labels, values_of
+from earthwork.spaces import Space, Tree
 
 
 class Difference(NamedTuple):
@@ -76,3 +77,44 @@ def compare(
                 Difference(models[model], models[baseline], label, value, low, high, p_value(replicates), better)
             )
     return differences
+
+
+class Confusion(NamedTuple):
+    """A class that is taken for another one.
+
+    Attributes:
+        truth: What it is.
+        answer: What it is taken for.
+        times: How often.
+        distance: How far apart the two are.
+    """
+
+    truth: str
+    answer: str
+    times: int
+    distance: float
+
+    @property
+    def cost(self) -> float:
+        """What it costs in all."""
+        return self.times * self.distance
+
+
+def most_expensive(
+    labels: NDArray[np.int32],
+    answers: NDArray[np.int32],
+    distances: NDArray[np.floating[Any]],
+    tree: Tree,
+    count: int,
+) -> list[Confusion]:
+    """The confusions with the highest cost in all, the highest first; of equal ones those of lower nodes first."""
+    wrong = np.flatnonzero(labels != answers)
+    pairs = labels[wrong].astype(np.int64) * tree.num_nodes + answers[wrong]
+    kinds, first, counts = np.unique(pairs, return_index=True, return_counts=True)
+    each = distances[wrong][first].astype(np.float64)
+    best = np.argsort(-(counts * each), kind="stable")[:count]
+    names = tree.names or tuple(map(str, range(tree.num_nodes)))
+    return [
+        Confusion(names[pair // tree.num_nodes], names[pair % tree.num_nodes], int(number), float(distance))
+        for pair, number, distance in zip(kinds[best].tolist(), counts[best], each[best], strict=True)
+    ]
