@@ -11,7 +11,7 @@ import torch
 
 import earthwork as ew
 from earthwork.lab.training import Settings, TrainingData, make_data, parse_loss, simulated_data
-from earthwork.lab.training.datamodule import DataModule
+from earthwork.lab.training.module import DataModule
 from earthwork.lab.training.run import make_module
 
 PARTS = ("fetch, crop, flip", "network forward", "loss forward and backward", "network backward", "optimiser")
@@ -34,7 +34,7 @@ def problems() -> dict[str, tuple[TrainingData, str, int]]:
 
 def measure(data: TrainingData, model: str, batch_size: int, loss: str, repeats: int) -> list[float]:
     """The median CPU seconds of each part of a step."""
-    settings = Settings(data="", tree="", out="", loss=(loss,), model=model, batch_size=batch_size)
+    settings = Settings(data="", space="", out="", loss=(loss,), model=model, batch_size=batch_size)
     module = make_module(settings, parse_loss(loss), 0, data, Path())
     optimiser = torch.optim.SGD(module.network.parameters(), settings.lr, momentum=0.9, weight_decay=1e-4)
     loader = DataModule(data, batch_size, 0, None).train_dataloader()

@@ -40,7 +40,7 @@ def test_compares_the_papers_losses(tmp_path: Path, capsys: pytest.CaptureFixtur
     said = capsys.readouterr().out
     assert all(loss in said for loss in PAPER_LOSSES)
     assert "after 2 epochs" in said
-    assert "One seed says little" in said
+    assert "One seed cannot tell" in said
     assert {path.name for path in out.glob("*.*")} >= {"summary.md", "summary.json", "summary.csv", "curves.png"}
 
 
@@ -57,9 +57,9 @@ def test_another_demo_gets_a_folder_of_its_own(tmp_path: Path) -> None:
 def test_one_that_is_stopped_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from earthwork.lab.training.progress import RunProgress
+    from earthwork.lab.training.console import RunProgress
 
     monkeypatch.setattr(RunProgress, "on_train_batch_end", lambda *_: signal.raise_signal(signal.SIGINT))
     out = tmp_path / "demo"
     assert run(["demo", "--quick", "--out", str(out)]) == 130
-    assert f"to go on: earthwork train --resume {out}" in " ".join(capsys.readouterr().err.split())
+    assert f"to resume: earthwork train --resume {out}" in " ".join(capsys.readouterr().err.split())

@@ -1,4 +1,4 @@
-"""The Typer app, and the one place where errors become a line on stderr and exit code 2."""
+"""The Typer app; errors become one line on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def _group(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Keeps sub-commands by name even while there is only one."""
+    """Holds the options of ``earthwork`` itself."""
 
 
 app.command("demo")(demo.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("reproduce")(reproduce.command)
-app.command("train")(train.command)
+app.command("train", cls=train.TrainCommand)(train.command)
 app.add_typer(tree.app, name="tree")
 
 # click's own classes, or their copies inside newer versions of Typer
@@ -51,12 +51,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        arguments: What follows ``earthwork``; by default that of this process.
+        arguments: The arguments after ``earthwork``; by default those of this process.
     """
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="earthwork", standalone_mode=False)
     except BrokenPipeError:
-        # The reader (head, less) has gone; nothing is wrong, and nothing more can be written.
+        # The reading process (head, less) has exited, so nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (TypeError, ValueError, ImportError, OSError) as error:

@@ -1,4 +1,4 @@
-"""``earthwork demo``: the paper's losses on a simulated problem, with no data at all."""
+"""``earthwork demo``: the paper's losses on simulated data."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ PAPER_LOSSES = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
 def command(
     out: Annotated[str, typer.Option(help="The folder to write to.")] = "runs/demo",
     seed: Annotated[int, typer.Option(help="The seed of the simulated data and of the networks.")] = 0,
-    seeds: Annotated[int, typer.Option(help="How many runs of each loss.")] = 1,
+    seeds: Annotated[int, typer.Option(help="The number of runs of each loss.")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 15,
-    quick: Annotated[bool, typer.Option(help="Two epochs, only to see that it works.")] = False,
+    quick: Annotated[bool, typer.Option(help="Two epochs only, to check that it works.")] = False,
 ) -> None:
     """Compare the paper's four losses on simulated data: 1000 classes over ImageNet's hierarchy.
 
-    Each class has a few examples about a centre, and the centres diffuse down the tree, so near classes look alike.
+    The examples of a class are normally distributed about its centre. The centres follow a random walk down the tree,
+    so that classes near each other in the tree are similar.
     """
     require("lightning.pytorch", "train", "earthwork demo")
     from earthwork import trees
-    from earthwork.cli.train import run_and_say_how_to_go_on, show_results
+    from earthwork.cli.train import show_results, train_or_say_how_to_resume
     from earthwork.lab.training.settings import Settings
     from earthwork.lab.training.simulate import simulated_data
 
     console = Console()
     settings = Settings(
         data="simulated",
-        tree="imagenet1k",
+        space="imagenet1k",
         out=fresh_folder(out),
         loss=PAPER_LOSSES,
         model="mlp",
@@ -46,17 +47,17 @@ def command(
     tree = trees.imagenet1k()
     console.print(
         f"[bold]Simulated data[/bold], not images: 1000 classes over WordNet's hierarchy of ImageNet, "
-        f"whose centres diffuse down the tree ({tree})",
+        f"with centres from a random walk down the tree ({tree})",
         highlight=False,
     )
-    results = run_and_say_how_to_go_on(settings, data_of=lambda seed: simulated_data(tree, seed))
+    results = train_or_say_how_to_resume(settings, data_of=lambda seed: simulated_data(tree, seed))
     show_results(settings, results, console, "Simulated data: 1000 classes over ImageNet's hierarchy")
-    console.print("Higher top-1 is better; lower EMD and severity (how far off mistakes are) are better.")
+    console.print("Higher top-1 is better; lower EMD and severity (the mean distance of mistakes) are better.")
     if seeds == 1:
-        console.print("One seed says little about small differences: --seeds 3 adds 95 % intervals.")
+        console.print("One seed cannot tell small differences from chance: --seeds 3 adds 95 % intervals.")
 
 
 def fresh_folder(name: str) -> str:
-    """The folder, or if there is something in it, the first of ``name-2``, ``name-3`` … that is free."""
+    """The folder if it is empty or missing, otherwise the first such one of ``name-2``, ``name-3`` and so on."""
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
     return next(name for name in names if not Path(name).exists() or not any(Path(name).iterdir()))

@@ -7,7 +7,7 @@ import pytest
 
 from earthwork.lab.reproduce import EXPERIMENTS, Results
 from earthwork.lab.reproduce.claims import as_markdown, judge_claims, show
-from earthwork.lab.reproduce.interval import mean_interval
+from earthwork.lab.statistics import mean_interval
 
 
 def breathing_results(finals: dict[str, list[float | None]], data: str = "real", quick: bool = False) -> Results:

@@ -55,7 +55,7 @@ def test_no_other_file_is_left(tmp_path: Path) -> None:
 
 def test_versions_and_machine_are_recorded(tmp_path: Path) -> None:
     facts = run(Counting(), Request(out=tmp_path)).environment
-    assert {"earthwork", "python", "torch", "numpy", "processor", "cores", "threads", "cuda"} <= set(facts)
+    assert {"earthwork", "python", "torch", "numpy", "processor", "cores", "threads", "gpus"} <= set(facts)
 
 
 def test_progress_counts_parts(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def write_images(root: Path, per_class: int = 4, classes: tuple[str, ...] = CLAS
 
 def tiny_options(data: Path, out: Path, **options: Any) -> dict[str, Any]:
     """Options of a run that takes about a second."""
-    defaults = {"tree": "cifar10", "model": TINY, "epochs": 8, "batch_size": 10, "save_every": 3, "lr": 0.02}
+    defaults = {"space": "cifar10", "model": TINY, "epochs": 8, "batch_size": 10, "save_every": 3, "lr": 0.02}
     return {"data": str(data), "out": str(out), **defaults, **options}
 
 

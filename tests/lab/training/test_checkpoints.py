@@ -5,7 +5,7 @@ import io
 import pytest
 import torch
 
-from earthwork.lab.training.checkpoints import (
+from earthwork.lab.training.recorder import (
     BadCheckpointError,
     checkpoint_name,
     last_good,
@@ -34,7 +34,7 @@ def test_a_checkpoint_cut_short_is_not_used(tmp_path, share):
     cut.write_bytes(content[: int(share * len(content))])
     said = []
     assert last_good(tmp_path, said.append) == good
-    assert said == [f"not used: {cut}: cut short (no checksum at its end)"]
+    assert said == [f"skipped: {cut}: truncated (no checksum at its end)"]
 
 
 def test_a_changed_checkpoint_is_not_used(tmp_path):
@@ -42,7 +42,7 @@ def test_a_changed_checkpoint_is_not_used(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(BadCheckpointError, match=r"damaged \(its checksum does not match\)"):
+    with pytest.raises(BadCheckpointError, match=r"damaged \(the checksum does not match\)"):
         load_checked(path)
     said = []
     assert last_good(tmp_path, said.append) is None

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import earthwork as ew
-from earthwork.lab.training import Settings, archives, load_data
+from earthwork.lab.training import Settings, images, load_data
 from tests.lab.training.helpers import CLASSES, write_arrays, write_images
 
 CIFAR = ew.trees.cifar10()
@@ -17,7 +17,7 @@ CIFAR = ew.trees.cifar10()
 
 def settings(data, **options):
     return Settings(
-        **{"data": str(data), "tree": "cifar10", "out": "unused", "image_size": 12, "workers": 0, **options}
+        **{"data": str(data), "space": "cifar10", "out": "unused", "image_size": 12, "workers": 0, **options}
     )
 
 
@@ -28,7 +28,7 @@ def load(data, tree=CIFAR, seed=0, said=None, **options):
 def test_an_image_folder(tmp_path):
     data = load(write_images(tmp_path))
     assert data.classes == CLASSES
-    assert data.tree.bin_names == CLASSES
+    assert data.space.bin_names == CLASSES
     assert data.train.labels.tolist() == [label for label in range(4) for _ in range(4)]
     assert data.shape == (12, 12, 3)
     expected = np.asarray(Image.open(tmp_path / "train" / "cat" / "2.png"))[:, 2:14]
@@ -70,7 +70,7 @@ def test_the_layout_of_tiny_imagenet(tmp_path, nested):
     tree = ew.trees.imagenet1k()
     data = load(make_tiny_imagenet(tmp_path, nested), tree, image_size=None, model="alexnet-bn-small")
     assert data.classes == ("n01443537", "n02123045", "n02124075")
-    assert data.tree.bin_names == ("goldfish", "tabby", "Egyptian_cat")
+    assert data.space.bin_names == ("goldfish", "tabby", "Egyptian_cat")
     assert data.val.labels.tolist() == [0, 1, 2], "by class, as the annotations say"
     first = np.asarray(Image.open(tmp_path / "val" / "images" / "val_0.JPEG"))
     assert np.array_equal(data.val.source.take(torch.tensor([0]))[0].numpy(), first)
@@ -101,14 +101,14 @@ def test_another_process_may_unpack_the_same_archive_first(tmp_path, monkeypatch
     write_images(tmp_path / "my-data")
     with tarfile.open(tmp_path / "data.tar", "w") as file:
         file.add(tmp_path / "my-data", "my-data")
-    extract = archives._extract
+    extract = images._extract
 
     def overtaken(archive, folder):
-        monkeypatch.setattr(archives, "_extract", extract)
-        archives.unpacked(archive, print)
+        monkeypatch.setattr(images, "_extract", extract)
+        images.unpacked(archive, print)
         extract(archive, folder)
 
-    monkeypatch.setattr(archives, "_extract", overtaken)
+    monkeypatch.setattr(images, "_extract", overtaken)
     assert load(tmp_path / "data.tar").classes == CLASSES
     assert len(list((tmp_path / "cache" / "earthwork").iterdir())) == 1
 
@@ -151,7 +151,7 @@ def test_arrays_without_names_or_validation(tmp_path):
 def test_a_class_list_gives_the_order(tmp_path):
     names = ["truck", "cat"]
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=[0, 1, 0, 1], x_val=np.zeros((1, 2)), y_val=[1], classes=names)
-    assert load(tmp_path / "a.npz").tree.bin_names == ("truck", "cat")
+    assert load(tmp_path / "a.npz").space.bin_names == ("truck", "cat")
 
 
 def test_per_class_depends_on_the_seed_alone(tmp_path):
@@ -181,7 +181,7 @@ def test_bad_images_are_named_or_left_out(tmp_path, how, cache):
     assert data.train.labels.bincount().tolist() == [4, 4, 3, 4]
     assert len(data.bad) == 1
     assert str(bad) in data.bad[0]
-    assert any("left out 1 images that cannot be read" in line for line in said)
+    assert any("left out 1 unreadable images" in line for line in said)
     with pytest.raises(ValueError, match=r"train/dog/1.png: .*"):
         load(tmp_path, cache=cache)
 
@@ -200,7 +200,7 @@ def test_a_folder_without_an_image_that_can_be_read(tmp_path, size):
     write_images(tmp_path)
     for path in tmp_path.rglob("*.png"):
         damage(path, "no image")
-    with pytest.raises(ValueError, match=r"data .*: no images that can be read"):
+    with pytest.raises(ValueError, match=r"data .*: no readable images"):
         load(tmp_path, image_size=size, model="alexnet-bn-small", skip_bad=True)
 
 
@@ -277,4 +277,4 @@ def test_the_fingerprint_tells_classes_and_trees_apart(tmp_path):
     one = load(tmp_path / "a.npz").fingerprint
     other = load(tmp_path / "a.npz", tree=ew.trees.with_costs(CIFAR, "depth")).fingerprint
     assert one["class list"] == other["class list"]
-    assert one["tree"] != other["tree"]
+    assert one["space"] != other["space"]

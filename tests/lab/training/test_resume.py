@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from earthwork.lab.training.checkpoints import checkpoints_in
+from earthwork.lab.training.recorder import checkpoints_in
 from tests.lab.training.helpers import (
     SLOW,
     assert_same_run,
@@ -70,8 +70,8 @@ def test_goes_on_from_the_last_good_checkpoint(reference, tmp_path, cut):
     with child(run_in_child, tiny_options(data, out), True, log) as process:
         process.join()
     assert process.exitcode == 0, log.read_text()
-    assert all(f"not used: {path}: cut short" in log.read_text() for path in damaged)
-    assert ("going on from" in log.read_text()) == (cut == 1)
+    assert all(f"skipped: {path}: truncated" in log.read_text() for path in damaged)
+    assert ("resuming from" in log.read_text()) == (cut == 1)
     assert_same_run(uninterrupted.joinpath(*RUN), out.joinpath(*RUN))
 
 
@@ -85,11 +85,11 @@ def test_stops_when_asked_to_and_says_how_to_go_on(reference, tmp_path, number):
         os.kill(process.pid, number)
         process.join()
     assert process.exitcode == 130, log.read_text()
-    assert f"stopped and saved; to go on: earthwork train --resume {out}" in log.read_text()
+    assert f"stopped and saved; to resume: earthwork train --resume {out}" in log.read_text()
     with child(command_in_child, ["train", "--resume", str(out)], log) as process:
         process.join()
     assert process.exitcode == 0, log.read_text()
-    assert "going on from" in log.read_text()
+    assert "resuming from" in log.read_text()
     assert_same_run(uninterrupted.joinpath(*RUN), out.joinpath(*RUN))
 
 
@@ -105,7 +105,7 @@ def test_a_second_ctrl_c_stops_at_once(reference, tmp_path):
             os.kill(process.pid, signal.SIGINT)
         process.join()
     assert process.exitcode == 130, log.read_text()
-    assert f"stopped; to go on from the last checkpoint: earthwork train --resume {out}" in log.read_text()
+    assert f"stopped; to resume from the last checkpoint: earthwork train --resume {out}" in log.read_text()
 
 
 def _arguments(options):

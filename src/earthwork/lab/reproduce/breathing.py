@@ -13,8 +13,8 @@ from earthwork.lab.reproduce.breathing_clips import Clips, make_clips
 from earthwork.lab.reproduce.breathing_data import Recording, load_recordings, simulate_recordings
 from earthwork.lab.reproduce.breathing_training import LOSSES, fit
 from earthwork.lab.reproduce.experiment import Plan, Request
-from earthwork.lab.reproduce.interval import bands, mean_interval
 from earthwork.lab.reproduce.results import Numbers
+from earthwork.lab.statistics import bands, mean_interval
 
 
 @dataclass(frozen=True)

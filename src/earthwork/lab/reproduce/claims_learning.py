@@ -6,7 +6,7 @@ from typing import Any
 
 from earthwork.lab.reproduce.claims import NOT_MEASURABLE, Check, Finding, below, show, verdict
 from earthwork.lab.reproduce.figures import LOSS_TITLES
-from earthwork.lab.reproduce.interval import mean_interval, paired_difference
+from earthwork.lab.statistics import mean_interval, paired_difference
 
 MIX, SD_MIX = "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce"
 

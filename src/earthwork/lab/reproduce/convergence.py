@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from earthwork.lab.reproduce.experiment import Plan, Request
-from earthwork.lab.reproduce.interval import mean_interval
 from earthwork.lab.reproduce.results import Numbers
+from earthwork.lab.statistics import mean_interval
 from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
 from earthwork.spaces import Tree
 from earthwork.transport import emd

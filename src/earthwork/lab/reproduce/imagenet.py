@@ -10,8 +10,8 @@ from typing import Any
 from earthwork.extras import require
 from earthwork.files import read_json
 from earthwork.lab.reproduce.experiment import Plan, Request
-from earthwork.lab.reproduce.interval import bands, mean_interval
 from earthwork.lab.reproduce.results import Numbers
+from earthwork.lab.statistics import bands, mean_interval
 
 CURVES = ("top1", "emd")
 SHARES = {"few": "4 % of the training images", "all": "all training images"}
@@ -112,7 +112,7 @@ def _train(settings: Settings, images: Path | None, share: str, loss: str, seed:
     few = share == "few"
     options = TrainingSettings(
         data=str(images or "simulated"),
-        tree=settings.tree,
+        space=settings.tree,
         out=str(out / share / f"{loss.replace('*', '')}-seed-{seed}"),
         loss=(loss,),
         model=settings.model,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from earthwork.files import finite, read_json, to_json, write_atomically
-from earthwork.lab.reproduce.environment import environment
+from earthwork.lab.environment import environment
 
 Numbers: TypeAlias = dict[str, Any]
 

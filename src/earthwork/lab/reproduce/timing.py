@@ -11,8 +11,8 @@ from functools import partial
 import torch
 
 from earthwork.lab.reproduce.experiment import Plan, Request
-from earthwork.lab.reproduce.interval import mean_interval
 from earthwork.lab.reproduce.results import Numbers
+from earthwork.lab.statistics import mean_interval
 from earthwork.losses import EMDLoss
 from earthwork.transport import emd_gradient, sinkhorn
 

@@ -1,13 +1,13 @@
-"""The training harness: compare losses on your data, and never lose a run.
+"""The training harness: compare losses on your own data, with runs that can be resumed.
 
-The names that need Lightning are loaded when they are first used.
+The names that need Lightning are imported on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from earthwork.lab.training.data import TrainingData, load_data, make_data
-from earthwork.lab.training.grammar import LossExpression, parse_loss
+from earthwork.lab.training.losses import LossExpression, parse_loss
 from earthwork.lab.training.models import MODELS
 from earthwork.lab.training.settings import Settings, read_config
 from earthwork.lab.training.simulate import simulated_data

@@ -1,4 +1,4 @@
-"""From what the user has (a folder, an archive, arrays) to training and validation examples and their space."""
+"""Training and validation examples, with their space, from an image folder, an archive or arrays."""
 
 from __future__ import annotations
 
@@ -15,10 +15,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from earthwork.lab.training.archives import is_archive, unpacked
 from earthwork.lab.training.arrays import ArrayData, read_arrays
-from earthwork.lab.training.decoding import BadImageError, check_bad, decode, decode_all, default_workers, image_side
-from earthwork.lab.training.folders import ImageFolder, ImageList, read_folder
+from earthwork.lab.training.images import (
+    BadImageError,
+    ImageFolder,
+    ImageList,
+    check_bad,
+    decode,
+    decode_all,
+    default_workers,
+    image_side,
+    is_archive,
+    read_folder,
+    unpacked,
+)
 from earthwork.lab.training.loader import Batch, BatchPlan
 from earthwork.lab.training.models import choose_model
 from earthwork.lab.training.settings import Settings
@@ -32,10 +42,10 @@ _SHARE_OF_MEMORY = 0.5
 
 
 class Source(Protocol):
-    """Inputs by their indices."""
+    """Returns inputs by index."""
 
     def take(self, indices: Tensor) -> Tensor:
-        """The inputs at some indices."""
+        """The inputs at the given indices."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class InMemory:
     inputs: Tensor
 
     def take(self, indices: Tensor) -> Tensor:
-        """The inputs at some indices."""
+        """The inputs at the given indices."""
         return self.inputs[indices]
 
 
@@ -57,12 +67,12 @@ class OnDisk:
     size: int
 
     def take(self, indices: Tensor) -> Tensor:
-        """The images at some indices."""
+        """The images at the given indices."""
         return torch.from_numpy(np.stack([decode(self.paths[i], self.size) for i in indices.tolist()]))
 
 
 class Examples(Dataset[Batch]):
-    """Inputs with their labels, fetched a batch at a time."""
+    """Inputs with their labels, fetched one batch at a time."""
 
     def __init__(self, source: Source, labels: Tensor) -> None:
         self.source = source
@@ -77,23 +87,23 @@ class Examples(Dataset[Batch]):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run is trained on.
+    """The data of a run.
 
     Attributes:
         train: Training examples.
         val: Validation examples.
-        tree: The tree over the classes, in the data's order.
+        space: The space of the classes, in the data's order.
         classes: The names of the classes.
         shape: The shape of one input: ``(H, W, C)`` or ``(D,)``.
         mean: The mean of the training inputs, for each channel or feature.
         std: Their standard deviation.
-        bad: What was left out because it could not be read.
-        workers: Processes that should fetch batches.
+        bad: An error message for each image that was left out.
+        workers: Number of processes that fetch batches.
     """
 
     train: Examples
     val: Examples
-    tree: Tree
+    space: Tree
     classes: tuple[str, ...]
     shape: tuple[int, ...]
     mean: Tensor
@@ -103,27 +113,26 @@ class TrainingData:
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """What a resumed run must find again: the classes and the tree, as checksums."""
-        tree = self.tree
-        parts = (tree.parents, tree.bins, tree.costs.double())
+        """Checksums of the classes and the space, which a resumed run must not change."""
+        parts = (self.space.parents, self.space.bins, self.space.costs.double())
         content = b"".join(part.cpu().numpy().tobytes() for part in parts)
         return {
             "class list": hashlib.sha256("\n".join(self.classes).encode()).hexdigest(),
-            "tree": hashlib.sha256(content).hexdigest(),
+            "space": hashlib.sha256(content).hexdigest(),
         }
 
 
-def load_data(settings: Settings, tree: Tree, seed: int, say: Say) -> TrainingData:
-    """Read the data, match its classes to the tree, choose the subset and decode what fits in memory."""
+def load_data(settings: Settings, space: Tree, seed: int, say: Say) -> TrainingData:
+    """Read the data, match its classes to the space, select the subset and decode images that fit in memory."""
     path = Path(settings.data)
     if not path.exists():
         raise ValueError(f"data: no such file or folder: {path}")
     if path.suffix == ".npz":
-        return _from_arrays(read_arrays(path, seed), settings, tree, seed, say)
+        return _from_arrays(read_arrays(path, seed), settings, space, seed, say)
     if path.is_file() and not is_archive(path):
         raise ValueError(f"data {path}: expected a folder, an archive of one (.tar.xz, .zip …) or an .npz file")
     folder = read_folder(unpacked(path, say) if path.is_file() else path)
-    return _from_images(folder, settings, restrict(tree, folder.classes), seed, say)
+    return _from_images(folder, settings, restrict(space, folder.classes), seed, say)
 
 
 def subset(labels: NDArray[np.int64], per_class: int | None, seed: int) -> NDArray[np.int64]:
@@ -145,30 +154,30 @@ def subset(labels: NDArray[np.int64], per_class: int | None, seed: int) -> NDArr
     return np.sort(by_class[rank < per_class])
 
 
-def _from_arrays(arrays: ArrayData, settings: Settings, tree: Tree, seed: int, say: Say) -> TrainingData:
+def _from_arrays(arrays: ArrayData, settings: Settings, space: Tree, seed: int, say: Say) -> TrainingData:
     if arrays.classes is not None:
-        tree = restrict(tree, arrays.classes)
+        space = restrict(space, arrays.classes)
     top = max(int(arrays.y.max()), int(arrays.y_val.max()))
     low = min(int(arrays.y.min()), int(arrays.y_val.min()))
-    if low < 0 or top >= tree.num_bins:
+    if low < 0 or top >= space.num_bins:
         bad = low if low < 0 else top
-        raise ValueError(f"data {settings.data}: y: expected class indices from 0 to {tree.num_bins - 1}, got {bad}")
+        raise ValueError(f"data {settings.data}: y: expected class indices from 0 to {space.num_bins - 1}, got {bad}")
     chosen = subset(arrays.y, settings.per_class, seed)
-    say(f"{len(chosen)} training and {len(arrays.y_val)} validation examples of {tree.num_bins} classes")
-    return make_data((arrays.x[chosen], arrays.y[chosen]), (arrays.x_val, arrays.y_val), tree)
+    say(f"{len(chosen)} training and {len(arrays.y_val)} validation examples of {space.num_bins} classes")
+    return make_data((arrays.x[chosen], arrays.y[chosen]), (arrays.x_val, arrays.y_val), space)
 
 
 def make_data(
-    train: tuple[NDArray[Any], NDArray[np.int64]], val: tuple[NDArray[Any], NDArray[np.int64]], tree: Tree
+    train: tuple[NDArray[Any], NDArray[np.int64]], val: tuple[NDArray[Any], NDArray[np.int64]], space: Tree
 ) -> TrainingData:
-    """Training data from inputs and class indices in memory; the classes are the tree's."""
+    """Training data from inputs and class indices in memory; the classes are those of the space."""
     inputs = _as_tensor(train[0])
     mean, std = _statistics(inputs)
     return TrainingData(
         train=Examples(InMemory(inputs), torch.from_numpy(train[1])),
         val=Examples(InMemory(_as_tensor(val[0])), torch.from_numpy(val[1])),
-        tree=tree,
-        classes=tree.bin_names or tuple(map(str, range(tree.num_bins))),
+        space=space,
+        classes=space.bin_names or tuple(map(str, range(space.num_bins))),
         shape=tuple(inputs.shape[1:]),
         mean=mean,
         std=std,
@@ -177,32 +186,32 @@ def make_data(
     )
 
 
-def _from_images(folder: ImageFolder, settings: Settings, tree: Tree, seed: int, say: Say) -> TrainingData:
+def _from_images(folder: ImageFolder, settings: Settings, space: Tree, seed: int, say: Say) -> TrainingData:
     train = folder.train.chosen(subset(folder.train.labels, settings.per_class, seed))
     size = settings.image_size or _default_size(settings, train.paths)
     workers = default_workers() if settings.workers is None else settings.workers
     keep = _keep_in_memory(settings.cache, (len(train.paths) + len(folder.val.paths)) * size * size * 3)
     say(
         f"{len(train.paths)} training and {len(folder.val.paths)} validation images of {len(folder.classes)} classes, "
-        f"{size} × {size}, {'in memory' if keep else 'read as they are needed'}"
+        f"{size} × {size}, {'in memory' if keep else 'read on demand'}"
     )
     bad: list[str] = []
     examples = [_examples(part, size, workers, keep, settings.skip_bad, bad) for part in (train, folder.val)]
     check_bad(bad, settings.skip_bad)
     if bad:
-        say(f"left out {len(bad)} images that cannot be read: {bad[0]}{' …' if len(bad) > 1 else ''}")
+        say(f"left out {len(bad)} unreadable images: {bad[0]}{' …' if len(bad) > 1 else ''}")
     if min(map(len, examples)) == 0:
-        raise ValueError(f"data {settings.data}: no images that can be read")
+        raise ValueError(f"data {settings.data}: no readable images")
     some = examples[0].source.take(torch.arange(len(examples[0]))[:: max(1, len(examples[0]) // 2000)])
     mean, std = _statistics(some)
     shape = (size, size, 3)
     return TrainingData(
-        examples[0], examples[1], tree, folder.classes, shape, mean, std, bad, workers=0 if keep else workers
+        examples[0], examples[1], space, folder.classes, shape, mean, std, bad, workers=0 if keep else workers
     )
 
 
 def _examples(images: ImageList, size: int, workers: int, keep: bool, skip_bad: bool, bad: list[str]) -> Examples:
-    if not keep and not skip_bad:  # decoding all would only be to see which are bad
+    if not keep and not skip_bad:  # no need to decode all images in advance
         return Examples(OnDisk(images.paths, size), torch.from_numpy(images.labels))
     decoded = decode_all(images.paths, size, workers, keep=keep)
     bad += decoded.bad
@@ -217,10 +226,10 @@ def _default_size(settings: Settings, paths: Sequence[Path]) -> int:
 
 
 def _first_side(settings: Settings, paths: Sequence[Path]) -> int:
-    """The side of the first image, or of the first that can be read if the others may be left out."""
+    """The shorter side of the first image; with ``skip_bad``, of the first readable one."""
     first = next(filter(None, (_side(path, settings.skip_bad) for path in paths)), None)
     if first is None:
-        raise ValueError(f"data {settings.data}: no images that can be read")
+        raise ValueError(f"data {settings.data}: no readable images")
     return first
 
 
@@ -245,7 +254,7 @@ def _as_tensor(x: NDArray[Any]) -> Tensor:
 
 
 def _statistics(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation over all but the last axis; bytes count from 0 to 1."""
+    """Mean and standard deviation over all but the last axis; bytes are scaled to [0, 1]."""
     flat = inputs.reshape(-1, inputs.shape[-1])
     flat = flat / 255 if inputs.dtype == torch.uint8 else flat
     std, mean = torch.std_mean(flat.double(), 0, correction=0)

@@ -1,4 +1,4 @@
-"""Batches in an order that depends on the seed and the epoch alone, so that a run can go on from any batch."""
+"""Batches whose order depends on the seed and the epoch only, so that a run can resume at any batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class BatchPlan(NamedTuple):
-    """Which examples a batch holds and how each of them is cropped and flipped."""
+    """The indices of a batch, and how each example is cropped and flipped."""
 
     indices: Tensor
     shifts: Tensor
@@ -20,7 +20,7 @@ class BatchPlan(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Inputs ``[N, H, W, C]`` (bytes) or ``[N, D]``, labels ``[N]``, and the crops and flips still to be made."""
+    """Inputs ``[N, H, W, C]`` (bytes) or ``[N, D]``, labels ``[N]``, and the crops and flips to apply."""
 
     inputs: Tensor
     labels: Tensor
@@ -31,9 +31,9 @@ class Batch(NamedTuple):
 class EpochPlan:
     """The batches of an epoch for one of several processes.
 
-    The permutation, the crops and the flips come from a generator seeded by (seed, epoch): what example i gets does not
-    depend on what happened before. All processes cut the same permutation into the same global batches, and each takes
-    its share of every batch.
+    The permutation, crops and flips come from a generator seeded with (seed, epoch), so they do not depend on earlier
+    epochs. All processes split the same permutation into the same global batches, and each takes its share of every
+    batch.
 
     Args:
         count: The number of examples.
@@ -54,7 +54,7 @@ class EpochPlan:
         self.margin = margin
         self.rank = rank
         self.world_size = world_size
-        # A last, smaller batch is left out in training: its gradient would count as much as a whole one's.
+        # Training drops a smaller last batch: its gradient would count as much as that of a full batch.
         self.batch_size = min(batch_size, count - count % world_size) if shuffle else batch_size
         if shuffle and (self.batch_size == 0 or self.batch_size % world_size):
             raise ValueError(
@@ -65,7 +65,7 @@ class EpochPlan:
         self.first_batch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to an epoch; its first batch, unless a part of this very epoch is done already."""
+        """Start an epoch at its first batch, or at ``first_batch`` if this epoch is being resumed."""
         if epoch != self.epoch:
             self.epoch, self.first_batch = epoch, 0
 
@@ -89,16 +89,16 @@ class EpochPlan:
 
 
 class ResumableLoader:
-    """Iterates over a dataset by an `EpochPlan`; Lightning saves and restores how far it came in an epoch.
+    """Iterates over a dataset as an `EpochPlan` says; Lightning saves and restores the position within an epoch.
 
     Args:
-        dataset: Gives the `Batch` of a `BatchPlan`.
+        dataset: Returns the `Batch` for a `BatchPlan`.
         plan: The order.
-        workers: Processes that fetch batches; 0 when the data is in memory.
+        workers: Number of processes that fetch batches; 0 for data in memory.
     """
 
     def __init__(self, dataset: Dataset[Batch], plan: EpochPlan, workers: int) -> None:
-        # Lightning looks for these two names, as a DataLoader has them, and calls the sampler's set_epoch.
+        # Lightning looks for these two attributes of a DataLoader, and calls the sampler's set_epoch.
         self.sampler = plan
         self.batch_sampler = None
         self._loader: DataLoader[Batch] = DataLoader(
@@ -115,7 +115,7 @@ class ResumableLoader:
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[Batch]:
-        # A generator: nothing is drawn before the first batch is asked for, when the epoch is known.
+        # A generator: nothing is drawn before the first batch is requested, when the epoch is known.
         self._done = self.sampler.first_batch
         for batch in self._loader:
             self._done += 1
@@ -123,9 +123,44 @@ class ResumableLoader:
         self.sampler.first_batch = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch, and how many of its batches have been used."""
+        """The epoch, and how many of its batches have been consumed."""
         return {"epoch": self.sampler.epoch, "batches_done": self._done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on after the batches that have been used."""
+        """Resume after the batches that have been consumed."""
         self.sampler.epoch, self.sampler.first_batch = state["epoch"], state["batches_done"]
+
+
+def crop_and_flip(images: Tensor, shifts: Tensor, flips: Tensor) -> Tensor:
+    """Shift each image with reflection at the border, and flip some of them left to right.
+
+    This is reflection padding followed by a random crop, in one step: with a shift of (2, -1) each pixel is read 2 rows
+    further down and 1 column further left.
+
+    Args:
+        images: Shape ``[N, H, W, C]``, any dtype.
+        shifts: Rows and columns to shift by, shape ``[N, 2]``, each less than the height and the width.
+        flips: Whether to flip each image left to right, shape ``[N]``.
+
+    Example:
+        >>> import torch
+        >>> from earthwork.lab.training.loader import crop_and_flip
+        >>> image = torch.tensor([[1, 2, 3], [4, 5, 6]])[None, :, :, None]
+        >>> crop_and_flip(image, torch.tensor([[0, 1]]), torch.tensor([False]))[0, :, :, 0]
+        tensor([[2, 3, 2],
+                [5, 6, 5]])
+        >>> crop_and_flip(image, torch.tensor([[0, 0]]), torch.tensor([True]))[0, :, :, 0]
+        tensor([[3, 2, 1],
+                [6, 5, 4]])
+    """
+    count, height, width = images.shape[:3]
+    rows = _reflected(torch.arange(height, device=images.device) + shifts[:, :1], height)
+    columns = _reflected(torch.arange(width, device=images.device) + shifts[:, 1:], width)
+    columns = torch.where(flips[:, None], columns.flip(1), columns)
+    place = torch.arange(count, device=images.device)[:, None, None]
+    return images[place, rows[:, :, None], columns[:, None, :]]
+
+
+def _reflected(index: Tensor, size: int) -> Tensor:
+    last = size - 1
+    return last - (last - index.abs()).abs()

@@ -1,4 +1,4 @@
-"""The Lightning module: a network, a loss, the paper's optimiser and the metrics."""
+"""The Lightning modules: network, loss, optimiser and metrics in one, the data loaders in the other."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningDataModule, LightningModule
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
+from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
 
-from earthwork.lab.training.augment import crop_and_flip
-from earthwork.lab.training.loader import Batch
-from earthwork.lab.training.scores import validation_scores
+from earthwork.lab.training.data import Examples, TrainingData
+from earthwork.lab.training.loader import Batch, EpochPlan, ResumableLoader, crop_and_flip
 from earthwork.losses import MixedLoss
+from earthwork.metrics import MeanEMD, MistakeSeverity
+from earthwork.spaces import Space
 
 if TYPE_CHECKING:
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
-    from earthwork.lab.training.data import TrainingData
     from earthwork.lab.training.settings import Settings
 
 
 class NonFiniteLossError(ValueError):
-    """The loss became infinite or NaN; the message says where the batch was saved."""
+    """The loss is infinite or NaN; the message says where the batch was saved."""
 
 
 class Classifier(LightningModule):
     """Trains a network with a loss.
 
     Args:
-        network: Inputs to logits.
-        loss: Logits and class indices to a number.
-        data: For the tree of the metrics and the statistics that inputs are normalised with.
+        network: Maps inputs to logits.
+        loss: Maps logits and labels to a scalar.
+        data: Provides the space for the metrics, and the mean and standard deviation of the inputs.
         settings: The optimiser's settings.
-        seed: Every random number of a training step comes from (seed, process, epoch, batch).
-        folder: Where a batch is saved whose loss is not finite.
+        seed: The generators are seeded with (seed, process, epoch, batch) before every training step.
+        folder: Where a batch with a non-finite loss is saved.
     """
 
     mean: Tensor
@@ -59,27 +60,27 @@ class Classifier(LightningModule):
         parts = loss.names if isinstance(loss, MixedLoss) else []
         self.train_means = nn.ModuleDict({name: MeanMetric() for name in ("loss", *parts)})
         for mean in self._means().values():
-            mean.persistent(True)  # so that an epoch that is resumed in its middle averages over all of it
-        self.scores = validation_scores(data.tree)
+            mean.persistent(True)  # so that an epoch resumed halfway averages over all of its batches
+        self.scores = validation_scores(data.space)
         self.val_loss = MeanMetric()
 
     def inputs(self, batch: Batch) -> Tensor:
-        """What the network sees: cropped and flipped in training, normalised, channels first."""
+        """The network's inputs: cropped and flipped in training, normalised, channels first."""
         x = batch.inputs
         if not self.images:
             return (x - self.mean) / self.std
         if self.training:
             x = crop_and_flip(x, batch.shifts, batch.flips)
-        # [N, H, W, C] seen as [N, C, H, W] is the memory format "channels last", which convolutions like best.
+        # A permuted view of [N, H, W, C] is in the channels-last memory format, the fastest one for convolutions.
         return ((x.float() / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Seed all generators, so that dropout does not depend on what happened before."""
+        """Seed all generators, so that dropout does not depend on earlier batches."""
         entropy = (self.seed, self.global_rank, self.current_epoch, batch_idx)
         state = int(np.random.SeedSequence(entropy).generate_state(1)[0])
         torch.manual_seed(state)
         random.seed(state)
-        np.random.seed(state)  # noqa: NPY002 - a user's network may draw from it
+        np.random.seed(state)  # noqa: NPY002 - a user's network may use it
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of a batch."""
@@ -93,7 +94,7 @@ class Classifier(LightningModule):
         return loss
 
     def on_train_epoch_start(self) -> None:
-        """Start the averages afresh."""
+        """Reset the averages."""
         for mean in self._means().values():
             mean.reset()
 
@@ -124,14 +125,14 @@ class Classifier(LightningModule):
         return {"optimizer": sgd, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note the classes and the tree."""
+        """Store the checksums of the classes and the space."""
         checkpoint["earthwork"] = self.fingerprint
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse to go on with other classes or another tree."""
+        """Refuse to resume with other classes or another space."""
         for what, value in checkpoint["earthwork"].items():
             if value != self.fingerprint[what]:
-                raise ValueError(f"resume: the {what} is not that of the run")
+                raise ValueError(f"resume: the {what} differs from that of the saved run")
 
     def _means(self) -> dict[str, MeanMetric]:
         return cast("dict[str, MeanMetric]", dict(self.train_means.items()))
@@ -146,3 +147,57 @@ class Classifier(LightningModule):
             f"the loss is {float(loss):g}{values} at epoch {self.current_epoch + 1}, batch {batch_idx + 1}; "
             f"the logits are {finite}. The batch is in {path}. A smaller --lr often helps"
         )
+
+
+def validation_scores(space: Space) -> MetricCollection:
+    """Top-1 and top-5 accuracy, mean EMD to the label, and the mean distance of the mistakes."""
+    classes = space.num_bins
+    return MetricCollection(
+        {
+            "top1": MulticlassAccuracy(classes, average="micro"),
+            "top5": MulticlassAccuracy(classes, average="micro", top_k=min(5, classes)),
+            "emd": MeanEMD(space),
+            "severity": MistakeSeverity(space),
+        },
+        compute_groups=False,
+    )
+
+
+class DataModule(LightningDataModule):
+    """The data loaders of one process.
+
+    Args:
+        data: The examples.
+        batch_size: The size of the global batch.
+        seed: Seeds order, crops and flips.
+        crop: The largest shift of a crop in pixels; ``None``: an eighth of the image.
+    """
+
+    def __init__(self, data: TrainingData, batch_size: int, seed: int, crop: int | None) -> None:
+        super().__init__()
+        self.data = data
+        self.batch_size = batch_size
+        self.seed = seed
+        self.margin = (data.shape[0] // 8 if crop is None else crop) if len(data.shape) == 3 else 0
+        if len(data.shape) == 3 and self.margin >= min(data.shape[:2]):
+            raise ValueError(f"crop: expected less than the images' {min(data.shape[:2])} pixels, got {crop}")
+
+    def train_dataloader(self) -> ResumableLoader:
+        """Whole batches in the order of the epoch."""
+        return self._loader(self.data.train, shuffle=True)
+
+    def val_dataloader(self) -> ResumableLoader:
+        """Every example once."""
+        return self._loader(self.data.val, shuffle=False)
+
+    def _loader(self, examples: Examples, shuffle: bool) -> ResumableLoader:
+        plan = EpochPlan(
+            len(examples),
+            self.batch_size,
+            self.seed,
+            shuffle=shuffle,
+            margin=self.margin,
+            rank=self.trainer.global_rank if self.trainer else 0,
+            world_size=self.trainer.world_size if self.trainer else 1,
+        )
+        return ResumableLoader(examples, plan, self.data.workers)

@@ -1,14 +1,16 @@
-"""What a run leaves behind: a row of metrics for each epoch, weights, checkpoints, and a way to stop and go on."""
+"""What a run writes: a row of metrics for each epoch, weights, and checkpoints with checksums to resume from."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import math
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -20,15 +22,16 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import nn
 
 from earthwork.files import write_atomically
-from earthwork.lab.training.checkpoints import checkpoint_name, checkpoints_in, load_checked, save_checked
 
 _KEPT = 2
 _LOWER_IS_BETTER = ("emd", "severity", "val_loss")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_MARK = b"\nearthwork-sha256:"
+_TRAILER = len(_MARK) + 64
 
 
 class StopRequestedError(Exception):
-    """The user asked to stop, and the run was saved."""
+    """Raised after the run was saved because the user asked to stop."""
 
 
 class CheckedCheckpointIO(CheckpointIO):
@@ -49,10 +52,9 @@ class CheckedCheckpointIO(CheckpointIO):
 
 
 class Recorder(Checkpoint):
-    """Writes the results of each epoch, in an order that makes a kill at any moment harmless.
+    """Writes the results of each epoch, so that a run can be killed at any time and resumed.
 
-    The checkpoint comes last: what was written after the last checkpoint is written again, the same, when the run goes
-    on from there.
+    The checkpoint is written last: a run resumed from it writes everything after the checkpoint again, identically.
 
     Args:
         folder: The folder of the run.
@@ -76,15 +78,15 @@ class Recorder(Checkpoint):
         return self.folder / "checkpoints"
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows so far and the time they took."""
+        """The rows so far and the training time."""
         return {"rows": self.rows, "seconds": self.seconds + time.monotonic() - self._clock}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go back to the rows of a checkpoint."""
+        """Restore the rows of a checkpoint."""
         self.rows, self.seconds = list(state_dict["rows"]), state_dict["seconds"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """From here on a first Ctrl-C (or SIGTERM) stops at the end of the batch, and a second one at once."""
+        """From now on the first Ctrl-C (or SIGTERM) stops after the current batch, and the second one immediately."""
         self._clock = time.monotonic()
         if threading.current_thread() is threading.main_thread():
             self._handlers = {name: signal.signal(name, self._request_stop) for name in _SIGNALS}
@@ -92,9 +94,9 @@ class Recorder(Checkpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save if it is time to, and stop if asked to."""
+        """Save every ``save_every`` steps; stop if requested."""
         if batch_idx + 1 == trainer.num_training_batches:
-            return  # the end of the epoch saves, with its metrics
+            return  # on_train_epoch_end saves, with the metrics of the epoch
         stop = self._stop_anywhere(trainer)
         if stop or (self.save_every and trainer.global_step % self.save_every == 0):
             self._save(trainer)
@@ -102,7 +104,7 @@ class Recorder(Checkpoint):
             raise StopRequestedError
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the row, the weights, and last the checkpoint."""
+        """Write the row, the weights and then the checkpoint."""
         self._add_row(trainer)
         if trainer.is_global_zero:
             self._write(cast(nn.Module, pl_module.network))
@@ -111,7 +113,7 @@ class Recorder(Checkpoint):
             raise StopRequestedError
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Give the signals back."""
+        """Restore the signal handlers."""
         for name, handler in self._handlers.items():
             signal.signal(name, handler)
         self._handlers = {}
@@ -119,10 +121,10 @@ class Recorder(Checkpoint):
         self._clock = time.monotonic()
 
     def best_row(self) -> dict[str, float]:
-        """The row of the epoch with the best metric; the first of several."""
+        """The row of the first epoch with the best value."""
         sign = -1 if self.best in _LOWER_IS_BETTER else 1
         scored = [row for row in self.rows if self.best in row]
-        # Without a mistake there is no severity: NaN, and nothing is better.
+        # Severity is NaN when there are no mistakes, which is the best outcome.
         return max(scored, key=lambda row: math.inf if math.isnan(row[self.best]) else sign * row[self.best])
 
     def last_row(self) -> dict[str, float]:
@@ -161,14 +163,63 @@ class Recorder(Checkpoint):
         if self._stop:
             raise KeyboardInterrupt
         self._stop = True
-        os.write(2, b"\nstopping after this batch; Ctrl-C again stops at once\n")
+        os.write(2, b"\nstopping after this batch; press Ctrl-C again to stop immediately\n")
 
 
 def as_csv(rows: list[dict[str, float]]) -> str:
-    """Rows as CSV, every number in full precision; a metric that an epoch does not have is left empty."""
+    """Rows as CSV in full precision; a metric that was not computed in an epoch is left empty."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+class BadCheckpointError(ValueError):
+    """A truncated or damaged checkpoint."""
+
+
+def save_checked(content: Any, path: Path) -> None:
+    """``torch.save``, atomically, followed by a checksum (which ``torch.load`` ignores)."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    data = buffer.getvalue()
+    write_atomically(path, data + _MARK + hashlib.sha256(data).hexdigest().encode())
+
+
+def load_checked(path: Path, map_location: Any = "cpu") -> Any:
+    """Load what `save_checked` wrote; only tensors and plain values are unpickled.
+
+    Raises:
+        BadCheckpointError: If the file is truncated or damaged.
+    """
+    data = path.read_bytes()
+    content, trailer = data[:-_TRAILER], data[-_TRAILER:]
+    if not trailer.startswith(_MARK):
+        raise BadCheckpointError(f"{path}: truncated (no checksum at its end)")
+    if hashlib.sha256(content).hexdigest().encode() != trailer[len(_MARK) :]:
+        raise BadCheckpointError(f"{path}: damaged (the checksum does not match)")
+    return torch.load(io.BytesIO(content), map_location=map_location, weights_only=True)
+
+
+def checkpoint_name(epoch: int, step: int) -> str:
+    """The file name of a checkpoint; names sort chronologically."""
+    return f"step-{step:010d}-epoch-{epoch:05d}.ckpt"
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted(folder.glob("step-*.ckpt"), reverse=True)
+
+
+def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:
+    """The newest intact checkpoint, or ``None``. Each damaged one that is skipped is reported with ``say``."""
+    for path in checkpoints_in(folder):
+        try:
+            load_checked(path)
+        except (BadCheckpointError, OSError) as error:
+            say(f"skipped: {error}")
+            continue
+        return path
+    return None

@@ -1,33 +1,27 @@
-"""Experiments: every loss with every seed, one after the other, each run resumable."""
+"""Experiments: each loss with each seed, one after the other; every run can be resumed."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
-import lightning
-import numpy as np
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 
-import earthwork
-from earthwork.files import finite, to_json, write_atomically
-from earthwork.lab.training.chatter import without_chatter
-from earthwork.lab.training.checkpoints import last_good, load_checked
+from earthwork.files import to_json, write_atomically
+from earthwork.lab.environment import environment
+from earthwork.lab.training.console import RunProgress, is_first_process, quiet_lightning
 from earthwork.lab.training.data import Say, TrainingData, load_data
-from earthwork.lab.training.datamodule import DataModule
-from earthwork.lab.training.grammar import LossExpression
+from earthwork.lab.training.losses import LossExpression
 from earthwork.lab.training.models import build_model, choose_model
-from earthwork.lab.training.module import Classifier
-from earthwork.lab.training.processes import is_first_process
-from earthwork.lab.training.progress import RunProgress
-from earthwork.lab.training.recorder import CheckedCheckpointIO, Recorder
+from earthwork.lab.training.module import Classifier, DataModule
+from earthwork.lab.training.recorder import CheckedCheckpointIO, Recorder, last_good, load_checked
 from earthwork.lab.training.settings import Settings
 from earthwork.lab.training.summary import RunResult, read_result, write_result, write_summary
 from earthwork.trees import get as get_tree
@@ -42,10 +36,10 @@ def train(
 
     Args:
         settings: The options.
-        resume: Whether to go on with what is in ``settings.out``: finished runs are kept, the others go on from their
-            last good checkpoint.
-        data_of: The data for a seed, when it does not come from ``settings.data``.
-        say: What to do with a line of news; by default it is printed to stderr, by the first process.
+        resume: Whether to resume the runs in ``settings.out``: finished ones are kept, the others resume from their
+            last intact checkpoint.
+        data_of: Returns the data for a seed, if it does not come from ``settings.data``.
+        say: Called with each message; by default the first process prints it to stderr.
 
     Returns:
         The result of each run, by seed and then by loss.
@@ -55,15 +49,15 @@ def train(
     if is_first_process():
         _check_folder(out, resume or _restarted(out))
     if data_of is None:
-        tree = get_tree(settings.tree)
-        data_of = lambda seed: load_data(settings, tree, seed, say)  # noqa: E731
+        space = get_tree(settings.space)
+        data_of = lambda seed: load_data(settings, space, seed, say)  # noqa: E731
     results = [
         result
         for seed in range(settings.seed, settings.seed + settings.seeds)
         for result in _train_seed(settings, seed, data_of, say)
     ]
     if is_first_process():
-        write_summary(out, results, {"settings": finite(vars(settings))})
+        write_summary(out, results, {"settings": dataclasses.asdict(settings)})
     return results
 
 
@@ -89,13 +83,13 @@ def _train_seed(settings: Settings, seed: int, data_of: DataOf, say: Say) -> lis
 def _train_one(
     settings: Settings, expression: LossExpression, seed: int, data: TrainingData, folder: Path, say: Say
 ) -> RunResult:
-    with without_chatter():
+    with quiet_lightning():
         seed_everything(seed, verbose=False)
         module = make_module(settings, expression, seed, data, folder)
         recorder = Recorder(folder, settings.best, settings.save_every)
         checkpoint = last_good(recorder.checkpoints, say)
         if checkpoint is not None:
-            say(f"{expression}, seed {seed}: going on from {checkpoint}")
+            say(f"{expression}, seed {seed}: resuming from {checkpoint}")
         title = str(expression) if settings.seeds == 1 else f"{expression}, seed {seed}"
         trainer = make_trainer(settings, folder, recorder, RunProgress(title), _step_of(checkpoint))
         if is_first_process():
@@ -118,10 +112,10 @@ def _train_one(
 def make_module(
     settings: Settings, expression: LossExpression, seed: int, data: TrainingData, folder: Path
 ) -> Classifier:
-    """The network, freshly initialised, with its loss."""
+    """A newly initialised network with its loss."""
     name = choose_model(settings.model, images=len(data.shape) == 3)
-    network = build_model(name, data.tree.num_bins)
-    module = Classifier(network, expression.build(data.tree, settings.sinkhorn), data, settings, seed, folder)
+    network = build_model(name, data.space.num_bins)
+    module = Classifier(network, expression.build(data.space, settings.sinkhorn), data, settings, seed, folder)
     _check_output(name, module, data)
     return module.to(memory_format=torch.channels_last) if module.images else module
 
@@ -129,16 +123,16 @@ def make_module(
 def make_trainer(
     settings: Settings, folder: Path, recorder: Recorder, progress: RunProgress, first_step: int
 ) -> Trainer:
-    """Lightning's trainer with the settings that are its own.
+    """Lightning's trainer.
 
     Raises:
-        ValueError: If Lightning refuses one of them.
+        ValueError: If Lightning rejects one of the settings.
     """
     try:
         return _trainer(settings, folder, recorder, progress, first_step)
     except (TypeError, MisconfigurationException) as error:
         own = ", ".join(f"{name} {getattr(settings, name)}" for name in ("accelerator", "devices", "strategy"))
-        raise ValueError(f"{own}: refused by Lightning: {error}") from error
+        raise ValueError(f"{own}: rejected by Lightning: {error}") from error
 
 
 def _trainer(settings: Settings, folder: Path, recorder: Recorder, progress: RunProgress, first_step: int) -> Trainer:
@@ -152,7 +146,7 @@ def _trainer(settings: Settings, folder: Path, recorder: Recorder, progress: Run
         max_epochs=settings.epochs,
         check_val_every_n_epoch=settings.eval_every,
         default_root_dir=folder,
-        # What was logged after the checkpoint will be logged again: TensorBoard is told to forget it.
+        # Steps after the checkpoint will be logged again, so TensorBoard discards them.
         logger=TensorBoardLogger(
             folder, name="", version="tensorboard", default_hp_metric=False, purge_step=first_step or None
         ),
@@ -169,39 +163,25 @@ def _check_folder(out: Path, resume: bool) -> None:
     if resume and not (out / "config.yaml").is_file():
         raise ValueError(f"resume {out}: expected the folder of a run, with its config.yaml")
     if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"out {out}: not an empty folder; choose another, or go on with its run: --resume {out}")
+        raise ValueError(f"out {out}: not an empty folder; choose another one, or resume its run: --resume {out}")
 
 
 def _write_settings(settings: Settings) -> None:
-    """Not before everything is ready to train: a start that fails must leave the folder to the next one."""
+    """Called right before training, so that a start that fails leaves no folder behind."""
     out = Path(settings.out)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "config.yaml", settings.to_yaml())
-    write_atomically(out / "environment.json", to_json(_environment(settings), indent=1))
+    write_atomically(out / "environment.json", to_json(environment(), indent=1))
 
 
 def _restarted(out: Path) -> bool:
-    """Whether SLURM or torchrun started this very command again after a failure."""
+    """Whether SLURM or torchrun restarted this command after a failure."""
     counts = (os.environ.get(name, "0") for name in ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"))
     return any(count not in ("", "0") for count in counts) and (out / "config.yaml").is_file()
 
 
-def _environment(settings: Settings) -> dict[str, Any]:
-    return {
-        "earthwork": earthwork.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "lightning": lightning.__version__,
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "threads": torch.get_num_threads(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "seeds": list(range(settings.seed, settings.seed + settings.seeds)),
-    }
-
-
 def _check_output(name: str, module: Classifier, data: TrainingData) -> None:
-    """Run two examples through, which also gives lazy layers their sizes."""
+    """Check the shape of the logits of two examples; this also initialises lazy layers."""
     module.eval()
     plan = next(iter(DataModule(data, 2, 0, None).val_dataloader()))
     inputs = module.inputs(plan)
@@ -211,11 +191,11 @@ def _check_output(name: str, module: Classifier, data: TrainingData) -> None:
     except RuntimeError as error:
         raise ValueError(f"model {name!r}: cannot take inputs of shape {tuple(inputs.shape)}: {error}") from error
     module.train()
-    if not isinstance(logits, torch.Tensor) or logits.shape != (len(plan.labels), data.tree.num_bins):
+    if not isinstance(logits, torch.Tensor) or logits.shape != (len(plan.labels), data.space.num_bins):
         got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise ValueError(
-            f"model {name!r}: expected logits of shape {(len(plan.labels), data.tree.num_bins)} "
-            f"for {len(plan.labels)} inputs and {data.tree.num_bins} classes, got {got}"
+            f"model {name!r}: expected logits of shape {(len(plan.labels), data.space.num_bins)} "
+            f"for {len(plan.labels)} inputs and {data.space.num_bins} classes, got {got}"
         )
 
 
@@ -224,7 +204,7 @@ def _step_of(checkpoint: Path | None) -> int:
 
 
 def _devices(devices: str) -> str | int:
-    if devices == "auto" and "LOCAL_WORLD_SIZE" in os.environ:  # torchrun says how many there are
+    if devices == "auto" and "LOCAL_WORLD_SIZE" in os.environ:  # set by torchrun
         return int(os.environ["LOCAL_WORLD_SIZE"])
     return int(devices) if devices.isdigit() else devices
 

@@ -1,4 +1,4 @@
-"""Every option of a training run, with the paper's settings as the preset."""
+"""Every option of a training run; the defaults are the paper's settings."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from earthwork.extras import require
-from earthwork.lab.training.grammar import LossExpression, SinkhornOptions, parse_loss
+from earthwork.lab.training.losses import LossExpression, SinkhornOptions, parse_loss
 from earthwork.lab.training.models import AUTO
 
 REPORTED = ("top1", "top5", "emd", "severity", "val_loss")
 _POSITIVE = ("epochs", "batch_size", "seeds", "per_class", "image_size", "save_every", "eval_every", "sinkhorn_iter")
 _NOT_NEGATIVE = ("lr", "lr_decay", "momentum", "weight_decay", "crop", "seed", "workers", "sinkhorn_lam")
 
-_TEXT = ("data", "tree", "out", "model", "accelerator", "devices", "strategy", "precision")
+_TEXT = ("data", "space", "out", "model", "accelerator", "devices", "strategy", "precision")
 _TEXT_OR_NUMBER = ("devices", "precision")
 
 
@@ -27,9 +27,9 @@ class Settings:
 
     Attributes:
         data: A folder, an archive of one, or an ``.npz`` file.
-        tree: A shipped tree's name, or a file.
-        out: The folder that the results are written to.
-        loss: One or more losses, in the language of `parse_loss`.
+        space: What ``ew.load`` takes: a shipped name or a file.
+        out: The folder to write to.
+        loss: One or more losses, as `parse_loss` reads them.
         model: A name from `MODELS`, ``package.module:function``, or ``auto``: ``alexnet-bn`` for images, ``mlp`` for
             features.
         epochs: Passes over the training data.
@@ -38,30 +38,30 @@ class Settings:
         lr_decay: At step t the learning rate is ``lr / (1 + t·lr_decay)``.
         momentum: SGD's momentum.
         weight_decay: The ℓ₂ penalty.
-        per_class: Use so many training examples of each class, drawn with the seed.
+        per_class: Use at most this many training examples of each class, drawn with the seed.
         image_size: Images are scaled and cropped to this height and width.
-        crop: Random crops shift by up to so many pixels; ``None``: an eighth of the image.
+        crop: The largest shift of a random crop in pixels; ``None``: an eighth of the image.
         seed: The seed of the first run.
-        seeds: How many runs of each loss, with seeds ``seed``, ``seed + 1`` …
-        best: The metric that ``weights-best.pt`` is chosen by.
-        skip_bad: Leave out images that cannot be read, and count them.
-        cache: ``auto`` (when it fits), ``memory`` or ``disk``.
-        workers: Processes that decode images; ``None``: one for each core, at most 8.
-        save_every: Also save a checkpoint every so many steps.
-        eval_every: Validate every so many epochs.
+        seeds: The number of runs of each loss, with seeds ``seed``, ``seed + 1`` …
+        best: The metric that selects ``weights-best.pt``.
+        skip_bad: Leave out unreadable images, and count them.
+        cache: Where decoded images are kept: ``memory``, ``disk``, or ``auto``: in memory if they fit.
+        workers: Number of processes that decode images; ``None``: one for each core, at most 8.
+        save_every: Also save a checkpoint after every ``save_every`` steps.
+        eval_every: Validate after every ``eval_every`` epochs.
         sinkhorn_lam: λ of the loss ``sd``.
-        sinkhorn_iter: The most iterations of the loss ``sd``.
+        sinkhorn_iter: The maximal number of iterations of the loss ``sd``.
         accelerator: Lightning's, as are the following.
-        devices: How many devices, or ``auto``.
-        num_nodes: How many machines.
+        devices: The number of devices, or ``auto``.
+        num_nodes: The number of machines.
         strategy: Such as ``ddp``.
         precision: Such as ``bf16-mixed``.
-        sync_batchnorm: Whether batch normalisation looks at the global batch.
+        sync_batchnorm: Whether batch normalisation uses the global batch.
     """
 
     data: str
-    tree: str
-    out: str
+    space: str
+    out: str = "runs/train"
     loss: tuple[str, ...] = ("0.5*emd2+0.5*ce",)
     model: str = AUTO
     epochs: int = 90
@@ -116,7 +116,7 @@ class Settings:
 
     @property
     def expressions(self) -> tuple[LossExpression, ...]:
-        """The losses, read."""
+        """The parsed losses."""
         return tuple(parse_loss(text) for text in self.loss)
 
     @property
@@ -125,22 +125,28 @@ class Settings:
         return SinkhornOptions(self.sinkhorn_lam, self.sinkhorn_iter)
 
     def changed(self, **changes: Any) -> Settings:
-        """The same settings but for some."""
+        """A copy with some settings changed."""
         return dataclasses.replace(self, **changes)
 
     def to_yaml(self) -> str:
-        """All options as YAML, as ``--config`` reads them."""
+        """All options as YAML, in the format that ``--config`` reads."""
         yaml = require("yaml", "train", "a configuration file")
         values = {**dataclasses.asdict(self), "loss": list(self.loss)}
         text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         return text
 
 
+def defaults() -> dict[str, Any]:
+    """The default of each option that has one."""
+    fields = dataclasses.fields(Settings)
+    return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+
+
 def read_config(path: Path) -> dict[str, Any]:
-    """The options in a YAML file; hyphens and underscores in their names mean the same.
+    """The options in a YAML file; hyphens and underscores in their names are equivalent.
 
     Raises:
-        ValueError: If the file cannot be read or has options that do not exist: all of them.
+        ValueError: If the file cannot be read or has unknown options; the message names all of them.
     """
     yaml = require("yaml", "train", "a configuration file")
     try:
@@ -153,7 +159,7 @@ def read_config(path: Path) -> dict[str, Any]:
     known = [field.name for field in dataclasses.fields(Settings)]
     unknown = [key for key in options if key not in known]
     if unknown:
-        raise ValueError(f"config {path}: no such options: {', '.join(unknown)}; there are {', '.join(known)}")
+        raise ValueError(f"config {path}: unknown options: {', '.join(unknown)}; expected some of {', '.join(known)}")
     return options
 
 

@@ -1,4 +1,4 @@
-"""What all runs of an experiment came to: one table with means and 95 % intervals."""
+"""The results of all runs of an experiment: one table with means and 95 % intervals."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from earthwork.extras import require
 from earthwork.files import read_json, to_json, write_atomically
+from earthwork.lab.statistics import Mean, interval_text, mean_interval
 
 METRICS = ("top1", "top5", "emd", "severity")
 TITLES = {"top1": "top-1 %", "top5": "top-5 %", "emd": "EMD", "severity": "severity"}
@@ -23,12 +23,12 @@ class RunResult:
     """One finished run.
 
     Attributes:
-        loss: The loss it was trained with.
-        seed: Its seed.
-        epochs: How many epochs it was trained.
+        loss: The loss.
+        seed: The seed.
+        epochs: The number of epochs.
         last: The metrics after the last epoch.
-        best: Those after the epoch whose weights are the best.
-        seconds: How long it took.
+        best: The metrics after the best epoch.
+        seconds: The training time.
         rows: The metrics of every epoch.
     """
 
@@ -41,56 +41,29 @@ class RunResult:
     rows: list[dict[str, float]]
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and the half-width of its 95 % interval (Student's t); none for a single seed."""
-
-    mean: float
-    half_width: float | None
-
-    def text(self, scale: float = 1.0, digits: int = 2) -> str:
-        """For a table."""
-        interval = "" if self.half_width is None else f" ± {scale * self.half_width:.{digits}f}"
-        return f"{scale * self.mean:.{digits}f}{interval}"
-
-
-def estimate(values: list[float]) -> Estimate:
-    """The mean of some values and its 95 % interval.
-
-    Example:
-        >>> from earthwork.lab.training.summary import estimate
-        >>> estimate([1.0, 2.0, 3.0]).text()
-        '2.00 ± 2.48'
-    """
-    count = len(values)
-    mean = math.fsum(values) / count
-    if count < 2:
-        return Estimate(mean, None)
-    quantile = require("scipy.special", "train", "an interval over seeds").stdtrit(count - 1, 0.975)
-    return Estimate(mean, float(quantile * np.std(values, ddof=1) / math.sqrt(count)))
-
-
-def by_loss(results: list[RunResult]) -> dict[str, dict[str, Estimate]]:
-    """For each loss, in order, the estimate of each metric after the last epoch."""
+def by_loss(results: list[RunResult]) -> dict[str, dict[str, Mean]]:
+    """For each loss, in order, the mean and the interval of each metric after the last epoch."""
     losses = list(dict.fromkeys(result.loss for result in results))
     return {
-        loss: {name: estimate([result.last[name] for result in results if result.loss == loss]) for name in METRICS}
+        loss: {
+            name: mean_interval([result.last[name] for result in results if result.loss == loss]) for name in METRICS
+        }
         for loss in losses
     }
 
 
 def table(results: list[RunResult]) -> list[list[str]]:
-    """A header and a row for each loss, ready to print."""
+    """A header and one row for each loss, as text."""
     seconds = {loss: [r.seconds for r in results if r.loss == loss] for loss in by_loss(results)}
-    rows = [["loss", *(TITLES[name] for name in METRICS), "runs", "seconds a run"]]
+    rows = [["loss", *(TITLES[name] for name in METRICS), "runs", "seconds per run"]]
     for loss, values in by_loss(results).items():
-        texts = [values[name].text(100 if name.startswith("top") else 1) for name in METRICS]
+        texts = [interval_text(values[name], 100 if name.startswith("top") else 1) for name in METRICS]
         rows.append([loss, *texts, str(len(seconds[loss])), f"{np.mean(seconds[loss]):.0f}"])
     return rows
 
 
 def as_markdown(rows: list[list[str]]) -> str:
-    """A table as Markdown, for the documentation."""
+    """A table as Markdown."""
     escaped = [[cell.replace("*", "\\*") for cell in row] for row in rows]
     lines = ["| " + " | ".join(row) + " |" for row in escaped]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
@@ -99,8 +72,7 @@ def as_markdown(rows: list[list[str]]) -> str:
 def write_summary(folder: Path, results: list[RunResult], facts: dict[str, Any]) -> None:
     """Write ``summary.json``, ``summary.csv`` (a row for each run) and ``summary.md``."""
     runs = [{name: value for name, value in asdict(result).items() if name != "rows"} for result in results]
-    means = {loss: {name: asdict(value) for name, value in row.items()} for loss, row in by_loss(results).items()}
-    content = {**facts, "interval": "95 %, Student's t over seeds", "losses": means, "runs": runs}
+    content = {**facts, "interval": "95 %, Student's t over seeds", "losses": by_loss(results), "runs": runs}
     write_atomically(folder / "summary.json", to_json(content, indent=1))
     write_atomically(folder / "summary.md", as_markdown(table(results)))
     text = io.StringIO()
@@ -118,13 +90,18 @@ def write_result(folder: Path, result: RunResult) -> None:
 
 
 def read_result(folder: Path, epochs: int) -> RunResult | None:
-    """The result of a run that has been trained for all its epochs already."""
+    """The result of a finished run, or ``None`` if it is missing or has fewer epochs."""
     path = folder / "result.json"
     if not path.is_file():
         return None
-    content = read_json(path)
-    for scores in (content["last"], content["best"]):
-        # JSON has no NaN, such as the severity of an epoch without mistakes.
-        scores |= {name: math.nan for name, value in scores.items() if value is None}
-    result = RunResult(**content)
+    result = RunResult(**_with_nan(read_json(path)))
     return result if result.epochs >= epochs else None
+
+
+def _with_nan(content: Any) -> Any:
+    """The inverse of `to_json` for numbers: ``null`` stands for NaN."""
+    if isinstance(content, dict):
+        return {name: _with_nan(value) for name, value in content.items()}
+    if isinstance(content, list):
+        return [_with_nan(value) for value in content]
+    return math.nan if content is None else content

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from earthwork.lab.reproduce.interval import bands, mean_interval, paired_difference
+from earthwork.lab.statistics import bands, mean_interval, paired_difference
 
 
 def test_against_scipy(rng: np.random.Generator) -> None:

@@ -1,23 +1,37 @@
-"""One line of progress for each run."""
+"""What a run prints: a progress bar or a few lines, from the first process only, without Lightning's notices."""
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from lightning.fabric.utilities import rank_zero_only
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-_LINES = 8  # what a log without a terminal gets of a run
+_LINES = 8  # per run, where there is no terminal
+# Warnings of Lightning that do not concern a user of the harness.
+_NOTICES = (
+    # torchmetrics synchronises the metrics before they are logged.
+    r"It is recommended to use `self\.log\(.*sync_dist=True\)` when logging on epoch level",
+    # Lightning's own use of PyTorch.
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    # Resuming within an epoch leaves the modules as they were saved.
+    r"Found \d+ module\(s\) in eval mode at the start of training",
+)
 
 
 class RunProgress(ProgressBar):
-    """A bar for a whole run with the metrics of its last epoch; in a log, a line every few epochs.
+    """A bar for a whole run with the latest metrics; without a terminal, a line every few epochs.
 
     Args:
-        title: What the run is called.
+        title: The name of the run.
     """
 
     def __init__(self, title: str) -> None:
@@ -29,7 +43,7 @@ class RunProgress(ProgressBar):
         self._task: Any = None
 
     def disable(self) -> None:
-        """Show nothing (Lightning asks for that on all processes but the first)."""
+        """Show nothing (Lightning calls this in all processes but the first)."""
         self._shown = False
 
     def enable(self) -> None:
@@ -76,7 +90,7 @@ class RunProgress(ProgressBar):
             self._console.print(f"{self.title}: epoch {epoch}/{epochs}  {scores}", highlight=False)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Leave the finished bar."""
+        """Stop updating the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -87,3 +101,25 @@ def _scores(trainer: Trainer) -> str:
     if "top1" not in values:
         return ""
     return f"top-1 {100 * values['top1']:.1f} %  EMD {values['emd']:.3f}  severity {values['severity']:.3f}"
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that prints and writes, as Lightning, torchrun or SLURM number them."""
+    return int(getattr(rank_zero_only, "rank", 0)) == 0
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Suppress known warnings of Lightning and its log of devices; other warnings are still shown."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        for notice in _NOTICES:
+            warnings.filterwarnings("ignore", notice)
+        for logger in loggers:
+            logger.setLevel(logging.WARNING)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -1,4 +1,4 @@
-"""Versions and machine, for the record."""
+"""The versions and the machine that numbers were measured with."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
+import earthwork
+
+_PACKAGES = ("torch", "numpy", "scipy", "lightning")
+
 
 def environment() -> dict[str, Any]:
-    """The versions and the kind of machine that numbers were measured with; no names and no paths."""
-    import torch
+    """Versions, processor and threads, to be saved with results; no host names and no paths.
 
-    import earthwork
-
+    Example:
+        >>> from earthwork.lab.environment import environment
+        >>> list(environment())[:3]
+        ['earthwork', 'python', 'torch']
+    """
     return {
         "earthwork": earthwork.__version__,
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("torch", "numpy", "scipy", "lightning")},
+        **{name: _version(name) for name in _PACKAGES},
         "system": platform.system(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
     }
 
 
@@ -35,6 +43,7 @@ def _version(package: str) -> str | None:
 
 
 def _processor() -> str:
+    """The processor's name; ``platform`` knows it on few systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

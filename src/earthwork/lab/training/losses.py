@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from torch import nn
+from torch import Tensor, nn
 
-from earthwork.lab.training.squared_error import SquaredErrorLoss
 from earthwork.losses import EMDLoss, MixedLoss
 from earthwork.spaces import Space
 
@@ -147,3 +146,25 @@ def _build_term(name: str, space: Space, sinkhorn: SinkhornOptions) -> nn.Module
 
         return SinkhornLoss(space, lam=sinkhorn.lam, max_iter=sinkhorn.max_iter)
     return EMDLoss(space, rho=float(name[3:]))
+
+
+class SquaredErrorLoss(nn.Module):
+    r"""The mean over the batch of :math:`\sum_c (\mathrm{softmax}(x)_c - q_c)^2`, the Brier score.
+
+    Shape:
+        - input: logits ``[N, C]``
+        - target: class indices ``[N]``
+
+    Example:
+        >>> import torch
+        >>> from earthwork.lab.training.losses import SquaredErrorLoss
+        >>> SquaredErrorLoss()(torch.zeros(2, 4), torch.tensor([0, 3]))
+        tensor(0.7500)
+    """
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss of logits against class indices."""
+        p = input.softmax(-1)
+        # Σ(p − onehot)² = Σp² − 2·p[target] + 1, without the one-hot matrix.
+        at_target = p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        return (p.square().sum(-1) - 2 * at_target + 1).mean()

@@ -1,0 +1,69 @@
+"""Means with 95 % intervals by Student's t, over seeds or folds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from earthwork.extras import require
+
+Mean: TypeAlias = dict[str, float | int | None]
+
+
+def mean_interval(values: Iterable[float | None]) -> Mean:
+    """The mean of independent values and its 95 % interval by Student's t.
+
+    Values that are ``None`` or not finite are counted as ``failed`` and make the mean ``None``: a run that diverged is
+    not dropped from an average. A single value has no interval.
+
+    Example:
+        >>> from earthwork.lab.statistics import mean_interval
+        >>> mean_interval([1.0, 2.0, 3.0])
+        {'mean': 2.0, 'low': -0.484..., 'high': 4.484..., 'count': 3, 'failed': 0}
+    """
+    all_values = [math.nan if value is None else float(value) for value in values]
+    count, failed = len(all_values), sum(not math.isfinite(value) for value in all_values)
+    if failed or not count:
+        return {"mean": None, "low": None, "high": None, "count": count, "failed": failed}
+    mean = float(np.mean(all_values))
+    if count == 1:
+        return {"mean": mean, "low": None, "high": None, "count": 1, "failed": 0}
+    quantile = require("scipy.special", "lab", "a 95 % interval").stdtrit(count - 1, 0.975)
+    half = float(quantile * np.std(all_values, ddof=1) / math.sqrt(count))
+    return {"mean": mean, "low": mean - half, "high": mean + half, "count": count, "failed": 0}
+
+
+def paired_difference(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Mean:
+    """The mean of ``ours − theirs`` over pairs (the same seeds or folds in the same order), with its interval."""
+    pairs = zip(ours, theirs, strict=True)
+    return mean_interval([None if a is None or b is None else a - b for a, b in pairs])
+
+
+def bands(curves: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:
+    """``mean_interval`` at each point of curves of equal length, as lists ``mean``, ``low`` and ``high``."""
+    points = [mean_interval(values) for values in zip(*curves, strict=True)]
+    return {name: [point[name] for point in points] for name in ("mean", "low", "high")}
+
+
+def interval_text(mean: Mean, scale: float = 1.0, digits: int = 2, sign: str = "") -> str:
+    """A mean and the half-width of its interval, for a table.
+
+    Args:
+        mean: What `mean_interval` returned.
+        scale: A factor, such as 100 for per cent.
+        digits: Digits after the decimal point.
+        sign: ``"+"`` to show the sign of positive numbers.
+
+    Example:
+        >>> from earthwork.lab.statistics import interval_text, mean_interval
+        >>> interval_text(mean_interval([1.0, 2.0, 3.0]))
+        '2.00 ± 2.48'
+    """
+    value, high = mean["mean"], mean["high"]
+    if value is None:
+        return "–"
+    half_width = "" if high is None else f" ± {scale * (high - value):.{digits}f}"
+    return f"{scale * value:{sign}.{digits}f}{half_width}"
