@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
     script = Path(__file__).with_name("ddp_script.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     root = Path(__file__).parents[3]
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root), str(root / "src"))), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*torchrun, str(script), *lines], env=environment, cwd=root, capture_output=True, text=True, timeout=300
     )
