@@ -13,8 +13,8 @@ from earthwork.lab.plot.reproduction import save_figures
 from earthwork.lab.report import read_results
 from earthwork.lab.reproduce import EXPERIMENTS
 from earthwork.lab.reproduce.claims import as_markdown, judge_claims
+from earthwork.lab.reproduce.experiment import Results
 from earthwork.lab.reproduce.figures import figures
-from earthwork.lab.reproduce.results import Results
 
 DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

@@ -72,8 +72,18 @@ def test_confusions_are_ordered_by_what_they_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": np.zeros(2)}, "expected `probs` or `logits`, and `labels`, got `labels`"),
-        ({"probs": np.zeros((2, 3)), "labels": np.zeros(2)}, r"expected scores of shape \(2, 10\), got \(2, 3\)"),
+        ({"labels": np.zeros(2, int)}, "expected `probs` or `logits`, and `labels`, got `labels`"),
+        ({"probs": np.zeros((2, 3)), "labels": np.zeros(2, int)}, r"expected scores of shape \(2, 10\), got \(2, 3\)"),
+        (
+            {"probs": np.zeros((2, 10)), "labels": np.array([0.7, 1])},
+            r"expected `labels` as a row of whole numbers, got float64 of shape \(2,\)",
+        ),
+        ({"probs": np.zeros((2, 10)), "labels": np.array([3, -1])}, "expected labels from 0 to 9, got -1 in row 1"),
+        ({"probs": np.zeros((2, 10)), "labels": np.array([10, 0])}, "expected labels from 0 to 9, got 10 in row 0"),
+        (
+            {"probs": np.full((1, 10), np.nan), "labels": np.zeros(1, int)},
+            "expected finite scores, got float64 with NaN",
+        ),
     ],
 )
 def test_predictions_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, object], message: str) -> None:

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from earthwork.lab.reproduce import EXPERIMENTS, Request, breathing, run
-from earthwork.lab.reproduce.breathing_clips import make_clips, spectrum
-from earthwork.lab.reproduce.breathing_data import Recording, load_recordings, simulate_recordings
-from earthwork.lab.reproduce.breathing_training import LOSSES, SpectrumNet, build, fit, look_steps
+from earthwork.lab.reproduce.breathing import HEADS, LOSSES, SpectrumNet, build, cross_entropy, fit, scored_steps
+from earthwork.lab.reproduce.breathing_data import Recording, load_recordings, make_clips, simulate_recordings, spectrum
 from tests.lab.reproduce.tiny import BREATHING, tiny_settings
 
 RATE = 25.0
@@ -155,16 +154,16 @@ def test_folds_split_by_person_and_cover_everyone() -> None:
     assert sorted(tests) == sorted(persons)
 
 
-def test_the_network_gives_distributions() -> None:
+@pytest.mark.parametrize("head", HEADS)
+def test_the_network_gives_distributions(head: str) -> None:
     torch.manual_seed(0)
-    output = SpectrumNet(300, 60, 16, 11)(torch.randn(3, 300))
+    output = SpectrumNet(300, 60, 16, 11, head)(torch.randn(3, 300))
     torch.testing.assert_close(output.sum(-1), torch.ones(3))
     assert (output > 0).all()
 
 
-def test_the_test_set_is_looked_at_ten_times_in_the_first_epoch() -> None:
-    looks = look_steps(100, 3)
-    assert looks == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 150, 200, 250, 300]
+def test_the_test_set_is_scored_ten_times_in_the_first_epoch() -> None:
+    assert scored_steps(100, 3) == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 150, 200, 250, 300]
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -180,16 +179,24 @@ def test_a_loss_that_overflows_stops_and_is_recorded() -> None:
     chest, spectra = torch.randn(20, 100), torch.rand(20, 60).softmax(-1)
     settings = replace(breathing.Settings(), epochs=2, batch=10)
     pair = (chest, spectra)
-    found = fit(settings, "SD as printed", 0.001, 0, pair, pair, pair)
+    found = fit(settings, "SD as printed", "squares", 0.001, 0, pair, pair, pair)
     assert 1 <= found["failed_at_step"] <= 4
     assert np.isnan([found["test_emd"][-1], found["validation_emd"]]).all()
     assert len(found["test_emd"]) == len(found["epochs"])
 
 
-def test_training_is_the_same_again() -> None:
+def test_cross_entropy_is_that_of_torch() -> None:
+    torch.manual_seed(0)
+    logits, q = torch.randn(4, 7), torch.rand(4, 7).softmax(-1)
+    expected = torch.nn.functional.cross_entropy(logits, q)
+    torch.testing.assert_close(cross_entropy(logits.softmax(-1), q), expected)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_training_is_the_same_again(head: str) -> None:
     simulated = make_clips(simulate_recordings(2, 2, 5.0, 0), 30, 5.0, 8, 20)
     pair = (simulated.chest, simulated.spectra)
-    first, second = (fit(BREATHING, "EMD²", 0.001, 3, pair, pair, pair) for _ in range(2))
+    first, second = (fit(BREATHING, "EMD²", head, 0.001, 3, pair, pair, pair) for _ in range(2))
     assert first == second
     assert first["test_emd"][-1] < first["test_emd"][0]
 

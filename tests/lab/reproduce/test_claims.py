@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from earthwork.lab.reproduce import EXPERIMENTS, Results
-from earthwork.lab.reproduce.claims import as_markdown, judge_claims, show
+from earthwork.lab.reproduce.claims import as_markdown, judge_claims
+from earthwork.lab.reproduce.verdicts import show
 from earthwork.lab.statistics import mean_interval
 
 
@@ -21,7 +22,11 @@ def breathing_results(finals: dict[str, list[float | None]], data: str = "real",
         }
         for name, values in finals.items()
     }
-    summary: dict[str, Any] = {"losses": losses, "constant": mean_interval([5.0] * folds), "steps_per_epoch": 10}
+    summary: dict[str, Any] = {
+        "heads": {"squares": losses},
+        "constant": mean_interval([5.0] * folds),
+        "steps_per_epoch": 10,
+    }
     return Results("breathing", {}, data=data, quick=quick, summary=summary)
 
 

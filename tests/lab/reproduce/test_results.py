@@ -99,7 +99,11 @@ def test_another_format_is_named(tmp_path: Path) -> None:
     [
         ("{", "cannot be read"),
         ("[]", "got other JSON"),
-        ('{"experiment": "x", "format": 1}', "expected the field 'settings'"),
+        (
+            '{"experiment": "x", "format": 1, "settings": {}, "data": [], "quick": 0}',
+            "expected the field 'data' of type str, got list",
+        ),
+        ('{"experiment": "x", "format": 1}', "expected the field 'settings' of type dict, got nothing"),
     ],
 )
 def test_broken_files_are_named(tmp_path: Path, text: str, message: str) -> None:

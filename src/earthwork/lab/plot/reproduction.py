@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from earthwork.lab.reproduce.charts import Chart, Points
-    from earthwork.lab.reproduce.results import Results
+    from earthwork.lab.reproduce.experiment import Results
+    from earthwork.lab.reproduce.figures import Chart, Points
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and marks for paper without colour.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#444444", "#8c564b")

@@ -3,10 +3,9 @@
 from earthwork.lab.reproduce.breathing import Breathing
 from earthwork.lab.reproduce.convergence import Convergence
 from earthwork.lab.reproduce.ellyvan import Ellyvan
-from earthwork.lab.reproduce.experiment import Experiment, Plan, Request, run
+from earthwork.lab.reproduce.experiment import Experiment, Plan, Request, Results, ResultsError, run
 from earthwork.lab.reproduce.gradients import Gradients
 from earthwork.lab.reproduce.imagenet import Imagenet
-from earthwork.lab.reproduce.results import Results, ResultsError
 from earthwork.lab.reproduce.stability import Stability
 from earthwork.lab.reproduce.timing import Timing
 

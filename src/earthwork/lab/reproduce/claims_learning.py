@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from earthwork.lab.reproduce.claims import NOT_MEASURABLE, Check, Finding, below, show, verdict
 from earthwork.lab.reproduce.figures import LOSS_TITLES
+from earthwork.lab.reproduce.verdicts import NOT_MEASURABLE, Check, Finding, below, show, verdict
 from earthwork.lab.statistics import mean_interval, paired_difference
 
 MIX, SD_MIX = "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce"
 
 
 def _all_converge(summary: Any) -> Finding:
-    losses = summary["losses"]
+    losses = summary["heads"]["squares"]
     text = "Test EMD after the last epoch: " + "; ".join(f"{n} {show(e['last'])}" for n, e in losses.items()) + "."
     constant = summary["constant"]["mean"]
     good = all(e["last"]["mean"] is not None and e["last"]["mean"] < constant for e in losses.values())
@@ -21,7 +21,7 @@ def _all_converge(summary: Any) -> Finding:
 
 def _fast(summary: Any) -> Finding:
     """Most of the way, from the start to the end of training, within the first epoch."""
-    losses = summary["losses"]
+    losses = summary["heads"]["squares"]
     shares = {name: _share_in_first_epoch(losses[name]) for name in ("EMD²", "SD", "MSE") if name in losses}
     early = {name: mean_interval(losses[name]["after_first_epoch"]) for name in shares}
     text = "Test EMD after one epoch: " + "; ".join(
@@ -44,7 +44,7 @@ def _less(losses: Any, ours: str, theirs: str, kind: str = "last_by_fold") -> bo
 
 
 def _ahead_of_mse(summary: Any) -> Finding:
-    losses = summary["losses"]
+    losses = summary["heads"]["squares"]
     differences = {
         n: paired_difference(losses[n]["last_by_fold"], losses["MSE"]["last_by_fold"]) for n in ("EMD²", "SD")
     }
@@ -54,7 +54,7 @@ def _ahead_of_mse(summary: Any) -> Finding:
 
 def _ahead_of_sd(name: str, words: str) -> Any:
     def judge(summary: Any) -> Finding:
-        losses = summary["losses"]
+        losses = summary["heads"]["squares"]
         theirs = losses[name]["last_by_fold"]
         if None in theirs:
             failed = sum(value is None for value in theirs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from earthwork.lab.reproduce.claims import NOT_MEASURABLE, Check, Finding, show, verdict
+from earthwork.lab.reproduce.verdicts import NOT_MEASURABLE, Check, Finding, show, verdict
 
 
 def _figure_1(summary: Any) -> Finding:

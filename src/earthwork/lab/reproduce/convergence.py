@@ -9,8 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from earthwork.lab.reproduce.experiment import Plan, Request
-from earthwork.lab.reproduce.results import Numbers
+from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.lab.statistics import mean_interval
 from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
 from earthwork.spaces import Tree

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from earthwork.lab.reproduce.experiment import Plan, Request
-from earthwork.lab.reproduce.results import Numbers
+from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.spaces import Tree
 from earthwork.transport import emd, emd_gradient
 

@@ -1,25 +1,137 @@
-"""What an experiment is: a plan of named parts, each of which can be run alone."""
+"""What an experiment is, how its parts are run, and its results: one JSON file, saved after each part."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
-from earthwork.lab.reproduce.results import Numbers, Results, resume
+from earthwork.files import finite, read_json, to_json, write_atomically
+from earthwork.lab.environment import environment
+
+Numbers: TypeAlias = dict[str, Any]
+
+FORMAT = 1
+_FIELD_TYPES = {
+    "experiment": str,
+    "settings": dict,
+    "data": str,
+    "quick": bool,
+    "parts": dict,
+    "summary": dict,
+    "environment": dict,
+}
+
+
+class ResultsError(ValueError):
+    """A results file that cannot be used."""
+
+
+@dataclass
+class Results:
+    """What one experiment measured.
+
+    Attributes:
+        experiment: The name of the experiment.
+        settings: Everything that determines the numbers, including seeds.
+        data: A description of the data.
+        quick: Whether this is a small version that only shows that everything runs.
+        parts: The raw numbers of each finished part, by name.
+        summary: The numbers behind tables, figures and claims; empty until all parts are finished.
+        environment: Versions and machine.
+    """
+
+    experiment: str
+    settings: Numbers
+    data: str = ""
+    quick: bool = False
+    parts: dict[str, Numbers] = field(default_factory=dict)
+    summary: Numbers = field(default_factory=dict)
+    environment: Numbers = field(default_factory=environment)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all parts are finished."""
+        return bool(self.summary)
+
+    def save(self, path: Path) -> None:
+        """Write the file atomically."""
+        content = {"format": FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}}
+        write_atomically(path, to_json(content, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """Read a results file.
+
+        Raises:
+            ResultsError: If it is not a results file, or one of another format.
+        """
+        try:
+            content = read_json(path)
+        except (OSError, ValueError) as error:
+            raise ResultsError(f"{path}: expected a results file (JSON), but it cannot be read: {error}") from error
+        if not isinstance(content, dict) or "experiment" not in content:
+            raise ResultsError(f"{path}: expected a results file of `earthwork reproduce`, got other JSON")
+        if content.get("format") != FORMAT:
+            raise ResultsError(
+                f"{path}: expected results of format {FORMAT}, got format {content.get('format')!r}; run the "
+                "experiment again into another folder"
+            )
+        for name, kind in _FIELD_TYPES.items():
+            if not isinstance(content.get(name), kind):
+                found = type(content[name]).__name__ if name in content else "nothing"
+                raise ResultsError(f"{path}: expected the field {name!r} of type {kind.__name__}, got {found}")
+        return cls(**{name: content[name] for name in _FIELD_TYPES})
+
+
+def resume(path: Path, fresh: Results) -> Results:
+    """The results at ``path`` if they have the same settings, or ``fresh`` if there is no such file.
+
+    Raises:
+        ResultsError: If the file holds results of other settings, other data or another version.
+    """
+    if not path.exists():
+        return fresh
+    old = Results.load(path)
+    wanted = finite({"settings": fresh.settings, "data": fresh.data, "quick": fresh.quick})
+    for name, value in wanted.items():
+        if getattr(old, name) != value:
+            raise ResultsError(
+                f"{path}: holds results with other {name} ({_difference(getattr(old, name), value)}); {_REMEDY}"
+            )
+    versions = [x.environment.get("earthwork") for x in (old, fresh)]
+    if versions[0] != versions[1]:
+        raise ResultsError(f"{path}: holds results of earthwork {versions[0]}, this is {versions[1]}; {_REMEDY}")
+    return old
+
+
+_REMEDY = "choose another --out, or remove the file to start again"
+
+
+def _difference(old: Any, new: Any) -> str:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            if old.get(key) != new.get(key):
+                return f"{key} = {_short(old.get(key))}, now {_short(new.get(key))}"
+    return f"{_short(old)}, now {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    text = to_json(value)
+    return text if len(text) <= 60 else text[:57] + "…"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for.
+    """The options of `earthwork reproduce`.
 
     Attributes:
-        quick: A small version that takes seconds.
-        seeds: How many seeds, folds or pairs; by default as many as the experiment suggests.
-        data: A folder of data, where the experiment wants one.
+        quick: Run a small version that takes seconds.
+        seeds: The number of seeds, folds or pairs; by default the experiment's own.
+        data: A folder of data, for experiments that use data.
         out: The folder of the results.
-        runs: A folder of finished training runs, where the experiment can take them.
+        runs: A folder of finished training runs, for experiments that can read them.
     """
 
     quick: bool = False
@@ -35,13 +147,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of an experiment and how they make a whole.
+    """The parts of an experiment and how to summarise them.
 
     Attributes:
-        settings: Everything that decides the numbers.
-        parts: What to run, by name, in order. The results of each are saved when it is done.
-        summarise: Makes the summary from the results of all parts.
-        data: What is measured on, in words.
+        settings: Everything that determines the numbers.
+        parts: The functions to run, by name, in order. The result of each is saved when it returns.
+        summarise: Computes the summary from the results of all parts.
+        data: A description of the data.
     """
 
     settings: Numbers
@@ -58,22 +170,22 @@ class Experiment(Protocol):
     title: str
 
     def plan(self, request: Request) -> Plan:
-        """What to run."""
+        """The parts to run."""
 
 
 Progress = Callable[[int, int, str], None]
 
 
 def run(experiment: Experiment, request: Request, progress: Progress | None = None) -> Results:
-    """Run the parts of an experiment that are not in ``request.out`` yet, saving after each.
+    """Run the parts of an experiment that are not yet in ``request.out``, saving after each.
 
     Args:
-        experiment: What to run.
-        request: How.
-        progress: Called with the parts done, the parts in all and the name of the part that comes next.
+        experiment: The experiment.
+        request: Its options.
+        progress: Called with the number of finished parts, the number of parts and the name of the next one.
 
     Raises:
-        ResultsError: If the folder holds results with other settings.
+        ResultsError: If the folder holds results of other settings.
     """
     plan = experiment.plan(request)
     path = request.out / f"{experiment.name}.json"

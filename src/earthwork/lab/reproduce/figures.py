@@ -1,12 +1,14 @@
-"""The figures of each experiment, from its results."""
+"""The figures as data, from which both the picture files and the page are drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from earthwork.lab.reproduce.charts import Chart, Series, band_series
-from earthwork.lab.reproduce.results import Results
+from earthwork.lab.reproduce.experiment import Results
+
+Points = Sequence[float | None]
 
 LOSS_TITLES = {
     "ce": "CE",
@@ -14,6 +16,66 @@ LOSS_TITLES = {
     "0.5*emd2+0.5*ce": "½ EMD² + ½ CE",
     "0.25*sd+0.75*ce": "¼ SD + ¾ CE",
 }
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line, or one colour of bars.
+
+    Attributes:
+        name: What the legend says.
+        y: The values; ``None`` where there is none.
+        low: The lower end of the 95 % interval, if there is one.
+        high: The upper end.
+        dashed: Whether the line is a reference.
+        x: The places, if they are not those of the chart.
+    """
+
+    name: str
+    y: Points
+    low: Points | None = None
+    high: Points | None = None
+    dashed: bool = False
+    x: Points | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with one pair of axes.
+
+    Attributes:
+        key: A short name, for files and anchors.
+        title: What stands above it.
+        x_label: The horizontal axis with its unit.
+        y_label: The vertical axis with its unit.
+        series: The lines or bars.
+        alt: What it shows, for who does not see it.
+        x: The places of the series that have none of their own.
+        x_log: Whether the horizontal axis is logarithmic.
+        y_log: Whether the vertical axis is.
+        y_range: The ends of the vertical axis.
+        kind: Lines, steps (a value for each bin) or bars.
+        note: What a reader must know, such as which lines are not there and why.
+    """
+
+    key: str
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    alt: str
+    x: Points = field(default_factory=tuple)
+    x_log: bool = False
+    y_log: bool = False
+    y_range: tuple[float, float] | None = None
+    kind: Literal["line", "step", "bar"] = "line"
+    note: str = ""
+
+
+def band_series(name: str, bands: dict[str, Any], **options: Any) -> Series:
+    """A line with its interval, from lists ``mean``, ``low`` and ``high``."""
+    low, high = (None if all(v is None for v in bands[end]) else bands[end] for end in ("low", "high"))
+    return Series(name, bands["mean"], low, high, **options)
 
 
 def figures(results: Results) -> list[Chart]:
@@ -132,7 +194,7 @@ def _timing(results: Results) -> list[Chart]:
 
 
 def _breathing(results: Results) -> list[Chart]:
-    losses = results.summary["losses"]
+    losses = results.summary["heads"]["squares"]
     series = tuple(band_series(name, entry["test_emd"], x=entry["epochs"]) for name, entry in losses.items())
     failed = [name for name, entry in losses.items() if entry["last"]["mean"] is None]
     note = f"NaN from the start, so not drawn: {', '.join(failed)}." if failed else ""

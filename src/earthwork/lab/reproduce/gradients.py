@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from earthwork.lab.reproduce.experiment import Plan, Request
-from earthwork.lab.reproduce.results import Numbers
+from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.spaces import Chain
 from earthwork.transport import emd_gradient, sinkhorn
 

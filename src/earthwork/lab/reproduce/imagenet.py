@@ -9,8 +9,7 @@ from typing import Any
 
 from earthwork.extras import require
 from earthwork.files import read_json
-from earthwork.lab.reproduce.experiment import Plan, Request
-from earthwork.lab.reproduce.results import Numbers
+from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.lab.statistics import bands, mean_interval
 
 CURVES = ("top1", "emd")

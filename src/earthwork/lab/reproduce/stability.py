@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from earthwork.lab.reproduce.experiment import Plan, Request
+from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.lab.reproduce.gradients import angle
-from earthwork.lab.reproduce.results import Numbers
 from earthwork.lab.statistics import bands
 from earthwork.spaces import Tree
 from earthwork.transport import emd, emd_gradient, sinkhorn

@@ -10,8 +10,7 @@ from functools import partial
 
 import torch
 
-from earthwork.lab.reproduce.experiment import Plan, Request
-from earthwork.lab.reproduce.results import Numbers
+from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.lab.statistics import mean_interval
 from earthwork.losses import EMDLoss
 from earthwork.transport import emd_gradient, sinkhorn
