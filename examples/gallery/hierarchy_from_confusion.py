@@ -48,7 +48,7 @@ def main() -> None:
         axis.tick_params(labelsize=8)
     figure.tight_layout()
     save(figure, "hierarchy_from_confusion")
-    space = ew.trees.with_costs(tree, "unit")
+    space = ew.trees.reweight(tree, "unit")
     for way, answer in (("argmax", p.argmax(-1)), ("decide", ew.decide(p, space))):
         print(way, round(space.distance(answer, test_y).mean().item(), 3))
 

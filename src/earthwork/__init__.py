@@ -6,6 +6,7 @@ from types import ModuleType
 from earthwork.decisions import decide, decide_top_k, expected_distance
 from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
+from earthwork.storage import load, save
 from earthwork.transport import (
     ConvergenceWarning,
     SinkhornResult,
@@ -36,7 +37,9 @@ __all__ = [
     "emd_hessian",
     "exact_emd",
     "expected_distance",
+    "load",
     "metrics",
+    "save",
     "sinkhorn",
     "testing",
     "trees",

@@ -1,4 +1,4 @@
-"""Reading and writing files: atomic writes, strict JSON, and NumPy arrays read a piece at a time."""
+"""Reading and writing files: atomic writes, strict JSON and YAML, and NumPy arrays read a piece at a time."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import json
 import math
 import os
 import re
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+
+from earthwork.extras import require
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -78,6 +82,29 @@ def finite(value: Any) -> Any:
     return value
 
 
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, without a byte order mark and with its line ends as they are.
+
+    Raises:
+        ValueError: If it is empty, not a regular file, or not UTF-8; the message starts with the path.
+        OSError: If it cannot be read.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path}: expected a regular file")
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{path}: expected UTF-8 text, got byte 0x{data[error.start]:02x} at byte {error.start} (line {line}); "
+            "save the file as UTF-8"
+        ) from None
+    if not text.strip():
+        raise ValueError(f"{path}: the file is empty")
+    return text
+
+
 def parse_json(text: str) -> Any:
     """The value of a JSON text. NaN, infinities and repeated names are errors.
 
@@ -91,7 +118,7 @@ def parse_json(text: str) -> Any:
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at {place(text, error.pos)}") from None
     except RecursionError:
-        raise ValueError("not readable JSON: nested too deeply; save() writes deep trees without nesting") from None
+        raise ValueError("not readable JSON: nested too deeply") from None
     except _NotFiniteError as error:
         found = re.search(rf"(?<=[\[,:\s]){re.escape(error.token)}", f" {text}")
         where = place(text, found.start() - 1 if found else 0)
@@ -107,9 +134,9 @@ def read_json(path: Path) -> Any:
         ValueError: If the file does not hold JSON; the message starts with the path.
     """
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
+        return parse_json(read_text(path))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
 
 
 def place(text: str, position: int) -> str:
@@ -124,9 +151,11 @@ def place(text: str, position: int) -> str:
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for at, name in enumerate(names) if name in names[:at])
-        raise ValueError(f"expected each name once in an object, got {repeated!r} twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"expected each name once in an object, got {name!r:.60} twice")
+            seen.add(name)
     return result
 
 
@@ -145,6 +174,109 @@ def _finite_float(token: str) -> float:
     if not math.isfinite(value):
         raise _NotFiniteError(token)
     return value
+
+
+# A longer text is not a number or a date; some of them take quadratic time to parse.
+_MAX_NUMBER = 400
+_MAX_BRACKETS = 100
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text: dicts, lists, text, numbers, booleans, dates and ``None``.
+
+    Repeated keys, and aliases of anything but scalars, are errors: nested aliases can stand for more data than fits
+    into memory.
+
+    Raises:
+        ValueError: If it is not such YAML; the message says where.
+    """
+    yaml = require("yaml", "trees", "reading YAML")
+    loader = None
+    try:
+        loader = _loader_class()(text)
+        return loader.get_single_data()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"not YAML: {error.problem or error.context}{where}") from None
+    except yaml.reader.ReaderError as error:
+        raise ValueError(f"not YAML: {error.reason} at character {error.position}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ValueError("not YAML: nested too deeply") from None
+    except (ValueError, OverflowError) as error:  # the escape of a character that does not exist
+        raise ValueError(f"not YAML: {error}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def read_yaml(path: Path) -> Any:
+    """The value of a YAML file; see `parse_yaml`.
+
+    Raises:
+        ValueError: If the file does not hold YAML; the message starts with the path.
+    """
+    try:
+        return parse_yaml(read_text(path))
+    except ValueError as error:
+        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
+
+
+@cache
+def _loader_class() -> Any:
+    yaml: Any = require("yaml", "trees", "reading YAML")
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """PyYAML's safe loader, in pure Python because the one in C can overflow the stack."""
+
+        def fetch_flow_collection_start(self, token_class: Any) -> None:
+            # The time to scan brackets grows with the square of their depth, long before the recursion limit.
+            if self.flow_level >= _MAX_BRACKETS:
+                problem = f"expected at most {_MAX_BRACKETS} nested brackets"
+                raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
+            super().fetch_flow_collection_start(token_class)
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                event = self.peek_event()
+                if not isinstance(self.anchors.get(event.anchor, None), yaml.ScalarNode | None):
+                    problem = f"expected no aliases of lists or mappings, got *{event.anchor}"
+                    raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+            return super().compose_node(parent, index)
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER:
+                raise self._problem(node, f"expected a number or a date, got {len(node.value)} characters")
+            try:
+                return super().construct_object(node, deep)
+            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+                kind = node.tag.removeprefix("tag:yaml.org,2002:")
+                value = f"{node.value!r:.60}" if isinstance(node, yaml.ScalarNode) else "something else"
+                reason = f": {error}" if isinstance(error, ValueError) else ""
+                raise self._problem(node, f"expected {kind}, got {value}{reason}") from None
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            mapping = super().construct_mapping(node, deep)
+            if len(mapping) < len(node.value):
+                self._refuse_repeats(node)
+            return mapping
+
+        def _refuse_repeats(self, node: Any) -> None:
+            seen = set()
+            for key_node, _ in node.value:
+                key = self.construct_object(key_node, deep=True)
+                if key in seen:
+                    raise self._problem(key_node, f"expected each key once in a mapping, got {key!r:.60} twice")
+                seen.add(key)
+
+        def _problem(self, node: Any, problem: str) -> Exception:
+            error: Exception = yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            return error
+
+    return Loader
 
 
 class _Header(NamedTuple):

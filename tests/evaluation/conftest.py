@@ -18,7 +18,7 @@ def tree() -> ew.Tree:
 
 @pytest.fixture
 def tree_file(tree: ew.Tree, tmp_path: Path) -> Path:
-    ew.trees.save(tree, tmp_path / "tree.json")
+    ew.save(tree, tmp_path / "tree.json")
     return tmp_path / "tree.json"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from earthwork import Tree, trees
+from earthwork import Tree, load, trees
 
 PETS = ["animal/cat/tabby", "animal/cat/lynx", "animal/dog"]
 
@@ -181,7 +181,7 @@ def test_paths() -> None:
     assert trees.from_paths(["a.b", "a.c"], separator=".").names == ("a", "b", "c")
     assert trees.from_paths(["a/x", "b/x"], full_names=True).names == ("root", "a", "a/x", "b", "b/x")
     assert trees.from_paths(["a/x", "b/y"], root="all").names == ("all", "a", "x", "b", "y")
-    assert trees.from_paths(["only"]).num_nodes == 1
+    assert trees.from_paths([["only"]]).num_nodes == 1
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_paths_of_a_wrong_type() -> None:
 
 def test_nested_names_may_repeat_in_different_branches() -> None:
     nested = {"animal": {"bat": None}, "sports": ["bat"]}
-    names = ("root", "root/animal", "root/animal/bat", "root/sports", "root/sports/bat")
+    names = ("root", "animal", "animal/bat", "sports", "sports/bat")
     assert trees.from_nested(nested, full_names=True).names == names
 
 
@@ -258,7 +258,7 @@ def test_table_sources(tmp_path: Path) -> None:
         csv.writer(file).writerows([["n", "family", "species"], [1, "cats", "lynx"], [2, "cats"], [3, "dogs", "fox"]])
     names = ["family", "species"]
     frame = pd.read_csv(path)
-    tree = trees.from_table(path, names, inner_bins=True)
+    tree = load(path, columns=names, inner_bins=True)
     assert tree.bin_names == ("lynx", "cats", "fox")
     assert trees.from_table(frame, names, inner_bins=True).equals(tree)
     assert trees.from_table(frame.astype("string"), names, inner_bins=True).equals(tree)
@@ -280,7 +280,7 @@ def test_table_sources(tmp_path: Path) -> None:
 def test_bad_csv(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
-        trees.from_table(tmp_path / "t.csv")
+        load(tmp_path / "t.csv")
 
 
 def test_bad_tables() -> None:
@@ -412,7 +412,7 @@ def test_names_are_needed() -> None:
         (lambda: trees.from_paths(None), "^paths: expected one for each class, got None$"),
         (lambda: trees.from_paths([1, 2]), "^paths: expected text or a sequence of names, got 1 at 0$"),
         (lambda: trees.from_edges(None), r"^edges: expected tuples \(child, parent\) .* got None$"),
-        (lambda: trees.from_table(5), "^table: expected a file, a frame or rows of cells, got 5$"),
+        (lambda: trees.from_table(5), "^table: expected a frame or rows of cells, got 5; ew.load reads files$"),
         (lambda: trees.from_networkx(5), "^graph: expected a networkx graph, got int$"),
     ],
 )

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from earthwork import Tree
-from earthwork.files import parse_json
-from earthwork.trees import from_newick, from_wordnet
+from earthwork.files import parse_json, parse_yaml
+from earthwork.trees import from_nested, from_newick, from_wordnet
 from earthwork.trees.jsonfile import dumps, loads
-from earthwork.trees.nested import from_containers, parse_yaml
+from earthwork.trees.paths import from_csv
 from earthwork.trees.shipped import cifar10
-from earthwork.trees.table import from_csv
-from earthwork.trees.wordnet import parse_line
+from earthwork.trees.wordnet_database import parse_line
 from tests.trees.hierarchies import write_wordnet
 
 COUNT = 10_000
@@ -95,7 +94,7 @@ def test_json_file_with_other_values() -> None:
 
 def test_nested_json() -> None:
     where = r"line \d+, column \d+|twice|below|for '|of '|at least one|at the top|digits" + IN_NAMES
-    check(lambda text: from_containers(parse_json(text)), NESTED, '{}[],:"0123456789.-eE \n\\ntfname\x00é', where)
+    check(lambda text: from_nested(parse_json(text)), NESTED, '{}[],:"0123456789.-eE \n\\ntfname\x00é', where)
 
 
 def test_csv() -> None:
@@ -124,7 +123,7 @@ def test_yaml() -> None:
     text = "animal:\n  cat: [tabby, lynx]\n  dog:\nrock: &a {x: }\nthing: *a\n"
     where = r"line \d+, column \d+|below|for '|of '|at least one|at the top|readable YAML" + IN_NAMES
     pool = "{}[]:-&*!|>'\"#%@` \n\t?,0a~"
-    check(lambda mutant: from_containers(parse_yaml(mutant)), text.replace("\nthing: *a", ""), pool, where, count=1000)
+    check(lambda mutant: from_nested(parse_yaml(mutant)), text.replace("\nthing: *a", ""), pool, where, count=1000)
 
 
 @pytest.mark.parametrize("sign", ["(", "[", "'", " ", ",", ":", "a", "[]", "(a,", "''"])
@@ -142,4 +141,4 @@ def test_deep_json_is_an_error_without_recursion(sign: str) -> None:
 def test_yaml_aliases_do_not_explode() -> None:
     lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{{b: *a{i - 1}}}, {{c: *a{i - 1}}}]" for i in range(1, 40)]
     with pytest.raises(ValueError, match="alias"):
-        from_containers(parse_yaml("\n".join(lines)))
+        from_nested(parse_yaml("\n".join(lines)))

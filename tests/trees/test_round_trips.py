@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earthwork import Tree, trees
+from earthwork import Tree, load, save, trees
+from earthwork.files import parse_yaml
 from earthwork.trees.jsonfile import dumps, loads
-from earthwork.trees.nested import dump_nested, parse_yaml
-from earthwork.trees.table import dump_table, from_csv
+from earthwork.trees.nested import dump_yaml
+from earthwork.trees.paths import dump_csv, from_csv
 from tests.trees.hierarchies import hierarchies
 
 
@@ -72,8 +73,8 @@ def test_nested_without_costs(tree: Tree) -> None:
 
 @given(hierarchies())
 def test_nested_json_and_yaml(tree: Tree) -> None:
-    assert trees.from_nested(json.loads(dump_nested(tree, ".json"))).equals(tree)
-    assert trees.from_nested(parse_yaml(dump_nested(tree, ".yaml"))).equals(tree)
+    assert trees.from_nested(json.loads(json.dumps(trees.to_nested(tree)))).equals(tree)
+    assert trees.from_nested(parse_yaml(dump_yaml(tree))).equals(tree)
 
 
 @given(hierarchies(unit=True))
@@ -85,15 +86,15 @@ def test_paths(tree: Tree) -> None:
 @given(hierarchies(unit=True))
 def test_table(tree: Tree) -> None:
     assert trees.from_table(trees.to_table(tree)).equals(tree)
-    assert from_csv(dump_table(tree)).equals(tree)
-    assert from_csv(dump_table(tree, "\t"), separator="\t").equals(tree)
+    assert from_csv(dump_csv(tree)).equals(tree)
+    assert from_csv(dump_csv(tree, "\t"), delimiter="\t").equals(tree)
 
 
 @pytest.mark.parametrize("suffix", ["json", "nwk", "newick", "yaml", "csv", "tsv", "txt"])
 def test_files(suffix: str, tmp_path: Path) -> None:
     tree = trees.from_paths(["a b/'c'/d,é", "a b/'c'/y", 'a b/"x"'])
-    trees.write(tree, tmp_path / f"tree.{suffix}")
-    assert trees.read(tmp_path / f"tree.{suffix}", classes=tree.bin_names).equals(tree)
+    save(tree, tmp_path / f"tree.{suffix}")
+    assert load(tmp_path / f"tree.{suffix}", classes=tree.bin_names).equals(tree)
 
 
 def test_networkx_without_unique_names_uses_numbers() -> None:

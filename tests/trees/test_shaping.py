@@ -50,7 +50,7 @@ def test_deep_and_wide_trees() -> None:
     path = Tree(np.arange(-1, count - 1), names=list(map(str, range(count))))
     assert trees.collapse(path).num_nodes == 1
     assert trees.restrict(path, ["1000"]).num_nodes == 1001
-    assert trees.with_costs(path, "height").costs.sum() == count - 1
+    assert trees.reweight(path, "height").costs.sum() == count - 1
     caterpillar = trees.from_newick("(" * count + "x" + ",)" * count + ";")
     assert caterpillar.depth == count
     assert trees.from_newick(trees.to_newick(caterpillar)).equals(caterpillar)
@@ -95,19 +95,19 @@ def cost(tree: Tree, name: str) -> float:
 
 
 def test_schemes() -> None:
-    assert trees.with_costs(PETS, "unit").equals(PETS)
-    by_depth = trees.with_costs(PETS, "depth", decay=0.5)
+    assert trees.reweight(PETS, "unit").equals(PETS)
+    by_depth = trees.reweight(PETS, "depth", decay=0.5)
     assert [cost(by_depth, name) for name in ("rock", "animal", "cat", "lynx")] == [1, 1, 0.5, 0.25]
-    by_height = trees.with_costs(PETS, "height")
+    by_height = trees.reweight(PETS, "height")
     assert [cost(by_height, name) for name in ("rock", "dog", "cat", "lynx")] == [3, 2, 1, 1]
-    doubled = trees.with_costs(PETS, lambda tree: 2 * tree.costs)
+    doubled = trees.reweight(PETS, lambda tree: 2 * tree.costs)
     assert doubled.diameter() == 2 * PETS.diameter()
-    assert trees.with_costs(trees.imagenet1k(), "hops").equals(trees.imagenet1k(costs="hops"))
+    assert trees.reweight(trees.imagenet1k(), "hops").equals(trees.imagenet1k(costs="hops"))
 
 
 @given(hierarchies())
 def test_heights_are_ultrametric(tree: Tree) -> None:
-    shaped = trees.with_costs(tree, "height")
+    shaped = trees.reweight(tree, "height")
     to_root = shaped.node_distance(shaped.root, shaped.bins)
     assert (to_root == shaped.depth).all()
     d = shaped.distances()
@@ -117,7 +117,7 @@ def test_heights_are_ultrametric(tree: Tree) -> None:
 @given(hierarchies(max_nodes=10), st.integers(0, 2**16))
 def test_information_is_that_of_jiang_and_conrath(tree: Tree, seed: int) -> None:
     counts = np.random.default_rng(seed).integers(1, 9, tree.num_bins).astype(float)
-    shaped = trees.with_costs(tree, "information", counts=counts.tolist())
+    shaped = trees.reweight(tree, "information", counts=counts.tolist())
     parents, bins = tree.parents.tolist(), tree.bins.tolist()
     share = np.zeros(tree.num_nodes)
     for node, count in zip(bins, counts, strict=True):
@@ -133,17 +133,17 @@ def test_information_is_that_of_jiang_and_conrath(tree: Tree, seed: int) -> None
 
 def test_counts_by_name() -> None:
     counts = {"tabby": 1, "lynx": 1, "dog": 2, "rock": 4}
-    tree = trees.with_costs(PETS, "information", counts=counts)
+    tree = trees.reweight(PETS, "information", counts=counts)
     assert math.isclose(cost(tree, "animal"), math.log(2))
     with pytest.raises(ValueError, match="counts: missing for 'rock'"):
-        trees.with_costs(PETS, "information", counts={"tabby": 1, "lynx": 1, "dog": 2})
+        trees.reweight(PETS, "information", counts={"tabby": 1, "lynx": 1, "dog": 2})
     with pytest.raises(ValueError, match="counts: 1 not in the tree: 'fish'"):
-        trees.with_costs(PETS, "information", counts=counts | {"fish": 1})
+        trees.reweight(PETS, "information", counts=counts | {"fish": 1})
 
 
 @pytest.mark.parametrize("scheme", ["keep", "unit", "depth", "height"])
 def test_normalize(scheme: str) -> None:
-    assert math.isclose(float(trees.with_costs(PETS, scheme, normalize=True).diameter()), 1.0)
+    assert math.isclose(float(trees.reweight(PETS, scheme, normalize=True).diameter()), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_normalize(scheme: str) -> None:
 )
 def test_bad_schemes(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        trees.with_costs(PETS, **options)
+        trees.reweight(PETS, **options)
 
 
 def test_information_needs_a_class_below_every_node() -> None:
     with pytest.raises(ValueError, match=r"no class is below node 'x'; restrict\(\) drops such nodes"):
-        trees.with_costs(Tree([-1, 0, 0], bins=[1], names=["r", "a", "x"]), "information", counts=[1])
+        trees.reweight(Tree([-1, 0, 0], bins=[1], names=["r", "a", "x"]), "information", counts=[1])
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,7 @@ def test_information_needs_a_class_below_every_node() -> None:
         trees.to_table,
         lambda tree: trees.restrict(tree, ["cat"]),
         lambda tree: trees.relabel(tree, {}),
-        lambda tree: trees.with_costs(tree, "unit"),
-        lambda tree: trees.save(tree, "never-written.json"),
+        lambda tree: trees.reweight(tree, "unit"),
     ],
 )
 def test_only_trees_are_shaped_and_written(use: Any) -> None:

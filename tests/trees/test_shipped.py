@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from earthwork import trees
+from earthwork import load, trees
 from tests.trees.test_wordnet import SYNSETS, installed_wordnet
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def test_imagenet1k_is_the_tree_of_the_paper() -> None:
 
 def test_imagenet1k_by_the_first_hypernym() -> None:
     tree = trees.imagenet1k(rule="first")
-    assert (tree.num_nodes, tree.diameter(), trees.get("imagenet1k_first", costs="hops").diameter()) == (1372, 23, 27)
+    assert (tree.num_nodes, tree.diameter(), load("imagenet1k_first", costs="hops").diameter()) == (1372, 23, 27)
     assert [tree.node_data["id"][node] for node in tree.bins.tolist()] == SYNSETS.read_text().split()
     names = tree.bin_names or ()
     tabby, lynx, beagle = (names.index(name) for name in ("tabby", "lynx", "beagle"))
@@ -70,7 +70,7 @@ def test_cifar() -> None:
 
 @pytest.mark.parametrize("name", trees.SHIPPED)
 def test_every_tree_says_where_it_comes_from(name: str) -> None:
-    tree = trees.get(name)
+    tree = load(name)
     assert tree.info["source"]
     assert tree.info["class_order"]
     assert json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))["version"] == 1
@@ -102,8 +102,3 @@ def test_loading_needs_nothing_but_torch_and_numpy() -> None:
 def test_bad_costs() -> None:
     with pytest.raises(ValueError, match="costs: expected unit or hops, got 'x'"):
         trees.imagenet1k(costs="x")
-
-
-def test_get_suggests_a_name() -> None:
-    with pytest.raises(ValueError, match=r"expected a file or one of imagenet1k, .* \(near: 'imagenet1k'"):
-        trees.get("imagnet1k")

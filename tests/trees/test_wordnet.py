@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from earthwork import trees
-from earthwork.trees.wordnet import RULES, Database
+from earthwork.trees.wordnet import RULES
+from earthwork.trees.wordnet_database import Database
 from tests.trees.hierarchies import write_wordnet
 
 SYNSETS = Path(__file__).parents[2] / "scripts" / "tree_sources" / "ilsvrc2012_synsets.txt"
@@ -38,14 +39,14 @@ def test_imagenet_by_each_rule(rule: str, collapse: bool, nodes: int, unit: int,
     installed_wordnet()
     tree = trees.from_wordnet(SYNSETS.read_text().split(), rule=rule, collapse=collapse)
     assert (tree.num_nodes, tree.num_bins, tree.diameter()) == (nodes, 1000, unit)
-    assert trees.with_costs(tree, "hops").diameter() == hops
+    assert trees.reweight(tree, "hops").diameter() == hops
     assert tree.info["rule"] == rule
     assert tree.info["collapsed"] is collapse
     assert tree.info["source"] == "WordNet 3.0"
 
 
 def test_the_closure_of_imagenet() -> None:
-    from earthwork.trees.wordnet.build import _closure
+    from earthwork.trees.wordnet import _closure
 
     found = _closure(installed_wordnet(), [int(x[1:]) for x in SYNSETS.read_text().split()])
     assert len(found) == 1860
@@ -165,7 +166,7 @@ def test_several_roots_are_named(tmp_path: Path) -> None:
 def test_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError, match=r"dict folder with data\.noun, got"):
         trees.from_wordnet(["n02123045"], tmp_path)
-    monkeypatch.setattr("earthwork.trees.wordnet.database._FOLDERS", ())
+    monkeypatch.setattr("earthwork.trees.wordnet_database._FOLDERS", ())
     monkeypatch.delenv("WNHOME", raising=False)
     monkeypatch.delenv("WNSEARCHDIR", raising=False)
     with pytest.raises(FileNotFoundError, match="apt-get install wordnet-base"):

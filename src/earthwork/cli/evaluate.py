@@ -18,6 +18,7 @@ from rich.table import Table
 
 from earthwork import trees
 from earthwork.evaluation import Evaluation, evaluate
+from earthwork.storage import load_tree
 
 _WIDE = 200
 
@@ -47,7 +48,7 @@ def command(
     with _LateProgress() as progress:
         result = evaluate(
             predictions,
-            trees.get(tree),
+            load_tree(tree),
             labels=labels,
             normalize=normalize,  # type: ignore[arg-type]
             decide=decide,

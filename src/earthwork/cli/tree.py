@@ -1,86 +1,136 @@
-"""``earthwork tree``: look at hierarchies, build them, convert them."""
+"""``earthwork tree``: inspect hierarchies, build them, convert them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
+import torch
 import typer
-from rich.console import Console
+from typer.core import TyperCommand
 
 from earthwork import trees
-from earthwork.cli.tree_build import SOURCES, build_tree, lost_in, read_classes
-from earthwork.cli.tree_facts import describe, rules_table
+from earthwork.cli.tree_build import SOURCES, build_tree, read_classes
 from earthwork.spaces import Tree
-from earthwork.trees.classes import find_nodes
-from earthwork.trees.show import render
+from earthwork.spaces.outline import outline
+from earthwork.storage import load_tree, save
+from earthwork.text import printable
+from earthwork.trees.assemble import find_nodes
+from earthwork.trees.wordnet import RULES
 
-app = typer.Typer(help="Look at hierarchies, build them, convert them.", no_args_is_help=True)
+app = typer.Typer(help="Inspect hierarchies, build them, convert them.", no_args_is_help=True)
 
 TreeArgument = Annotated[str, typer.Argument(metavar="TREE", help=f"A file, or one of {', '.join(trees.SHIPPED)}.")]
-Costs = Annotated[str, typer.Option(help="Edge costs: keep, unit, hops, depth, height.")]
+Costs = Annotated[
+    str | None, typer.Option(help="Edge costs: unit, hops, depth or height; by default those of the tree.")
+]
+# Arguments of the library that have another name on the command line.
+_ALIASES = {"scheme": "--costs", "synsets": "--classes", "database": "--wordnet"}
 
 
-@app.command()
+class Command(TyperCommand):
+    """A command whose errors name its options rather than the arguments of the library."""
+
+    def invoke(self, context: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(context)
+        except (TypeError, ValueError) as error:
+            options = {parameter.name: parameter.opts[-1] for parameter in self.params if parameter.opts[0][0] == "-"}
+            options |= {name: option for name, option in _ALIASES.items() if option in options.values()}
+            raise ValueError(_with_options(str(error), options)) from None
+
+
+def _with_options(message: str, options: dict[str, str]) -> str:
+    """The message with ``full_names=True`` and ``full_names: …`` as ``--full-names``."""
+    names = "|".join(re.escape(name) for name in options)
+    pattern = rf"(?<![\w'\"./-])({names})(=True\b|=(?=\W|$)|(?=: ))"
+    return re.sub(pattern, lambda found: options[found[1]], message)
+
+
+@app.command(cls=Command)
 def show(
     tree: TreeArgument,
     depth: Annotated[int | None, typer.Option(help="Levels below the root; by default what fits 200 lines.")] = None,
-    costs: Costs = "keep",
+    costs: Costs = None,
 ) -> None:
     """Print a tree."""
-    if depth is not None and depth < 0:
-        raise ValueError(f"--depth: expected a number of levels ≥ 0, got {depth}")
-    Console(highlight=False, soft_wrap=True).print(render(_get(tree, costs), depth))
+    typer.echo(outline(_load(tree, costs), depth))
 
 
-@app.command()
-def info(tree: TreeArgument, costs: Costs = "keep") -> None:
+@app.command(cls=Command)
+def info(tree: TreeArgument, costs: Costs = None) -> None:
     """Print what a tree is made of: nodes, leaves, depth, diameter, branching, where it comes from."""
-    facts = describe(_get(tree, costs))
+    facts = describe(_load(tree, costs))
     width = max(map(len, facts)) + 2
     for name, value in facts.items():
-        print(f"{name:<{width}}{value}")
+        typer.echo(printable(f"{name:<{width}}{value}"))
 
 
-@app.command()
+def describe(tree: Tree) -> dict[str, str]:
+    """The facts about a tree, by name."""
+    children = np.bincount(tree.parents[tree.parents >= 0].cpu().numpy(), minlength=tree.num_nodes)
+    branching = children[children > 0]
+    costs = tree.costs.detach()
+    facts = {
+        "nodes": f"{tree.num_nodes:,}",
+        "classes": f"{tree.num_bins:,}",
+        "leaves": f"{(children == 0).sum():,}",
+        "depth": f"{tree.depth:,}",
+        "diameter": f"{tree.diameter().item():g}",
+        "branching": f"{branching.mean():.2f} children on average, at most {branching.max():,}"
+        if len(branching)
+        else "none",
+        "single-child nodes": f"{(children == 1).sum():,}",
+        "costs": " to ".join(dict.fromkeys(f"{end.item():g}" for end in costs.aminmax())) if len(costs) else "none",
+    }
+    if "hops" in tree.node_data:
+        facts["diameter in hops"] = f"{trees.reweight(tree, 'hops').diameter().item():g}"
+    return {name: str(value) for name, value in tree.info.items()} | facts
+
+
+@app.command(cls=Command)
 def distance(
     tree: TreeArgument,
-    a: Annotated[str, typer.Argument(help="A node's name or id.")],
-    b: Annotated[str, typer.Argument(help="Another one's.")],
-    costs: Costs = "keep",
+    a: Annotated[str, typer.Argument(help="The name or id of a node.")],
+    b: Annotated[str, typer.Argument(help="The name or id of another node.")],
+    costs: Costs = None,
 ) -> None:
-    """Print the cost of the way between two nodes, and the way."""
-    found = _get(tree, costs)
+    """Print the distance between two nodes, and the path between them."""
+    found = _load(tree, costs)
     names = found.names or tuple(map(str, range(found.num_nodes)))
     start, end = find_nodes("nodes", [a, b], names, found.node_data.get("id"))
     top = int(found.lowest_common_ancestor(start, end))
     up, down = _climb(found, start, top), _climb(found, end, top)
-    way = " → ".join(names[node] or str(node) for node in [*up, top, *reversed(down)])
-    print(f"{found.node_distance(start, end).item():g}  {way}")
+    path = " → ".join(printable(names[node]) or str(node) for node in [*up, top, *reversed(down)])
+    typer.echo(f"{found.node_distance(start, end).item():g}  {path}")
 
 
 def _climb(tree: Tree, node: int, top: int) -> list[int]:
-    way = []
+    path = []
     while node != top:
-        way.append(node)
+        path.append(node)
         node = int(tree.parents[node])
-    return way
+    return path
 
 
-@app.command()
+@app.command(cls=Command)
 def convert(
     source: Annotated[str, typer.Argument(help="A file, or the name of a shipped tree.")],
     target: Annotated[Path, typer.Argument(help="The file to write; its ending says the format.")],
     classes: Annotated[Path | None, typer.Option(help="A file of class names, in the order to keep.")] = None,
 ) -> None:
     """Convert a tree to another format: .json, .nwk, .csv, .tsv, .yaml, .txt."""
-    tree = trees.get(source)
+    tree = load_tree(source)
     if classes is not None:
         tree = trees.restrict(tree, read_classes(classes))
-    _write(tree, target)
+    _save(tree, target)
 
 
-@app.command()
+@app.command(cls=Command)
 def build(
     source: Annotated[str, typer.Option("--from", help=f"What to build from: {', '.join(SOURCES)}.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; its ending says the format.")],
@@ -91,46 +141,91 @@ def build(
     rule: Annotated[str, typer.Option(help="wordnet: which hypernym becomes the parent.")] = "least-depth",
     wordnet: Annotated[Path | None, typer.Option(help="wordnet: the dict folder.")] = None,
     keep_single: Annotated[bool, typer.Option(help="wordnet: keep nodes with a single child.")] = False,
-    separator: Annotated[str, typer.Option(help="paths: what is between the parts.")] = "/",
+    separator: Annotated[
+        str, typer.Option(help="paths: separates the parts. paths, nested, table: joins full names.")
+    ] = "/",
     columns: Annotated[str | None, typer.Option(help="table: columns from coarse to fine, with commas.")] = None,
-    method: Annotated[str, typer.Option(help="embeddings, confusion: how to merge.")] = "average",
-    inner_bins: Annotated[bool, typer.Option(help="Let a class be an ancestor of another.")] = False,
-    full_names: Annotated[bool, typer.Option(help="paths, nested, table: call nodes by their path.")] = False,
-    costs: Costs = "keep",
+    method: Annotated[str, typer.Option(help="embeddings, confusion: SciPy's linkage method.")] = "average",
+    metric: Annotated[str, typer.Option(help="embeddings: SciPy's distance between vectors.")] = "euclidean",
+    inner_bins: Annotated[bool, typer.Option(help="Allow a class to be an ancestor of another.")] = False,
+    full_names: Annotated[bool, typer.Option(help="paths, nested, table: name nodes by their path.")] = False,
+    costs: Costs = None,
 ) -> None:
     """Build a tree from any source and write it."""
     tree = build_tree(
         source,
         input,
-        classes,
+        classes=None if classes is None else read_classes(classes),
         rule=rule,
         wordnet=wordnet,
         collapse=not keep_single,
         separator=separator,
-        columns=columns,
+        columns=columns.split(",") if columns else None,
         method=method,
+        metric=metric,
         inner_bins=inner_bins,
         full_names=full_names,
     )
-    _write(trees.with_costs(tree, costs), output)
+    _save(tree if costs is None else trees.reweight(tree, costs), output)
 
 
-@app.command()
+@app.command(cls=Command)
 def rules(
     classes: Annotated[Path | None, typer.Argument(help="A file of synset ids; by default those of ImageNet.")] = None,
     wordnet: Annotated[Path | None, typer.Option(help="The WordNet dict folder.")] = None,
 ) -> None:
-    """Print, as Markdown, what each rule makes of WordNet: nodes, leaves, diameter."""
-    print(rules_table(None if classes is None else list(read_classes(classes)), wordnet))
+    """Print, as Markdown, the size of the tree that each rule makes of WordNet."""
+    typer.echo(rules_table(None if classes is None else list(read_classes(classes)), wordnet))
 
 
-def _get(tree: str, costs: str) -> Tree:
-    return trees.with_costs(trees.get(tree), costs)
+def rules_table(synsets: Sequence[str] | None, wordnet: Path | None) -> str:
+    """A Markdown table: for each rule, with single-child nodes dropped and kept, the size and width of the tree."""
+    paper = synsets is None
+    if synsets is None:
+        shipped = trees.imagenet1k()
+        synsets = [shipped.node_data["id"][node] for node in shipped.bins.tolist()]
+    rows = [
+        "| rule | single-child nodes | nodes | leaves | diameter, unit edges | diameter, hops |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    if paper:
+        rows.append("| *the paper* | *not said* | *1374* | *1000* | *26* | |")
+    for rule in RULES:
+        for collapse in (True, False):
+            tree = trees.from_wordnet(synsets, wordnet, rule, collapse=collapse, inner_bins=True)
+            unit, hops = (trees.reweight(tree, costs).diameter().item() for costs in ("unit", "hops"))
+            kept = "dropped" if collapse else "kept"
+            rows.append(f"| `{rule}` | {kept} | {tree.num_nodes} | {tree.num_bins} | {unit:g} | {hops:g} |")
+    return "\n".join(rows)
 
 
-def _write(tree: Tree, path: Path) -> None:
-    trees.write(tree, path)
+def _load(tree: str, costs: str | None) -> Tree:
+    loaded = load_tree(tree)
+    return loaded if costs is None else trees.reweight(loaded, costs)
+
+
+def _save(tree: Tree, path: Path) -> None:
+    save(tree, path)
     lost = lost_in(tree, path)
     if lost:
         typer.echo(f"note: {path.suffix} files hold no {', no '.join(lost)}; .json holds everything", err=True)
     typer.echo(f"{path}: {tree}")
+
+
+def lost_in(tree: Tree, path: Path) -> list[str]:
+    """What a file with this ending does not keep of a tree."""
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        return []
+    keeps_costs = suffix in (".nwk", ".newick", ".tree", ".tre", ".yaml", ".yml")
+    keeps_order = suffix in (".csv", ".tsv", ".txt")
+    by_position = tree.bins[tree._order[tree.bins].argsort()]
+    return [
+        what
+        for what, lost in {
+            "costs": not keeps_costs and not bool((tree.costs == 1).all()),
+            "order of classes": not keeps_order and not torch.equal(by_position, tree.bins),
+            "ids": bool(tree.node_data),
+        }.items()
+        if lost
+    ]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
-from earthwork.trees.classes import abbreviate, with_near_matches
+from earthwork.text import abbreviate, with_near_matches
 
 Kind: TypeAlias = Literal["probs", "logits"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 
 from earthwork.kernels.cpu.layout import tree_tables
 from earthwork.spaces.linear import linear, running_sum
+from earthwork.spaces.outline import outline
 from earthwork.spaces.space import Costs, EdgeSpace, check_index
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
 
@@ -223,8 +224,10 @@ class Tree(EdgeSpace):
         )
 
     def show(self, depth: int | None = None) -> None:
-        """Print the tree to a depth, by default as much as fits 200 lines."""
-        import_module("earthwork.trees.show").show(self, depth)
+        """Print the tree to a depth, by default as many levels as fit into 200 lines."""
+        # A terminal that cannot show a character gets a question mark in its place.
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        print(outline(self, depth).encode(encoding, "replace").decode(encoding))
 
     def __repr__(self) -> str:
         return f"Tree({self.num_nodes} nodes, {self.num_bins} bins, depth {self.depth}, {self._cost_range()})"

@@ -1,17 +1,22 @@
-"""The last step of every builder: nodes, costs and the user's classes become a `Tree`."""
+"""Steps that all builders share: the user's classes, their nodes, and the `Tree` itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
-from earthwork.trees.classes import Classes, abbreviate, check_unique, class_order, find_nodes
+from earthwork.text import abbreviate, with_near_matches
 
-Indices = NDArray[np.int64]
+Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
+Indices: TypeAlias = NDArray[np.int64]
+
+_NAMES_HINT = "; pass full_names=True to name each node by its path"
 
 
 def assemble(
@@ -24,7 +29,7 @@ def assemble(
     inner_bins: bool = False,
     node_data: Mapping[str, Sequence[Any]] | None = None,
     info: Mapping[str, Any] | None = None,
-    hint: str = "",
+    names_hint: bool = False,
 ) -> Tree:
     """A `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
 
@@ -34,14 +39,14 @@ def assemble(
         costs: As for `Tree`.
         bins: The node of each class where the source has an order of its own; the leaves otherwise.
         classes: The user's order. It must name every bin of the source, and may name inner nodes.
-        inner_bins: Whether a class may be an ancestor of another class.
+        inner_bins: Allow a class to be an ancestor of another class.
         node_data: As for `Tree`.
         info: As for `Tree`.
-        hint: What to do about names that are not unique.
+        names_hint: Suggest ``full_names`` if names are not unique.
     """
     array = np.asarray(parents, dtype=np.int64)
     if names is not None:
-        check_unique("names", names, hint)
+        check_unique("names", names, _NAMES_HINT if names_hint else "")
     if classes is not None:
         ids = (node_data or {}).get("id")
         bins = class_bins(class_order(classes), _leaves(array) if bins is None else bins, names, ids)
@@ -49,6 +54,18 @@ def assemble(
     if bins is not None and not inner_bins:
         _refuse_inner_bins(array, np.asarray(bins), names)
     return tree
+
+
+def full_node_names(names: Sequence[str], parents: Sequence[int], separator: str, *, added_root: bool) -> list[str]:
+    """The path from the top to each node, joined by a separator; parents must come before their children.
+
+    An added root keeps its name and is not part of the paths.
+    """
+    full: list[str] = []
+    for name, parent in zip(names, parents, strict=True):
+        at_top = parent < 0 or (added_root and parent == 0)
+        full.append(name if at_top else f"{full[parent]}{separator}{name}")
+    return full
 
 
 def class_bins(
@@ -61,7 +78,7 @@ def class_bins(
     try:
         nodes = find_nodes("classes", wanted, names, ids)
     except ValueError as error:
-        missing = _missing(bins, [n for n in wanted if names and n in names], names)
+        missing = _missing(bins, wanted, names)
         raise ValueError(f"{error}{missing}") from None
     if len(set(nodes)) < len(nodes):
         raise ValueError("classes: expected each node once, got one by its name and by its id")
@@ -112,7 +129,7 @@ def check_tree(tree: Tree) -> None:
 
 
 def check_names(tree: Tree, what: str) -> None:
-    """Raise if two nodes have the same name, which what reads the tree again would refuse."""
+    """Raise if two nodes have the same name: a file with such a tree could not be read."""
     check_tree(tree)
     if tree.names is not None:
         check_unique(f"tree: {what} needs names that are unique", tree.names)
@@ -133,3 +150,55 @@ def node_costs(tree: Tree) -> NDArray[np.float64]:
     """The cost of the edge above each node, with 0 at the root."""
     costs: NDArray[np.float64] = tree.costs.detach().cpu().double().numpy()
     return np.insert(costs, tree.root, 0.0)
+
+
+def class_order(classes: Classes) -> list[str]:
+    """The names of the classes in their order, from a sequence or from a dataset's ``class_to_idx``."""
+    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
+        raise TypeError(f"classes: expected a sequence of names or a mapping name → index, got {classes!r}")
+    names = list(classes)
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise TypeError(f"classes: expected names, got {wrong[0]!r}")
+    if not names:
+        raise ValueError("classes: expected at least one name, got none")
+    if isinstance(classes, Mapping):
+        return _by_index(classes)
+    check_unique("classes", names)
+    return names
+
+
+def _by_index(classes: Mapping[str, int]) -> list[str]:
+    indices: list[Any] = list(classes.values())
+    whole = all(isinstance(i, Integral) and not isinstance(i, bool) for i in indices)
+    if not whole or sorted(indices) != list(range(len(indices))):
+        raise ValueError(f"classes: expected the indices 0 to {len(indices) - 1}, each once, got {abbreviate(indices)}")
+    return sorted(classes, key=classes.__getitem__)
+
+
+def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
+    """Raise a ``ValueError`` that lists every name that occurs more than once; unnamed nodes (``""``) may repeat."""
+    if len(set(names)) == len(names) - max(0, names.count("") - 1):
+        return
+    again = [f"{name!r} ({count} times)" for name, count in Counter(names).items() if count > 1 and name]
+    if again:
+        raise ValueError(f"{what}: expected each name once, got {abbreviate(again)}{hint}")
+
+
+def find_nodes(
+    what: str, wanted: Sequence[str], names: Sequence[str] | None, ids: Sequence[str] | None = None
+) -> list[int]:
+    """The node of each wanted name, or of each wanted id (a synset id, for instance).
+
+    Raises:
+        ValueError: If some are unknown: all of them, with near matches.
+    """
+    if names is None:
+        raise ValueError(f"{what}: the tree's nodes have no names to find {wanted[0]!r} among")
+    places = {name: node for node, name in enumerate(names)}
+    if ids is not None:
+        places = {str(name): node for node, name in enumerate(ids) if name} | places
+    unknown = [name for name in wanted if name not in places]
+    if unknown:
+        raise ValueError(f"{what}: {len(unknown)} not in the tree: {with_near_matches(unknown, names)}")
+    return [places[name] for name in wanted]

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import assemble
-from earthwork.trees.classes import Classes, class_order
+from earthwork.trees.assemble import Classes, assemble, class_order
 
 Floats = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""The file format of Earthwork: JSON, one line for each node.
+"""The JSON form of a tree, one line for each node.
 
 .. code-block:: json
 
@@ -24,48 +24,14 @@ import numpy as np
 
 from earthwork.files import parse_json, to_json
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import assemble, check_names, node_costs
-from earthwork.trees.classes import Classes
-from earthwork.trees.textfile import PathLike, read_text, write_text
+from earthwork.trees.assemble import Classes, assemble, check_names, node_costs
 
 FORMAT = "earthwork-tree"
 VERSION = 1
 
 
-def save(tree: Tree, path: PathLike) -> None:
-    """Write a tree with its names, costs, classes, node data and info to a JSON file.
-
-    The costs come back as float64. Everything in ``node_data`` and ``info`` must be plain JSON: text, numbers, lists.
-
-    Example:
-        >>> import tempfile, earthwork as ew
-        >>> tree = ew.trees.cifar10()
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     ew.trees.save(tree, folder + "/tree.json")
-        ...     ew.trees.load(folder + "/tree.json").equals(tree)
-        True
-    """
-    write_text(path, dumps(tree))
-
-
-def load(path: PathLike, *, classes: Classes | None = None) -> Tree:
-    """Read a tree that `save` wrote.
-
-    Args:
-        path: The file.
-        classes: The classes in your order, instead of the file's.
-
-    Raises:
-        ValueError: If the file is not such a tree: what is wrong and where.
-    """
-    try:
-        return loads(read_text(path), classes=classes)
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
-
-
 def dumps(tree: Tree) -> str:
-    """The text that `save` writes."""
+    """The JSON text of a tree with its names, costs, classes, node data and info."""
     check_names(tree, "save")
     columns: dict[str, Sequence[Any]] = {"parent": tree.parents.tolist(), "cost": _short(node_costs(tree))}
     if tree.names is not None:
@@ -90,12 +56,12 @@ def _short(costs: Any) -> list[float | int]:
 
 
 def loads(text: str, *, classes: Classes | None = None) -> Tree:
-    """Read a tree from the text that `save` wrote."""
+    """The tree of a text that `dumps` wrote."""
     return from_document(parse_json(text), classes=classes)
 
 
 def from_document(document: Any, *, classes: Classes | None = None) -> Tree:
-    """A tree from a parsed file, every part of it checked."""
+    """The tree of parsed JSON, with every part checked."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'expected an object with "format": "{FORMAT}"')
     version = document.get("version")

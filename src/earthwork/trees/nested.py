@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from earthwork.extras import require
-from earthwork.files import parse_json, to_json
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import assemble, need_names, node_costs
-from earthwork.trees.classes import Classes
-from earthwork.trees.paths import NAMES_HINT
-from earthwork.trees.textfile import read_text
+from earthwork.trees.assemble import Classes, assemble, full_node_names, need_names, node_costs
+from earthwork.trees.paths import check_separator
 
 
 def from_nested(
@@ -21,20 +17,23 @@ def from_nested(
     *,
     root: str = "root",
     full_names: bool = False,
+    separator: str = "/",
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """A tree from nested dicts and lists, or from a JSON or YAML file of them.
+    """A tree from nested dicts and lists.
 
-    Two forms are understood, also mixed: ``{name: children}``, where the children are a dict, a list or nothing; and
+    Two forms are accepted, also mixed: ``{name: children}``, where the children are a dict, a list or nothing; and
     ``{"name": …, "children": […], "cost": …}``. A string in a list is a leaf.
 
     Args:
-        source: The object; or the path of a ``.json``, ``.yaml`` or ``.yml`` file (YAML needs PyYAML).
-        root: The name of the root that is added when there are several names at the top.
-        full_names: Whether to call a node by the path to it, joined by ``/``, rather than by its own name.
+        source: The dict or list. For a JSON or YAML file use :func:`~earthwork.load`.
+        root: The name of the root that is added if there are several names at the top.
+        full_names: Name each node by its path from the top, joined by ``separator`` and without an added root, rather
+            than by its own name. Needed if a name occurs in several places.
+        separator: Joins the parts of full names.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, in order.
-        inner_bins: Whether a class may be an ancestor of another class.
+        inner_bins: Allow a class to be an ancestor of another class.
 
     Example:
         >>> import earthwork as ew
@@ -42,22 +41,11 @@ def from_nested(
         >>> tree, tree.bin_names
         (Tree(7 nodes, 4 bins, depth 3, cost 1), ('tabby', 'lynx', 'dog', 'rock'))
     """
-    value = read_nested(source) if isinstance(source, str | os.PathLike) else source
-    return from_containers(value, root=root, full_names=full_names, classes=classes, inner_bins=inner_bins)
-
-
-def from_containers(
-    value: Any,
-    *,
-    root: str = "root",
-    full_names: bool = False,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-) -> Tree:
-    """As `from_nested`, of what a file held: a string is never taken for another file."""
-    if not isinstance(value, Mapping | list | tuple):
-        raise ValueError(f"nested: expected a dict or a list at the top, got {value!r:.60}")
-    nodes = _walk(value, root)
+    check_separator(separator)
+    if not isinstance(source, Mapping | list | tuple):
+        hint = "; ew.load reads files" if isinstance(source, str | os.PathLike) else ""
+        raise ValueError(f"nested: expected a dict or a list at the top, got {source!r:.60}{hint}")
+    nodes = _walk(source, root)
     costs = [node.cost for node in nodes]
     if all(cost is None for cost in costs[1:]):
         filled = [1.0] * len(costs)
@@ -66,15 +54,11 @@ def from_containers(
         if missing:
             raise ValueError(f"nested: expected a cost for all nodes or for none, got none for {missing[0]!r}")
         filled = [cost or 0.0 for cost in costs]
-    names = _full_names(nodes) if full_names else [node.name for node in nodes]
-    return assemble(
-        [node.parent for node in nodes],
-        names,
-        filled,
-        classes=classes,
-        inner_bins=inner_bins,
-        hint=NAMES_HINT,
-    )
+    names, parents = [node.name for node in nodes], [node.parent for node in nodes]
+    if full_names:
+        added_root = len(_entries(source, "the top")) > 1
+        names = full_node_names(names, parents, separator, added_root=added_root)
+    return assemble(parents, names, filled, classes=classes, inner_bins=inner_bins, names_hint=True)
 
 
 class _Node(NamedTuple):
@@ -87,11 +71,11 @@ def _walk(source: Any, root: str) -> list[_Node]:
     """The nodes, a parent before its children and the children in their order."""
     top = _entries(source, "the top")
     if not top:
-        raise ValueError(f"nested: expected at least one name, got {source!r}")
+        raise ValueError(f"nested: expected at least one name, got {source!r:.60}")
     nodes: list[_Node] = []
     if len(top) > 1:
         nodes.append(_Node(root, -1, None))
-    # A container that comes twice, as YAML aliases make it, could grow without end.
+    # A container that occurs twice could contain itself, and the walk would not end.
     seen = {id(source)}
     todo = [(len(nodes) - 1, entry) for entry in reversed(top)]
     while todo:
@@ -100,7 +84,7 @@ def _walk(source: Any, root: str) -> list[_Node]:
         if not children:
             continue
         if id(children) in seen:
-            raise ValueError(f"nested: the children of {name!r} are also those of another node (an alias or a cycle)")
+            raise ValueError(f"nested: the children of {name!r} are also those of another node")
         seen.add(id(children))
         node = len(nodes) - 1
         todo += [(node, entry) for entry in reversed(_entries(children, repr(name)))]
@@ -149,37 +133,6 @@ def _text(name: Any, where: str) -> str:
     return name
 
 
-def _full_names(nodes: list[_Node]) -> list[str]:
-    names: list[str] = []
-    for node in nodes:
-        names.append(node.name if node.parent < 0 else f"{names[node.parent]}/{node.name}")
-    return names
-
-
-def read_nested(path: str | os.PathLike[str]) -> Any:
-    """The dicts and lists of a JSON or YAML file."""
-    text = read_text(path)
-    try:
-        return parse_yaml(text) if Path(path).suffix.lower() in (".yaml", ".yml") else parse_json(text)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-
-
-def parse_yaml(text: str) -> Any:
-    """The value of a YAML text, by the safe loader; every failure is a ``ValueError`` that says where."""
-    yaml = require("yaml", "trees", "reading YAML")
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ValueError(f"not YAML: {getattr(error, 'problem', None) or error}{where}") from None
-    except RecursionError:
-        raise ValueError("not readable YAML: nested too deeply; save() writes deep trees without nesting") from None
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"not readable YAML: {error}") from None
-
-
 def to_nested(tree: Tree) -> dict[str, Any]:
     """A tree as nested dicts ``{name: {child: {…}}}``; with ``name``, ``children`` and ``cost`` where costs are not 1.
 
@@ -205,13 +158,11 @@ def to_nested(tree: Tree) -> dict[str, Any]:
     return {names[tree.root]: made[tree.root]} if plain else made[tree.root]
 
 
-def dump_nested(tree: Tree, suffix: str) -> str:
-    """The text of a JSON or YAML file of the nested tree."""
+def dump_yaml(tree: Tree) -> str:
+    """The text of a YAML file of the nested tree."""
+    yaml = require("yaml", "trees", "writing YAML")
     try:
-        if suffix in (".yaml", ".yml"):
-            yaml = require("yaml", "trees", "writing YAML")
-            text: str = yaml.safe_dump(to_nested(tree), allow_unicode=True, sort_keys=False)
-            return text
-        return to_json(to_nested(tree), indent=1) + "\n"
+        text: str = yaml.safe_dump(to_nested(tree), allow_unicode=True, sort_keys=False)
     except RecursionError:
-        raise ValueError(f"tree: a depth of {tree.depth} is too deep to nest; use save() or to_newick()") from None
+        raise ValueError(f"tree: a depth of {tree.depth} is too deep to nest; use a .json or .nwk file") from None
+    return text

@@ -1,7 +1,7 @@
 """Newick, the file format of phylogenetic trees: ``(cat:1,(wolf:1,fox:1)dogs:2)carnivores;``.
 
-A small strict reader. Its pattern takes a label, a length and a delimiter at once, and matches everywhere, if only
-nothing, so that a search never goes ahead: a text of a million leaves takes seconds, and no text can make it hang.
+A small strict reader. Its pattern matches a label, a length and a delimiter at once; all three are optional, so it
+matches at every position and the scan takes linear time: a text of a million leaves takes seconds.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from earthwork.files import place
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import assemble, check_names, node_costs
-from earthwork.trees.classes import Classes
+from earthwork.trees.assemble import Classes, assemble, check_names, node_costs
 
 _QUOTED = r"'[^']*(?:''[^']*)*'"
 _BARE = r"[^\s()\[\]:;,']+"
@@ -36,14 +35,14 @@ def from_newick(
 ) -> Tree:
     """A tree from a Newick text: branch lengths become costs; without any, every edge costs 1.
 
-    Quoted names, comments in brackets and nodes without a name (``""``) are understood. Underscores stay as they are.
+    Quoted names, comments in brackets and nodes without a name (``""``) are supported. Underscores stay as they are.
     A length at the root has no edge and is ignored.
 
     Args:
         text: The text, which ends with a semicolon.
         default_length: The cost of edges without a length where others have one; without it that is an error.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, left to right.
-        inner_bins: Whether a class may be an ancestor of another class.
+        inner_bins: Allow a class to be an ancestor of another class.
 
     Raises:
         ValueError: If it is not Newick, or a length is negative or missing: at which line and column.

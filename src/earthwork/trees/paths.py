@@ -1,15 +1,15 @@
-"""Trees from the way down to each class: "animal/cat/tabby"."""
+"""Trees from the path to each class ("animal/cat/tabby"), and from tables with a column for each level."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import assemble, need_names
-from earthwork.trees.classes import Classes
-
-NAMES_HINT = "; pass full_names=True to call each node by its whole path"
+from earthwork.text import abbreviate
+from earthwork.trees.assemble import Classes, assemble, full_node_names, need_names
 
 
 def from_paths(
@@ -25,31 +25,41 @@ def from_paths(
 
     Args:
         paths: ``"animal/cat/tabby"``, or the parts as a sequence.
-        separator: What is between the parts of a path that is a string.
-        root: The name of the root that is added when the paths do not begin with the same part.
-        full_names: Whether to call a node by its whole path rather than by the last part.
+        separator: Separates the parts of paths that are strings. It must occur in at least one of them.
+        root: The name of the root that is added if the paths do not all begin with the same part.
+        full_names: Name each node by its path from the top, joined by ``separator`` and without an added root, rather
+            than by the last part of it. Needed if a name occurs in several places.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``.
-        inner_bins: Whether a class may be an ancestor of another class.
+        inner_bins: Allow a class to be an ancestor of another class.
+
+    Raises:
+        ValueError: If a path has an empty part or occurs twice, names repeat, or ``separator`` occurs in no path.
 
     Example:
         >>> import earthwork as ew
         >>> tree = ew.trees.from_paths(["animal/cat/tabby", "animal/dog", "vehicle/van"])
         >>> tree, tree.bin_names
         (Tree(7 nodes, 3 bins, depth 3, cost 1), ('tabby', 'dog', 'van'))
+        >>> ew.trees.from_paths(["animal.bat", "sports.bat"], ".", full_names=True).bin_names
+        ('animal.bat', 'sports.bat')
     """
-    if not separator or not isinstance(separator, str):
-        raise ValueError(f"separator: expected at least one character, got {separator!r}")
+    check_separator(separator)
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         raise TypeError(f"paths: expected one for each class, got {paths!r}")
+    paths = list(paths)
     rows = [(f"path {at}", _parts(path, separator, at)) for at, path in enumerate(paths)]
-    return grow(
-        "paths",
-        rows,
-        root=root,
-        separator=separator if full_names else None,
-        classes=classes,
-        inner_bins=inner_bins,
-    )
+    if paths and all(isinstance(path, str) and separator not in path for path in paths):
+        raise ValueError(
+            f"separator: {separator!r} occurs in none of the paths, such as {paths[0]!r}; pass the one that they use, "
+            "or a list of parts for each class"
+        )
+    return _grow("paths", rows, root, separator if full_names else None, classes, inner_bins)
+
+
+def check_separator(separator: str) -> None:
+    """Raise unless the separator of paths is a string with at least one character."""
+    if not separator or not isinstance(separator, str):
+        raise ValueError(f"separator: expected at least one character, got {separator!r}")
 
 
 def _parts(path: str | Sequence[str], separator: str, at: int) -> list[str]:
@@ -64,20 +74,18 @@ def _parts(path: str | Sequence[str], separator: str, at: int) -> list[str]:
     return parts
 
 
-def grow(
+def _grow(
     what: str,
     rows: Sequence[tuple[str, Sequence[str]]],
-    *,
     root: str,
     separator: str | None,
     classes: Classes | None,
     inner_bins: bool,
-    info: dict[str, Any] | None = None,
 ) -> Tree:
-    """A tree from rows (where it stands, the parts of its path); with a separator nodes get their path as name."""
+    """A tree from rows (where it is in the source, the parts of its path); a separator asks for full names."""
     if not rows:
         raise ValueError(f"{what}: expected at least one, got none")
-    # A node is its parent and its own name: (parent's index, name). So equal names in two places are two nodes.
+    # A node is identified by (its parent's index, its own name), so equal names in two places are two nodes.
     places: dict[tuple[int, str], int] = {}
     names: list[str] = []
     parents: list[int] = []
@@ -91,20 +99,22 @@ def grow(
             place = places.setdefault((node, part), len(names))
             if place == len(names):
                 parents.append(node)
-                names.append(part if separator is None or node == top else names[node] + separator + part)
+                names.append(part)
             node = place
         if node in ends:
             raise ValueError(f"{what}: expected each class once, got {names[node]!r} in {ends[node]} and in {where}")
         ends[node] = where
-    return assemble(parents, names, bins=list(ends), classes=classes, inner_bins=inner_bins, info=info, hint=NAMES_HINT)
+    if separator is not None:
+        names = full_node_names(names, parents, separator, added_root=top == 0)
+    return assemble(parents, names, bins=list(ends), classes=classes, inner_bins=inner_bins, names_hint=True)
 
 
 def to_paths(tree: Tree, separator: str | None = "/") -> list[Any]:
     """The path from the root to each class, in the order of the classes.
 
     Args:
-        tree: Its costs, and leaves that are no class, are not in the paths.
-        separator: What to put between the parts, or None for lists of parts.
+        tree: The tree. Its costs, and leaves that are not classes, are not in the paths.
+        separator: Joins the parts; ``None`` gives lists of parts instead.
 
     Example:
         >>> import earthwork as ew
@@ -125,3 +135,172 @@ def to_paths(tree: Tree, separator: str | None = "/") -> list[Any]:
             node = parents[node]
         paths.append(parts[::-1] if separator is None else separator.join(reversed(parts)))
     return paths
+
+
+def from_table(
+    source: Any,
+    columns: Sequence[str] | None = None,
+    *,
+    root: str = "root",
+    full_names: bool = False,
+    separator: str = "/",
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+) -> Tree:
+    """A tree from a table whose columns go from coarse to fine (order, family, genus, species); each row is a class.
+
+    Blank cells are skipped, so the depth may be uneven. The classes are in the order of the rows.
+
+    Args:
+        source: A pandas frame, or rows: sequences of cells, or mappings from column to cell. For a ``.csv`` or ``.tsv``
+            file use :func:`~earthwork.load`.
+        columns: Which columns, coarse to fine. Default: all, in their order.
+        root: The name of the root that is added if the first cells are not all the same.
+        full_names: Name each node by its path from the top, joined by ``separator`` and without an added root, rather
+            than by its cell. Needed if a name occurs in several places.
+        separator: Joins the parts of full names.
+        classes: The classes in your order: names, or a dataset's ``class_to_idx``.
+        inner_bins: Allow a class to be an ancestor of another class.
+
+    Raises:
+        ValueError: If a row is blank or occurs twice; the message says which.
+
+    Example:
+        >>> import earthwork as ew
+        >>> rows = [("cats", "Felis", "wildcat"), ("cats", "lynx", ""), ("dogs", "Canis", "wolf")]
+        >>> ew.trees.from_table(rows).bin_names
+        ('wildcat', 'lynx', 'wolf')
+    """
+    check_separator(separator)
+    rows = _frame_rows(source, columns) if hasattr(source, "columns") else _rows(source, columns)
+    return _grow("table", rows, root, separator if full_names else None, classes, inner_bins)
+
+
+def from_csv(
+    text: str,
+    columns: Sequence[str] | None = None,
+    *,
+    name: str = "CSV",
+    delimiter: str = ",",
+    root: str = "root",
+    full_names: bool = False,
+    separator: str = "/",
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+) -> Tree:
+    """As `from_table`, from the text of a CSV file whose first line holds the column names."""
+    check_separator(separator)
+    rows = _csv_rows(read_csv(text, name, delimiter), columns, name)
+    return _grow("table", rows, root, separator if full_names else None, classes, inner_bins)
+
+
+def read_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
+    """The lines of a CSV text that are not empty: (the number of the line, its cells)."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines: list[tuple[int, list[str]]] = []
+    start = 1
+    try:
+        for cells in reader:
+            if cells:
+                lines.append((start, cells))
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{name}, line {max(start, reader.line_num)}: {error}") from None
+    return lines
+
+
+def _csv_rows(
+    lines: Sequence[tuple[int, list[str]]], columns: Sequence[str] | None, name: str
+) -> list[tuple[str, list[str]]]:
+    if len(lines) < 2:
+        raise ValueError(f"{name}: expected a line of column names and a line for each class, got {len(lines)} lines")
+    header = lines[0][1]
+    chosen = _choose_columns(header, columns, name)
+    rows = []
+    for line, cells in lines[1:]:
+        where = f"line {line}"
+        if len(cells) > len(header):
+            raise ValueError(f"{name}, {where}: expected {len(header)} cells as in the first line, got {len(cells)}")
+        filled = cells + [""] * (len(header) - len(cells))
+        rows.append((where, _cell_parts([filled[i] for i in chosen], f"{name}, {where}")))
+    return rows
+
+
+def _choose_columns(header: Sequence[Any], columns: Sequence[str] | None, name: str) -> list[int]:
+    if columns is None:
+        return list(range(len(header)))
+    unknown = [column for column in columns if column not in header]
+    if unknown:
+        raise ValueError(
+            f"columns: {name} has no {abbreviate(map(repr, unknown))}, it has {abbreviate(map(repr, header))}"
+        )
+    return [list(header).index(column) for column in columns]
+
+
+def _frame_rows(frame: Any, columns: Sequence[str] | None) -> list[tuple[str, list[str]]]:
+    chosen = _choose_columns(list(frame.columns), columns, "the frame")
+    rows = frame.iloc[:, chosen].itertuples(index=False, name=None)
+    return [(f"row {at}", _cell_parts(row, f"row {at}")) for at, row in enumerate(rows)]
+
+
+def _rows(source: Iterable[Any], columns: Sequence[str] | None) -> list[tuple[str, list[str]]]:
+    if isinstance(source, str) or not isinstance(source, Iterable):
+        raise TypeError(f"table: expected a frame or rows of cells, got {source!r}; ew.load reads files")
+    found = []
+    for at, row in enumerate(source):
+        if isinstance(row, Mapping):
+            named = cast("Mapping[str, Any]", row)
+            cells = [named[key] for key in _check_keys(named, columns, at)]
+        elif isinstance(row, str) or not isinstance(row, Iterable):
+            raise TypeError(f"table: expected rows of cells, got {row!r} at row {at}")
+        elif columns is not None:
+            raise ValueError("columns: expected None, because the rows do not name their columns")
+        else:
+            cells = list(row)
+        found.append((f"row {at}", _cell_parts(cells, f"row {at}")))
+    return found
+
+
+def _check_keys(row: Mapping[str, Any], columns: Sequence[str] | None, at: int) -> list[str]:
+    names = list(row)
+    return [names[i] for i in _choose_columns(names, columns, f"row {at}")]
+
+
+def _cell_parts(cells: Iterable[Any], where: str) -> list[str]:
+    parts = []
+    for cell in cells:
+        if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:  # the last is NaN
+            continue
+        if not isinstance(cell, str):
+            cell = str(cell)
+        if cell.strip():
+            parts.append(cell)
+    if not parts:
+        raise ValueError(f"{where}: expected at least one name, got only blank cells")
+    return parts
+
+
+def to_table(tree: Tree) -> list[list[str]]:
+    """The names from the root to each class, a row for each class, with blank cells at the end of shorter ones.
+
+    Example:
+        >>> import earthwork as ew
+        >>> ew.trees.to_table(ew.trees.from_paths(["animal/cat/tabby", "animal/dog"]))
+        [['animal', 'cat', 'tabby'], ['animal', 'dog', '']]
+    """
+    rows: list[list[str]] = to_paths(tree, separator=None)
+    blank = [name for row in rows for name in row if not name.strip()]
+    if blank:
+        raise ValueError(f"names: a table takes the blank name {blank[0]!r} for an empty cell")
+    width = max(map(len, rows))
+    return [row + [""] * (width - len(row)) for row in rows]
+
+
+def dump_csv(tree: Tree, delimiter: str = ",") -> str:
+    """The text of a CSV file of the tree, with the column names ``level 0``, ``level 1`` …."""
+    rows = to_table(tree)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer.writerow([f"level {depth}" for depth in range(len(rows[0]))])
+    writer.writerows(rows)
+    return text.getvalue()

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from earthwork.spaces import Tree
 from earthwork.trees.jsonfile import loads
-from earthwork.trees.schemes import with_costs
+from earthwork.trees.shaping import reweight
 
 
 def imagenet1k(costs: str = "unit", rule: str = "least-depth") -> Tree:
@@ -103,4 +103,4 @@ def _shipped(name: str, costs: str = "unit") -> Tree:
     if costs not in ("unit", "hops"):
         raise ValueError(f"costs: expected unit or hops, got {costs!r}")
     tree = loads(files("earthwork.trees").joinpath("data", f"{name}.json").read_text(encoding="utf-8"))
-    return tree if costs == "unit" else with_costs(tree, costs)
+    return tree if costs == "unit" else reweight(tree, costs)

@@ -275,6 +275,6 @@ def test_refuses_a_damaged_array_file(tmp_path):
 def test_the_fingerprint_tells_classes_and_trees_apart(tmp_path):
     write_arrays(tmp_path / "a.npz")
     one = load(tmp_path / "a.npz").fingerprint
-    other = load(tmp_path / "a.npz", tree=ew.trees.with_costs(CIFAR, "depth")).fingerprint
+    other = load(tmp_path / "a.npz", tree=ew.trees.reweight(CIFAR, "depth")).fingerprint
     assert one["class list"] == other["class list"]
     assert one["space"] != other["space"]

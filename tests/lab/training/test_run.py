@@ -117,7 +117,7 @@ def test_resume_refuses_another_tree_or_class_list(tmp_path, data):
     options = tiny_options(data, tmp_path / "o", epochs=1)
     train(Settings(**options), say=print)
     tree = tmp_path / "tree.json"
-    ew.trees.save(ew.trees.with_costs(ew.trees.cifar10(), "depth"), tree)
+    ew.save(ew.trees.reweight(ew.trees.cifar10(), "depth"), tree)
     with pytest.raises(ValueError, match=r"resume: the space differs from that of the saved run"):
         train(Settings(**{**options, "epochs": 2, "space": str(tree)}), resume=True, say=print)
     tree = ew.trees.restrict(ew.trees.cifar10(), ["ship", "cat", "dog", "truck"])

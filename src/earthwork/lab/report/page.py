@@ -56,9 +56,9 @@ def write_report(
     Returns:
         The page.
     """
-    from earthwork import trees
+    from earthwork.storage import load_tree
 
-    space = trees.get(tree)
+    space = load_tree(tree)
     confusions = None if predictions is None else costliest_confusions(predictions, space)
     try:
         sections = [claims_table(judge_claims(results)), playground(), *map(experiment_section, results.values())]

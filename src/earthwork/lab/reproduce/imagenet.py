@@ -102,11 +102,11 @@ def _for(images: Path) -> Settings:
 
 def _train(settings: Settings, images: Path | None, share: str, loss: str, seed: int, out: Path) -> Numbers:
     """One run of the training harness, going on from its last checkpoint."""
-    from earthwork import trees
     from earthwork.lab.training import Settings as TrainingSettings
     from earthwork.lab.training import simulated_data
     from earthwork.lab.training.recorder import StopRequestedError
     from earthwork.lab.training.run import train
+    from earthwork.storage import load_tree
 
     few = share == "few"
     options = TrainingSettings(
@@ -122,7 +122,7 @@ def _train(settings: Settings, images: Path | None, share: str, loss: str, seed:
         seed=seed,
     )
     per_class = settings.per_class * (1 if few else 5)
-    tree = trees.get(settings.tree)
+    tree = load_tree(settings.tree)
     data_of = None if images else lambda number: simulated_data(tree, number, per_class=per_class)
     try:
         (result,) = train(options, resume=(Path(options.out) / "config.yaml").is_file(), data_of=data_of)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.files import ArrayFile
-from earthwork.trees.classes import abbreviate
+from earthwork.text import abbreviate
 
 _HELD_OUT = 0.2
 _ARRAYS = ("x", "y", "x_val", "y_val", "classes")

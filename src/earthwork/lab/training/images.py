@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from earthwork.extras import require
-from earthwork.trees.classes import abbreviate
+from earthwork.text import abbreviate
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -24,7 +24,7 @@ from earthwork.lab.training.module import Classifier, DataModule
 from earthwork.lab.training.recorder import CheckedCheckpointIO, Recorder, last_good, load_checked
 from earthwork.lab.training.settings import Settings
 from earthwork.lab.training.summary import RunResult, read_result, write_result, write_summary
-from earthwork.trees import get as get_tree
+from earthwork.storage import load_tree
 
 DataOf = Callable[[int], TrainingData]
 
@@ -49,7 +49,7 @@ def train(
     if is_first_process():
         _check_folder(out, resume or _restarted(out))
     if data_of is None:
-        space = get_tree(settings.space)
+        space = load_tree(settings.space)
         data_of = lambda seed: load_data(settings, space, seed, say)  # noqa: E731
     results = [
         result

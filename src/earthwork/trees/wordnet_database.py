@@ -6,9 +6,9 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from earthwork.trees.textfile import PathLike
+PathLike: TypeAlias = "str | os.PathLike[str]"
 
 _FOLDERS = (
     "/usr/share/wordnet",

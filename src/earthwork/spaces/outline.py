@@ -1,0 +1,76 @@
+"""A tree as text, one line for each node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from earthwork.text import printable
+
+if TYPE_CHECKING:
+    from earthwork.spaces.tree import Tree
+
+_MAX_LINES = 200
+_MAX_CHILDREN = 30
+
+
+def outline(tree: Tree, depth: int | None = None) -> str:
+    """A tree as text, one line for each node, with costs if they are not all 1.
+
+    Args:
+        tree: The tree.
+        depth: How many levels below the root. Default: all levels if that is at most 200 lines, else as many as fit.
+            Of a node with more than 30 children only the first 30 are shown. Wherever nodes are left out, a line says
+            how many.
+    """
+    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+        raise ValueError(f"depth: expected a number of levels ≥ 0, got {depth!r}")
+    depths = tree.depths.cpu().numpy()
+    children = _children(tree, np.flatnonzero(depths <= (_fitting_depth(depths) if depth is None else depth)))
+    size = tree._size.cpu().numpy()
+    label = _labels(tree)
+    lines = []
+    # (text, what stands before it, what stands before the lines below it, the node or None)
+    todo: list[tuple[str, str, str, int | None]] = [(label(tree.root), "", "", tree.root)]
+    while todo:
+        text, before, below, node = todo.pop()
+        lines.append(before + text)
+        if node is None:
+            continue
+        shown = children.get(node, [])[:_MAX_CHILDREN]
+        entries: list[tuple[str, int | None]] = [(label(child), child) for child in shown]
+        hidden = int(size[node]) - 1 - int(size[shown].sum())
+        if hidden:
+            entries.append((f"… {hidden:,} more", None))
+        last = len(entries) - 1
+        todo += [
+            (entry, below + ("└── " if at == last else "├── "), below + ("    " if at == last else "│   "), child)
+            for at, (entry, child) in reversed(list(enumerate(entries)))
+        ]
+    return "\n".join(lines)
+
+
+def _fitting_depth(depths: Any) -> int:
+    lines = np.cumsum(np.bincount(depths))
+    return max(1, int((lines <= _MAX_LINES).sum()) - 1)
+
+
+def _children(tree: Tree, nodes: Any) -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    for node, parent in zip(nodes.tolist(), tree.parents.cpu().numpy()[nodes].tolist(), strict=True):
+        children.setdefault(parent, []).append(node)
+    return children
+
+
+def _labels(tree: Tree) -> Any:
+    costs = np.insert(tree.costs.detach().cpu().double().numpy(), tree.root, 0.0)
+    plain = bool((tree.costs == 1).all())
+    inner_bins = {n for n in tree.bins.tolist() if tree._size[n] > 1} if tree.num_bins < tree.num_nodes else set()
+
+    def label(node: int) -> str:
+        name = str(node) if tree.names is None else printable(tree.names[node]) or "·"
+        cost = "" if plain or node == tree.root else f"  {costs[node]:g}"
+        return f"{name}{' (class)' if node in inner_bins else ''}{cost}"
+
+    return label

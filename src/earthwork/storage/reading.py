@@ -1,0 +1,302 @@
+"""`load`: a space from a file, a shipped name or a specification such as ``chain:7``."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from earthwork.extras import require
+from earthwork.files import ArrayFile, parse_json, parse_yaml, read_text
+from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
+from earthwork.storage.documents import from_document, is_document
+from earthwork.storage.matrices import parse_matrix
+from earthwork.text import with_near_matches
+from earthwork.trees.assemble import Classes, check_unique
+from earthwork.trees.nested import from_nested
+from earthwork.trees.newick import from_newick
+from earthwork.trees.paths import from_csv, from_paths, read_csv
+from earthwork.trees.relations import from_edges, from_networkx, from_parents
+from earthwork.trees.shipped import SHIPPED
+
+
+def load(what: str | os.PathLike[str], **options: Any) -> Space:
+    """Load a space from a file, or make one by its name or specification.
+
+    | `what` | the space |
+    |---|---|
+    | `"imagenet1k"`, `"cifar100"` … | a shipped tree: the functions of `ew.trees` without arguments |
+    | `"chain:7"`, `"ring:24"` | that many bins; every edge costs 1 |
+    | `"chain:3,4,5,6"`, `"ring:Mon,Tue,Wed"` | bins with these names; every edge costs 1 |
+    | `.json` | what :func:`~earthwork.save` writes, or a tree as nested objects and lists |
+    | `.yaml`, `.yml` | a tree as nested objects and lists |
+    | `.nwk`, `.newick`, `.tree`, `.tre` | a tree in Newick form |
+    | `.csv`, `.tsv` of numbers, square | a cost matrix, with or without names |
+    | `.csv`, `.tsv` with the columns `child`, `parent` | the edges of a tree; the column `cost` is optional |
+    | `.csv`, `.tsv` otherwise | a tree: a row for each class, a column for each level |
+    | `.txt` | a tree: the path to a class in each line |
+    | `.graphml`, `.gml` | a tree as a graph (needs networkx) |
+    | `.npy` | a cost matrix |
+
+    A string that is a specification or a shipped name is never taken for a file; write ``"./cifar10"`` for a file of
+    that name, or pass a ``Path``.
+
+    Args:
+        what: The file, the name or the specification.
+        options: Arguments of the builder that reads the file or makes the shipped tree: ``classes=``,
+            ``inner_bins=``, ``full_names=``, ``separator=``, ``columns=`` …. With ``columns=`` a ``.csv`` or ``.tsv``
+            file is always read as a tree with a column for each level.
+
+    Raises:
+        ValueError: If the name is unknown (with near matches), or the file does not hold a space; the message says
+            what is wrong and where.
+        OSError: If the file cannot be read.
+
+    Example:
+        >>> import earthwork as ew
+        >>> ew.load("cifar10")
+        Tree(13 nodes, 10 bins, depth 2, cost 1)
+    """
+    if not isinstance(what, str | os.PathLike):
+        raise TypeError(f"what: expected a file, a name or a specification, got {type(what).__name__}")
+    if isinstance(what, str):
+        kind, colon, bins = what.partition(":")
+        if colon and kind in _SPECIFIED:
+            _check_options(what, (), options)
+            return _specified(what, _SPECIFIED[kind], bins)
+        if what in SHIPPED:
+            _check_options(what, option_names(SHIPPED[what]), options)
+            return SHIPPED[what](**options)
+    path = Path(what)
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise _unreadable(what, path)
+    _check_options(f"{path.suffix} files", option_names(reader), options)
+    try:
+        return reader(path, **options)
+    except ValueError as error:
+        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
+
+
+def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
+    """As `load`, where only a tree will do."""
+    space = load(what, **options)
+    if not isinstance(space, Tree):
+        raise ValueError(f"{what}: expected a tree, got {space}")
+    return space
+
+
+def option_names(function: Callable[..., Space]) -> list[str]:
+    """The names of a function's optional arguments."""
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.default is not parameter.empty]
+
+
+def _check_options(what: str, known: Sequence[str], options: dict[str, Any]) -> None:
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{name}: not an option of {what}; expected {', '.join(known) or 'no options'}")
+
+
+def _specified(what: str, kind: Callable[..., Space], text: str) -> Space:
+    names = [name.strip() for name in text.split(",")]
+    try:
+        if len(names) == 1:
+            if not names[0].isdecimal():
+                raise ValueError(f"expected a number of bins, or names separated by commas, got {text!r}")
+            return kind(int(names[0]))
+        if "" in names:
+            raise ValueError(f"expected names separated by commas, got an empty one at position {names.index('')}")
+        check_unique("names", names)
+        return kind(len(names), names=names)
+    except ValueError as error:
+        raise ValueError(f"{what:.60}: {error}") from None
+
+
+_SPECIFIED: dict[str, Callable[..., Space]] = {"chain": Chain, "ring": Ring}
+
+
+def _unreadable(what: str | os.PathLike[str], path: Path) -> ValueError:
+    if isinstance(what, str) and not path.exists():
+        names = [*SHIPPED, *(f"{kind}:" for kind in _SPECIFIED)]
+        return ValueError(
+            f"expected a file, a shipped tree ({', '.join(SHIPPED)}), chain:… or ring:…, "
+            f"got {with_near_matches([what], names)}"
+        )
+    return ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}")
+
+
+def _read_json(
+    path: Path,
+    *,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+    root: str = "root",
+    full_names: bool = False,
+    separator: str = "/",
+) -> Space:
+    document = parse_json(read_text(path))
+    if is_document(document):
+        return from_document(document, classes=classes)
+    return from_nested(
+        document, root=root, full_names=full_names, separator=separator, classes=classes, inner_bins=inner_bins
+    )
+
+
+def read_nested(
+    path: Path,
+    *,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+    root: str = "root",
+    full_names: bool = False,
+    separator: str = "/",
+) -> Tree:
+    """A tree from nested dicts and lists in a YAML file, or in a JSON file."""
+    text = read_text(path)
+    nested = parse_yaml(text) if path.suffix.lower() in (".yaml", ".yml") else parse_json(text)
+    return from_nested(
+        nested, root=root, full_names=full_names, separator=separator, classes=classes, inner_bins=inner_bins
+    )
+
+
+def read_newick(
+    path: Path, *, classes: Classes | None = None, inner_bins: bool = False, default_length: float | None = None
+) -> Tree:
+    """A tree from a Newick file."""
+    return from_newick(read_text(path), default_length=default_length, classes=classes, inner_bins=inner_bins)
+
+
+def _read_csv(
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+    root: str = "root",
+    full_names: bool = False,
+    separator: str = "/",
+) -> Space:
+    lines = read_csv(read_text(path), str(path), _delimiter(path))
+    header = lines[0][1]
+    if columns is None and header[:2] == ["child", "parent"]:
+        return read_edges(path, classes=classes, inner_bins=inner_bins)
+    # `save` writes trees with the column "level 0".
+    if columns is None and header[0] != "level 0" and (found := parse_matrix(lines)):
+        try:
+            named: Any = {} if found.names is None else {"names": found.names}
+            return CostMatrix(found.matrix, **named)
+        except ValueError as error:
+            hint = "read as a cost matrix, because it is a square of numbers; columns= reads it as a tree"
+            raise ValueError(f"{error} ({hint})") from None
+    return read_table(
+        path,
+        columns=columns,
+        classes=classes,
+        inner_bins=inner_bins,
+        root=root,
+        full_names=full_names,
+        separator=separator,
+    )
+
+
+def _delimiter(path: Path) -> str:
+    return "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
+
+
+def read_table(
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+    root: str = "root",
+    full_names: bool = False,
+    separator: str = "/",
+) -> Tree:
+    """A tree from a table with a row for each class and a column for each level."""
+    return from_csv(
+        read_text(path),
+        columns,
+        name=str(path),
+        delimiter=_delimiter(path),
+        root=root,
+        full_names=full_names,
+        separator=separator,
+        classes=classes,
+        inner_bins=inner_bins,
+    )
+
+
+def read_edges(path: Path, *, classes: Classes | None = None, inner_bins: bool = False) -> Tree:
+    """A tree from a table with the columns child, parent and perhaps cost; the root may have a row without parent."""
+    (_, header), *rows = read_csv(read_text(path), str(path), _delimiter(path))
+    if header not in (["child", "parent"], ["child", "parent", "cost"]):
+        raise ValueError(f"{path}, line 1: expected the columns child,parent[,cost], got {','.join(header)}")
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise ValueError(f"{path}, line {line}: expected {','.join(header)}, got {','.join(cells)}")
+    if all(cells[1] for _, cells in rows):
+        return from_edges([cells for _, cells in rows], classes=classes, inner_bins=inner_bins)
+    check_unique("child", [cells[0] for _, cells in rows])
+    parents = {cells[0]: cells[1] or None for _, cells in rows}
+    costs = {cells[0]: _cost(cells[2], f"{path}, line {line}") for line, cells in rows if cells[2:] and cells[1]}
+    return from_parents(parents, costs=costs or 1.0, classes=classes, inner_bins=inner_bins)
+
+
+def _cost(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{where}: expected a cost, got {text!r:.60}") from None
+
+
+def read_paths(
+    path: Path,
+    *,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+    root: str = "root",
+    full_names: bool = False,
+    separator: str = "/",
+) -> Tree:
+    """A tree from a text file with the path to a class in each line."""
+    lines = [line for line in read_text(path).splitlines() if line.strip()]
+    return from_paths(lines, separator, root=root, full_names=full_names, classes=classes, inner_bins=inner_bins)
+
+
+def read_graph(path: Path, *, classes: Classes | None = None, inner_bins: bool = False) -> Tree:
+    """A tree from a .graphml or .gml file."""
+    if path.suffix.lower() not in (".graphml", ".gml"):
+        raise ValueError(f"{path}: expected a .graphml or .gml file")
+    nx = require("networkx", "trees", f"reading {path.suffix} files")
+    path.stat()  # an OSError that names the file
+    read = nx.read_gml if path.suffix.lower() == ".gml" else nx.read_graphml
+    try:
+        graph = read(path)
+    except (nx.NetworkXException, SyntaxError, KeyError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return from_networkx(graph, classes=classes, inner_bins=inner_bins)
+
+
+def _read_npy(path: Path) -> CostMatrix:
+    return CostMatrix(ArrayFile(path).read())
+
+
+_READERS: dict[str, Callable[..., Space]] = {
+    ".json": _read_json,
+    ".yaml": read_nested,
+    ".yml": read_nested,
+    ".nwk": read_newick,
+    ".newick": read_newick,
+    ".tree": read_newick,
+    ".tre": read_newick,
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".txt": read_paths,
+    ".graphml": read_graph,
+    ".gml": read_graph,
+    ".npy": _read_npy,
+}

@@ -1,0 +1,53 @@
+"""Names in messages: shortened lists, near matches for unknown names, and no control characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+_MAX_SUGGESTIONS = 20  # searching for near matches takes about 10 ms a name
+
+
+def abbreviate(values: Iterable[object], limit: int = 10) -> str:
+    """The first ``limit`` values, separated by commas, and the number of those left out.
+
+    Example:
+        >>> from earthwork.text import abbreviate
+        >>> abbreviate(range(12))
+        '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, … (2 more)'
+    """
+    values = list(values)
+    more = f", … ({len(values) - limit} more)" if len(values) > limit else ""
+    return ", ".join(map(str, values[:limit])) + more
+
+
+def with_near_matches(unknown: Sequence[str], known: Iterable[str]) -> str:
+    """The unknown names, each followed by the known names that are spelled alike.
+
+    Example:
+        >>> from earthwork.text import with_near_matches
+        >>> with_near_matches(["tabbi", "xyz"], ["tabby", "lynx"])
+        "'tabbi' (near: 'tabby'), 'xyz'"
+    """
+    folded = {_fold(name): name for name in known if name}
+    shown = []
+    for place, name in enumerate(unknown):
+        near = get_close_matches(_fold(name), folded, n=3, cutoff=0.6) if place < _MAX_SUGGESTIONS else []
+        shown.append(f"{name!r}" + (f" (near: {', '.join(repr(folded[x]) for x in near)})" if near else ""))
+    return ", ".join(shown)
+
+
+def _fold(name: str) -> str:
+    # The search takes time quadratic in the length of a name.
+    return name[:100].casefold().replace("_", " ").replace("-", " ")
+
+
+def printable(text: str) -> str:
+    r"""``text`` with control and formatting characters escaped, so that it cannot control a terminal.
+
+    Example:
+        >>> from earthwork.text import printable
+        >>> print(printable("cat\x1b[2J"))
+        cat\x1b[2J
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
