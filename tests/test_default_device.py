@@ -18,10 +18,8 @@ from torch.nn.functional import one_hot
 
 import earthwork as ew
 from earthwork.kernels.cpu import run, without_kernels
-from earthwork.transport import fused
+from earthwork.transport import routes
 from tests.cases import random_distribution, random_space
-
-expected_module = sys.modules["earthwork.decisions.expected_distance"]
 
 SPACES: dict[str, ew.Space] = {
     **{kind: random_space(np.random.default_rng(3), kind, 9) for kind in ("chain", "ring", "tree")},
@@ -39,8 +37,8 @@ MAKERS: dict[str, Callable[[], ew.Space]] = {
 
 @pytest.fixture(params=["kernels", "portable"], autouse=True)
 def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(fused, "_SMALL", 0)
-    monkeypatch.setattr(expected_module, "_WORTH_A_KERNEL", 0)
+    monkeypatch.setattr(routes, "MIN_ENTRIES", 0)
+    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES_EXPECTED", 0)
     run._like.cache_clear()
     if request.param == "kernels":
         yield
@@ -81,7 +79,7 @@ def test_distances(rows):
     same(lambda: space.diameter())
     same(lambda p: ew.expected_distance(p, space), p)
     same(lambda p: ew.decide(p, space), p)
-    same(lambda p, q: ew.exact_emd(p, q, space), p, q)
+    same(lambda p, q: ew.emd(p, q, space), p, q)
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0])
@@ -91,7 +89,7 @@ def test_relaxed_distances(rows, rho):
     same(lambda p, q: ew.emd(p, q, space, rho), p, q)
     same(lambda p, q: ew.emd(p, q, space, rho, normalize="l1"), p, q)
     same(lambda p, q: ew.emd_gradient(p, q, space, rho), p, q)
-    same(lambda p, q: ew.emd_hessian(space, rho, p, q), p, q)
+    same(lambda p, q: ew.emd_hessian(p, q, space, rho), p, q)
 
 
 @pytest.mark.parametrize("rows", SPACES, indirect=True)

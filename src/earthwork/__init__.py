@@ -5,25 +5,21 @@ from types import ModuleType
 
 from earthwork.decisions import decide, decide_top_k, expected_distance
 from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
-from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
+from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
 from earthwork.storage import load, save
-from earthwork.transport import (
-    ConvergenceWarning,
-    SinkhornResult,
-    emd,
-    emd_gradient,
-    emd_hessian,
-    exact_emd,
-    sinkhorn,
-)
+from earthwork.transport import ConvergenceWarning, SinkhornResult, emd, emd_gradient, emd_hessian, sinkhorn
 
 __version__ = "0.2.0"
+
+# Imported on first access, so that `import earthwork` needs only PyTorch and NumPy.
+_SUBMODULES = ("metrics", "plot", "testing", "trees")
 
 __all__ = [
     "Chain",
     "ConvergenceWarning",
     "CostMatrix",
     "EMDLoss",
+    "EdgeSpace",
     "MixedLoss",
     "Ring",
     "SinkhornLoss",
@@ -35,21 +31,22 @@ __all__ = [
     "emd",
     "emd_gradient",
     "emd_hessian",
-    "exact_emd",
     "expected_distance",
     "load",
     "metrics",
+    "plot",
     "save",
     "sinkhorn",
     "testing",
     "trees",
 ]
 
-_LAZY_ROOMS = ("metrics", "testing", "trees")
-
 
 def __getattr__(name: str) -> ModuleType:
-    # Rooms with dependencies of their own are opened when they are entered, so that importing earthwork stays cheap.
-    if name in _LAZY_ROOMS:
+    if name in _SUBMODULES:
         return import_module(f"earthwork.{name}")
     raise AttributeError(f"module 'earthwork' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 import earthwork as ew
 from tests.cases import KINDS, distributions, random_distribution, random_space, spaces
 
-expected_module = sys.modules["earthwork.decisions.expected_distance"]
-
 
 @pytest.fixture(params=["kernel", "torch"])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to compute: the compiled kernel for any size, and torch alone."""
     pytest.importorskip("numba")
-    monkeypatch.setattr(expected_module, "_WORTH_A_KERNEL", 0 if request.param == "kernel" else 2**62)
-    monkeypatch.setattr("earthwork.transport.fused._SMALL", 0)
+    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES_EXPECTED", 0 if request.param == "kernel" else 2**62)
+    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES", 0)
     return str(request.param)
 
 

@@ -29,7 +29,7 @@ def space(request):
 def slow(kind, logits, labels, space, smoothing=0.0):
     q = one_hot(labels, C).to(logits) * (1 - smoothing) + smoothing / C
     p = logits.softmax(-1)
-    return ew.sinkhorn(p, q, space).value if kind == "sinkhorn" else ew.exact_emd(p, q, space)
+    return ew.sinkhorn(p, q, space).value if kind == "sinkhorn" else ew.emd(p, q, space)
 
 
 def make(kind, space, **options):

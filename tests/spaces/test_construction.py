@@ -207,7 +207,7 @@ def test_with_costs_takes_and_leaves_a_parameter():
     other = chain.with_costs(learned)
     assert list(other.parameters()) == [learned]
     assert list(chain.parameters()) == list(other.with_costs(fixed).parameters()) == []
-    assert other.with_costs(fixed).costs is fixed
+    assert torch.equal(other.with_costs(fixed).costs, fixed)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)

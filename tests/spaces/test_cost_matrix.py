@@ -18,7 +18,7 @@ MATRIX = [[0.0, 2.0, 5.0], [2.0, 0.0, 4.0], [5.0, 4.0, 0.0]]
 
 def test_facts():
     metric = ew.CostMatrix(MATRIX)
-    assert (metric.num_bins, metric.num_edges, metric.costs.shape) == (3, 0, (0,))
+    assert metric.num_bins == 3
     assert metric.matrix.dtype == torch.float64
     assert torch.equal(metric.distances(), torch.tensor(MATRIX, dtype=torch.float64))
     assert metric.diameter() == 5
@@ -133,11 +133,9 @@ def test_the_triangle_check_goes_block_by_block(rng, monkeypatch):
         ew.CostMatrix(matrix, triangle=True)
 
 
-@pytest.mark.parametrize("name", ["flow", "potential"])
+@pytest.mark.parametrize("name", ["flow", "potential", "costs", "num_edges"])
 def test_has_no_edges(name):
-    message = rf"^CostMatrix\(3 bins, costs to 5\) has no edges, so no {name}; use sinkhorn, or exact_emd \(rho = 1\)$"
-    with pytest.raises(TypeError, match=message):
-        getattr(ew.CostMatrix(MATRIX), name)(torch.zeros(3))
+    assert not hasattr(ew.CostMatrix(MATRIX), name)
 
 
 def test_bins_out_of_range():

@@ -12,7 +12,7 @@ from tests.cases import random_distribution
 COSTS = torch.tensor([0.5, 1.0, 2.0, 1.5], dtype=torch.float64)
 
 
-class Hub(ew.Space):
+class Hub(ew.EdgeSpace):
     """Bins around a hub through which all dirt goes: the tree of that shape, written by hand."""
 
     def __init__(self, costs: Tensor) -> None:
@@ -60,7 +60,7 @@ def test_everything_else(rng, hubs):
         lambda hub: ew.sinkhorn(p, q, hub).gradient,
         lambda hub: ew.EMDLoss(hub)(p.log(), labels),
         lambda hub: ew.SinkhornLoss(hub)(p.log(), labels),
-        lambda hub: ew.emd_hessian(hub, 3, p, q),
+        lambda hub: ew.emd_hessian(p, q, hub, 3),
         lambda hub: ew.expected_distance(p, hub),
         lambda hub: ew.decide(p, hub),
         lambda hub: hub.distances(),

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.transport import ground, sinkhorn_solve
-from earthwork.transport.sinkhorn_solve import solve
+from earthwork.transport import labels as label_distances
+from earthwork.transport import sinkhorn_solver
+from earthwork.transport.sinkhorn_solver import solve
 from tests.cases import random_distribution
 
 CHAIN = ew.Chain(4)
@@ -239,22 +240,22 @@ def test_costs_that_are_learned_are_not_remembered(pair):
     space, labels = ew.Chain(4, torch.ones(3, requires_grad=True)), torch.arange(5) % 4
     for _ in range(2):
         (ew.sinkhorn(*pair, space).value.sum() + ew.SinkhornLoss(space)(pair[0], labels)).backward()
-    assert space not in ground._KNOWN
+    assert space not in label_distances._CACHE
 
 
 def test_the_costs_of_a_metric_are_turned_once(pair):
     metric, labels = ew.CostMatrix(CHAIN.distances()), torch.arange(5) % 4
     loss = ew.SinkhornLoss(metric)
     first = loss(pair[0], labels)
-    (known,) = (known for space, known in ground._KNOWN.items() if known.source is loss.space.matrix)
-    assert list(known.toward) == [(torch.float64, torch.device("cpu"))]
+    (known,) = (known for space, known in label_distances._CACHE.items() if known.source is loss.space.matrix)
+    assert list(known.columns) == [(torch.float64, torch.device("cpu"))]
     assert loss(pair[0], labels) == first
 
 
 def test_a_chunk_is_all_that_is_solved_at_a_time(pair, monkeypatch):
     sizes = []
-    algorithm_1 = sinkhorn_solve.algorithm_1
-    monkeypatch.setattr(sinkhorn_solve, "algorithm_1", lambda p, *rest: sizes.append(len(p)) or algorithm_1(p, *rest))
+    algorithm_1 = sinkhorn_solver.algorithm_1
+    monkeypatch.setattr(sinkhorn_solver, "algorithm_1", lambda p, *rest: sizes.append(len(p)) or algorithm_1(p, *rest))
     ew.sinkhorn(*pair, CHAIN, method="paper", chunk_size=2)
     assert sizes == [2, 2, 1]
 
@@ -283,10 +284,10 @@ def test_the_matrix_of_a_space_is_made_once_and_again_when_it_changes(monkeypatc
     space.double()
     ew.sinkhorn(*pair, space)
     assert len(made) == 3
-    known = len(ground._KNOWN)
+    known = len(label_distances._CACHE)
     del space
     gc.collect()
-    assert len(ground._KNOWN) == known - 1
+    assert len(label_distances._CACHE) == known - 1
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import earthwork as ew
-from earthwork.transport.ground import _walk_to, distances_to, one_hot
-from earthwork.transport.sinkhorn_labels import cost_to_label, smoothed_one_hot
+from earthwork.spaces.edges import one_hot
+from earthwork.transport.labels import cost_to_label, distances_to, smoothed_one_hot
 from tests.cases import KINDS, random_distribution, random_space, spaces
 
 
@@ -20,7 +20,7 @@ def test_distances_to_labels_with_and_without_a_matrix(space, data):
     labels = torch.tensor(data.draw(st.lists(st.integers(0, space.num_bins - 1), min_size=1, max_size=5)))
     like = torch.zeros(space.num_bins, dtype=torch.float64)
     expected = space.distances().T[labels]
-    torch.testing.assert_close(_walk_to(space, labels, like), expected, atol=1e-9, rtol=1e-12)
+    torch.testing.assert_close(space.distances_to(labels, like), expected, atol=1e-9, rtol=1e-12)
     assert torch.equal(distances_to(space, labels, like), expected)
     assert torch.equal(distances_to(ew.CostMatrix(space.distances()), labels, like), expected)
     assert torch.equal(distances_to(space, labels, like.float()), expected.float())

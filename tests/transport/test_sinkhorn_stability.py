@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import earthwork as ew
-from earthwork.transport import sinkhorn_solve
-from earthwork.transport.sinkhorn_log import iterate_logs
-from earthwork.transport.sinkhorn_scaling import make_kernel, scale
+from earthwork.transport import sinkhorn_solver
+from earthwork.transport.sinkhorn_iterations import iterate_logs, make_kernel, scale
 from tests.cases import random_distribution, random_parents, transports
 
 LAMBDAS = (0.01, 0.1, 1.0, 3.0, 10.0, 100.0, 1000.0)
@@ -96,7 +95,7 @@ def test_rows_leave_for_the_logarithms_only_when_they_must(monkeypatch, rng):
         sent.append(len(p))
         return iterate_logs(p, *rest)
 
-    monkeypatch.setattr(sinkhorn_solve, "iterate_logs", spy)
+    monkeypatch.setattr(sinkhorn_solver, "iterate_logs", spy)
     # Two towns a world apart. At λ = 1 the way from one to the other is beyond float64; few must take it.
     space = ew.Chain(4, [1.0, 2000.0, 1.0])
     near, far = torch.tensor([0.5, 0.1, 0.1, 0.3]), torch.tensor([0.2, 0.2, 0.3, 0.3])
@@ -163,7 +162,7 @@ def test_the_operator_returns_the_type_that_it_takes(lam, rng):
     """By products in single precision, in double precision, and on logarithms."""
     p, q = (random_distribution(rng, 3, 4, zeros=0.0).float() for _ in range(2))
     options = ew.Chain(4, 10.0).distances(), lam, 20, None, "log", 1024, True
-    assert [x.dtype for x in sinkhorn_solve.solve(p, q, *options)] == [torch.float32] * 3 + [torch.int64]
+    assert [x.dtype for x in sinkhorn_solver.solve(p, q, *options)] == [torch.float32] * 3 + [torch.int64]
 
 
 @given(transports(), st.sampled_from(LAMBDAS), st.integers(1, 30))

@@ -7,11 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from earthwork.decisions.distributions import as_distributions
 from earthwork.decisions.expected_distance import expected
-from earthwork.decisions.nodes import node_risk
 from earthwork.spaces import Space, Tree
-from earthwork.transport.mass import Normalize
+from earthwork.spaces.tree import as_tree
+from earthwork.transport.masses import Normalize, as_distributions
 
 # Risks that are equal on paper differ by rounding: a few units in the last place for each level of a tree.
 _ROUNDING = 64
@@ -22,6 +21,7 @@ def decide(
     space: Space,
     allow_inner: bool = False,
     vagueness: float = 0.0,
+    *,
     normalize: Normalize = None,
     validate: bool = True,
 ) -> Tensor:
@@ -36,7 +36,7 @@ def decide(
 
     where :math:`\lambda` is ``vagueness`` and :math:`h(v)` the distance from :math:`v` to the farthest bin below it,
     0 where :math:`v` is a bin itself. At :math:`\lambda = 0` that is the median of the tree: go down as long as some
-    branch holds more than half of the mass. At :math:`\lambda = 1` to be vague about :math:`v` costs as much as the
+    branch holds more than half of the mass. At :math:`\lambda = 1` an inner node's extra cost is the
     worst mistake below it, and above that the answer is always a bin.
 
     Args:
@@ -69,12 +69,11 @@ def decide(
             raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
         return _first_least(expected(p, space))
     check_vagueness(vagueness)
-    if not isinstance(space, Tree):
-        raise TypeError(f"allow_inner: expected a Tree, whose inner nodes are answers too, got {space}")
-    return _first_least(node_risk(p, space, float(vagueness)))
+    tree = as_tree(space, "allow_inner", "whose inner nodes are answers too")
+    return _first_least(node_risk(p, tree, float(vagueness)))
 
 
-def decide_top_k(p: Tensor, space: Space, k: int, normalize: Normalize = None, validate: bool = True) -> Tensor:
+def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
     """The ``k`` bins with the least expected distance to the truth, the best first.
 
     Among bins of equal risk (up to rounding) the one of lowest index comes first. Takes O(k · bins).
@@ -110,6 +109,25 @@ def check_k(name: str, k: int, space: Space) -> None:
         raise TypeError(f"{name}: expected an integer, got {k!r}")
     if not 1 <= k <= space.num_bins:
         raise ValueError(f"{name}: expected 1 to {space.num_bins}, the bins of {space}, got {k}")
+
+
+def node_risk(p: Tensor, tree: Tree, vagueness: float) -> Tensor:
+    """The risk of every node as an answer, infinite where there is no bin below: ``[..., num_nodes]``."""
+    every_node = Tree(tree.parents, tree.costs.detach(), bins=torch.arange(tree.num_nodes, device="cpu"))
+    masses = p.new_zeros(*p.shape[:-1], tree.num_nodes).index_copy(-1, tree.bins.to(p.device), p)
+    risk = expected(masses, every_node.to(p.device))
+    height = _farthest_bin_below(tree).to(p)
+    height[tree.bins.to(p.device)] = 0
+    reachable = height >= 0
+    return torch.where(reachable, risk + vagueness * torch.where(reachable, height, 0), math.inf)
+
+
+def _farthest_bin_below(tree: Tree) -> Tensor:
+    """The distance from each node to the farthest bin below it, -inf where there is none: ``[num_nodes]``."""
+    with torch.no_grad():
+        depth = tree._distance_to_root().double()
+        at_bins = torch.full_like(depth, -math.inf).index_copy(0, tree.bins, depth[tree.bins])
+        return tree.largest_below(at_bins) - depth
 
 
 def _first_least(risk: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork.decisions.distributions import check_distributions
 from earthwork.evaluation.comparison import Confusion, Difference, compare, most_expensive
 from earthwork.evaluation.sources import Predictions, open_predictions
 from earthwork.metrics.batch import Batch
@@ -20,12 +19,10 @@ from earthwork.metrics.measures import Measure
 from earthwork.metrics.report import report_of, resampled_sums, standard_measures
 from earthwork.metrics.table import Report
 from earthwork.spaces import Tree
-from earthwork.transport.mass import Normalize
+from earthwork.transport.masses import Normalize, check_distributions
 
 Progress = Callable[[str, float], None]
 
-# As written by other frameworks: a softmax in half precision, or text with a few digits.
-_TOLERANCE = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4, np.dtype(np.float16): 1e-2}
 _REMEDY = "for logits pass --normalize softmax (or store them as `logits`), for other masses --normalize l1"
 
 
@@ -216,7 +213,8 @@ def _distributions(values: NDArray[np.generic], file: Predictions, normalize: No
     if normalize == "l1":
         mass = p.abs().sum(-1, keepdim=True)
         p = p / torch.where(mass > 0, mass, 1)
-    check_distributions(p, str(file.path), _TOLERANCE.get(values.dtype, 1e-4), _REMEDY, start)
+    stored = torch.float16 if values.dtype.itemsize == 2 else p.dtype
+    check_distributions(p, str(file.path), stored, _REMEDY, start)
     return p
 
 

@@ -13,23 +13,30 @@ import torch
 from torch import Tensor, nn
 
 from earthwork.spaces import Space
-from earthwork.spaces.space import HALF, check_costs, check_space
-from earthwork.transport.mass import Normalize, can_look, check_masses, check_normalize, l1_normalized
+from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space
+from earthwork.transport.masses import Normalize, can_look, check_masses, check_normalize, l1_normalized
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
-Distance: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Empty: TypeAlias = Literal["nan", "zero"]
+RowLosses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 class StructuredLoss(nn.Module):
-    """A loss over a space, called as ``nn.CrossEntropyLoss`` is. A new loss is two distances between rows.
+    """A loss over a space, called as ``nn.CrossEntropyLoss`` is.
+
+    A subclass implements :meth:`label_losses` and :meth:`distribution_losses`, the losses of single rows; everything
+    else is done here.
 
     Args:
         space: How the classes are arranged.
         weight: A weight ≥ 0 for each class. With class indices the mean is weighted, as cross entropy's is.
-        ignore_index: The class index that does not count.
+        ignore_index: The class index that does not count. Such rows have a gradient of 0, whatever they hold.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         label_smoothing: The share of each target that is spread evenly over all classes.
         normalize: What makes the input a distribution: ``"softmax"``, ``"l1"`` or ``None``.
+        class_dim: The axis of the input that holds the classes; -1 for sequences ``(B, T, C)``. ``None`` means 1, and
+            is an error for an input whose last axis could be meant as well.
+        empty: The mean if no row counts: ``"nan"``, as cross entropy has it, or ``"zero"``. Its gradient is 0.
     """
 
     weight: Tensor | None
@@ -43,6 +50,8 @@ class StructuredLoss(nn.Module):
         reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
         normalize: Normalize = "softmax",
+        class_dim: int | None = None,
+        empty: Empty = "nan",
     ) -> None:
         super().__init__()
         check_space(space)
@@ -51,122 +60,151 @@ class StructuredLoss(nn.Module):
         if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected a number from 0 to 1, got {label_smoothing!r}")
         check_normalize(normalize)
-        # The loss's own copy, so that moving the loss leaves the caller's space alone.
+        if empty not in ("nan", "zero"):
+            raise ValueError(f'empty: expected "nan" or "zero", got {empty!r}')
+        # The loss's own copy, so that moving the loss does not move the caller's space.
         self.space = copy.copy(space)
         self.register_buffer("weight", None if weight is None else _check_weight(weight, space))
-        self.ignore_index = _check_ignore_index(ignore_index)
+        self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = reduction
         self.label_smoothing = label_smoothing
         self.normalize = normalize
+        self.class_dim = check_class_dim(class_dim)
+        self.empty = empty
 
     @abstractmethod
-    def distance_to_labels(self, p: Tensor, labels: Tensor) -> Tensor:
-        """The loss of each distribution ``p[..., C]`` against its class ``labels[...]``, smoothed."""
+    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each row of ``rows[..., C]`` against its class ``labels[...]``, smoothed.
+
+        Args:
+            rows: Logits if ``normalize`` is ``"softmax"``, otherwise distributions; see :meth:`probabilities`.
+            labels: Class indices that are in range.
+        """
 
     @abstractmethod
-    def distance_to_distributions(self, p: Tensor, q: Tensor) -> Tensor:
-        """The loss of each distribution ``p[..., C]`` against ``q[..., C]``."""
+    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+        """The loss of each row of ``rows[..., C]`` against its distribution ``q[..., C]``, smoothed.
 
-    def fused_loss(self, rows: Tensor, labels: Tensor) -> Tensor | None:
-        """The whole loss of ``rows[..., C]`` against its classes at once, where there is a faster way to it."""
-        return None
+        Args:
+            rows: As for :meth:`label_losses`.
+            q: Distributions, whose masses are not checked yet; see :meth:`check_pair`.
+            stored: The type in which the input was stored.
+        """
+
+    def probabilities(self, rows: Tensor) -> Tensor:
+        """The distributions that ``rows`` stand for."""
+        return rows.softmax(-1) if self.normalize == "softmax" else rows
+
+    def check_pair(self, p: Tensor, q: Tensor, stored: torch.dtype) -> None:
+        """Raise unless the masses of ``p`` and ``q`` are valid and equal, where that can be seen without waiting."""
+        if reads_values(p, q):
+            check_masses(p, q, stored, ("input", "target"))
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss.
 
         Args:
-            input: Logits (or what ``normalize`` makes a distribution), shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``.
+            input: Logits (or what ``normalize`` makes a distribution), shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``,
+                or with the classes on axis ``class_dim``.
             target: Class indices, of the input's shape without ``C``, or distributions, of the input's shape.
 
         Returns:
             A tensor without axes, or with ``reduction="none"`` one value for each row of ``C``.
         """
-        class_axis = self._check_input(input)
-        soft = self._check_target(input, target, class_axis)
-        rows = input if class_axis == input.ndim - 1 else input.movedim(class_axis, -1)
-        dtype = rows.dtype
-        half = dtype in HALF
-        if half:
+        axis, soft = self._check_shapes(input, target)
+        rows = input if axis == input.ndim - 1 else input.movedim(axis, -1)
+        stored = dtype = rows.dtype
+        if stored in HALF:
             rows = rows.float()
-            # Under autocast a loss is single precision, as cross entropy is: half would not hold a scaled one.
+            # Under autocast a loss is in float32, as cross entropy is: half precision would not hold a scaled one.
             dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
-        fused = None if soft else self.fused_loss(rows, target)
-        if fused is not None:
-            return fused.to(dtype) if half else fused
-        p = self._normalized(rows)
-        reduced = (
-            self._against_distributions(p, target.movedim(class_axis, -1), half)
-            if soft
-            else self._against_labels(p, target.long(), half)
-        )
-        return reduced.to(dtype)
+        if soft:
+            loss = self._distribution_loss(rows, target.movedim(axis, -1), stored)
+        else:
+            loss = self._label_loss(rows, target, stored)
+        return loss if loss.dtype is dtype else loss.to(dtype)
 
-    def _against_labels(self, p: Tensor, labels: Tensor, half: bool, distance: Distance | None = None) -> Tensor:
-        look = can_look(p, labels) and p.device.type == "cpu"
-        if look:
-            self._check_labels(labels)
-            if self.normalize != "softmax":
-                check_masses(p, p.new_tensor([1.0]), half, ("input", "the target"))
+    def _label_loss(
+        self, rows: Tensor, labels: Tensor, stored: torch.dtype, row_losses: RowLosses | None = None
+    ) -> Tensor:
+        """The whole loss of ``rows[..., C]`` against its classes, given the losses of single rows."""
+        labels = labels.long()
         counted = labels != self.ignore_index
-        labels = torch.where(counted, labels, 0)
-        loss = torch.where(counted, (distance or self.distance_to_labels)(p, labels), 0)
-        weight = counted.to(p.dtype) if self.weight is None else torch.where(counted, self.weight.to(p)[labels], 0)
-        if self.weight is not None:
+        reads = reads_values(rows, labels)
+        if reads:
+            self._check_labels(labels)
+        if not reads or not counted.all():
+            labels = torch.where(counted, labels, 0)
+            # Replaced before anything is computed, because the gradient of an ignored NaN would still be NaN.
+            rows = torch.where(counted.unsqueeze(-1), rows, 1 / self.space.num_bins)
+        if self.normalize != "softmax":
+            rows = self._normalized("input", rows)
+            if reads:
+                check_masses(rows, rows.new_tensor([1.0]), stored, ("input", "the target"))
+        loss = torch.where(counted, (row_losses or self.label_losses)(rows, labels), 0)
+        if self.weight is None:
+            weight = counted.to(rows.dtype)
+        else:
+            weight = torch.where(counted, self.weight.to(rows)[labels], 0)
             loss = loss * weight
         return self._reduced(loss, weight.sum())
 
-    def _against_distributions(self, p: Tensor, q: Tensor, half: bool) -> Tensor:
-        q = q.to(p.dtype)
-        if self.normalize == "l1":
-            q = l1_normalized("target", q, True)
-        if can_look(p, q) and p.device.type == "cpu":
-            check_masses(p, q, half, ("input", "target"))
+    def _distribution_loss(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+        rows, q = self._normalized("input", rows), self._normalized("target", q.to(rows.dtype))
         if self.label_smoothing:
             q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        loss = self.distance_to_distributions(p, q)
+        loss = self.distribution_losses(rows, q, stored)
         if self.weight is not None:
-            loss = loss * (q * self.weight.to(p)).sum(-1)
+            loss = loss * (q * self.weight.to(rows)).sum(-1)
         return self._reduced(loss, loss.new_tensor(float(loss.numel())))
+
+    def _normalized(self, name: str, x: Tensor) -> Tensor:
+        return l1_normalized(name, x, True) if self.normalize == "l1" else x
 
     def _reduced(self, loss: Tensor, total: Tensor) -> Tensor:
         if self.reduction == "none":
             return loss
         if self.reduction == "sum":
             return loss.sum()
-        # Nothing to average is NaN, as in cross entropy, but with a gradient of 0.
         empty = total == 0
-        return torch.where(empty, math.nan, loss.sum() / torch.where(empty, 1, total))
+        return torch.where(empty, self._empty_value(), loss.sum() / torch.where(empty, 1, total))
 
-    def _normalized(self, rows: Tensor) -> Tensor:
-        if self.normalize == "softmax":
-            return rows.softmax(-1)
-        return l1_normalized("input", rows, True) if self.normalize == "l1" else rows
+    def _empty_value(self) -> float:
+        return math.nan if self.empty == "nan" else 0.0
 
-    def _check_input(self, input: Tensor) -> int:
+    def _check_shapes(self, input: Tensor, target: Tensor) -> tuple[int, bool]:
+        """The axis of the classes, and whether the target holds distributions."""
         if not isinstance(input, Tensor) or not input.is_floating_point():
             what = input.dtype if isinstance(input, Tensor) else type(input).__name__
             raise TypeError(f"input: expected a floating point tensor, got {what}")
-        class_axis = 0 if input.ndim == 1 else 1
-        if input.ndim == 0 or input.shape[class_axis] != self.space.num_bins:
-            raise ValueError(
-                f"input: expected shape (C), (N, C) or (N, C, d1, …) with C = {self.space.num_bins}, the bins of "
-                f"{self.space}, got {tuple(input.shape)}"
-            )
-        return class_axis
-
-    def _check_target(self, input: Tensor, target: Tensor, class_axis: int) -> bool:
-        """Whether the target holds distributions."""
         if not isinstance(target, Tensor) or target.is_complex() or target.dtype == torch.bool:
             what = target.dtype if isinstance(target, Tensor) else type(target).__name__
             raise TypeError(f"target: expected class indices or distributions, got {what}")
+        shape, classes = input.shape, self.space.num_bins
+        axis = class_axis(shape, self.class_dim)
+        if axis is None or shape[axis] != classes:
+            where = (
+                "(C), (N, C) or (N, C, d1, …)"
+                if self.class_dim is None
+                else f"with C on axis class_dim={self.class_dim}"
+            )
+            hint = "; pass class_dim=-1 if the classes are last" if shape[-1:] == (classes,) else ""
+            raise ValueError(
+                f"input: expected shape {where} with C = {classes}, the bins of {self.space}, got {tuple(shape)}{hint}"
+            )
         soft = target.is_floating_point()
-        indices = input.shape[:class_axis] + input.shape[class_axis + 1 :]
-        if target.shape != (input.shape if soft else indices):
+        indices = shape[:axis] + shape[axis + 1 :]
+        if target.shape != (shape if soft else indices):
             raise ValueError(
                 f"target: expected class indices (integers) of shape {tuple(indices)} or distributions (floating "
-                f"point) of shape {tuple(input.shape)}, got {target.dtype} of shape {tuple(target.shape)}"
+                f"point) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
             )
-        return soft
+        if self.class_dim is None and len(shape) > 2 and shape[-1] == classes and (soft or indices == shape[:-1]):
+            raise ValueError(
+                f"input: expected one axis of C = {classes}, got {tuple(shape)}, whose axes 1 and -1 could both hold "
+                "the classes; pass class_dim=1 for (N, C, d1, …) or class_dim=-1 for sequences (B, T, C)"
+            )
+        return axis, soft
 
     def _check_labels(self, labels: Tensor) -> None:
         bad = (labels != self.ignore_index) & ((labels < 0) | (labels >= self.space.num_bins))
@@ -178,15 +216,32 @@ class StructuredLoss(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """The options that are not the default."""
-        return f"normalize={self.normalize!r}, reduction={self.reduction!r}, label_smoothing={self.label_smoothing:g}"
+        """The options; ``class_dim`` and ``empty`` only if they are not the default."""
+        shown = f"normalize={self.normalize!r}, reduction={self.reduction!r}, label_smoothing={self.label_smoothing:g}"
+        shown += "" if self.class_dim is None else f", class_dim={self.class_dim}"
+        return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
 
 
-def _check_ignore_index(ignore_index: int) -> int:
+def reads_values(*tensors: Tensor) -> bool:
+    """Whether values can be checked without waiting for an accelerator."""
+    return can_look(*tensors) and tensors[0].device.type == "cpu"
+
+
+def class_axis(shape: torch.Size, class_dim: int | None) -> int | None:
+    """The axis of the classes in an input of this shape; ``None`` if there is no such axis."""
+    ndim = len(shape)
+    if ndim < 2:
+        return 0 if ndim else None
+    axis = 1 if class_dim is None else class_dim + ndim if class_dim < 0 else class_dim
+    return axis if 0 <= axis < ndim else None
+
+
+def check_class_dim(class_dim: int | None) -> int | None:
+    """``class_dim`` as a plain integer, or ``None``."""
     try:
-        return index(ignore_index)
+        return None if class_dim is None else index(class_dim)
     except TypeError as error:
-        raise TypeError(f"ignore_index: expected a class index (an integer), got {ignore_index!r}") from error
+        raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
 
 
 def _check_weight(weight: Tensor, space: Space) -> Tensor:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from earthwork.losses.contract import Reduction, StructuredLoss
-from earthwork.spaces import CostMatrix, Space
-from earthwork.transport.emd import check_rho, cost_to_labels, distance_between
-from earthwork.transport.first_order import can_take_first_order, first_order_label_cost
-from earthwork.transport.fused import (
-    Kernels,
-    can_compile,
-    compiled_label_distance,
-    find_kernels,
-    fused_label_loss,
-)
-from earthwork.transport.mass import Normalize
-from earthwork.transport.simplex import check_exponent
-from earthwork.transport.sinkhorn_labels import cost_to_label, smoothed_one_hot
+from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values
+from earthwork.spaces import Space
+from earthwork.spaces.space import check_space
+from earthwork.transport.emd import checked_distances
+from earthwork.transport.masses import Normalize
+from earthwork.transport.routes import COMPOSED, Kernels, Route, choose, prepare
 
 
 class EMDLoss(StructuredLoss):
@@ -29,22 +22,29 @@ class EMDLoss(StructuredLoss):
     these; the loss of a distribution is multiplied by its mean weight :math:`\sum_c w_c q_c`, and the mean divides by
     the number of rows. That is what cross entropy does.
 
-    A class index gives what its one-hot distribution gives, without a one-hot batch: bit for bit by the composed maps,
-    and to the last digits by the compiled kernels, because the one for class indices takes the softmax itself and adds
-    in another order than torch does.
+    A class index gives the loss of its one-hot distribution without building one: bit for bit by the portable routes,
+    and up to rounding by the compiled kernels, which add in another order than PyTorch does.
+
+    With ``root`` the loss of each row is :math:`(\sum_i w_i |\varphi_i|^\rho)^{1/\rho}`, with a gradient of 0 where it
+    is 0. On ``Chain(n, costs=1 / n)`` at ``rho=2`` that is NIMA's loss, the root mean square of the difference between
+    the cumulative distributions.
 
     Args:
-        space: How the classes are arranged. A metric takes the exact distance, at ``rho=1``.
-        rho: The exponent, ≥ 1. The paper suggests 2.
+        space: How the classes are arranged.
+        rho: The exponent, ≥ 1. By default 2, as the paper suggests, or 1 on a cost matrix, the only value there.
         weight: A weight ≥ 0 for each class, shape ``[C]``.
-        ignore_index: The class index that does not count.
+        ignore_index: The class index that does not count. Such rows have a gradient of 0, whatever they hold.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         label_smoothing: The share of each target that is spread evenly over all classes.
         normalize: ``"softmax"`` for logits, ``"l1"`` for outputs that are ≥ 0, such as squares, ``None`` for
             distributions.
+        class_dim: The axis of the input that holds the classes; -1 for sequences ``(B, T, C)``. ``None`` means 1, and
+            is an error for an input whose last axis could be meant as well.
+        root: Take the root of order ``rho`` of each row's distance.
+        empty: The mean if no row counts: ``"nan"``, as cross entropy has it, or ``"zero"``. Its gradient is 0.
 
     Shape:
-        - input: ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``
+        - input: ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis ``class_dim``
         - target: class indices of the input's shape without ``C``, or distributions of the input's shape
 
     Example:
@@ -62,15 +62,20 @@ class EMDLoss(StructuredLoss):
     def __init__(
         self,
         space: Space,
-        rho: float = 2.0,
+        rho: float | None = None,
         *,
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
         normalize: Normalize = "softmax",
+        class_dim: int | None = None,
+        root: bool = False,
+        empty: Empty = "nan",
     ) -> None:
-        check_rho(rho)
+        check_space(space)
+        rho = space.default_rho if rho is None else rho
+        space.check_rho(rho)
         super().__init__(
             space,
             weight=weight,
@@ -78,61 +83,67 @@ class EMDLoss(StructuredLoss):
             reduction=reduction,
             label_smoothing=label_smoothing,
             normalize=normalize,
+            class_dim=class_dim,
+            empty=empty,
         )
-        if isinstance(space, CostMatrix):
-            check_exponent(space, rho)
+        prepare(self.space)
         self.rho = float(rho)
+        self.root = bool(root)
 
-    def distance_to_labels(self, p: Tensor, labels: Tensor) -> Tensor:
-        """The distance from each distribution to its (smoothed) label."""
-        if isinstance(self.space, CostMatrix):
-            # All dirt goes to the label, so there is nothing to solve unless some of it is spread.
-            if self.label_smoothing == 0:
-                return cost_to_label(p, labels, self.space)
-            return self.distance_to_distributions(p, smoothed_one_hot(labels, p, self.label_smoothing))
-        return cost_to_labels(p, labels, self.space, self.rho, self.label_smoothing)
+    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The distance of each row to its (smoothed) label."""
+        return self._routed_losses(choose(self.space, rows, labels), rows, labels)
 
-    def distance_to_distributions(self, p: Tensor, q: Tensor) -> Tensor:
-        """The distance from each distribution to its target."""
-        return distance_between(p, q, self.space, self.rho)
+    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+        """The distance of each row to its target."""
+        p = self.probabilities(rows)
+        names = ("input", "target")
+        return self._rooted(checked_distances(p, q, self.space, self.rho, stored, reads_values(p, q), names))
 
-    def fused_loss(self, rows: Tensor, labels: Tensor) -> Tensor | None:
-        """The loss of logits in one go, from the softmax to its derivative."""
-        weight, space, rho = self.weight, self.space, self.rho
-        if self.normalize != "softmax" or self.label_smoothing or (weight is not None and weight.requires_grad):
-            return None
-        found = find_kernels(space, rows)
-        if found is not None and labels.is_cpu:
-            return self._by_kernel(rows, labels, found)
-        if can_compile(space, rows):
-            return self._against_labels(
-                rows, labels.long(), False, lambda x, y: compiled_label_distance(x, y, space, rho)
-            )
-        if can_take_first_order(space):
-            return self._against_labels(
-                rows,
-                labels.long(),
-                False,
-                lambda x, y: first_order_label_cost(
-                    x, y, space, rho, lambda x: self.distance_to_labels(x.softmax(-1), y)
-                ),
-            )
-        return None
+    def _label_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype, *_: object) -> Tensor:
+        """The whole loss, at once if a kernel computes it, from the softmax to its derivative."""
+        route = choose(self.space, rows, labels)
+        if isinstance(route, Kernels) and self._is_fused():
+            loss = self._fused_loss(route, rows, labels, stored)
+            # An out-of-range label is found again, and named, by the general way.
+            if loss is not None:
+                return loss
+        return self._loss_by(route, rows, labels, stored)
 
-    def _by_kernel(self, rows: Tensor, labels: Tensor, found: Kernels) -> Tensor | None:
+    def _is_fused(self) -> bool:
+        return (
+            self.normalize == "softmax"
+            and not self.label_smoothing
+            and not self.root
+            and (self.weight is None or not self.weight.requires_grad)
+        )
+
+    def _fused_loss(self, route: Kernels, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor | None:
         shape = labels.shape
         if len(shape) != 1:
             rows, labels = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
-        loss = fused_label_loss(
-            rows,
-            labels,
-            self.rho,
-            found,
-            (self.weight, self.ignore_index, self.reduction),
-            lambda rows: self._against_labels(rows.softmax(-1), labels.long(), False),
+        options = (self.weight, self.ignore_index, self.reduction, self._empty_value())
+        loss = route.label_loss(
+            rows, labels, self.rho, options, lambda rows: self._loss_by(COMPOSED, rows, labels, stored)
         )
         return loss if loss is None or loss.ndim == 0 else loss.view(shape)
 
+    def _loss_by(self, route: Route, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor:
+        return super()._label_loss(rows, labels, stored, lambda x, y: self._routed_losses(route, x, y))
+
+    def _routed_losses(self, route: Route, rows: Tensor, labels: Tensor) -> Tensor:
+        if self.normalize == "softmax" and not self.label_smoothing:
+            return self._rooted(route.logit_distances(rows, labels, self.space, self.rho))
+        p = self.probabilities(rows)
+        return self._rooted(route.label_distances(p, labels, self.space, self.rho, self.label_smoothing))
+
+    def _rooted(self, distances: Tensor) -> Tensor:
+        if not self.root or self.rho == 1:
+            return distances
+        # A root has an infinite slope at 0, where the distance has slope 0: their product is 0, and not NaN.
+        moved = distances > 0
+        return torch.where(moved, torch.where(moved, distances, 1).pow(1 / self.rho), 0)
+
     def extra_repr(self) -> str:
         """The options."""
-        return f"rho={self.rho:g}, {super().extra_repr()}"
+        return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super().extra_repr()}"

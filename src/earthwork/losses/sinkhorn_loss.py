@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from earthwork.losses.contract import Reduction, StructuredLoss
+from earthwork.losses.contract import Empty, Reduction, StructuredLoss
 from earthwork.spaces import Space
-from earthwork.transport.mass import Normalize
+from earthwork.transport.labels import cost_to_label, smoothed_one_hot
+from earthwork.transport.masses import Normalize
 from earthwork.transport.sinkhorn import Method, check_options, sinkhorn_prepared
-from earthwork.transport.sinkhorn_labels import cost_to_label, smoothed_one_hot
 
 
 class SinkhornLoss(StructuredLoss):
@@ -33,9 +34,12 @@ class SinkhornLoss(StructuredLoss):
         label_smoothing: The share of each target that is spread evenly over all classes.
         normalize: ``"softmax"`` for logits, ``"l1"`` for outputs that are ≥ 0, such as squares, ``None`` for
             distributions.
+        class_dim: The axis of the input that holds the classes; -1 for sequences ``(B, T, C)``. ``None`` means 1, and
+            is an error for an input whose last axis could be meant as well.
+        empty: The mean if no row counts: ``"nan"``, as cross entropy has it, or ``"zero"``. Its gradient is 0.
 
     Shape:
-        - input: ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``
+        - input: ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis ``class_dim``
         - target: class indices of the input's shape without ``C``, or distributions of the input's shape
 
     Example:
@@ -63,6 +67,8 @@ class SinkhornLoss(StructuredLoss):
         reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
         normalize: Normalize = "softmax",
+        class_dim: int | None = None,
+        empty: Empty = "nan",
     ) -> None:
         check_options(lam, max_iter, tol, method)
         super().__init__(
@@ -72,20 +78,28 @@ class SinkhornLoss(StructuredLoss):
             reduction=reduction,
             label_smoothing=label_smoothing,
             normalize=normalize,
+            class_dim=class_dim,
+            empty=empty,
         )
         self.lam = float(lam)
         self.max_iter = max_iter
         self.tol = tol
         self.method: Method = method
 
-    def distance_to_labels(self, p: Tensor, labels: Tensor) -> Tensor:
-        """The distance from each distribution to its (smoothed) label."""
+    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The distance of each row to its (smoothed) label."""
+        p = self.probabilities(rows)
         if self.label_smoothing == 0 and self.method == "log":
             return cost_to_label(p, labels, self.space, self.lam)
-        return self.distance_to_distributions(p, smoothed_one_hot(labels, p, self.label_smoothing))
+        return self._iterated(p, smoothed_one_hot(labels, p, self.label_smoothing))
 
-    def distance_to_distributions(self, p: Tensor, q: Tensor) -> Tensor:
-        """The distance from each distribution to its target."""
+    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+        """The distance of each row to its target."""
+        p = self.probabilities(rows)
+        self.check_pair(p, q, stored)
+        return self._iterated(p, q)
+
+    def _iterated(self, p: Tensor, q: Tensor) -> Tensor:
         return sinkhorn_prepared(p, q, self.space, self.lam, self.max_iter, self.tol, self.method).value
 
     def extra_repr(self) -> str:

@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions import decide, decide_top_k
-from earthwork.decisions.decide import check_k, check_vagueness
-from earthwork.decisions.distributions import as_distributions
+from earthwork.decisions.decide import check_k, check_vagueness, node_risk
 from earthwork.decisions.expected_distance import expected
-from earthwork.decisions.nodes import node_risk
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.space import check_space
-from earthwork.transport.mass import Normalize
+from earthwork.transport.masses import Normalize, as_distributions
 
 Decision: TypeAlias = Literal["argmax", "least_risk", "inner"]
 

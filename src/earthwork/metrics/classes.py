@@ -33,7 +33,7 @@ from earthwork.metrics.measures import (
 )
 from earthwork.spaces import Chain, Space, Tree
 from earthwork.spaces.space import check_space
-from earthwork.transport.mass import Normalize, check_normalize
+from earthwork.transport.masses import Normalize, check_normalize
 
 require("torchmetrics", "metrics", "earthwork.metrics")
 from torchmetrics import Metric  # noqa: E402

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import check_k
-from earthwork.decisions.nodes import height
 from earthwork.metrics.batch import Batch
 from earthwork.spaces import Chain, CostMatrix, Space, Tree
-from earthwork.transport.emd import check_rho, cost_to_labels
-from earthwork.transport.sinkhorn_labels import cost_to_label
+from earthwork.spaces.space import check_rho
+from earthwork.transport.emd import label_distances
 
 SeverityMeasure: TypeAlias = Literal["distance", "height"]
 Average: TypeAlias = Literal["micro", "macro"]
@@ -105,7 +104,7 @@ class Severity(MeanMeasure):
     def columns(self, batch: Batch) -> Tensor:
         """The distance or height if the row is wrong, and whether it is."""
         wrong = batch.wrong.double()
-        size = batch.distance if self.measure == "distance" else height(batch.tree)[batch.ancestor].double()
+        size = batch.distance if self.measure == "distance" else batch.tree.heights()[batch.ancestor].double()
         return torch.stack([size * wrong, wrong], -1)
 
 
@@ -152,10 +151,7 @@ class MeanTransport(MeanMeasure):
 
     def columns(self, batch: Batch) -> Tensor:
         """The distance and 1."""
-        if isinstance(batch.space, CostMatrix):
-            distance = cost_to_label(batch.p, batch.labels, batch.space).detach().double()
-        else:
-            distance = cost_to_labels(batch.p, batch.labels, batch.space, float(self.rho)).detach().double()
+        distance = label_distances(batch.p, batch.labels, batch.space, float(self.rho)).detach().double()
         return torch.stack([distance, torch.ones_like(distance)], -1)
 
 

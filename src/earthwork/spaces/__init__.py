@@ -2,8 +2,9 @@
 
 from earthwork.spaces.chain import Chain
 from earthwork.spaces.cost_matrix import CostMatrix
+from earthwork.spaces.edges import EdgeSpace
 from earthwork.spaces.ring import Ring
 from earthwork.spaces.space import Space
 from earthwork.spaces.tree import Tree
 
-__all__ = ["Chain", "CostMatrix", "Ring", "Space", "Tree"]
+__all__ = ["Chain", "CostMatrix", "EdgeSpace", "Ring", "Space", "Tree"]

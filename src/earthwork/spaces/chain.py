@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from earthwork.spaces.linear import linear, running_sum
-from earthwork.spaces.space import Costs, EdgeSpace, check_count
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
+from earthwork.spaces.space import check_count, check_names
 
 
 class Chain(EdgeSpace):
@@ -17,7 +23,9 @@ class Chain(EdgeSpace):
 
     Args:
         n: The number of bins.
-        costs: The cost of every edge, or the ``n - 1`` edge costs, finite and ≥ 0. May require grad.
+        costs: The cost of every edge, or the ``n - 1`` edge costs, finite and ≥ 0. Copied, unless it is a tensor that
+            requires grad.
+        names: The names of the bins.
 
     Example:
         >>> import torch, earthwork as ew
@@ -28,12 +36,42 @@ class Chain(EdgeSpace):
         tensor([1., 1., 1.])
     """
 
-    def __init__(self, n: int, costs: Costs = 1.0) -> None:
+    acyclic = True
+    ordered = True
+
+    def __init__(self, n: int, costs: Costs = 1.0, names: Sequence[str] | None = None) -> None:
         super().__init__()
         self.num_bins = check_count("n", n)
         self.num_edges = self.num_bins - 1
+        self.names = check_names(names, self.num_bins, "bin")
         self._set_costs(costs)
         self._seal()
+
+    @classmethod
+    def from_values(cls, values: ArrayLike | Tensor, names: Sequence[str] | None = None) -> Chain:
+        """The chain of classes that stand for numbers, such as ages: the edges cost what the numbers differ by.
+
+        The bins are in ascending order of their values, whatever the order in which they are given: bin 0 is the
+        smallest value.
+
+        Args:
+            values: One number for each class, finite and distinct, in any order.
+            names: The names of the classes, in the order of ``values``; sorted along with them.
+
+        Raises:
+            TypeError: If ``values`` does not hold real numbers.
+            ValueError: If ``values`` is empty, has more than one axis, a number twice, or one that is not finite.
+
+        Example:
+            >>> import earthwork as ew
+            >>> ages = ew.Chain.from_values([18, 65, 30], names=["young", "old", "grown"])
+            >>> ages.costs, ages.bin_names
+            (tensor([12., 35.], dtype=torch.float64), ('young', 'grown', 'old'))
+        """
+        numbers = _check_values(values)
+        order = np.argsort(numbers, kind="stable")
+        checked = check_names(names, len(numbers), "bin")
+        return cls(len(numbers), np.diff(numbers[order]), checked and [checked[i] for i in order])
 
     def flow(self, x: Tensor) -> Tensor:
         """The running sum of ``x``, without its last entry: ``[..., n]`` to ``[..., n - 1]``."""
@@ -51,16 +89,24 @@ class Chain(EdgeSpace):
     def _branch_potential(self, g: Tensor) -> Tensor:
         return _sum_after(g)
 
-    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
-        return self.costs, None
-
-    def _tables(self) -> list[Tensor]:
+    def kernel_tables(self, number_nodes: Callable[..., Any]) -> list[Tensor]:
+        """The place of each bin, and the costs in double precision."""
         return [torch.arange(self.num_bins, device=self.costs.device), self.costs.double()]
+
+    @property
+    def has_kernel_tables(self) -> bool:
+        """Always: they are two tensor operations."""
+        return True
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the edges between bins ``i`` and ``j``, tensors of any shape."""
-        position = _positions(self.costs)
+        position = positions(self.costs)
         return (position[self._bin_index("i", i)] - position[self._bin_index("j", j)]).abs()
+
+    def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
+        """The distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
+        place = self.potential(self.costs.to(like))
+        return (place - embedding(labels, place.unsqueeze(-1))).abs()
 
     def diameter(self) -> Tensor:
         """The length of the chain."""
@@ -70,8 +116,25 @@ class Chain(EdgeSpace):
         return f"Chain({self.num_bins} bins, {self._cost_range()})"
 
 
-def _positions(costs: Tensor) -> Tensor:
+def positions(costs: Tensor) -> Tensor:
+    """The distance of each bin from the first one along the edges; one more than there are edges."""
     return torch.cat([costs.new_zeros(1), running_sum(costs).to(costs.dtype)])
+
+
+def _check_values(values: ArrayLike | Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"values: expected real numbers, got {array.dtype}")
+    if array.ndim != 1 or len(array) == 0:
+        raise ValueError(f"values: expected one axis of at least one number, got shape {array.shape}")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if len(bad):
+        raise ValueError(f"values: expected finite numbers, got {array[bad[0]]:g} at position {bad[0]}")
+    unique, first = np.unique(array, return_index=True)
+    if len(unique) < len(array):
+        again = int(np.setdiff1d(np.arange(len(array)), first)[0])
+        raise ValueError(f"values: expected distinct numbers, got {array[again]:g} again at position {again}")
+    return array.astype(np.float64)
 
 
 def _sum_before(x: Tensor) -> Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, nn
+from torch import Tensor
+from typing_extensions import Self
 
-from earthwork.spaces.space import Space, is_complex
+from earthwork.spaces.space import Space, check_names, is_complex, owned
 
 # How many numbers the check of the triangle inequality holds at a time.
 _BLOCK = 2**22
@@ -17,20 +19,21 @@ _BLOCK = 2**22
 class CostMatrix(Space):
     r"""Bins with any ground cost between them: what is neither a chain, a ring nor a tree.
 
-    Entry :math:`M_{ij}` is the cost of moving a unit of dirt from bin :math:`i` (of ``p``) to bin :math:`j` (of
-    ``q``). A metric has no edges along which the plan is forced, so the distances that take it are
-    :func:`~earthwork.sinkhorn` and :func:`~earthwork.exact_emd`.
+    Entry :math:`M_{ij}` is the cost of moving a unit of mass from bin :math:`i` (of ``p``, the answer) to bin
+    :math:`j` (of ``q``, the truth). There are no edges along which the plan is forced, so :func:`~earthwork.emd`
+    solves a linear programme, at ``rho=1``; :func:`~earthwork.sinkhorn` is its smooth relative.
 
     Args:
-        matrix: The costs, shape ``[n, n]``: finite and ≥ 0, 0 on the diagonal. A tensor keeps its type and may
-            require grad; anything else becomes float64.
-        symmetric: Check that moving back costs as much as moving there.
+        matrix: The costs, shape ``[n, n]``: finite and ≥ 0, 0 on the diagonal. A tensor keeps its type, and is copied
+            unless it requires grad; anything else becomes float64.
+        names: The names of the bins.
+        symmetric: Check that the cost from :math:`j` to :math:`i` is that from :math:`i` to :math:`j`.
         triangle: Check that no detour is cheaper than the direct way. Takes O(n³) steps.
 
     Raises:
         TypeError: If ``matrix`` does not hold real numbers.
         ValueError: If ``matrix`` is not square, has a negative entry or one that is not finite, a diagonal that is
-            not 0, or breaks a rule that was asked for. The message names the first place that does.
+            not 0, or breaks a rule that was asked for. The message names the first entry that does.
 
     Example:
         >>> import torch, earthwork as ew
@@ -43,7 +46,14 @@ class CostMatrix(Space):
 
     matrix: Tensor
 
-    def __init__(self, matrix: ArrayLike | Tensor, *, symmetric: bool = False, triangle: bool = False) -> None:
+    def __init__(
+        self,
+        matrix: ArrayLike | Tensor,
+        names: Sequence[str] | None = None,
+        *,
+        symmetric: bool = False,
+        triangle: bool = False,
+    ) -> None:
         super().__init__()
         tensor = _as_matrix(matrix)
         _check_matrix(tensor.detach())
@@ -52,25 +62,19 @@ class CostMatrix(Space):
         if triangle:
             _check_triangle(tensor.detach())
         self.num_bins = len(tensor)
-        self.num_edges = 0
-        if isinstance(tensor, nn.Parameter):
-            self.register_parameter("matrix", tensor)
-        else:
-            self.register_buffer("matrix", tensor, persistent=False)
+        self.names = check_names(names, self.num_bins, "bin")
+        self._register_costs("matrix", tensor)
         self._seal()
 
     @property
-    def costs(self) -> Tensor:
-        """Nothing, shape ``[0]``: there are no edges."""
-        return self.matrix.new_empty(0)
+    def device(self) -> torch.device:
+        """Where the costs are stored."""
+        return self.matrix.device
 
-    def flow(self, x: Tensor) -> NoReturn:
-        """Not defined: there are no edges."""
-        self._no_edges("flow")
-
-    def potential(self, g: Tensor) -> NoReturn:
-        """Not defined: there are no edges."""
-        self._no_edges("potential")
+    @property
+    def cost_source(self) -> Tensor:
+        """The matrix."""
+        return self.matrix
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost from bins ``i`` to bins ``j``: tensors of indices of any shape, broadcast together."""
@@ -80,12 +84,10 @@ class CostMatrix(Space):
         """The full matrix of costs, shape ``[num_bins, num_bins]``."""
         return self.matrix
 
-    def diameter(self) -> Tensor:
-        """The largest cost between two bins."""
-        return self.matrix.max()
-
-    def _no_edges(self, name: str) -> NoReturn:
-        raise TypeError(f"{self} has no edges, so no {name}; use sinkhorn, or exact_emd (rho = 1)")
+    def _scaled(self, factor: Tensor) -> Self:
+        twin = self.__copy__()
+        twin._register_costs("matrix", self.matrix * factor)
+        return twin
 
     def __repr__(self) -> str:
         return f"CostMatrix({self.num_bins} bins, costs to {self.matrix.max().item():g})"
@@ -97,9 +99,9 @@ def _as_matrix(matrix: ArrayLike | Tensor) -> Tensor:
     if isinstance(matrix, Tensor):
         if matrix.dtype == torch.bool:
             raise TypeError(f"matrix: expected real numbers, got {matrix.dtype}")
-        return matrix if matrix.is_floating_point() else matrix.double()
+        return owned(matrix)
     try:
-        return torch.as_tensor(matrix, dtype=torch.float64, device="cpu")
+        return torch.as_tensor(matrix, dtype=torch.float64, device="cpu").clone()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"matrix: expected a square matrix of real numbers, got {_short(matrix)}") from error
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding, pad
 
-from earthwork.spaces.chain import _positions
-from earthwork.spaces.linear import linear, running_sum
-from earthwork.spaces.space import Costs, EdgeSpace, check_count
+from earthwork.spaces.chain import positions
+from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
+from earthwork.spaces.space import check_count, check_names
 
 # Every second step bisects: enough to take the bracket of a double to its last bit.
 _MAX_STEPS = 128
@@ -24,7 +26,9 @@ class Ring(EdgeSpace):
 
     Args:
         n: The number of bins.
-        costs: The cost of every edge, or the ``n`` edge costs, finite and ≥ 0. May require grad.
+        costs: The cost of every edge, or the ``n`` edge costs, finite and ≥ 0. Copied, unless it is a tensor that
+            requires grad.
+        names: The names of the bins.
 
     Example:
         >>> import torch, earthwork as ew
@@ -33,9 +37,10 @@ class Ring(EdgeSpace):
         tensor(2., dtype=torch.float64)
     """
 
-    def __init__(self, n: int, costs: Costs = 1.0) -> None:
+    def __init__(self, n: int, costs: Costs = 1.0, names: Sequence[str] | None = None) -> None:
         super().__init__()
         self.num_bins = self.num_edges = check_count("n", n)
+        self.names = check_names(names, self.num_bins, "bin")
         self._set_costs(costs)
         self._seal()
 
@@ -77,6 +82,15 @@ class Ring(EdgeSpace):
         idle = torch.where(flow == 0, weights, 0)
         return slope - _ratio(idle * slope.sum(-1, keepdim=True), idle.sum(-1, keepdim=True))
 
+    def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:
+        """The edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
+        idle = (flow == 0) & (costs > 0)
+        if rho == 1 or self.num_bins == 1:
+            # The circulation always stops one edge; the distance has a kink there only if the others are in balance
+            # without it.
+            idle = idle & (idle.sum(-1, keepdim=True) > 1)
+        return idle
+
     def _far_sides(self, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Where each bin is and, last, the ring's length; the first bin beyond half a turn; 1, or -1 where it wraps.
 
@@ -85,26 +99,46 @@ class Ring(EdgeSpace):
         ring it is counted from its start again, one turn of length L on; then s = -1, elsewhere s = 1. So the expected
         distances come to e_i = 2(Q_h - Q_i) + 2 x_i P_i - (2 x_i + s L) P_h + s (x_i M - Q_n) + L M [s = 1].
         """
-        positions = _positions(costs)
-        start, length = positions[:-1].detach(), positions[-1].detach()
+        position = positions(costs)
+        start, length = position[:-1].detach(), position[-1].detach()
         half = torch.searchsorted(torch.cat([start, start + length]), start + length / 2, right=True)
         here = torch.arange(self.num_bins, device=costs.device)
         half = torch.maximum(torch.minimum(half, here + self.num_bins), here)
-        return positions, half % self.num_bins, torch.where(half < self.num_bins, 1, -1)
+        return position, half % self.num_bins, torch.where(half < self.num_bins, 1, -1)
 
-    def _tables(self) -> list[Tensor]:
-        positions, half, sign = self._far_sides(self.costs.double())
-        return [torch.arange(self.num_bins, device=positions.device), positions, half, sign.double()]
+    def expected_distances(self, p: Tensor) -> Tensor:
+        """For every bin, the expected distance to a bin drawn from ``p``, by the sums of `_far_sides`."""
+        mass = pad(running_sum(p), (1, 0))
+        place, half, sign = self._far_sides(self.costs.to(mass))
+        position, length = place[:-1], place[-1]
+        moment = pad((p * position).cumsum(-1), (1, 0))
+        all_mass, all_moment = mass[..., -1:], moment[..., -1:]
+        result = 2 * (moment.index_select(-1, half) - moment[..., :-1]) + 2 * position * mass[..., :-1]
+        result = result - (2 * position + sign * length) * mass.index_select(-1, half)
+        result = result + sign * (position * all_mass - all_moment) + length * all_mass * (sign > 0)
+        return result.to(p.dtype)
+
+    def kernel_tables(self, number_nodes: Callable[..., Any]) -> list[Tensor]:
+        """The place of each bin, and what `_far_sides` says, in double precision."""
+        position, half, sign = self._far_sides(self.costs.double())
+        return [torch.arange(self.num_bins, device=position.device), position, half, sign.double()]
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the shorter way between bins ``i`` and ``j``, tensors of any shape."""
-        position = _positions(self.costs)
+        position = positions(self.costs)
         way = (position[self._bin_index("i", i)] - position[self._bin_index("j", j)]).abs()
         return torch.minimum(way, position[-1] - way)
 
+    def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
+        """The distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
+        costs = self.costs.to(like)
+        place = self.potential(costs)
+        way = (place - embedding(labels, place.unsqueeze(-1))).abs()
+        return torch.minimum(way, costs.sum() - way)
+
     def diameter(self) -> Tensor:
         """The largest distance between two bins."""
-        position = _positions(self.costs)
+        position = positions(self.costs)
         start, half = position[:-1], position[-1] / 2
         # The best partner of a bin is one of the two on either side of the point opposite.
         after = torch.searchsorted(start.detach(), start.detach() + half).clamp(max=self.num_bins - 1)

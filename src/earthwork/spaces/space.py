@@ -1,42 +1,53 @@
-"""What every space has in common: bins, edges with costs, and the two maps between them."""
+"""What every space has in common: named bins, and a cost of moving mass between any two of them."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import index
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 from typing_extensions import Self
 
+# Storage types: whatever is computed from them is computed in float32.
 HALF = (torch.float16, torch.bfloat16)
-
-Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
 
 
 class Space(nn.Module):
-    r"""A set of bins joined by edges that each cost something to cross.
+    """A set of bins, and the cost of moving a unit of mass from one to another.
 
-    A space is two linear maps that are each other's transpose, :meth:`flow` and :meth:`potential`, and one cost
-    for each edge. It is a module so that it follows the ``.to()`` of the module that holds it; it is immutable in
-    every other respect. It has no ``device`` argument: results live where the input lives.
+    A space is a module so that it follows the ``.to()`` of the module that holds it; it is immutable in every other
+    respect. It takes no ``device`` argument: results live where the input lives.
+
+    A subclass sets :attr:`num_bins` and implements :meth:`distance`; see also :class:`~earthwork.EdgeSpace`.
     """
 
     num_bins: int
-    num_edges: int
+    names: tuple[str, ...] | None = None
 
-    # Where `transport` keeps what it has compiled for this space.
+    default_rho: ClassVar[float] = 1.0
+    """The exponent that :class:`~earthwork.EMDLoss` takes if none is given."""
+
+    ordered: ClassVar[bool] = False
+    """Whether the bins are in a row."""
+
+    hierarchical: ClassVar[bool] = False
+    """Whether there are inner nodes, which can be answers too."""
+
+    # The compiled kernels' tables for this space, set by `earthwork.transport.routes`.
     _kernels: Any = None
 
     def _seal(self) -> None:
         self._sealed = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # nn.Module itself sets `training`, and its private bookkeeping.
+        # nn.Module itself sets `training` and private attributes.
         if self.__dict__.get("_sealed") and not name.startswith("_") and name != "training":
             raise AttributeError(f"{type(self).__name__} is immutable: cannot set `{name}`")
         super().__setattr__(name, value)
@@ -48,23 +59,32 @@ class Space(nn.Module):
         return twin
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """As every module's, but what is made in inference mode can be used outside of it."""
+        """As every module's, but a buffer made in inference mode can be used outside of it."""
         with torch.inference_mode(False):
             kept = tensor.clone() if tensor is not None and tensor.is_inference() else tensor
             super().register_buffer(name, kept, persistent)
 
+    def _register_costs(self, name: str, costs: Tensor) -> None:
+        """Register costs under ``name``, as a parameter if they are one; replaces what was there before."""
+        self._parameters.pop(name, None)
+        self._buffers.pop(name, None)
+        if isinstance(costs, nn.Parameter):
+            self.register_parameter(name, costs)
+        else:
+            self.register_buffer(name, costs, persistent=False)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow the module that holds this space to another device or type, within reason."""
+        """Follow the module that holds this space to another device or type; see the comments for the exceptions."""
 
         def moved(tensor: Tensor) -> Tensor:
             try:
                 result = fn(tensor)
             except TypeError:
-                # Some accelerators have no double precision, in which costs are kept.
+                # Some accelerators do not support float64, the default type of costs.
                 return fn(tensor.float())
             if isinstance(tensor, nn.Parameter):
                 return result
-            # Half precision would ruin costs for good, and an index is none as a floating point number.
+            # Index buffers must stay integers, and fixed costs would lose precision for good in a half type.
             if not tensor.is_floating_point():
                 return result if result.dtype == tensor.dtype else tensor.to(result.device)
             return tensor.to(result.device, torch.float32) if result.dtype in HALF else result
@@ -74,108 +94,114 @@ class Space(nn.Module):
         return self
 
     @property
-    @abstractmethod
-    def costs(self) -> Tensor:
-        """The cost of each edge, shape ``[num_edges]``, in the order of :meth:`flow`."""
+    def bin_names(self) -> tuple[str, ...] | None:
+        """The names of the bins, in the order of the classes; ``None`` if they have none."""
+        return self.names
 
-    @abstractmethod
-    def flow(self, x: Tensor) -> Tensor:
-        """Dirt over each edge when every bin's content ``x`` leaves it: ``[..., num_bins]`` to ``[..., num_edges]``."""
+    @property
+    def device(self) -> torch.device:
+        """Where the costs are stored."""
+        return next((x.device for x in (*self.parameters(), *self.buffers())), torch.device("cpu"))
 
-    @abstractmethod
-    def potential(self, g: Tensor) -> Tensor:
-        """The transpose of :meth:`flow`: ``[..., num_edges]`` to ``[..., num_bins]``."""
-
-    def settle(self, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """The cheapest flow with the divergence of ``flow``; there is only one unless the space has a cycle."""
-        return flow
-
-    def settle_slope(self, slope: Tensor, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """The derivative of the cost by the settled ``flow``, made valid where the flow is free to circulate."""
-        return slope
+    @property
+    def cost_source(self) -> Tensor | None:
+        """The one tensor that all costs are computed from, if there is one: what is cached depends on its version."""
+        return None
 
     @abstractmethod
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        """The distance between bins ``i`` and ``j``: tensors of indices of any shape, broadcast together."""
+        """The distance from bins ``i`` to bins ``j``: tensors of indices of any shape, broadcast together."""
 
     def distances(self) -> Tensor:
         """The full matrix of distances, shape ``[num_bins, num_bins]``."""
-        index = torch.arange(self.num_bins, device=self.costs.device)
-        return self.distance(index[:, None], index[None, :])
+        bins = torch.arange(self.num_bins, device=self.device)
+        return self.distance(bins[:, None], bins[None, :])
 
-    @abstractmethod
+    def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
+        """The distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in the type of ``like``.
+
+        Differentiable with respect to the costs. The labels are not checked.
+        """
+        return embedding(labels, self.distances().T.to(like))
+
+    def expected_distances(self, p: Tensor) -> Tensor:
+        """For every bin, the expected distance to a bin drawn from ``p[..., num_bins]``: ``p`` times the distances."""
+        # Autocast would compute the product in half precision.
+        with torch.autocast(p.device.type, enabled=False):
+            return p @ self.distances().to(p).T
+
     def diameter(self) -> Tensor:
         """The largest distance between two bins, as a tensor without axes."""
+        return self.distances().max()
+
+    @abstractmethod
+    def _scaled(self, factor: Tensor) -> Self:
+        """This space with all costs multiplied by ``factor``."""
+
+    def normalized(self, diameter: float = 1.0) -> Self:
+        """This space with its costs scaled so that the largest distance between two bins is ``diameter``.
+
+        Example:
+            >>> import earthwork as ew
+            >>> ew.Chain(5).normalized().costs
+            tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
+        """
+        if not isinstance(diameter, (int, float)) or isinstance(diameter, bool):
+            raise TypeError(f"diameter: expected a number > 0, got {diameter!r}")
+        if not 0 < diameter < math.inf:
+            raise ValueError(f"diameter: expected a finite number > 0, got {diameter}")
+        largest = self.diameter()
+        if largest == 0:
+            raise ValueError(f"space: expected two bins with a distance > 0 to scale by, got {self}")
+        return self._scaled(diameter / largest)
+
+    def places(self, bins: Tensor) -> Tensor:
+        """Where these bins are: nodes of a tree, the bins themselves on another space."""
+        return bins
+
+    def place_distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """The distance from places ``a`` to places ``b``: nodes of a tree, bins of another space."""
+        return self.distance(a, b)
+
+    def bin_order(self) -> Tensor:
+        """All bins in an order in which neighbours are near: the walk of a tree, otherwise that of the classes."""
+        return torch.arange(self.num_bins, device="cpu")
+
+    def check_rho(self, rho: float) -> None:
+        """Raise unless the relaxed distance is defined for the exponent ``rho`` on this space."""
+        check_rho(rho)
+        if rho != 1:
+            raise ValueError(f"rho: expected 1 on {self}, which has no edges whose flow could be relaxed, got {rho}")
+
+    def equals(self, other: object) -> bool:
+        """Whether ``other`` is the same kind of space with the same bins, costs and names."""
+        return (
+            type(self) is type(other)
+            and isinstance(other, Space)
+            and self.num_bins == other.num_bins
+            and self.names == other.names
+            and self._has_costs_of(other)
+        )
+
+    def _has_costs_of(self, other: Any) -> bool:
+        return _same_values(self.distances(), other.distances())
 
     def _bin_index(self, name: str, index: Tensor | int) -> Tensor:
-        return check_index(name, index, "bin", self.num_bins, self.costs.device)
-
-    def _check_last_axis(self, name: str, x: Tensor, size: int, what: str) -> None:
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: expected a tensor, got {type(x).__name__}")
-        if x.ndim == 0 or x.shape[-1] != size:
-            raise ValueError(f"{name}: expected a last axis of {size} ({what} of {self}), got shape {tuple(x.shape)}")
+        return check_index(name, index, "bin", self.num_bins, self.device)
 
 
-class EdgeSpace(Space):
-    """A space whose edges and costs are explicit: a chain, a ring or a tree."""
-
-    _costs: Tensor
-
-    def _set_costs(self, costs: Costs) -> None:
-        tensor = _cost_tensor(costs)
-        if tensor.ndim > 1 or (tensor.ndim == 1 and len(tensor) not in self._cost_counts()):
-            expected = " or ".join(map(str, self._cost_counts()))
-            raise ValueError(
-                f"costs: expected a number or {expected} edge costs for this {type(self).__name__}, "
-                f"got shape {tuple(tensor.shape)}"
-            )
-        if isinstance(tensor, nn.Parameter):
-            self.register_parameter("_costs", tensor)
-        else:
-            self.register_buffer("_costs", tensor, persistent=False)
-        check_costs("costs", self.costs.detach())
-
-    def _cost_counts(self) -> tuple[int, ...]:
-        return (self.num_edges,)
-
-    @property
-    def costs(self) -> Tensor:
-        """The cost of each edge, shape ``[num_edges]``, in the order of :meth:`flow`."""
-        return self._costs.expand(self.num_edges) if self._costs.ndim == 0 else self._edge_costs()
-
-    def _edge_costs(self) -> Tensor:
-        return self._costs
-
-    def with_costs(self, costs: Costs) -> Self:
-        """The same space with other edge costs. Cheap: everything but the costs is shared.
-
-        Args:
-            costs: A number, or one for each edge. May require grad, as ``softplus`` of a parameter does.
-        """
-        twin = self.__copy__()
-        twin._parameters.pop("_costs", None)
-        twin._buffers.pop("_costs", None)
-        twin._set_costs(costs)
-        return twin
-
-    def _cost_range(self) -> str:
-        costs = self.costs.detach()
-        if costs.numel() == 0:
-            return "no edges"
-        low, high = costs.min().item(), costs.max().item()
-        return f"cost {low:g}" if low == high else f"costs {low:g} to {high:g}"
+def _same_values(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.detach().cpu().double(), b.detach().cpu().double())
 
 
-def _cost_tensor(costs: Costs) -> Tensor:
-    if is_complex(costs):
-        raise TypeError(f"costs: expected real numbers, got {costs.dtype}")
-    if isinstance(costs, Tensor):
-        return costs if costs.is_floating_point() else costs.double()
-    try:
-        return torch.as_tensor(costs, dtype=torch.float64, device="cpu")
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"costs: expected a number or a number for each edge, got {costs!r}") from error
+def owned(values: Tensor) -> Tensor:
+    """A copy of ``values`` as floating point numbers; a tensor that requires grad stays itself, so it can be learned.
+
+    Later changes to the caller's tensor would otherwise change some results of a space and not others.
+    """
+    if values.requires_grad:
+        return values
+    return values.detach().clone() if values.is_floating_point() else values.double()
 
 
 def is_complex(values: object) -> TypeGuard[Tensor | NDArray[Any]]:
@@ -186,9 +212,17 @@ def is_complex(values: object) -> TypeGuard[Tensor | NDArray[Any]]:
 
 
 def check_space(space: Space) -> None:
-    """Raise unless ``space`` is one."""
+    """Raise a ``TypeError`` unless ``space`` is a :class:`Space`."""
     if not isinstance(space, Space):
         raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, got {type(space).__name__}")
+
+
+def check_rho(rho: float) -> None:
+    """Raise unless ``rho`` is a real number ≥ 1."""
+    if not isinstance(rho, (int, float)) or isinstance(rho, bool):
+        raise TypeError(f"rho: expected a number ≥ 1, got {rho!r}")
+    if not 1 <= rho < math.inf:
+        raise ValueError(f"rho: expected a finite number ≥ 1, got {rho}")
 
 
 def check_index(name: str, index: Tensor | int, what: str, count: int, device: torch.device) -> Tensor:
@@ -210,6 +244,14 @@ def check_index(name: str, index: Tensor | int, what: str, count: int, device: t
     return tensor.long()
 
 
+def check_ignore_index(ignore_index: int) -> int:
+    """``ignore_index`` as a plain integer: the label that does not count, whether it is a class or not."""
+    try:
+        return index(ignore_index)
+    except TypeError as error:
+        raise TypeError(f"ignore_index: expected a class index (an integer), got {ignore_index!r}") from error
+
+
 def check_costs(name: str, costs: Tensor) -> None:
     """Raise a ``ValueError`` that names the first cost that is negative or not finite."""
     bad = ~(torch.isfinite(costs) & (costs >= 0))
@@ -227,3 +269,17 @@ def check_count(name: str, n: int) -> int:
     if count < 1:
         raise ValueError(f"{name}: expected at least one bin, got {count}")
     return count
+
+
+def check_names(names: Sequence[str] | None, count: int, what: str) -> tuple[str, ...] | None:
+    """``names`` as a tuple of ``count`` strings, one for each ``what``."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise TypeError(f"names: expected a sequence of strings, got {names!r}")
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise TypeError(f"names: expected a sequence of strings, got {wrong[0]!r} in it")
+    if len(names) != count:
+        raise ValueError(f"names: expected {count}, one for each {what}, got {len(names)}")
+    return tuple(names)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -13,10 +14,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.kernels.cpu.layout import tree_tables
-from earthwork.spaces.linear import linear, running_sum
+from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
 from earthwork.spaces.outline import outline
-from earthwork.spaces.space import Costs, EdgeSpace, check_index
+from earthwork.spaces.space import Space, check_index, check_names
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
 
 
@@ -30,9 +30,9 @@ class Tree(EdgeSpace):
     Args:
         parents: The index of each node's parent, -1 at the root. Any order, depth and branching.
         costs: The cost of every edge, or one for each node (the edge to its parent; the root's entry is not used),
-            or one for each node but the root. Finite and ≥ 0. May require grad.
+            or one for each node but the root. Finite and ≥ 0. Copied, unless it is a tensor that requires grad.
         bins: The node of each class, in the order of the classes. Default: the leaves, in the order of the nodes.
-        names: What the nodes are called.
+        names: The names of all nodes; :attr:`bin_names` are those of the classes.
         node_data: Further facts about the nodes, such as synset ids: for each name a sequence as long as ``parents``.
         info: Facts about the whole tree, such as where it comes from.
 
@@ -49,9 +49,13 @@ class Tree(EdgeSpace):
         tensor([3., 2.], dtype=torch.float64)
     """
 
+    acyclic = True
+    hierarchical = True
+
     parents: Tensor
     bins: Tensor
     depths: Tensor
+    _index_tables: _IndexTables | None = None
     _order: Tensor
     _size: Tensor
 
@@ -67,7 +71,7 @@ class Tree(EdgeSpace):
     ) -> None:
         super().__init__()
         array = _as_indices("parents", _to_numpy(parents))
-        self.names = None if names is None else _check_names(names, len(array))
+        self.names = check_names(names, len(array), "node")
         shape = topology(array, self.names)
         self.num_nodes = len(array)
         self.num_edges = self.num_nodes - 1
@@ -85,7 +89,6 @@ class Tree(EdgeSpace):
             "_size": shape.size,
             **(flow_plan := _flow_plan(shape, nodes)),
             **_potential_plan(shape, nodes, flow_plan["_branch_edge"]),
-            **_kernel_tables(shape, nodes),
         }.items():
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)), persistent=False)
         self._set_costs(costs)
@@ -112,7 +115,7 @@ class Tree(EdgeSpace):
 
     @property
     def bin_names(self) -> tuple[str, ...] | None:
-        """What the bins are called, in the order of the classes."""
+        """The names of the bins, in the order of the classes; ``None`` if the nodes have none."""
         return None if self.names is None else tuple(self.names[node] for node in self.bins.tolist())
 
     def flow(self, x: Tensor) -> Tensor:
@@ -147,17 +150,27 @@ class Tree(EdgeSpace):
         costs = pad(self.costs, (0, 1))
         return costs[self._branch_edge], costs[self._bin_edge]
 
-    def _tables(self) -> list[Tensor]:
+    def kernel_tables(self, number_nodes: Callable[..., Any]) -> list[Tensor]:
+        """The numbers that ``number_nodes`` gives to bins and nodes, built once, and the costs in that order."""
+        tables = self._index_tables
+        if tables is None:
+            shape = (self.parents, self.depths, self._order, self._size, self.bins)
+            tables = self._index_tables = _IndexTables(number_nodes(*(x.cpu().numpy() for x in shape))._asdict())
         costs = pad(self.costs.double(), (0, 1))
         return [
-            self._places,
-            self._leaves,
-            self._children,
-            self._slots,
-            costs[self._leaf_edges],
-            costs[self._node_edges],
-            self._contents.double(),
+            tables.places,
+            tables.leaves,
+            tables.children,
+            tables.slots,
+            costs[tables.leaf_edges],
+            costs[tables.node_edges],
+            tables.contents.double(),
         ]
+
+    @property
+    def has_kernel_tables(self) -> bool:
+        """Whether the nodes have been numbered."""
+        return self._index_tables is not None
 
     def lowest_common_ancestor(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The deepest node above both nodes ``a`` and ``b`` (or one of them): tensors of node indices, broadcast."""
@@ -192,6 +205,18 @@ class Tree(EdgeSpace):
             end = self._node_distance(self.bins[0], self.bins).argmax()
         return self._node_distance(self.bins[end], self.bins).max()
 
+    def places(self, bins: Tensor) -> Tensor:
+        """The nodes of these bins."""
+        return self.bins[bins]
+
+    def place_distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """The distance between nodes ``a`` and ``b``."""
+        return self.node_distance(a, b)
+
+    def bin_order(self) -> Tensor:
+        """All bins in the order in which a walk round the tree meets them."""
+        return self._order[self.bins].argsort().cpu()
+
     def _node_index(self, name: str, index: Tensor | int) -> Tensor:
         return check_index(name, index, "node", self.num_nodes, self.parents.device)
 
@@ -213,15 +238,24 @@ class Tree(EdgeSpace):
             height = height + height[ancestor]
         return height[:-1].to(costs.dtype)
 
-    def equals(self, other: object) -> bool:
-        """Whether ``other`` is a tree with the same nodes, costs, bins and names."""
-        return (
-            isinstance(other, Tree)
-            and torch.equal(self.parents, other.parents)
-            and torch.equal(self.bins, other.bins)
-            and torch.equal(self.costs, other.costs)
-            and self.names == other.names
+    def heights(self) -> Tensor:
+        """The number of edges from each node down to the farthest leaf: ``[num_nodes]``, 0 at the leaves."""
+        return self.largest_below(self.depths) - self.depths
+
+    def largest_below(self, values: Tensor) -> Tensor:
+        """The largest of the values of each node and those below it, by pointer doubling: ``[num_nodes]`` each."""
+        lowest = -math.inf if values.is_floating_point() else torch.iinfo(values.dtype).min
+        values = pad(values, (0, 1), value=lowest)
+        for ancestor in self._ancestors():
+            values = values.scatter_reduce(0, ancestor, values, "amax")
+            values[-1] = lowest
+        return values[:-1]
+
+    def _has_costs_of(self, other: Any) -> bool:
+        same_shape = torch.equal(self.parents.cpu(), other.parents.cpu()) and torch.equal(
+            self.bins.cpu(), other.bins.cpu()
         )
+        return same_shape and super()._has_costs_of(other)
 
     def show(self, depth: int | None = None) -> None:
         """Print the tree to a depth, by default as many levels as fit into 200 lines."""
@@ -232,13 +266,6 @@ class Tree(EdgeSpace):
     def __repr__(self) -> str:
         return f"Tree({self.num_nodes} nodes, {self.num_bins} bins, depth {self.depth}, {self._cost_range()})"
 
-    _places: Tensor
-    _leaves: Tensor
-    _children: Tensor
-    _slots: Tensor
-    _contents: Tensor
-    _leaf_edges: Tensor
-    _node_edges: Tensor
     _walk: Tensor
     _branch_edge: Tensor
     _branch_start: Tensor
@@ -286,9 +313,32 @@ def _potential_plan(shape: Topology, bins: Indices, branches: Indices) -> dict[s
     }
 
 
-def _kernel_tables(shape: Topology, bins: Indices) -> dict[str, Indices]:
-    tables = tree_tables(shape.parents, shape.depth, shape.order, shape.size, bins)
-    return {f"_{name}": table for name, table in tables._asdict().items()}
+class _IndexTables:
+    """The order in which the compiled kernels keep a tree's bins and nodes."""
+
+    places: Tensor
+    leaves: Tensor
+    children: Tensor
+    slots: Tensor
+    contents: Tensor
+    leaf_edges: Tensor
+    node_edges: Tensor
+
+    def __init__(self, tables: Mapping[str, Indices]) -> None:
+        for name, table in tables.items():
+            setattr(self, name, torch.from_numpy(np.ascontiguousarray(table)))
+
+    def __reduce__(self) -> Any:
+        # Not copied or sent to another process with the tree: sending a tensor moves its memory, which kernels may be
+        # using. The copy builds its own.
+        return type(None), ()
+
+
+def as_tree(space: Space, argument: str, reason: str) -> Tree:
+    """``space``, or a ``TypeError`` that says which ``argument`` needs a tree and for what ``reason``."""
+    if not isinstance(space, Tree):
+        raise TypeError(f"{argument}: expected a Tree, {reason}, got {space}")
+    return space
 
 
 def _select(x: Tensor, index: Tensor) -> Tensor:
@@ -302,17 +352,6 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
 
 def _to_numpy(values: ArrayLike | Tensor) -> ArrayLike:
     return values.cpu().numpy() if isinstance(values, Tensor) else values
-
-
-def _check_names(names: Sequence[str], count: int) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Collection):
-        raise TypeError(f"names: expected a sequence of strings, got {names!r}")
-    wrong = [name for name in names if not isinstance(name, str)]
-    if wrong:
-        raise TypeError(f"names: expected a sequence of strings, got {wrong[0]!r} in it")
-    if len(names) != count:
-        raise ValueError(f"names: expected {count}, one for each node, got {len(names)}")
-    return tuple(names)
 
 
 def _check_node_data(node_data: Mapping[str, Sequence[Any]], count: int) -> dict[str, tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from earthwork.files import to_json
-from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
+from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
 from earthwork.text import abbreviate
 from earthwork.trees import jsonfile
 from earthwork.trees.assemble import Classes
@@ -95,6 +95,8 @@ def dumps(space: Space) -> str:
     if isinstance(space, CostMatrix):
         rows = ",\n".join(to_json(row, strict=True) for row in _numbers(space.matrix))
         parts = {"format": '"earthwork-cost-matrix"', "matrix": f"[\n{rows}\n]"}
+    elif not isinstance(space, EdgeSpace):
+        raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix to save, got {space}")
     else:
         costs = _numbers(space.costs)
         kind = "chain" if isinstance(space, Chain) else "ring"

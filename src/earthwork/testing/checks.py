@@ -207,7 +207,7 @@ def _one_hot_costs(subject: Subject, space: Space) -> tuple[Tensor, Tensor]:
     step = -(-space.num_bins // _MOST_LABELS)
     bins = torch.arange(0, space.num_bins, step)
     i, j = torch.triu_indices(len(bins), len(bins), 1)
-    device = space.costs.device
+    device = space.device
     distances = space.distance(bins[i].to(device), bins[j].to(device)).detach().cpu().double()
     one_hot = torch.eye(space.num_bins, dtype=torch.float64, device=device)[bins.to(device)]
     pairs = zip(one_hot[i.to(device)].split(1), one_hot[j.to(device)].split(1), strict=True)

@@ -8,11 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from earthwork.spaces import CostMatrix, Space
-from earthwork.spaces.space import check_space
+from earthwork.spaces.space import check_rho, check_space
 from earthwork.testing import checks
 from earthwork.testing.checks import Report
 from earthwork.testing.probes import Subject
-from earthwork.transport.emd import check_rho
 
 _CHECKS = (
     checks.knows_distance,

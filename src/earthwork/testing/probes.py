@@ -48,7 +48,7 @@ def random_rows(space: Space, rows: int, seed: int = 0) -> Tensor:
     """Distributions without empty bins, in float64: ``[rows, num_bins]``."""
     generator = torch.Generator().manual_seed(seed)
     mass = torch.rand(rows, space.num_bins, generator=generator, dtype=torch.float64) + _FLOOR
-    return (mass / mass.sum(-1, keepdim=True)).to(space.costs.device)
+    return (mass / mass.sum(-1, keepdim=True)).to(space.device)
 
 
 def along(space: Space) -> Tensor:
@@ -74,4 +74,4 @@ def cancelling_rows(space: Space) -> tuple[Tensor, Tensor]:
         row[:, order[-1]] = rest
     p[:, order[0]], p[:, order[1]] = a, b
     q[:, order[2]], q[:, order[3]] = a, b
-    return p.to(space.costs.device), q.to(space.costs.device)
+    return p.to(space.device), q.to(space.device)

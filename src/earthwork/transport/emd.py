@@ -1,46 +1,28 @@
-r"""The relaxed Earth Mover's Distance in closed form.
+r"""The relaxed Earth Mover's Distance, its gradient and its Hessian.
 
 With the flow :math:`\varphi` of :math:`p - q` and the edge costs :math:`w`,
 
 .. math:: \mathrm{EMD}^\rho(p, q) = \sum_i w_i |\varphi_i|^\rho, \qquad
           \nabla_p = \mathrm{centre}(\mathrm{potential}(\rho\, w\, \mathrm{sgn}(\varphi)\, |\varphi|^{\rho - 1})).
 
-The distance is taken of the centred difference, so this gradient, which neither makes nor destroys dirt, is its exact
-derivative and not a projection of it; so is every higher one.
+The distance is that of the centred difference, so this gradient, which conserves mass, is its exact derivative and not
+a projection of it; so is every higher one. `routes.choose` decides which implementation computes it.
 """
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from earthwork.spaces import CostMatrix, Space
-from earthwork.spaces.space import HALF
-from earthwork.transport.first_order import can_take_first_order, excess, first_order_cost
-from earthwork.transport.fused import (
-    can_compile,
-    compiled_distance,
-    find_at_a_glance,
-    find_kernels,
-    fused_distance,
-    fused_gradient,
-    fused_row_distance,
-)
-from earthwork.transport.mass import (
-    Normalize,
-    can_look,
-    check_masses,
-    check_normalize,
-    check_pair,
-    l1_normalized,
-)
-from earthwork.transport.simplex import check_exponent, simplex_cost, simplex_gradient
+from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.space import check_rho, check_space
+from earthwork.transport.closed_form import balanced
+from earthwork.transport.masses import Normalize, as_pair, can_look, check_masses, of_row
+from earthwork.transport.routes import Kernels, choose
 
 
 def emd(
-    p: Tensor, q: Tensor, space: Space, rho: float = 1.0, normalize: Normalize = None, validate: bool = True
+    p: Tensor, q: Tensor, space: Space, rho: float = 1.0, *, normalize: Normalize = None, validate: bool = True
 ) -> Tensor:
     r"""The relaxed Earth Mover's Distance between distributions (not samples, and not logits unless normalised).
 
@@ -49,20 +31,25 @@ def emd(
     At :math:`\rho = 1` this is the Earth Mover's Distance. At :math:`\rho = 2` it is *not* the squared 2-Wasserstein
     distance: on a chain it is the Cramér distance, and for a one-hot ``q`` the ranked probability score.
 
+    A :class:`~earthwork.CostMatrix` has no edges, so there the distance is :math:`\min_{T \in U(p, q)} \langle M, T
+    \rangle`, a linear programme solved in float64 by POT's network simplex, the rows in parallel
+    (``pip install 'earthwork[exact]'``). Its centred duals are the gradients.
+
     Args:
         p: Masses ≥ 0 on the space's bins, shape ``[..., num_bins]``.
-        q: Masses ≥ 0, of a shape that broadcasts with that of ``p``, each row as heavy as its row of ``p``.
-        space: How the bins are arranged. On a metric this is :func:`exact_emd`, and ``rho`` must be 1.
-        rho: The exponent, any real number ≥ 1.
+        q: Masses ≥ 0, of a shape that broadcasts with that of ``p``, each row with the mass of its row of ``p``.
+        space: How the bins are arranged.
+        rho: The exponent, any real number ≥ 1; 1 on a cost matrix.
         normalize: ``None``: ``p`` and ``q`` are distributions. ``"l1"``: divide both by their mass (the paper's ℓ1
             layer). ``"softmax"``: ``p`` is logits.
         validate: Check the masses. Takes a pass over the data, and on an accelerator waits for it. Skipped inside
-            ``torch.compile`` and functional transforms, where values cannot be looked at.
+            ``torch.compile`` and functional transforms, where values cannot be read.
 
     Returns:
-        The distances, shape ``[...]``, in the type of ``p`` and ``q``. Half precision is accumulated in float32.
+        The distances, shape ``[...]``, in the type of ``p`` and ``q``. Half precision is computed in float32.
 
     Raises:
+        ImportError: If the space is a cost matrix and POT is missing.
         TypeError: If ``p`` or ``q`` is not a floating point tensor.
         ValueError: If a shape, ``rho`` or ``normalize`` does not fit, or the masses are negative, not finite or
             unequal.
@@ -79,40 +66,73 @@ def emd(
         >>> p.grad
         tensor([ 1.5000, -0.5000, -1.5000,  0.5000])
     """
-    usual = find_at_a_glance(space, p, q) if normalize is None else None
-    if usual is not None:
-        check_rho(rho)
-        distances, right = fused_row_distance(p, q, rho, usual, False, lambda p, q: composed_cost(p - q, space, rho))
-        if validate and not right:
-            check_masses(p, q, False)
+    p, q, stored = as_pair(p, q, space, normalize, validate)
+    space.check_rho(rho)
+    distances = checked_distances(p, q, space, rho, stored, validate)
+    return distances if distances.dtype is stored else distances.to(stored)
+
+
+def checked_distances(
+    p: Tensor,
+    q: Tensor,
+    space: Space,
+    rho: float,
+    stored: torch.dtype,
+    validate: bool,
+    names: tuple[str, str] = ("p", "q"),
+) -> Tensor:
+    """The distances between rows of masses, which are validated once: by the kernel, or before.
+
+    Args:
+        p: Masses, at least in float32.
+        q: Masses of a shape that broadcasts with that of ``p``.
+        space: How the bins are arranged.
+        rho: The exponent.
+        stored: The type in which the masses were stored.
+        validate: Check the masses.
+        names: What the caller calls ``p`` and ``q``.
+    """
+    route = choose(space, p, q)
+    if isinstance(route, Kernels):
+        distances, valid = route.checked_distances(p, q, space, rho, stored)
+        if validate and not valid:
+            check_masses(p, q, stored, names)
         return distances
-    p, q, out = normalized(p, q, space, rho, normalize, validate)
-    half = out in HALF
-    found = find_kernels(space, p, q)
-    if found is not None:
-        distances, right = fused_distance(p, q, rho, found, half, lambda p, q: composed_cost(p - q, space, rho))
-        # The kernel has seen every number; the check says what is wrong with which.
-        if validate and not right:
-            check_masses(p, q, half)
-        return distances if distances.dtype == out else distances.to(out)
     if validate and can_look(p, q):
-        check_masses(p, q, half)
-    return distance_between(p, q, space, float(rho)).to(out)
+        check_masses(p, q, stored, names)
+    return route.distances(p, q, space, rho)
 
 
-def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor:
+def label_distances(p: Tensor, labels: Tensor, space: Space, rho: float, smoothing: float = 0.0) -> Tensor:
+    """The distance of each distribution to its label.
+
+    Args:
+        p: Distributions, shape ``[..., num_bins]``, at least in float32.
+        labels: Bin indices, shape ``[...]``.
+        space: How the bins are arranged.
+        rho: The exponent.
+        smoothing: The share of the label's mass that is spread evenly over all bins.
+    """
+    return choose(space, p, labels).label_distances(p, labels, space, rho, smoothing)
+
+
+def emd_gradient(
+    p: Tensor, q: Tensor, space: Space, rho: float = 1.0, *, normalize: Normalize = None, validate: bool = True
+) -> Tensor:
     r"""The gradient of :func:`emd` with respect to ``p``, in closed form and without autograd.
 
     .. math:: \mathrm{centre}(\mathrm{potential}(\rho\, w\, \mathrm{sgn}(\varphi)\, |\varphi|^{\rho - 1}))
 
-    with :math:`\mathrm{sgn}(0) = 0`. Each row sums to 0: no dirt is made or destroyed. That with respect to ``q`` is
-    its negative.
+    with :math:`\mathrm{sgn}(0) = 0`. Each row sums to 0, so mass is conserved. The gradient with respect to ``q`` is
+    its negative. With ``normalize`` it is the gradient with respect to ``p`` before the normalisation.
 
     Args:
         p: Masses, as for :func:`emd`, shape ``[..., num_bins]``.
         q: Masses of a shape that broadcasts with that of ``p``.
         space: How the bins are arranged.
-        rho: The exponent, any real number ≥ 1.
+        rho: The exponent, any real number ≥ 1; 1 on a cost matrix.
+        normalize: As for :func:`emd`.
+        validate: As for :func:`emd`.
 
     Returns:
         The gradients, of the shape to which ``p`` and ``q`` broadcast.
@@ -123,115 +143,88 @@ def emd_gradient(p: Tensor, q: Tensor, space: Space, rho: float = 1.0) -> Tensor
         >>> ew.emd_gradient(p, q, ew.Chain(3), rho=2)
         tensor([ 0.3333, -0.0667, -0.2667])
     """
-    p, q, out = prepare(p, q, space, rho)
-    if isinstance(space, CostMatrix):
-        return simplex_gradient(p, q, space).to(out)
     with torch.no_grad():
-        found = find_kernels(space, p, q)
-        if found is not None:
-            return fused_gradient(p, q, rho, found).to(out)
-        x = balanced(p - q)
-        costs = space.costs.to(x)
-        flow = space.settle(space.flow(x), costs, rho)
-        slope = space.settle_slope(rho * costs * flow.sign() * flow.abs().pow(rho - 1), flow, costs, rho)
-        gradient = space.potential(slope)
-        return (gradient - gradient.mean(-1, keepdim=True)).to(out)
+        given = p
+        p, q, stored = as_pair(p, q, space, normalize, validate)
+        space.check_rho(rho)
+        if validate and can_look(p, q):
+            check_masses(p, q, stored)
+        gradient = choose(space, p, q).gradient(p, q, space, rho)
+        if normalize == "softmax":
+            gradient = p * (gradient - (gradient * p).sum(-1, keepdim=True))
+        elif normalize == "l1":
+            given = given.to(gradient.dtype)
+            mean = (gradient * p).sum(-1, keepdim=True)
+            gradient = (gradient - given.sign() * mean) / given.abs().sum(-1, keepdim=True)
+        return gradient.to(stored)
 
 
-def distance_between(p: Tensor, q: Tensor, space: Space, rho: float) -> Tensor:
-    """The distance between rows that have been checked: ``[..., num_bins]`` to ``[...]``."""
-    if isinstance(space, CostMatrix):
-        return simplex_cost(p, q, space)
-    if can_compile(space, p, q):
-        return compiled_distance(p, q, space, rho)
-    found = find_kernels(space, p, q)
-    if found is not None:
-        return fused_distance(p, q, rho, found, False, lambda p, q: composed_cost(p - q, space, rho))[0]
-    return transport_cost(p - q, space, rho)
+def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2.0) -> Tensor:
+    r"""The Hessian of :func:`~earthwork.emd` with respect to ``p``.
 
+    .. math:: \rho (\rho - 1)\; \mathrm{centre} \circ \mathrm{potential} \circ
+              \mathrm{diag}(w\, |\varphi|^{\rho - 2}) \circ \mathrm{flow} \circ \mathrm{centre}
 
-def transport_cost(x: Tensor, space: Space, rho: float) -> Tensor:
-    """``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``."""
-    if can_take_first_order(space):
-        return first_order_cost(x, space, rho, lambda x: composed_cost(x, space, rho))
-    return composed_cost(x, space, rho)
-
-
-def composed_cost(x: Tensor, space: Space, rho: float) -> Tensor:
-    """The same by the composed maps: on every space, differentiable any number of times, under every transform."""
-    costs = space.costs.to(x)
-    flow = space.settle(space.flow(balanced(x)), costs, rho)
-    return (costs * _power(flow, rho)).sum(-1)
-
-
-def cost_to_labels(p: Tensor, labels: Tensor, space: Space, rho: float, smoothing: float = 0.0) -> Tensor:
-    """The cost of moving each distribution to its label, without a one-hot batch.
-
-    Bit for bit that of moving it to the smoothed one-hot distribution.
+    At :math:`\rho = 2` it is the same everywhere. On a chain its entries are then
+    :math:`2 \sum_i w_i (H(i - k) - i/N)(H(i - l) - i/N)`: the paper's equation is :math:`N^2` times too large.
 
     Args:
-        p: Distributions, shape ``[..., num_bins]``.
-        labels: Bin indices, shape ``[...]``.
-        space: How the bins are arranged.
-        rho: The exponent.
-        smoothing: The share of the label's mass that is spread evenly over all bins.
+        p: Masses, shape ``[..., num_bins]``. May be ``None`` at ``rho = 2``, together with ``q``.
+        q: Masses of a shape that broadcasts with that of ``p``, or ``None``.
+        space: How the bins are arranged: a chain, a ring or a tree.
+        rho: The exponent, ≥ 1.
+
+    Returns:
+        Shape ``[num_bins, num_bins]``, or ``[..., num_bins, num_bins]`` where ``p`` and ``q`` are given. Each row and
+        column sums to 0.
+
+    Raises:
+        TypeError: If the space has no edges.
+        ValueError: If ``p`` and ``q`` are needed and missing, or if ``rho < 2`` and nothing crosses an edge that costs
+            something: there is no second derivative there.
+
+    Example:
+        >>> import earthwork as ew
+        >>> ew.emd_hessian(None, None, ew.Chain(2))
+        tensor([[ 0.5000, -0.5000],
+                [-0.5000,  0.5000]], dtype=torch.float64)
     """
-    elsewhere = smoothing / space.num_bins
-    at_label = p.gather(-1, labels.unsqueeze(-1)) - (p.new_ones(()) * (1 - smoothing) + elsewhere)
-    return transport_cost((p - elsewhere).scatter(-1, labels.unsqueeze(-1), at_label), space, rho)
-
-
-def prepare(p: Tensor, q: Tensor, space: Space, rho: float) -> tuple[Tensor, Tensor, torch.dtype]:
-    """Check two rows of masses; also returns the type in which a result is due."""
-    p, q, out = normalized(p, q, space, rho, None, True)
-    if can_look(p, q):
-        check_masses(p, q, half=out in HALF)
-    return p, q, out
-
-
-def normalized(
-    p: Tensor, q: Tensor, space: Space, rho: float, normalize: Normalize, validate: bool
-) -> tuple[Tensor, Tensor, torch.dtype]:
-    """Check the arguments, but not yet the masses, and normalise; also the type in which a result is due."""
+    check_space(space)
+    if not isinstance(space, EdgeSpace):
+        raise TypeError(f"space: expected a Chain, Ring or Tree, whose edges have a flow, got {space}")
     check_rho(rho)
-    if isinstance(space, CostMatrix):
-        check_exponent(space, rho)
-    check_normalize(normalize)
-    check_pair(p, q, space)
-    out = p.dtype if p.dtype == q.dtype else torch.promote_types(p.dtype, q.dtype)
-    # Half precision is only a storage type.
-    if out in HALF:
-        p, q = p.float(), q.float()
-    if normalize == "softmax":
-        p = p.softmax(-1)
-    elif normalize == "l1":
-        p, q = l1_normalized("p", p, validate), l1_normalized("q", q, validate)
-    return p, q, out
+    if p is None or q is None:
+        if rho != 2 or p is not q:
+            raise ValueError(f"p and q: expected both, because the Hessian depends on them at rho = {rho:g}")
+        return _curvature(space, 2 * space.costs)
+    p, q, stored = as_pair(p, q, space)
+    if can_look(p, q):
+        check_masses(p, q, stored)
+    with torch.no_grad():
+        costs = space.costs.to(p)
+        if rho == 2:
+            batch = torch.broadcast_shapes(p.shape, q.shape)[:-1]
+            return _curvature(space, (2 * costs).expand(*batch, -1)).to(stored)
+        flow = space.settle(space.flow(balanced(p - q)), costs, rho)
+        if rho < 2:
+            _check_no_kinks(space.kinks(flow, costs, rho), rho)
+        moved = flow != 0
+        weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho - 2), 0)
+        return _curvature(space, weights).to(stored)
 
 
-def check_rho(rho: float) -> None:
-    """Raise unless ``rho`` is a real number ≥ 1."""
-    if not isinstance(rho, (int, float)) or isinstance(rho, bool):
-        raise TypeError(f"rho: expected a number ≥ 1, got {rho!r}")
-    if not 1 <= rho < math.inf:
-        raise ValueError(f"rho: expected a finite number ≥ 1, got {rho}")
+def _curvature(space: EdgeSpace, weights: Tensor) -> Tensor:
+    bins = torch.eye(space.num_bins, dtype=weights.dtype, device=weights.device) - 1 / space.num_bins
+    weights = weights.unsqueeze(-2)
+    flows = space.flow(bins)
+    result = space.potential(weights * space.settle(flows.expand(*weights.shape[:-2], *flows.shape), weights, 2.0))
+    return result - result.mean(-1, keepdim=True)
 
 
-def balanced(x: Tensor) -> Tensor:
-    """``x`` minus its mean over the bins.
-
-    A mean that is no more than rounding is left in the value, though not in the derivative: taken out, it would leave
-    a trace of flow on edges where there is none, whose sign is a wrong gradient at ρ = 1.
-    """
-    mean = x.mean(-1, keepdim=True)
-    return x - (mean - (mean - excess(x)).detach())
-
-
-def _power(flow: Tensor, rho: float) -> Tensor:
-    """``|flow|^ρ``, all of whose derivatives are 0, not NaN, where the flow is and they do not exist."""
-    if rho == 1:
-        return flow.abs()
-    if rho == 2:
-        return flow.square()
-    moved = flow.detach() != 0
-    return torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho), 0)
+def _check_no_kinks(kinks: Tensor, rho: float) -> None:
+    if kinks.any():
+        place = tuple(kinks.nonzero()[0].tolist())
+        raise ValueError(
+            f"p and q: expected mass to cross every edge at rho = {rho:g} < 2, where there is no Hessian otherwise, "
+            f"got none on edge {place[-1]}{of_row(place[:-1])}"
+        )

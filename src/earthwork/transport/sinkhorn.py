@@ -4,8 +4,7 @@ r"""The Sinkhorn distance: optimal transport made smooth by an entropy, on any g
           = \mathrm{diag}(u)\, e^{-\lambda M}\, \mathrm{diag}(v)
 
 (the paper's equation prints the entropy with the other sign). The distance is :math:`\langle M, T \rangle`, as in the
-paper; the gradient is that of the minimum, :math:`\mathrm{centre}(\log(u) / \lambda)`, which the iteration yields for
-nothing.
+paper; the gradient is that of the minimum, :math:`\mathrm{centre}(\log(u) / \lambda)`, a by-product of the iteration.
 """
 
 from __future__ import annotations
@@ -17,18 +16,16 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Space
-from earthwork.transport.dual import with_gradients
-from earthwork.transport.emd import prepare
-from earthwork.transport.ground import ground_costs
-from earthwork.transport.mass import can_look
-from earthwork.transport.sinkhorn_costs import with_cost_gradient
-from earthwork.transport.sinkhorn_solve import ConvergenceWarning, solve
+from earthwork.transport.labels import ground_costs
+from earthwork.transport.linear_programme import with_gradients
+from earthwork.transport.masses import as_pair, can_look, check_masses
+from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve, with_cost_gradient
 
 __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "sinkhorn", "sinkhorn_prepared"]
 
 Method: TypeAlias = Literal["log", "paper"]
 
-# So many rows at a time keep their numbers in a processor's cache; more are no faster.
+# So many rows at a time stay in a processor's cache; more are no faster.
 _CHUNK_SIZE = 1024
 
 
@@ -70,7 +67,7 @@ def sinkhorn(
     Args:
         p: Masses ≥ 0 on the space's bins, shape ``[..., num_bins]``.
         q: Masses ≥ 0, of a shape that broadcasts with that of ``p``, each row as heavy as its row of ``p``.
-        space: The ground cost: a metric, or any other space.
+        space: The ground cost: any space.
         lam: The regularisation λ > 0, large for little of it; 1/λ is what other libraries call ``reg`` or ε.
         max_iter: The most iterations, ≥ 1.
         tol: Stop when, in every row, the marginals of the plan of mass 1 miss by no more than this in all. A
@@ -86,7 +83,7 @@ def sinkhorn(
         ``converged`` are tensors.
 
     Raises:
-        TypeError: If ``p`` or ``q`` is not a floating point tensor, or a number is none.
+        TypeError: If ``p`` or ``q`` is not a floating point tensor, or an option not a number.
         ValueError: If a shape or an option does not fit, or the masses are negative, not finite or unequal.
 
     Example:
@@ -99,10 +96,11 @@ def sinkhorn(
         tensor(0.7000)
     """
     check_options(lam, max_iter, tol, method, chunk_size)
-    stored = torch.promote_types(p.dtype, q.dtype) if isinstance(p, Tensor) and isinstance(q, Tensor) else None
-    p, q, out = prepare(p, q, space, 1.0)
-    if method == "paper" and stored is not None:
-        p, q = p.to(stored), q.to(stored)
+    p, q, out = as_pair(p, q, space)
+    if can_look(p, q):
+        check_masses(p, q, out)
+    if method == "paper":
+        p, q = p.to(out), q.to(out)
     result = sinkhorn_prepared(p, q, space, lam, max_iter, tol, method, chunk_size)
     return result._replace(value=result.value.to(out), gradient=result.gradient.to(out))
 
@@ -121,7 +119,7 @@ def sinkhorn_prepared(
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
     matrix = ground_costs(space).to(p.device)
-    watched = q.requires_grad or matrix.requires_grad or not can_look(q)
+    needs_q = q.requires_grad or matrix.requires_grad or not can_look(q)
     value, p_gradient, q_gradient, report = solve(
         p.detach(),
         q.detach(),
@@ -131,7 +129,7 @@ def sinkhorn_prepared(
         tol,
         method,
         chunk_size or _CHUNK_SIZE,
-        watched,
+        needs_q,
     )
     value = with_gradients(value, p, p_gradient, q, q_gradient)
     if matrix.requires_grad:

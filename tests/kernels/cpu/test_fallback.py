@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import earthwork as ew
 from earthwork.kernels.cpu import loading, run, without_kernels
-from earthwork.transport import fused
-from earthwork.transport.fused import find_at_a_glance, find_kernels
+from earthwork.transport import routes
+from earthwork.transport.routes import Kernels, choose
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 
@@ -184,8 +184,7 @@ def test_what_the_kernel_can_do_is_left_to_it(rng, reduction, monkeypatch):
     loss = ew.EMDLoss(space, reduction=reduction)
     with without_kernels():
         expected = loss(logits, target)
-    for name in ("can_compile", "can_take_first_order", "cost_to_labels"):
-        monkeypatch.setattr(sys.modules["earthwork.losses.emd_loss"], name, None)
+    monkeypatch.setattr(ew.EMDLoss, "_loss_by", None)
     torch.testing.assert_close(loss(logits, target), expected)
 
 
@@ -219,8 +218,8 @@ def test_the_gradient_by_itself(rng, calls, name, rho, left, right):
 def test_rows_are_copied_only_if_they_must_be():
     x = torch.rand(4, 6)
     for rows in (x, x[::2], x[:, 1:4], x[:1].expand(3, 6)):
-        assert fused.rows_in_one_piece(rows) is rows
-    assert fused.rows_in_one_piece(x.T).is_contiguous()
+        assert routes._contiguous_rows(rows) is rows
+    assert routes._contiguous_rows(x.T).is_contiguous()
 
 
 def test_meta_tensors_and_fake_ones(calls):
@@ -235,33 +234,20 @@ def test_meta_tensors_and_fake_ones(calls):
     assert not calls
 
 
-def test_what_was_found_once_is_found_at_a_glance(rng, monkeypatch):
+def test_tables_are_built_once(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
-    assert find_at_a_glance(space, p, q) is None
+    assert space._kernels is None
     ew.emd(p, q, space)
-    found = find_at_a_glance(space, p, q)
-    assert found is not None
-    assert found is find_kernels(space, p, q)
-    monkeypatch.setattr(sys.modules["earthwork.transport.emd"], "find_kernels", None)
-    ew.emd(p, q, space)
-    with pytest.raises(TypeError):
-        ew.emd(p, q, space, normalize="l1")
+    assert choose(space, p, q) is choose(space, p, torch.zeros(4, dtype=torch.long)) is space._kernels is not None
 
 
 @pytest.mark.parametrize(
     "look",
     [
-        lambda p, q: (p[0], q[0]),
-        lambda p, q: (p[None], q[None]),
-        lambda p, q: (p[:1], q),
-        lambda p, q: (p[:, 1:], q[:, 1:]),
         lambda p, q: (p, q.float()),
         lambda p, q: (p.float(), q),
         lambda p, q: (p.half(), q.half()),
-        lambda p, q: (p.long(), q.long()),
-        lambda p, q: (p.tolist(), q),
-        lambda p, q: (p, q.tolist()),
         lambda p, q: (Masses(p), q),
         lambda p, q: (p, Masses(q)),
         lambda p, q: (p.to("meta"), q),
@@ -270,37 +256,50 @@ def test_what_was_found_once_is_found_at_a_glance(rng, monkeypatch):
         lambda p, q: (p, torch._neg_view(q)),
     ],
 )
-def test_whatever_is_unusual_is_looked_at_more_closely(rng, look):
+def test_unusual_tensors_take_another_route(rng, look):
     space = space_of("chain", rng)
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
-    ew.emd(p, q, space)
-    assert find_at_a_glance(space, *look(p, q)) is None
-    assert find_at_a_glance(space, p, q) is not None
+    assert isinstance(choose(space, p, q), Kernels)
+    assert not isinstance(choose(space, *look(p, q)), Kernels)
 
 
-def test_unusual_circumstances_are_looked_at_more_closely(rng, monkeypatch):
+def test_unusual_circumstances_take_another_route(rng, monkeypatch):
     space, ring = space_of("chain", rng), ew.Ring(8)
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
-    ew.emd(p, q, space)
-    assert find_kernels(ring, p[:, :8], kinds=(ew.Ring,)) is ring._kernels is not None
-    assert find_at_a_glance(ring, p[:, :8], q[:, :8]) is None
+    known = choose(space, p, q)
+    assert isinstance(known, Kernels)
+    monkeypatch.setattr(routes, "MIN_ENTRIES_EXPECTED", 0)
+    assert choose(ring, p[:, :8], expected=True) is ring._kernels is not None
+    assert choose(ring, p[:, :8], q[:, :8]) is routes.COMPOSED
     with without_kernels():
-        assert find_at_a_glance(space, p, q) is None
+        assert choose(space, p, q) is routes.FIRST_ORDER
     with forward_ad.dual_level():
-        assert find_at_a_glance(space, p, q) is None
+        assert choose(space, p, q) is routes.COMPOSED
     with FlopCounterMode(display=False):
-        assert find_at_a_glance(space, p, q) is None
-    monkeypatch.setattr(fused, "_SMALL", p.numel())
-    assert find_at_a_glance(space, p, q) is not None
-    monkeypatch.setattr(fused, "_SMALL", p.numel() + 1)
-    assert find_at_a_glance(space, p, q) is None
-    monkeypatch.setattr(fused, "_SMALL", 0)
+        assert choose(space, p, q) is routes.COMPOSED
+    monkeypatch.setattr(routes, "MIN_ENTRIES", p.numel())
+    assert choose(space, p, q) is known
+    monkeypatch.setattr(routes, "MIN_ENTRIES", p.numel() + 1)
+    assert choose(space, p, q) is routes.FIRST_ORDER
+    monkeypatch.setattr(routes, "MIN_ENTRIES", 0)
     space._costs.mul_(2)
-    assert find_at_a_glance(space, p, q) is None
+    assert choose(space, p, q) not in (known, routes.FIRST_ORDER)
+
+
+def test_inference_tensors_take_the_same_route(rng):
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
+    expected = ew.emd(p, q, space)
+    with torch.inference_mode():
+        made_here = p.clone()
+        assert isinstance(choose(space, p, q), Kernels)
+        assert isinstance(choose(space, made_here, q), Kernels)
+        assert torch.equal(ew.emd(made_here, q, space), expected)
+    assert torch.equal(ew.emd(p, q, space), expected)
 
 
 def test_small_input_does_not_load_the_kernels(calls, monkeypatch):
-    monkeypatch.setattr("earthwork.transport.fused._SMALL", 256)
+    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES", 256)
     p = torch.full((2, 4), 0.25)
     assert (ew.emd(p, p, ew.Chain(4)) == 0).all()
     assert not calls

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.kernels.cpu import operators
+from earthwork.kernels.cpu import operators, tree_tables
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 
@@ -18,11 +18,13 @@ def test_opcheck(rng, name, dtype):
     p, q = (random_distribution(rng, 5, space.num_bins, zeros=0.0).to(dtype) for _ in range(2))
     labels = torch.arange(5) % space.num_bins
     for both in (False, True):
-        arguments = p.clone().requires_grad_(), q.clone().requires_grad_(both), space._tables(), 2.0
+        arguments = p.clone().requires_grad_(), q.clone().requires_grad_(both), space.kernel_tables(tree_tables), 2.0
         torch.library.opcheck(operators.pair_costs, arguments)
-    torch.library.opcheck(operators.label_costs, (p.clone().requires_grad_(), labels, space._tables(), 1.5))
-    torch.library.opcheck(operators.pair_slopes, (p, q, space._tables(), 2.0))
-    torch.library.opcheck(operators.label_slopes, (p, labels, space._tables(), 1.5))
+    torch.library.opcheck(
+        operators.label_costs, (p.clone().requires_grad_(), labels, space.kernel_tables(tree_tables), 1.5)
+    )
+    torch.library.opcheck(operators.pair_slopes, (p, q, space.kernel_tables(tree_tables), 2.0))
+    torch.library.opcheck(operators.label_slopes, (p, labels, space.kernel_tables(tree_tables), 1.5))
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
@@ -59,7 +61,7 @@ def test_a_second_derivative_is_an_error_and_not_a_wrong_number(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 5, space.num_bins) for _ in range(2))
     p.requires_grad_()
-    costs = operators.pair_costs(p, q, space._tables(), 2.0)
+    costs = operators.pair_costs(p, q, space.kernel_tables(tree_tables), 2.0)
     (gradient,) = torch.autograd.grad(costs.sum(), p, create_graph=True)
     with pytest.raises(RuntimeError, match="autograd formula"):
         gradient.sum().backward()
@@ -73,7 +75,7 @@ def test_a_label_that_is_none_is_an_error_and_no_crash(space, label):
     message = f"target: expected class indices from 0 to 9 .*, got {label} at position 5"
     for operator in (operators.label_costs, operators.label_slopes):
         with pytest.raises(ValueError, match=message):
-            operator(logits, labels, space._tables(), 2.0)
+            operator(logits, labels, space.kernel_tables(tree_tables), 2.0)
 
 
 def test_a_label_that_is_none_in_a_compiled_loss():

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 import earthwork as ew
 from earthwork.kernels.cpu import run, threads
 from earthwork.kernels.cpu.loading import MachineCode
+from earthwork.transport import routes
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 
@@ -157,7 +158,7 @@ def test_called_from_several_threads_at_once(rng):
 def test_a_forked_child_has_its_own_threads(rng):
     torch.set_num_threads(2)
     space = space_of("any", rng)
-    layout = ew.transport.fused.find_kernels(space, torch.rand(1, space.num_bins)).layout
+    layout = routes.choose(space, torch.rand(1, space.num_bins)).layout
     p, q = (random_distribution(rng, 64, space.num_bins) for _ in range(2))
     expected = run.pairs(layout, p, q, 1.5, True, 1.0)[0].tolist()
     child = os.fork()

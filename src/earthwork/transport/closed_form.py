@@ -1,36 +1,77 @@
-"""The common case, a distance and its gradient: both at once when the distance is called, without a graph between.
+r"""The closed form in plain PyTorch, on any device, in two ways.
 
-What comes out is an ordinary differentiable tensor. Derivatives of higher order take the composed maps.
+With the flow :math:`\varphi` of :math:`p - q` and the edge costs :math:`w` it is :math:`\sum_i w_i |\varphi_i|^\rho`.
+
+*Composed*: `flow` and the power under autograd. It serves every edge space, learnable costs, all transforms and
+derivatives of any order, and is what the other ways are tested against.
+
+*First order*: value and gradient at once when the distance is called, without an autograd graph in between. The result
+is an ordinary differentiable tensor; its second derivatives are those of the composed way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from earthwork.spaces import Chain, Space, Tree
+from earthwork.spaces import EdgeSpace
 
 Composed = Callable[..., Tensor]
 
-_CACHED = 1 << 17
+# On a CPU, so many numbers are processed at a time, which then stay in its cache.
+_BLOCK = 1 << 17
 
-# Torch has been telling since 2.5.
+# Available since torch 2.5.
 _keeps_graph: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 
-def is_watched() -> bool:
-    """Whether somebody wants to see every operation: a compiler, a transform, forward mode, a dispatch mode."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state() is not None
-        or forward_ad._current_level >= 0
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.maybe_current_level() is not None
-    )
+def composed_cost(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
+    """``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``."""
+    costs = space.costs.to(x)
+    flow = space.settle(space.flow(balanced(x)), costs, rho)
+    return (costs * _power(flow, rho)).sum(-1)
+
+
+def composed_gradient(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
+    """The gradient of `composed_cost` with respect to ``x``, in closed form and without autograd."""
+    with torch.no_grad():
+        x = balanced(x)
+        costs = space.costs.to(x)
+        flow = space.settle(space.flow(x), costs, rho)
+        slope = space.settle_slope(rho * costs * flow.sign() * flow.abs().pow(rho - 1), flow, costs, rho)
+        gradient = space.potential(slope)
+        return gradient - gradient.mean(-1, keepdim=True)
+
+
+def balanced(x: Tensor) -> Tensor:
+    """``x`` minus its mean over the bins.
+
+    The distance is that of the balanced difference, so that its exact derivative sums to 0 over the bins. A mean that
+    is no more than rounding is subtracted from the derivative only: subtracted from the value, it would leave a tiny
+    flow on edges without any, and its sign is a wrong gradient at ρ = 1.
+    """
+    mean = x.mean(-1, keepdim=True)
+    return x - (mean - (mean - _excess(x)).detach())
+
+
+def _excess(x: Tensor) -> Tensor:
+    """The mean of each row over the bins; 0 where that is no more than rounding."""
+    mean = x.mean(-1, keepdim=True)
+    rounding = 32 * torch.finfo(x.dtype).eps * x.abs().mean(-1, keepdim=True)
+    return torch.where(mean.abs() <= rounding, 0, mean)
+
+
+def _power(flow: Tensor, rho: float) -> Tensor:
+    """``|flow|^ρ``, all of whose derivatives are 0, not NaN, where the flow is 0 and they do not exist."""
+    if rho == 1:
+        return flow.abs()
+    if rho == 2:
+        return flow.square()
+    moved = flow.detach() != 0
+    return torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho), 0)
 
 
 def with_gradient(values: Tensor, slopes: Tensor, composed: Composed, *inputs: Tensor) -> Tensor:
@@ -49,7 +90,7 @@ def with_gradient(values: Tensor, slopes: Tensor, composed: Composed, *inputs: T
 class _FirstOrder(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, solved: tuple[Tensor, Tensor, Composed], *inputs: Tensor) -> Tensor:
-        # The slopes are no tensor that anybody else could change, so they need not be guarded as the inputs are.
+        # Nobody else holds the slopes, so they need not be saved for backward, which guards against in-place changes.
         values, ctx.slopes, ctx.composed = solved
         ctx.save_for_backward(*inputs)
         return values
@@ -58,12 +99,12 @@ class _FirstOrder(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         slopes = ctx.slopes
         if slopes is None or torch.is_grad_enabled():
-            # Of a graph that is gone, torch says so here.
+            # If the graph has been freed, `saved_tensors` raises torch's own error.
             return None, *_composed_gradients(ctx.composed, ctx.saved_tensors, upstream)
         try:
             slopes = _scaled(ctx, slopes, upstream)
         except RuntimeError:
-            # Several gradients at once, as for a Jacobian, fit into the room of none.
+            # Batched gradients, as for a Jacobian, cannot be scaled in place.
             slopes = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
         _, ours, *theirs = ctx.needs_input_grad
         if not theirs:
@@ -72,7 +113,7 @@ class _FirstOrder(torch.autograd.Function):
 
 
 def _scaled(ctx: Any, slopes: Tensor, upstream: Tensor) -> Tensor:
-    # What nobody will ask for again may be given away, or written over.
+    # If the graph is not retained, the buffer can be reused for the result.
     if _keeps_graph():
         slopes = slopes.clone()
     else:
@@ -80,43 +121,36 @@ def _scaled(ctx: Any, slopes: Tensor, upstream: Tensor) -> Tensor:
     if upstream.ndim:
         slopes.mul_(upstream.unsqueeze(-1))
     elif not upstream.is_cpu or upstream.item() != 1:
-        # A loss is most often where the way back begins, and there it is 1.
+        # Most often `backward` starts at the loss itself, with a gradient of 1.
         slopes.mul_(upstream)
     return slopes
 
 
-# Past the public `apply`, which looks for functional transforms: `is_watched` has done so.
+# The public `apply` also checks for functional transforms, which takes time; `routes.choose` has done so.
 _apply: Any = super(torch.autograd.Function, _FirstOrder).apply
 
 
 def _composed_gradients(composed: Composed, inputs: tuple[Tensor, ...], upstream: Tensor) -> list[Tensor | None]:
-    """Gradients that somebody wants to differentiate again."""
+    """Gradients that can be differentiated again."""
     gradients = iter(
         torch.autograd.grad(composed(*inputs), [x for x in inputs if x.requires_grad], upstream, create_graph=True)
     )
     return [next(gradients) if x.requires_grad else None for x in inputs]
 
 
-def can_take_first_order(space: Space) -> TypeGuard[Chain | Tree]:
-    """Whether `first_order_cost` may stand for the composed maps."""
-    return isinstance(space, Chain | Tree) and not space._costs.requires_grad and not is_watched()
-
-
-def first_order_cost(x: Tensor, space: Chain | Tree, rho: float, composed: Composed) -> Tensor:
+def first_order_cost(x: Tensor, space: EdgeSpace, rho: float, composed: Composed) -> Tensor:
     """``Σ w·|flow(x)|^ρ`` with its gradient, for a difference ``x`` of two distributions on any device."""
     rows = x.detach().reshape(-1, x.shape[-1])
 
     def solve(part: slice, values: Tensor, slopes: Tensor | None) -> None:
-        _solve(rows[part] - excess(rows[part]), space, rho, values, slopes)
+        _solve(rows[part] - _excess(rows[part]), space, rho, values, slopes)
         if slopes is not None:
             slopes -= slopes.mean(-1, keepdim=True)
 
     return _in_parts(solve, rows, x, composed)
 
 
-def first_order_label_cost(
-    logits: Tensor, labels: Tensor, space: Chain | Tree, rho: float, composed: Composed
-) -> Tensor:
+def first_order_label_cost(logits: Tensor, labels: Tensor, space: EdgeSpace, rho: float, composed: Composed) -> Tensor:
     """The cost of moving the softmax of each row to its label, with the gradient by the logits, on any device."""
     rows, index = logits.detach().reshape(-1, logits.shape[-1]), labels.reshape(-1, 1)
 
@@ -137,8 +171,8 @@ def _in_parts(
     wanted = torch.is_grad_enabled() and x.requires_grad
     with torch.no_grad():
         values, slopes = rows.new_empty(len(rows)), torch.empty_like(rows) if wanted else None
-        # What a CPU works on should stay in its cache, and large buffers that come and go cost it dearly.
-        count = max(1, _CACHED // rows.shape[-1]) if x.is_cpu else max(1, len(rows))
+        # Large temporary buffers are slow on a CPU.
+        count = max(1, _BLOCK // rows.shape[-1]) if x.is_cpu else max(1, len(rows))
         for start in range(0, len(rows), count):
             part = slice(start, start + count)
             solve(part, values[part], None if slopes is None else slopes[part])
@@ -146,10 +180,10 @@ def _in_parts(
     return values if slopes is None else with_gradient(values, slopes.view(x.shape), composed, x)
 
 
-def _solve(x: Tensor, space: Chain | Tree, rho: float, values: Tensor, slopes: Tensor | None) -> None:
+def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, slopes: Tensor | None) -> None:
     """Write the costs of a few rows and their derivatives, which are yet to be centred.
 
-    A leaf's edge carries what its bin does, so only the branches go through the maps.
+    The edge above a leaf carries what its bin holds, so only the other edges go through the maps.
     """
     costs, own_costs = space._split_costs()
     flow = space._branch_flow(x)
@@ -163,13 +197,6 @@ def _solve(x: Tensor, space: Chain | Tree, rho: float, values: Tensor, slopes: T
     values /= rho
     if slopes is not None and potential is not None:
         slopes.copy_(potential)
-
-
-def excess(x: Tensor) -> Tensor:
-    """The mean of each row over the bins; 0 where that is no more than rounding."""
-    mean = x.mean(-1, keepdim=True)
-    rounding = 32 * torch.finfo(x.dtype).eps * x.abs().mean(-1, keepdim=True)
-    return torch.where(mean.abs() <= rounding, 0, mean)
 
 
 def _slope(flow: Tensor, costs: Tensor, rho: float) -> Tensor:

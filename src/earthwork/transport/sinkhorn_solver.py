@@ -1,4 +1,8 @@
-"""Which rows of a batch are solved how: in closed form, by matrix products, or on logarithms."""
+"""Sinkhorn's solver as one operator, and its gradient by the ground cost.
+
+Each row of a batch is solved by the fastest form that stays in range: in closed form, by matrix products in the type of
+the input, in float64, or on logarithms.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,27 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from earthwork.transport.sinkhorn_labels import label_gradient
-from earthwork.transport.sinkhorn_log import iterate_logs
-from earthwork.transport.sinkhorn_paper import algorithm_1
-from earthwork.transport.sinkhorn_scaling import Kernel, make_kernel, scale
-from earthwork.transport.sinkhorn_solution import Solution, counted, joined, scattered
+from earthwork.transport.labels import label_gradient
+from earthwork.transport.sinkhorn_iterations import (
+    Kernel,
+    Solution,
+    algorithm_1,
+    counted,
+    iterate_logs,
+    joined,
+    make_kernel,
+    scale,
+    scattered,
+)
 
 
 class ConvergenceWarning(UserWarning):
-    """An iteration stopped at its limit before it reached the tolerance that was asked for."""
+    """An iteration reached ``max_iter`` before ``tol``."""
 
 
-# An operator, so that the compiler and functional transforms take the solver as one opaque step.
+# A custom operator is opaque to the compiler and to functional transforms.
 @torch.library.custom_op("earthwork::sinkhorn", mutates_args=())
 def solve(
     p: Tensor,
@@ -31,11 +43,11 @@ def solve(
     tol: float | None,
     method: str,
     chunk_size: int,
-    watched: bool,
+    needs_q: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Value, gradients for p and q, and a tensor of the iterations made and whether they were enough.
 
-    ``watched`` says that someone will look at the gradient for q, which the closed form does not know.
+    ``needs_q`` says that the gradient for q is needed, which the closed form does not provide.
     """
     shape = p.shape
     rows = p.reshape(-1, shape[-1]), q.reshape(-1, shape[-1])
@@ -43,15 +55,14 @@ def solve(
         if method == "paper":
             parts = [algorithm_1(*pair, matrix, lam, max_iter, tol) for pair in _chunks(rows, chunk_size)]
         else:
-            solver = _Solver(matrix, lam, max_iter, tol, p.dtype, watched)
+            solver = _Solver(matrix, lam, max_iter, tol, p.dtype, needs_q)
             parts = [solver(*pair) for pair in _chunks(rows, chunk_size)]
     value, p_gradient, q_gradient, error, iterations = joined(parts)
     limit = math.sqrt(torch.finfo(p.dtype).eps) if tol is None else tol
     converged = bool((error <= limit).all())
     if tol is not None and not converged:
         warnings.warn(
-            f"sinkhorn: {max_iter} iterations did not reach tol = {tol:g}; more of them, a smaller lam or a larger "
-            "tol will",
+            f"sinkhorn: {max_iter} iterations did not reach tol = {tol:g}; raise max_iter or tol, or lower lam",
             ConvergenceWarning,
             stacklevel=1,
         )
@@ -84,17 +95,17 @@ def _chunks(rows: tuple[Tensor, Tensor], size: int) -> list[tuple[Tensor, Tensor
 
 
 class _Solver:
-    """Solves batches on one ground cost; the kernels are made when they are first needed."""
+    """Solves batches on one ground cost; the kernels are built on first use."""
 
     def __init__(
-        self, matrix: Tensor, lam: float, max_iter: int, tol: float | None, dtype: torch.dtype, watched: bool
+        self, matrix: Tensor, lam: float, max_iter: int, tol: float | None, dtype: torch.dtype, needs_q: bool
     ) -> None:
-        # Not every device has float64.
+        # Metal has no float64.
         self.wide = torch.float32 if matrix.device.type == "mps" else torch.float64
         self.matrix = matrix.to(self.wide)
         self.limits = max_iter, tol
         self.lam = lam
-        self.watched = watched
+        self.needs_q = needs_q
         self.dtypes = list(dict.fromkeys((dtype, self.wide)))
         self.kernels: dict[torch.dtype, Kernel] = {}
 
@@ -103,7 +114,7 @@ class _Solver:
         p, q = _distributions(p), _distributions(q)
         left = torch.arange(len(p), device=p.device)
         parts = []
-        if not self.watched:
+        if not self.needs_q:
             single = (q > 0).sum(-1) == 1
             parts.append((left[single], self._to_labels(p[single], q[single].argmax(-1))))
             left = left[~single]
@@ -130,7 +141,7 @@ class _Solver:
 
 
 def _distributions(x: Tensor) -> Tensor:
-    """Each row divided by its mass; a row without any counts as even."""
+    """Each row divided by its mass; a row without mass becomes uniform."""
     mass = x.sum(-1, keepdim=True)
     return torch.where(mass > 0, x / torch.where(mass > 0, mass, 1), 1 / x.shape[-1])
 
@@ -139,3 +150,41 @@ def _without(rows: Tensor, places: Tensor) -> Tensor:
     kept = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
     kept[places] = False
     return rows[kept]
+
+
+def with_cost_gradient(
+    value: Tensor, matrix: Tensor, p_gradient: Tensor, q_gradient: Tensor, mass: Tensor, lam: float
+) -> Tensor:
+    """``value[...]``, whose derivative by ``matrix[n, n]`` is the plan, as that of the smoothed minimum is."""
+    result: Tensor = _WithCostGradient.apply(  # type: ignore[no-untyped-call]
+        value, matrix, p_gradient, q_gradient, mass, lam
+    )
+    return result
+
+
+class _WithCostGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        value: Tensor, matrix: Tensor, p_gradient: Tensor, q_gradient: Tensor, mass: Tensor, lam: float
+    ) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, matrix, p_gradient, q_gradient, mass, ctx.lam = inputs
+        ctx.save_for_backward(matrix, p_gradient, q_gradient, mass)
+
+    # The plan is exp(λ(f_i + g_j − M_ij)); the constant that centring removed from f and g follows from its mass.
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        matrix, p_gradient, q_gradient, mass = ctx.saved_tensors
+        if not ctx.needs_input_grad[1]:
+            return grad, None, None, None, None, None
+        n = len(matrix)
+        weights = (grad * mass).reshape(-1)
+        total = torch.zeros_like(matrix)
+        for weight, f, g in zip(weights, p_gradient.reshape(-1, n), q_gradient.reshape(-1, n), strict=True):
+            plan = (ctx.lam * (f.unsqueeze(-1) + g - matrix.to(f))).flatten().softmax(0)
+            total += (weight * plan).reshape(n, n).to(total)
+        return grad, total, None, None, None, None

@@ -1,0 +1,387 @@
+"""Which implementation serves a call: `choose` decides it, once for each call, for distances and losses alike.
+
+| route | serves | implemented in |
+|---|---|---|
+| `Kernels` | the common case on a CPU: float32 or float64, fixed costs, first derivatives | `kernels/cpu` |
+| `OPERATOR` | the same inside ``torch.compile`` | `kernels/cpu/operators` |
+| `FIRST_ORDER` | chains and trees on any device: value and gradient in plain PyTorch, without a graph | `closed_form` |
+| `COMPOSED` | every edge space, learnable costs, transforms, derivatives of any order | `closed_form` |
+| `PROGRAMME` | spaces without edges | `linear_programme`, `labels` |
+
+Every route computes the same numbers up to rounding, and can be differentiated as often as the space allows: where a
+fast route is differentiated twice, the composed one takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables, wanted
+from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.edges import linear
+from earthwork.transport.closed_form import (
+    composed_cost,
+    composed_gradient,
+    first_order_cost,
+    first_order_label_cost,
+    with_gradient,
+)
+from earthwork.transport.labels import cost_to_label, smoothed_one_hot
+from earthwork.transport.linear_programme import simplex_cost, simplex_gradient
+from earthwork.transport.masses import mass_tolerance
+
+# Below so many entries, loading a compiled kernel or calling it costs more than it saves.
+MIN_ENTRIES = 256
+MIN_ENTRIES_EXPECTED = 2**16
+
+_TYPES = (torch.float32, torch.float64)
+_PLAIN = (Tensor, nn.Parameter)
+_keys = torch._C._dispatch_keys
+_is_compiling = torch.compiler.is_compiling
+_tracing_state = torch._C._get_tracing_state
+_count_dispatch_modes = torch._C._len_torch_dispatch_stack
+_transform_level = torch._C._functorch.maybe_current_level
+
+
+def _plain_keys() -> frozenset[int]:
+    # One comparison for whatever could be special about a tensor: its device and layout, lazy negation, wrappers of
+    # transforms. Inference tensors have keys of their own.
+    with torch.inference_mode():
+        inference = torch.empty(0, device="cpu")
+    return frozenset(_keys(x).raw_repr() for x in (torch.empty(0, device="cpu"), inference))
+
+
+_PLAIN_KEYS = _plain_keys()
+
+
+class Route:
+    """One implementation of distances: in what follows ``p``, ``q`` and ``logits`` have shape ``[..., num_bins]``."""
+
+    name: str
+
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of each row of ``p`` to that of ``q``, which were checked."""
+        raise NotImplementedError
+
+    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The derivative of the distances by ``p``, of the shape to which ``p`` and ``q`` broadcast."""
+        raise NotImplementedError
+
+    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
+        """The distance of each distribution to its (smoothed) label; the labels are in range."""
+        return self.distances(p, smoothed_one_hot(labels, p, smoothing), space, rho)
+
+    def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of the softmax of each row to its label; the labels are in range."""
+        return self.label_distances(logits.softmax(-1), labels, space, rho)
+
+    def expected(self, p: Tensor, space: Any) -> Tensor:
+        """For every bin, the expected distance to a bin drawn from ``p``."""
+        result: Tensor = space.expected_distances(p)
+        return result
+
+
+class _Composed(Route):
+    name = "composed"
+
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        return self._cost(p - q, space, rho)
+
+    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        return composed_gradient(p - q, space, rho)
+
+    # Bit for bit the distance to the smoothed one-hot distribution, without building it.
+    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
+        elsewhere = smoothing / space.num_bins
+        index = labels.unsqueeze(-1)
+        at_label = p.gather(-1, index) - (p.new_ones(()) * (1 - smoothing) + elsewhere)
+        return self._cost((p - elsewhere).scatter(-1, index, at_label), space, rho)
+
+    def _cost(self, x: Tensor, space: Any, rho: float) -> Tensor:
+        return composed_cost(x, space, rho)
+
+
+class _FirstOrder(_Composed):
+    name = "first order"
+
+    def _cost(self, x: Tensor, space: Any, rho: float) -> Tensor:
+        return first_order_cost(x, space, rho, lambda x: composed_cost(x, space, rho))
+
+    def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
+        def composed(x: Tensor) -> Tensor:
+            return COMPOSED.logit_distances(x, labels, space, rho)
+
+        return first_order_label_cost(logits, labels, space, rho, composed)
+
+
+class _Operator(_Composed):
+    name = "operator"
+
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        p, q = torch.broadcast_tensors(p, q)
+        costs: Tensor = operators.pair_costs(_as_rows(p), _as_rows(q), space.kernel_tables(tree_tables), rho)
+        return costs.view(p.shape[:-1])
+
+    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        p, q = torch.broadcast_tensors(p.detach(), q.detach())
+        slopes: Tensor = operators.pair_slopes(_as_rows(p), _as_rows(q), space.kernel_tables(tree_tables), rho)
+        return slopes.view(p.shape)
+
+    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
+        return self.distances(p, smoothed_one_hot(labels, p, smoothing), space, rho)
+
+    def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
+        tables = space.kernel_tables(tree_tables)
+        costs: Tensor = operators.label_costs(_as_rows(logits), labels.reshape(-1), tables, rho)
+        return costs.view(labels.shape)
+
+
+class _Programme(Route):
+    name = "programme"
+
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        return simplex_cost(p, q, space)
+
+    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        return simplex_gradient(p, q, space)
+
+    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
+        # All mass goes to the label, so there is nothing to solve unless the label is smoothed.
+        return (
+            super().label_distances(p, labels, space, rho, smoothing) if smoothing else cost_to_label(p, labels, space)
+        )
+
+
+COMPOSED = _Composed()
+FIRST_ORDER = _FirstOrder()
+OPERATOR = _Operator()
+PROGRAMME = _Programme()
+
+
+class Kernels(Route):
+    """Compiled kernels with the tables of one space. They compute the gradient in the same pass as the distance."""
+
+    name = "kernels"
+
+    def __init__(self, run: ModuleType, space: EdgeSpace, tables: list[Tensor]) -> None:
+        self.run = run
+        self.costs = space._costs
+        self.version = self.costs._version
+        self.address = self.costs.data_ptr()
+        # The kernels are given addresses, so the tables are copies that nothing else can move or change.
+        self.layout = Layout([table.detach().cpu().clone() for table in tables])
+
+    def fit(self, space: EdgeSpace) -> bool:
+        """Whether the tables were made from the space's present costs."""
+        costs = self.costs
+        return (
+            space._buffers.get("_costs") is costs
+            and costs._version == self.version
+            # Sharing a tensor with another process moves it, and writes by that process leave no trace.
+            and costs.data_ptr() == self.address
+            and not costs.requires_grad
+        )
+
+    def __reduce__(self) -> Any:
+        # Addresses are meaningless in a copy of the space, which builds its own tables.
+        return type(None), ()
+
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of each row of ``p`` to that of ``q``, which were checked."""
+        return self.checked_distances(p, q, space, rho, p.dtype)[0]
+
+    def checked_distances(
+        self, p: Tensor, q: Tensor, space: Any, rho: float, stored: torch.dtype
+    ) -> tuple[Tensor, bool]:
+        """The distances, and whether the masses are valid; if not they are to be rechecked exactly, for the message.
+
+        Args:
+            p: Masses.
+            q: Masses of the same type, of a shape that broadcasts with that of ``p``.
+            space: How the bins are arranged.
+            rho: The exponent.
+            stored: The type in which the masses were stored.
+        """
+        shape = p.shape
+        if len(shape) != 2 or shape != q.shape:
+            p, q = torch.broadcast_tensors(p, q)
+            distances, valid = self.checked_distances(_as_rows(p), _as_rows(q), space, rho, stored)
+            return distances.view(p.shape[:-1]), valid
+        by_q = q.requires_grad
+        needs_gradient = (by_q or p.requires_grad) and torch.is_grad_enabled()
+        # Half the tolerance, because the kernel adds up in the type of the data.
+        costs, slopes, valid = self.run.pairs(
+            self.layout, _contiguous_rows(p), _contiguous_rows(q), rho, needs_gradient, 0.5 * mass_tolerance(stored)
+        )
+        if needs_gradient:
+            inputs = (p, q) if by_q else (p,)
+            costs = with_gradient(costs, slopes, lambda p, q=q: composed_cost(p - q, space, rho), *inputs)
+        return costs, valid
+
+    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The derivative of the distances by ``p``, of the shape to which ``p`` and ``q`` broadcast."""
+        p, q = torch.broadcast_tensors(p.detach(), q.detach())
+        rows = _contiguous_rows(_as_rows(p)), _contiguous_rows(_as_rows(q))
+        slopes: Tensor = self.run.pairs(self.layout, *rows, rho, True, 1.0)[1]
+        return slopes.view(p.shape)
+
+    def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of the softmax of each row to its label; the labels are in range."""
+
+        def composed(x: Tensor) -> Tensor:
+            return COMPOSED.logit_distances(x, labels.reshape(-1), space, rho)
+
+        losses = self.label_loss(_as_rows(logits), labels.reshape(-1), rho, (None, -1, "none", 0.0), composed)
+        if losses is None:
+            raise ValueError("target: expected class indices that are in range, got one that was changed meanwhile")
+        return losses.view(labels.shape)
+
+    def label_loss(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        rho: float,
+        options: tuple[Tensor | None, int, str, float],
+        composed: Callable[[Tensor], Tensor],
+    ) -> Tensor | None:
+        """The whole loss of logits against class indices; ``None`` if a label is out of range.
+
+        Args:
+            logits: Shape ``[rows, num_bins]``.
+            labels: Class indices, shape ``[rows]``.
+            rho: The exponent.
+            options: The weight of each class, the label that does not count, the reduction, and the mean of nothing.
+            composed: The same loss as a function of the logits, by the composed route.
+        """
+        weight, ignore, reduction, empty = options
+        weight = None if weight is None else weight.detach().to("cpu", torch.float64).contiguous()
+        labels = labels.long().contiguous()
+        valid, total = self.run.survey(self.layout, labels, weight, ignore)
+        if not valid:
+            return None
+        needs_gradient = torch.is_grad_enabled() and logits.requires_grad
+        scale = 1.0 if reduction != "mean" else 1 / total if total else 0.0
+        rows = logits if logits.is_contiguous() else logits.detach().contiguous()
+        losses: Tensor
+        losses, slopes = self.run.labels(self.layout, rows, labels, rho, needs_gradient, weight, ignore, scale)
+        if reduction == "sum":
+            losses = losses.sum()
+        elif reduction == "mean":
+            losses = losses.sum().mul_(scale) if total else losses.new_tensor(empty)
+        return with_gradient(losses, slopes, composed, logits) if needs_gradient else losses
+
+    def expected(self, p: Tensor, space: Any) -> Tensor:
+        """For every bin, the expected distance to a bin drawn from ``p``."""
+        if not (torch.is_grad_enabled() and p.requires_grad):
+            return self._expected(p)
+
+        # The distances are symmetric, so the map is its own transpose. A gradient may need another route than `p`.
+        def expected(x: Tensor) -> Tensor:
+            x = x.detach()
+            route = choose(space, x, expected=True)
+            return route._expected(x) if isinstance(route, Kernels) else COMPOSED.expected(x, space)
+
+        return linear(p, expected, expected)
+
+    def _expected(self, p: Tensor) -> Tensor:
+        result: Tensor = self.run.expectations(self.layout, _contiguous_rows(_as_rows(p)))
+        return result.view(p.shape)
+
+
+def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool = False) -> Route:
+    """The route for these tensors, here and now.
+
+    Args:
+        space: How the bins are arranged.
+        p: The masses or logits, at least in float32.
+        target: The masses or labels that ``p`` is compared with, if any.
+        expected: Whether expected distances are asked for, and not distances.
+    """
+    if not isinstance(space, EdgeSpace):
+        return PROGRAMME
+    if _is_compiling():
+        return OPERATOR if _can_be_operator(space, p, target) and not expected else COMPOSED
+    if (
+        forward_ad._current_level >= 0
+        or _tracing_state() is not None
+        or _count_dispatch_modes()
+        or _transform_level() is not None
+    ):
+        return COMPOSED
+    dtype = p.dtype
+    if (
+        dtype in _TYPES
+        and p.numel() >= (MIN_ENTRIES_EXPECTED if expected else MIN_ENTRIES)
+        and (space.acyclic or expected)
+        and type(p) in _PLAIN
+        and _keys(p).raw_repr() in _PLAIN_KEYS
+        and (
+            target is None
+            or (
+                (target.dtype is dtype or not target.is_floating_point())
+                and type(target) in _PLAIN
+                and _keys(target).raw_repr() in _PLAIN_KEYS
+            )
+        )
+        and wanted()
+    ):
+        known: Kernels | None = space._kernels
+        if known is not None and known.fit(space):
+            return known
+        built = _build_kernels(space)
+        if built is not None:
+            return built
+    source = space.cost_source
+    fixed = source is not None and not source.requires_grad
+    return FIRST_ORDER if space.acyclic and fixed and not expected else COMPOSED
+
+
+def _build_kernels(space: EdgeSpace) -> Kernels | None:
+    source = space.cost_source
+    run = None if source is None or source.requires_grad else kernels()
+    if run is None:
+        return None
+    with torch.no_grad():
+        tables = space.kernel_tables(tree_tables)
+    if tables is None:
+        return None
+    built = Kernels(run, space, tables)
+    # The data of a parameter can be replaced without changing its version, so tables made from one are not kept.
+    if not isinstance(source, nn.Parameter):
+        space._kernels = built
+    return built
+
+
+def prepare(space: Space) -> None:
+    """Build the tables of a space that the compiler cannot build while it traces."""
+    if operators.AVAILABLE and isinstance(space, EdgeSpace) and space.device.type == "cpu":
+        with torch.no_grad():
+            space.kernel_tables(tree_tables)
+
+
+def _can_be_operator(space: EdgeSpace, p: Tensor, target: Tensor | None) -> bool:
+    return (
+        operators.AVAILABLE
+        and space.acyclic
+        and space.has_kernel_tables
+        and not space._costs.requires_grad
+        and p.device.type == "cpu"
+        and p.dtype in _TYPES
+        and (target is None or target.dtype == p.dtype or not target.is_floating_point())
+        and (target is None or target.device.type == "cpu")
+    )
+
+
+def _as_rows(x: Tensor) -> Tensor:
+    return x.reshape(-1, x.shape[-1])
+
+
+def _contiguous_rows(x: Tensor) -> Tensor:
+    """``x``, or a copy if the numbers of a row are not contiguous."""
+    return x if x.stride(-1) == 1 else x.detach().contiguous()
