@@ -1,4 +1,4 @@
-"""Automatic mixed precision: the model in half precision, the loss as exact as ever."""
+"""Automatic mixed precision: the model computes in half precision, the loss in float32 and float64."""
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ def main(steps: int = 60) -> float:
         optimizer.zero_grad()
         with torch.autocast(device, dtype=half):
             logits = model(inputs)
-            loss = loss_function(logits, labels)  # half precision in, sums in float32 and more
+            loss = loss_function(logits, labels)  # half precision in, float32 out
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()

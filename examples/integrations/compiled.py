@@ -7,7 +7,7 @@ import earthwork as ew
 
 
 def main() -> float:
-    """Compile a step and compare it with the plain one; returns the largest difference of the gradients."""
+    """Compile a step and compare it with the uncompiled one; returns the largest difference of the gradients."""
     torch.manual_seed(0)
     tree = ew.trees.cifar100()
     model = nn.Linear(32, 100)
@@ -17,7 +17,7 @@ def main() -> float:
         loss: torch.Tensor = loss_function(model(inputs), labels)
         return loss
 
-    # The default backend, "inductor", needs a C++ compiler; "aot_eager" traces just the same and does not.
+    # The default backend, "inductor", needs a C++ compiler; "aot_eager" traces the same graph without one.
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     inputs, labels = torch.randn(16, 32), torch.randint(100, (16,))
     (plain_gradient,) = torch.autograd.grad(step(inputs, labels), [model.weight])

@@ -13,7 +13,7 @@ import earthwork as ew
 
 
 def train(rank: int, world: int, port: int) -> None:
-    """One process. The loss has no parameters, so it needs no wrapping: only the model is wrapped."""
+    """One process. Only the model is wrapped: the loss has no parameters."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.set_num_threads(1)
@@ -26,7 +26,7 @@ def train(rank: int, world: int, port: int) -> None:
     wrapped = DistributedDataParallel(model)
     mine = slice(rank, None, world)
     loss_function(wrapped(inputs[mine]), labels[mine]).backward()
-    # The mean of the processes' means is the mean over the whole batch, because the parts are equally large.
+    # The mean of the processes' means is the mean over the whole batch, because the parts have the same size.
     torch.testing.assert_close(model.weight.grad, expected)
     if rank == 0:
         print("two halves give the gradient of the whole batch")

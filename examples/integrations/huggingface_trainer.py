@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: the loss goes in as ``compute_loss_func``, and the model stays as it is."""
+"""Hugging Face Trainer: pass the loss as ``compute_loss_func``; the model needs no change."""
 
 import tempfile
 from typing import Any
@@ -11,7 +11,7 @@ import earthwork as ew
 
 
 class Reviews(torch.utils.data.Dataset[dict[str, Any]]):
-    """Made-up reviews: the more often the word 7 comes, the more stars."""
+    """Synthetic reviews: the more often token 7 occurs, the more stars."""
 
     def __init__(self, size: int) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -36,13 +36,13 @@ loss_function = ew.MixedLoss((0.5, ew.EMDLoss(stars)), (0.5, torch.nn.CrossEntro
 
 
 def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """What the Trainer calls in place of the model's own loss."""
+    """The Trainer calls this instead of the model's own loss."""
     loss: Tensor = loss_function(outputs["logits"], labels)
     return loss
 
 
 def main(epochs: int = 4) -> float:
-    """Train a tiny BERT from scratch; returns how many stars it is off on average."""
+    """Train a tiny BERT from scratch; returns its mean absolute error in stars."""
     config = BertConfig(
         vocab_size=50,
         hidden_size=32,
@@ -75,9 +75,9 @@ def main(epochs: int = 4) -> float:
         trainer.train()
         predicted = trainer.predict(reviews)
     p = torch.as_tensor(predicted.predictions).softmax(-1)
-    off = stars.distance(ew.decide(p, stars), reviews.labels).mean().item()
-    print(f"off by {off:.2f} stars on average")
-    return off
+    error = stars.distance(ew.decide(p, stars), reviews.labels).mean().item()
+    print(f"mean absolute error {error:.2f} stars")
+    return error
 
 
 if __name__ == "__main__":

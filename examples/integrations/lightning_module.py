@@ -1,8 +1,9 @@
 """Lightning: the loss is a submodule, so it moves to the device with the model."""
 
-import lightning as L  # noqa: N812, as its own documentation has it
+import lightning as L  # noqa: N812, the name that its documentation uses
+import numpy as np
 import torch
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_diabetes
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -10,15 +11,15 @@ import earthwork as ew
 
 
 class Classifier(L.LightningModule):
-    """A small network whose loss knows the space of its classes."""
+    """A small network whose loss knows how its classes are arranged."""
 
-    def __init__(self, space: ew.Space) -> None:
+    def __init__(self, features: int, space: ew.Space) -> None:
         super().__init__()
-        self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, space.num_bins))
+        self.model = nn.Sequential(nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, space.num_bins))
         self.loss_function = ew.MixedLoss((0.5, ew.EMDLoss(space)), (0.5, nn.CrossEntropyLoss()))
 
     def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
-        """One step; the parts of the mixed loss go to the log."""
+        """One step; each part of the mixed loss is logged too."""
         inputs, labels = batch
         loss: torch.Tensor = self.loss_function(self.model(inputs), labels)
         self.log("loss", loss)
@@ -31,10 +32,11 @@ class Classifier(L.LightningModule):
 
 
 def main(epochs: int = 3) -> dict[str, float]:
-    """Train; returns what was logged last."""
+    """Train on the progression of diabetes in five grades; returns the last logged values."""
     L.seed_everything(0, verbose=False)
-    images, labels = load_digits(return_X_y=True)
-    data = TensorDataset(torch.as_tensor(images / 16).float(), torch.as_tensor(labels))
+    features, progression = load_diabetes(return_X_y=True)
+    grades = np.digitize(progression, np.quantile(progression, [0.2, 0.4, 0.6, 0.8]))
+    data = TensorDataset(20 * torch.as_tensor(features).float(), torch.as_tensor(grades))
     trainer = L.Trainer(
         max_epochs=epochs,
         accelerator="cpu",
@@ -43,7 +45,7 @@ def main(epochs: int = 3) -> dict[str, float]:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Classifier(ew.Chain(10)), DataLoader(data, batch_size=64, shuffle=True))
+    trainer.fit(Classifier(10, ew.Chain(5)), DataLoader(data, batch_size=64, shuffle=True))
     logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
     print(logged)
     return logged

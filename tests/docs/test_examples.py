@@ -20,7 +20,7 @@ def main_of(name: str):
 
 
 def test_plain_pytorch():
-    assert main_of("plain_pytorch")(epochs=4) < 1.0
+    assert main_of("plain_pytorch")(epochs=4) < 1.0  # always answering the middle grade: about 1.2
 
 
 def test_compiled():

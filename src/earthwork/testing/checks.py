@@ -153,7 +153,7 @@ def unequal_mass(subject: Subject, space: Space) -> Finding:
         subject(p, p * 2)
     except ValueError:
         return Finding("unequal mass", "passed")
-    return Finding("unequal mass", "failed", "masses of 1 and 2 are compared without a word")
+    return Finding("unequal mass", "failed", "masses of 1 and 2 are silently compared")
 
 
 def single_precision(subject: Subject, space: Space) -> Finding:
