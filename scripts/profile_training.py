@@ -11,6 +11,7 @@ import torch
 
 import earthwork as ew
 from earthwork.lab.training import Settings, TrainingData, make_data, parse_loss, simulated_data
+from earthwork.lab.training.loader import crop_and_flip
 from earthwork.lab.training.module import DataModule
 from earthwork.lab.training.run import make_module
 
@@ -26,7 +27,7 @@ def problems() -> dict[str, tuple[TrainingData, str, int]]:
     tiny = make_data((images, labels), (images, labels), ew.trees.tiny_imagenet200())
     demo = simulated_data(ew.trees.imagenet1k(), 0, per_class=2, val_per_class=1)
     return {
-        "demo: 1000 classes, mlp, batch 512": (demo, "mlp", 512),
+        "demo: 1000 classes, mlp-wide, batch 512": (demo, "mlp-wide", 512),
         "Tiny ImageNet: 200 classes, alexnet-bn-small, batch 128": (tiny, "alexnet-bn-small", 128),
         "Tiny ImageNet: 200 classes, alexnet-bn-small, batch 512": (tiny, "alexnet-bn-small", 512),
     }
@@ -36,7 +37,7 @@ def measure(data: TrainingData, model: str, batch_size: int, loss: str, repeats:
     """The median CPU seconds of each part of a step."""
     settings = Settings(data="", space="", out="", loss=(loss,), model=model, batch_size=batch_size)
     module = make_module(settings, parse_loss(loss), 0, data, Path())
-    optimiser = torch.optim.SGD(module.network.parameters(), settings.lr, momentum=0.9, weight_decay=1e-4)
+    optimiser = torch.optim.SGD(module.model.parameters(), settings.lr, momentum=0.9, weight_decay=1e-4)
     loader = DataModule(data, batch_size, 0, None).train_dataloader()
     times = []
     for epoch in range(repeats):
@@ -48,9 +49,10 @@ def measure(data: TrainingData, model: str, batch_size: int, loss: str, repeats:
             marks.append(time.process_time())
 
         batch = data.train[plan]
-        inputs = module.inputs(batch)
+        images = crop_and_flip(batch.inputs, batch.shifts, batch.flips) if module.images else batch.inputs
+        inputs = module.model.normalized(images)
         mark()
-        logits = module.network(inputs)
+        logits = module.model.network(inputs)
         mark()
         leaf = logits.detach().requires_grad_()
         module.loss(leaf, batch.labels).backward()

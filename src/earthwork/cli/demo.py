@@ -39,7 +39,7 @@ def command(
         space="imagenet1k",
         out=fresh_folder(out),
         loss=PAPER_LOSSES,
-        model="mlp",
+        model="mlp-wide",
         epochs=2 if quick else epochs,
         seed=seed,
         seeds=seeds,
@@ -52,7 +52,9 @@ def command(
     )
     results = train_or_say_how_to_resume(settings, data_of=lambda seed: simulated_data(tree, seed))
     show_results(settings, results, console, "Simulated data: 1000 classes over ImageNet's hierarchy")
-    console.print("Higher top-1 is better; lower EMD and severity (the mean distance of mistakes) are better.")
+    console.print(
+        "Higher accuracy is better; lower is better in all other columns. Severity is the mean distance of mistakes."
+    )
     if seeds == 1:
         console.print("One seed cannot tell small differences from chance: --seeds 3 adds 95 % intervals.")
 

@@ -39,12 +39,17 @@ class TrainCommand(TyperCommand):
 def command(
     context: typer.Context,
     data: Annotated[str | None, typer.Argument(help="Image folder (train/ and val/), archive of one, or .npz.")] = None,
-    space: Annotated[str | None, typer.Option(help="A shipped tree's name, or a file.")] = None,
-    loss: Annotated[list[str] | None, typer.Option(help="Such as ce, emd2, 0.5*emd2+0.5*ce; may be repeated.")] = None,
+    space: Annotated[
+        str | None, typer.Option(help="A file, a shipped tree's name, chain:7, chain:low,medium,high or ring:24.")
+    ] = None,
+    loss: Annotated[
+        list[str] | None,
+        typer.Option(help="Such as ce, emd2, 0.5*emd2+0.5*ce, package.module:function; may be repeated."),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="alexnet-bn, alexnet-bn-small, mlp, package.module:function, or auto: chosen to suit the data."
+            help="alexnet-bn, alexnet-bn-small, mlp, mlp-wide, package.module:function, or auto: depends on the data."
         ),
     ] = None,
     out: Annotated[str | None, typer.Option(help="The folder to write to.")] = None,
@@ -52,17 +57,24 @@ def command(
     resume: Annotated[Path | None, typer.Option(help="The folder of a run to resume.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Global batch, over all processes.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; by default 0.05 for sgd, 0.001 for adam.")] = None,
     lr_decay: Annotated[float | None, typer.Option(help="The rate at step t is lr / (1 + t · decay).")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="ℓ₂ penalty.")] = None,
+    standardize: Annotated[
+        bool | None, typer.Option(help="Shift and scale the inputs to mean 0 and standard deviation 1.")
+    ] = None,
     per_class: Annotated[int | None, typer.Option(help="At most this many training examples of each class.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Height and width that images are scaled to.")] = None,
     crop: Annotated[int | None, typer.Option(help="Largest shift of a random crop; an eighth by default.")] = None,
     seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
     seeds: Annotated[int | None, typer.Option(help="The number of runs of each loss.")] = None,
     best: Annotated[
-        str | None, typer.Option(help="Metric of weights-best.pt: top1, top5, emd, severity, val_loss.")
+        str | None,
+        typer.Option(
+            help="Metric of weights-best.pt: top1, top5, distance, severity, emd, emd2, log_loss or val_loss."
+        ),
     ] = None,
     skip_bad: Annotated[bool | None, typer.Option(help="Leave out unreadable images, and count them.")] = None,
     cache: Annotated[str | None, typer.Option(help="Decoded images: auto, memory or disk.")] = None,
@@ -78,7 +90,7 @@ def command(
     precision: Annotated[str | None, typer.Option(help=_LIGHTNING + ", such as bf16-mixed")] = None,
     sync_batchnorm: Annotated[bool | None, typer.Option(help=_LIGHTNING)] = None,
 ) -> None:
-    """Train a network with each loss and compare them: top-1, EMD, severity of mistakes.
+    """Train a network with each loss and compare them: accuracy, distance of mistakes, EMD, log loss.
 
     Every epoch is saved. After a crash or Ctrl-C, --resume continues the run with identical results.
     """
@@ -144,18 +156,31 @@ def show_results(settings: Settings, results: list[RunResult], console: Console,
     """Print the table, draw the curves and say where the files are."""
     from earthwork.lab.plot.training import draw_curves
     from earthwork.lab.training.console import is_first_process
-    from earthwork.lab.training.summary import table
+    from earthwork.lab.training.summary import difference_table, has_differences, table
 
     if not is_first_process():
         return
-    header, *rows = table(results)
     heading = f"{title}, after" if title else "After"
-    shown = Table(title=f"{heading} {settings.epochs} epochs", title_justify="left")
-    for name in header:
-        shown.add_column(name, justify="left" if name == "loss" else "right")
-    for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
-    figure = Path(settings.out) / "curves.png"
-    draw_curves(results, figure, title)
+    _print_table(console, f"{heading} {settings.epochs} epochs", table(results))
+    if has_differences(results):
+        _print_table(console, f"Differences to {results[0].loss}, paired by seed", difference_table(results))
+    draw_curves(results, Path(settings.out) / "curves.png", title)
     console.print(f"written to {settings.out}: summary.md, summary.json, summary.csv, curves.png", soft_wrap=True)
+    folder = Path(settings.out) / settings.expressions[0].folder / f"seed-{settings.seed}"
+    console.print(
+        f"more metrics: earthwork evaluate {folder / 'predictions.npz'} --space {Path(settings.out) / 'space.json'}",
+        soft_wrap=True,
+    )
+
+
+def _print_table(console: Console, title: str, rows: list[list[str]]) -> None:
+    """Print a table. Where the output is not a terminal, it is as wide as it needs to be."""
+    shown = Table(title=title, title_justify="left")
+    for at, name in enumerate(rows[0]):
+        shown.add_column(name, justify="right" if at else "left")
+    for row in rows[1:]:
+        shown.add_row(*row)
+    if not console.is_terminal:
+        width = console.measure(shown, options=console.options.update(width=10_000)).maximum
+        console = Console(file=console.file, width=max(width, len(title)))
+    console.print(shown)

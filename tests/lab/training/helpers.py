@@ -58,6 +58,12 @@ def slow_network(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes), Slow())
 
 
+def squared_distance(space: Any) -> Any:
+    """A loss of one's own: the mean squared distance, in expectation."""
+    matrix = space.distances().float() ** 2
+    return lambda logits, labels: (logits.softmax(-1) * matrix[labels]).sum(-1).mean()
+
+
 def wrong_network(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes + 1))
 
@@ -139,9 +145,16 @@ def child(target: Any, *arguments: Any) -> Iterator[BaseProcess]:
 
 def run_files(folder: Path) -> dict[str, Any]:
     """What must be the same after an interruption: weights to the bit, and metrics to the letter."""
-    weights = {name: torch.load(folder / f"weights-{name}.pt", weights_only=True) for name in ("last", "best")}
+    weights = {name: load_weights(folder / f"weights-{name}.pt") for name in ("last", "best")}
     tensors = {f"{kind}.{name}": value for kind, state in weights.items() for name, value in state.items()}
+    with np.load(folder / "predictions.npz") as file:
+        tensors |= {name: torch.from_numpy(file[name]) for name in ("probs", "labels")}
     return {**tensors, "metrics": (folder / "metrics.csv").read_text()}
+
+
+def load_weights(path: Path) -> dict[str, torch.Tensor]:
+    weights: dict[str, torch.Tensor] = torch.load(path, weights_only=True)["network"]
+    return weights
 
 
 def assert_same_run(left: Path, right: Path) -> None:

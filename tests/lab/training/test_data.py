@@ -240,10 +240,10 @@ X, Y = np.zeros((4, 2)), np.zeros(4, dtype=int)
     [
         ({"x": X}, r"expected the arrays x and y, missing: y"),
         ({"x": X, "y": Y, "x_val": X}, r"expected both x_val and y_val, or neither"),
-        ({"x": X, "y": Y[:3]}, r"expected one label for each of the 4 in x, got shape \(3,\)"),
+        ({"x": X, "y": Y[:3]}, r"expected one label for each of the 4 in x, got 3"),
         ({"x": X, "y": Y + 10, "x_val": X, "y_val": Y}, r"y: expected class indices from 0 to 9, got 10"),
         ({"x": X, "y": Y - 1, "x_val": X, "y_val": Y}, r"y: expected class indices from 0 to 9, got -1"),
-        ({"x": X, "y": Y + 0.5}, r"expected whole numbers or names in y, got float64"),
+        ({"x": X, "y": Y + 0.5}, r"y: expected class names or indices \[N\], .* got float64 of shape \(4,\)"),
         ({"x": np.zeros((4, 2, 2)), "y": Y}, r"x: expected images .* got float64 of shape \(4, 2, 2\)"),
         ({"x": X[:0], "y": Y[:0]}, r"x is empty"),
         ({"x": np.array([[0.0], [np.nan]]), "y": Y[:2]}, r"x: expected finite numbers, got others in rows 1"),
@@ -258,6 +258,80 @@ def test_refuses_arrays(tmp_path, arrays, message):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         load(tmp_path / "a.npz")
+
+
+SETS = np.array([[True, False, False], [False, True, True], [False, False, True], [True, False, False]])
+
+
+def three(path, y, **arrays):
+    np.savez(path, x=np.arange(8.0).reshape(4, 2), y=y, x_val=np.zeros((4, 2)), **{"y_val": y, **arrays})
+    return path
+
+
+def test_sets_of_classes_are_passed_on_and_only_exact_ones_are_scored(tmp_path):
+    data = load(three(tmp_path / "a.npz", SETS), ew.Chain(3))
+    assert torch.equal(data.train.labels, torch.from_numpy(SETS))
+    assert data.val.labels.tolist() == [0, 2, 0]
+    assert len(data.val.source.inputs) == 3
+
+
+def test_distributions_are_passed_on_and_scored_as_their_most_probable_class(tmp_path):
+    q = np.array([[0.5, 0.25, 0.25], [0, 1, 0], [0.1, 0.2, 0.7], [0, 0, 1]])
+    data = load(three(tmp_path / "a.npz", q), ew.Chain(3))
+    np.testing.assert_allclose(data.train.labels, q)
+    assert data.train.labels.dtype == torch.float32
+    assert data.val.labels.tolist() == [0, 1, 2, 2]
+
+
+def test_names_of_inner_nodes_are_sets(tmp_path):
+    names = np.array(["cat", "animal", "truck", "dog"])
+    data = load(three(tmp_path / "a.npz", names))
+    assert data.space.bin_names == ("cat", "dog", "truck")
+    assert data.train.labels.tolist() == [
+        [True, False, False], [True, True, False], [False, False, True], [False, True, False],
+    ]  # fmt: skip
+    assert data.val.labels.tolist() == [0, 2, 1]
+    exact = np.array(["cat", "cat", "animal", "truck"])
+    assert load(three(tmp_path / "b.npz", exact)).train.labels.tolist() == [0, 0, 0, 1], "cats are all its animals"
+
+
+def test_held_out_labels_are_exact(tmp_path):
+    y = np.repeat(SETS[:3], 10, axis=0)
+    np.savez(tmp_path / "a.npz", x=np.zeros((30, 2)), y=y)
+    data = load(tmp_path / "a.npz", ew.Chain(3))
+    assert data.val.labels.tolist() == [0, 0, 2, 2]
+    assert len(data.train) == 26
+    assert len(load(tmp_path / "a.npz", ew.Chain(3), per_class=3).train) == 9
+
+
+def test_names_on_a_chain_keep_its_order(tmp_path):
+    chain = ew.Chain(3, names=["low", "medium", "high"])
+    data = load(three(tmp_path / "a.npz", np.array(["high", "low", "low", "high"])), chain)
+    assert data.train.labels.tolist() == [2, 0, 0, 2]
+    assert data.classes == ("low", "medium", "high")
+    distribution = np.array([[0.9, 0.1]] * 4)
+    data = load(three(tmp_path / "b.npz", distribution, classes=np.array(["high", "low"])), chain)
+    np.testing.assert_allclose(data.train.labels[0], [0.1, 0, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("y", "space", "message"),
+    [
+        (SETS & False, ew.Chain(3), r"y: expected at least one class in each set, got none in rows 0, 1, 2, 3"),
+        (SETS, ew.Chain(4), r"y: expected 4 columns, one for each class of the space, got 3"),
+        (SETS * 0.5, ew.Chain(3), r"y: expected distributions \(≥ 0 with sum 1\), got others in rows 0, 2, 3"),
+        (np.ones((4, 3), bool), ew.Chain(3), r"expected validation labels of a single class, got only sets"),
+        (np.array(["a", "b"] * 2), ew.Chain(2), r"names such as 'a', but the classes of the space have no names"),
+        (
+            np.array(["low", "hihg"] * 2),
+            ew.Chain(2, names=["low", "high"]),
+            r"1 labels are not in the space: 'hihg' \(near: 'high'\)",
+        ),
+    ],
+)
+def test_refuses_labels(tmp_path, y, space, message):
+    with pytest.raises(ValueError, match=message):
+        load(three(tmp_path / "a.npz", y), space)
 
 
 def test_refuses_a_damaged_array_file(tmp_path):

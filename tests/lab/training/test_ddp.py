@@ -6,11 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from earthwork.lab.training import Settings, train
-from tests.lab.training.helpers import LINEAR, TINY, tiny_options, write_arrays
+from tests.lab.training.helpers import LINEAR, TINY, load_weights, tiny_options, write_arrays
 
 RUN = ("0.5emd2+0.5ce", "seed-0")
 # One step of plain gradient descent with rate 1: the weights move by the gradient.
@@ -46,7 +47,7 @@ def folder(tmp_path_factory):
 
 
 def weights(folder):
-    return torch.load(folder.joinpath(*RUN, "weights-last.pt"), weights_only=True)
+    return load_weights(folder.joinpath(*RUN, "weights-last.pt"))
 
 
 def test_two_processes_give_the_gradient_of_one(folder):
@@ -67,6 +68,9 @@ def test_a_whole_run_is_that_of_one_process(folder):
     summary = json.loads((folder / "whole" / "summary.json").read_text())
     last = summary["runs"][0]["last"]
     assert last == pytest.approx(result.last, rel=1e-3)
+    ours, theirs = (np.load(folder.joinpath(name, *RUN, "predictions.npz")) for name in ("whole", "whole-1"))
+    assert np.array_equal(ours["labels"], theirs["labels"])
+    np.testing.assert_allclose(ours["probs"], theirs["probs"], rtol=1e-3, atol=1e-5)
 
 
 def test_a_run_with_batch_normalisation_completes(folder):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +10,7 @@ from torch import nn
 import earthwork as ew
 from earthwork.lab.training import parse_loss
 
-ATOMS = st.sampled_from(["ce", "mse", "sd", "emd1", "emd1.5", "emd2", "emd3.25"])
+ATOMS = st.sampled_from(["ce", "mse", "sd", "emd1", "emd1.5", "emd2", "emd3.25", "edge", "hxe:0.1", "soft:10", "a.b:c"])
 WEIGHTS = st.floats(0.001, 1000, allow_nan=False).map(lambda x: float(f"{x:.3g}"))
 
 
@@ -22,6 +23,8 @@ WEIGHTS = st.floats(0.001, 1000, allow_nan=False).map(lambda x: float(f"{x:.3g}"
         (" .25 * sd + 75e-2*ce ", ((0.25, "sd"), (0.75, "ce"))),
         ("emd1.5", ((1.0, "emd1.5"),)),
         ("2.*mse", ((2.0, "mse"),)),
+        ("0.5*hxe:0.1+soft:10", ((0.5, "hxe:0.1"), (1.0, "soft:10"))),
+        ("edge+my.losses:focal", ((1.0, "edge"), (1.0, "my.losses:focal"))),
     ],
 )
 def test_reads(text, terms):
@@ -57,7 +60,7 @@ def test_any_text_is_read_or_refused_with_its_position(text):
         ("ce-emd2", r"position 3: expected '\+' or the end, got '-'"),
         ("0*ce", r"position 1: expected a weight above 0, got '0'"),
         ("emd0.5", r"position 1: expected an exponent ≥ 1 after emd, got 'emd0.5'"),
-        ("ce+ce", r"position 4: expected each loss once, but 'ce' comes again"),
+        ("ce+ce", r"position 4: expected each loss once, but 'ce' is repeated"),
     ],
 )
 def test_refuses_with_the_position(text, message):
@@ -84,3 +87,21 @@ def test_builds_what_it_says(rng):
     onehot = nn.functional.one_hot(labels, 10)
     brier = ((logits.softmax(-1) - onehot) ** 2).sum(-1).mean()
     torch.testing.assert_close(parse_loss("mse").build(tree)(logits, labels), brier)
+
+
+def test_soft_and_set_valued_labels(rng):
+    logits = torch.from_numpy(rng.standard_normal((6, 5)))
+    p, q = logits.softmax(-1), torch.from_numpy(rng.dirichlet(np.ones(5), 6))
+    sets = torch.from_numpy(rng.random((6, 5)) < 0.4)
+    sets[:, 2] = True
+    ce, mse = parse_loss("ce").build(ew.Chain(5)), parse_loss("mse").build(ew.Chain(5))
+    torch.testing.assert_close(ce(logits, q), -(q * p.log()).sum(-1).mean())
+    torch.testing.assert_close(ce(logits, sets), -(p * sets).sum(-1).log().mean())
+    torch.testing.assert_close(mse(logits, q), ((p - q) ** 2).sum(-1).mean())
+    single = nn.functional.one_hot(torch.arange(6) % 5, 5).bool()
+    torch.testing.assert_close(ce(logits, single), ce(logits, torch.arange(6) % 5))
+    saturated = torch.tensor([[1e4, 0.0, -1e4, 0.0, 0.0]], requires_grad=True)
+    ce(saturated, torch.tensor([[False, False, True, True, False]])).backward()
+    assert torch.isfinite(saturated.grad).all()
+    with pytest.raises(ValueError, match=r"loss 'mse': expected class indices or distributions, got sets"):
+        mse(logits, sets)

@@ -34,3 +34,11 @@ def test_a_log_gets_a_few_lines(tmp_path, capsys):
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ce: epoch ")]
     assert [line.split()[2] for line in lines] == [f"{epoch}/20" for epoch in range(2, 21, 2)]
     assert all("top-1" in line for line in lines)
+
+
+def test_only_fresh_figures_are_shown(tmp_path, capsys):
+    data = write_arrays(tmp_path / "data.npz")
+    train(Settings(**tiny_options(data, tmp_path / "out", epochs=4, eval_every=2, loss=("ce",))), say=print)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ce: epoch ")]
+    assert ["top-1" in line for line in lines] == [False, True, False, True]
+    assert ["training loss" in line for line in lines] == [True, False, True, False]

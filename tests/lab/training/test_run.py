@@ -12,12 +12,12 @@ import torch
 
 import earthwork as ew
 from earthwork.cli.app import run as run_command
-from earthwork.lab.training import Settings, make_data, train
-from earthwork.lab.training.models import MODELS, build_model, find_model
+from earthwork.lab.training import Settings, load_data, make_data, train
+from earthwork.lab.training.models import MODELS, find_model, load_model
 from earthwork.lab.training.module import NonFiniteLossError
 from earthwork.lab.training.recorder import checkpoints_in
 from earthwork.lab.training.settings import read_config
-from tests.lab.training.helpers import TINY, tiny_options, write_arrays, write_images
+from tests.lab.training.helpers import CLASSES, TINY, tiny_options, write_arrays, write_images
 
 
 @pytest.fixture
@@ -55,33 +55,40 @@ def test_losses_and_seeds_in_one_experiment(tmp_path, data):
     folder = out / "emd2+ce" / "seed-1"
     rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
     assert [row["epoch"] for row in rows] == ["1", "2"]
-    assert {"top1", "top5", "emd", "severity", "val_loss", "train_loss", "train_EMDLoss", "lr"} <= rows[0].keys()
+    assert {"top1", "emd", "severity", "distance", "val_loss", "train_loss", "train_EMDLoss", "lr"} <= rows[0].keys()
     assert list((folder / "tensorboard").glob("events*"))
     assert len(checkpoints_in(folder / "checkpoints")) == 2
-    network = build_model(TINY, 4)
-    network(torch.zeros(2, 3, 8, 8))
-    network.load_state_dict(torch.load(folder / "weights-best.pt", weights_only=True))
+    assert load_model(folder / "weights-best.pt").classes == CLASSES
+    differences = summary["differences"]["emd2+ce"]["top1"]
+    pairs = [[run["last"]["top1"] for run in summary["runs"] if run["loss"] == loss] for loss in ("emd2+ce", "ce")]
+    assert summary["reference"] == "ce"
+    assert differences["mean"] == pytest.approx(np.subtract(*pairs).mean())
+    assert differences["count"] == 2
+    assert "Differences to ce, paired by seed" in (out / "summary.md").read_text()
 
 
 def test_scores_are_those_of_the_saved_weights(tmp_path, data):
     """The last row, computed again by hand from the exported weights."""
     out = tmp_path / "out"
     (result,) = train(Settings(**tiny_options(data, out, loss=("emd2",), epochs=2)), say=print)
-    from earthwork.lab.training import load_data
-
     settings = Settings(**tiny_options(data, out))
     loaded = load_data(settings, ew.trees.cifar10(), 0, print)
-    network = build_model(TINY, 4)
-    x = ((loaded.val.source.inputs / 255 - loaded.mean) / loaded.std).permute(0, 3, 1, 2)
-    network(x)
-    network.load_state_dict(torch.load(out / "emd2" / "seed-0" / "weights-last.pt", weights_only=True))
-    p = network.eval()(x).detach().softmax(-1)
+    x = loaded.val.source.inputs
+    network = load_model(out / "emd2" / "seed-0" / "weights-last.pt")
+    p = network(x).detach().softmax(-1)
     labels = loaded.val.labels
     wrong = p.argmax(-1) != labels
     matrix = loaded.space.distances().double()
     assert result.last["top1"] == pytest.approx(1 - wrong.double().mean().item())
     assert result.last["emd"] == pytest.approx((p * matrix[labels]).sum(-1).mean().item(), rel=1e-5)
     assert result.last["severity"] == pytest.approx(matrix[labels, p.argmax(-1)][wrong].mean().item(), rel=1e-5)
+    assert result.last["distance"] == pytest.approx(matrix[labels, p.argmax(-1)].mean().item(), rel=1e-5)
+    assert result.last["emd2"] == pytest.approx(float(ew.EMDLoss(loaded.space, normalize=None)(p, labels)), rel=1e-5)
+    assert result.last["log_loss"] == pytest.approx(-p.gather(1, labels[:, None]).log().mean().item(), rel=1e-5)
+    with np.load(out / "emd2" / "seed-0" / "predictions.npz") as saved:
+        np.testing.assert_allclose(saved["probs"], p, rtol=1e-5, atol=1e-7)
+        assert np.array_equal(saved["labels"], labels)
+    assert ew.load(out / "space.json").equals(loaded.space)
 
 
 def test_validation_every_other_epoch(tmp_path, data):
@@ -153,7 +160,7 @@ def test_refuses_a_folder_in_use(tmp_path, data):
     [
         (
             "alexnet",
-            r"model: expected one of auto, alexnet-bn, alexnet-bn-small, mlp or package.module:function, got 'alexnet'",
+            r"model: expected one of auto, alexnet-bn, alexnet-bn-small, mlp, mlp-wide or package.module:function, got",
         ),
         ("no.such.module:f", r"model 'no.such.module:f': No module named 'no'"),
         ("tests.lab.training.helpers:f", r"has no attribute 'f'"),
@@ -186,6 +193,8 @@ def test_shipped_models(name, size):
         ({"lr": float("nan")}, r"lr: expected a number ≥ 0, got nan"),
         ({"cache": "gpu"}, r"cache: expected one of auto, memory, disk, got 'gpu'"),
         ({"best": "f1"}, r"best: expected one of top1, .* got 'f1'"),
+        ({"optimizer": "lbfgs"}, r"optimizer: expected one of sgd, adam, got 'lbfgs'"),
+        ({"standardize": "yes"}, r"standardize: expected true or false, got 'yes'"),
         ({"model": None}, r"model: expected text, got None"),
         ({"loss": 5}, r"loss: expected text such as 'emd2\+ce', or a list of such, got 5"),
         ({"loss": ()}, r"loss: expected at least one, got none"),
@@ -206,10 +215,9 @@ def test_settings_as_a_configuration_file_may_have_them():
 def test_features_are_trained_with_a_network_for_them(tmp_path, features):
     out = tmp_path / "o"
     train(Settings(data=str(features), space="cifar10", out=str(out), epochs=1, loss="ce"), say=print)
-    weights = torch.load(out / "ce" / "seed-0" / "weights-last.pt", weights_only=True)
-    network = build_model("mlp", 10)
-    network(torch.zeros(2, 3))
-    network.load_state_dict(weights)
+    model = load_model(out / "ce" / "seed-0" / "weights-last.pt")
+    assert model.name == "mlp"
+    assert model(torch.zeros(2, 3)).shape == (2, 10)
 
 
 def test_a_network_for_images_refuses_features(tmp_path, features):
@@ -307,7 +315,7 @@ def test_every_setting_is_an_option_and_help_shows_its_default(capsys, monkeypat
     shown = capsys.readouterr().out
     for field in dataclasses.fields(Settings):
         assert field.name == "data" or f"--{field.name.replace('_', '-')}" in shown
-    for default in ("runs/train", "90", "512", "0.05", "1e-05", "32-true", "0.5*emd2+0.5*ce"):
+    for default in ("runs/train", "90", "512", "sgd", "1e-05", "32-true", "0.5*emd2+0.5*ce"):
         assert f"[default: {default}]" in shown
 
 
@@ -332,3 +340,77 @@ def test_a_run_that_is_stopped_before_it_trains_is_not_one_to_go_on_with(tmp_pat
     assert run_command(["train", str(data), "--space", "cifar10", "--out", str(tmp_path / "o")]) == 130
     assert capsys.readouterr().err == "stopped before training began\n"
     assert not (tmp_path / "o").exists()
+
+
+def ordinal(path, rng, *, targets=False):
+    """Features whose first column tells the class, of four in a row."""
+    y = np.arange(80) % 4
+    x = np.column_stack([10 + 5 * y + rng.standard_normal(80), 100 * rng.standard_normal(80)])
+    np.savez(path, x=x, y=y)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("space", "titles"),
+    [
+        ("chain:4", ["accuracy %", "MAE", "severity", "EMD", "RPS", "log loss"]),
+        ("ring:4", ["accuracy %", "circular MAE", "severity", "EMD", "EMD²", "log loss"]),
+        ("matrix.csv", ["accuracy %", "mean cost", "severity", "EMD", "log loss"]),
+    ],
+)
+def test_every_space(tmp_path, rng, monkeypatch, capsys, space, titles):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "matrix.csv").write_text("0,1,2,5\n1,0,1,2\n2,1,0,1\n9,2,1,0\n")
+    data = ordinal(tmp_path / "data.npz", rng)
+    loss = "sd" if space == "matrix.csv" else "emd2"
+    arguments = ["train", str(data), "--space", space, "--loss", loss, "--loss", "ce", "--epochs", "8", "--out", "o"]
+    assert run_command([*arguments, "--batch-size", "16"]) == 0
+    header = (tmp_path / "o" / "summary.md").read_text().splitlines()[0]
+    assert header == f"| loss | {' | '.join(titles)} | runs | seconds per run |"
+    shown = capsys.readouterr().out
+    assert all(title in shown for title in titles)
+    predictions = str(tmp_path / "o" / "ce" / "seed-0" / "predictions.npz")
+    with np.load(predictions) as saved:
+        p, labels = saved["probs"], saved["labels"]
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    last = next(run["last"] for run in summary["runs"] if run["loss"] == "ce")
+    assert last["top1"] == pytest.approx((p.argmax(1) == labels).mean())
+    matrix = ew.load(space).distances().numpy()
+    assert last["distance"] == pytest.approx(matrix[p.argmax(1), labels].mean())
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_what_the_weights_hold_is_what_was_scored(tmp_path, rng, optimizer):
+    """A user's own forward pass on raw inputs gives the figures of the summary."""
+    data = ordinal(tmp_path / "data.npz", rng)
+    for standardize in (True, False):
+        out = tmp_path / f"o-{standardize}"
+        settings = Settings(
+            data=str(data), space="cifar10", out=str(out), loss="ce", epochs=3, batch_size=16, optimizer=optimizer,
+            standardize=standardize,
+        )  # fmt: skip
+        train(settings, say=print)
+        model = load_model(out / "ce" / "seed-0" / "weights-last.pt")
+        assert (model.std == 1).all() != standardize
+        loaded = load_data(settings, ew.trees.cifar10(), 0, print)
+        with np.load(out / "ce" / "seed-0" / "predictions.npz") as saved:
+            ours = model(loaded.val.source.inputs).softmax(-1).detach().numpy()
+            np.testing.assert_allclose(ours, saved["probs"], rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_of_ones_own(tmp_path, data, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_losses.py").write_text("from tests.lab.training.helpers import squared_distance\nnot_one = 3\n")
+    name = "0.5*my_losses:squared_distance+0.5*ce"
+    assert (
+        run_command(["train", str(data), "--space", "cifar10", "--model", TINY, "--loss", name, "--epochs", "1"]) == 0
+    )
+    assert (tmp_path / "runs/train/0.5my_losses-squared_distance+0.5ce/seed-0/weights-last.pt").is_file()
+    for bad, message in (
+        ("my_losses:nothing", r"loss 'my_losses:nothing': .* has no attribute 'nothing'"),
+        ("my_losses:not_one", r"expected a function of the space, got 3"),
+        ("os:getcwd", r"expected a function of the space, but: .*takes no arguments"),
+        ("builtins:str", r"expected it to return a loss, got str"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(Settings(**tiny_options(data, tmp_path / "o", loss=(bad,))), say=print)

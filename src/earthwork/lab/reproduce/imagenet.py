@@ -44,7 +44,7 @@ class Settings:
 
 
 TINY = Settings(model="alexnet-bn-small", tree="tiny_imagenet200", batch=128, per_class=20, epochs=(100, 20))
-SIMULATED = replace(TINY, model="mlp", per_class=4, epochs=(30, 15))
+SIMULATED = replace(TINY, model="mlp-wide", per_class=4, epochs=(30, 15))
 QUICK = replace(SIMULATED, epochs=(3, 2), seeds=2)
 
 

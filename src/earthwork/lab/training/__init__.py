@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from earthwork.lab.training.data import TrainingData, load_data, make_data
 from earthwork.lab.training.losses import LossExpression, parse_loss
-from earthwork.lab.training.models import MODELS
+from earthwork.lab.training.models import MODELS, load_model
 from earthwork.lab.training.settings import Settings, read_config
 from earthwork.lab.training.simulate import simulated_data
 
@@ -23,6 +23,7 @@ __all__ = [
     "Settings",
     "TrainingData",
     "load_data",
+    "load_model",
     "make_data",
     "parse_loss",
     "read_config",

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from lightning.fabric.utilities import rank_zero_only
 from lightning.pytorch import LightningModule, Trainer
@@ -15,6 +15,10 @@ from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from earthwork.lab.training.module import Classifier
+from earthwork.lab.training.scores import score_text
+
+_SHOWN = ("top1", "distance", "log_loss")
 _LINES = 8  # per run, where there is no terminal
 # Warnings of Lightning that do not concern a user of the harness.
 _NOTICES = (
@@ -32,11 +36,13 @@ class RunProgress(ProgressBar):
 
     Args:
         title: The name of the run.
+        metrics: The titles of the metrics, by their names.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, metrics: dict[str, str]) -> None:
         super().__init__()
         self.title = title
+        self.metrics = metrics
         self._console = Console(file=sys.stderr)
         self._shown = True
         self._bar: Progress | None = None
@@ -83,11 +89,11 @@ class RunProgress(ProgressBar):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show the epoch's metrics."""
         epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs or 0
-        scores = _scores(trainer)
+        scores = self._scores(trainer, cast(Classifier, pl_module))
         if self._bar is not None:
             self._bar.update(self._task, epoch=epoch, scores=scores)
         elif self._shown and (epoch == epochs or epoch % max(1, epochs // _LINES) == 0):
-            self._console.print(f"{self.title}: epoch {epoch}/{epochs}  {scores}", highlight=False)
+            self._console.print(f"{self.title}: epoch {epoch}/{epochs}  {scores}", highlight=False, soft_wrap=True)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Stop updating the bar."""
@@ -95,12 +101,13 @@ class RunProgress(ProgressBar):
             self._bar.stop()
             self._bar = None
 
-
-def _scores(trainer: Trainer) -> str:
-    values = trainer.callback_metrics
-    if "top1" not in values:
-        return ""
-    return f"top-1 {100 * values['top1']:.1f} %  EMD {values['emd']:.3f}  severity {values['severity']:.3f}"
+    def _scores(self, trainer: Trainer, module: Classifier) -> str:
+        """The metrics of this epoch: those of the validation if there was one, otherwise the training loss."""
+        if (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1):
+            # Not from callback_metrics: the module logs its training loss after this hook.
+            return f"training loss {module.training_loss():.3f}"
+        values = trainer.callback_metrics
+        return "  ".join(score_text(self.metrics[name], float(values[name])) for name in _SHOWN if name in self.metrics)
 
 
 def is_first_process() -> bool:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from earthwork.lab.training.arrays import ArrayData, read_arrays
+from earthwork.lab.training.arrays import ArrayData, groups, read_arrays
+from earthwork.lab.training.classes import Matched, check_labels, exact_labels, match_classes
 from earthwork.lab.training.images import (
     BadImageError,
     ImageFolder,
@@ -32,8 +33,8 @@ from earthwork.lab.training.images import (
 from earthwork.lab.training.loader import Batch, BatchPlan
 from earthwork.lab.training.models import choose_model
 from earthwork.lab.training.settings import Settings
-from earthwork.spaces import Tree
-from earthwork.trees import restrict
+from earthwork.spaces import Space
+from earthwork.storage.documents import dumps
 
 Say = Callable[[str], None]
 _NATURAL_SIZE = {"alexnet-bn": 112}
@@ -90,20 +91,20 @@ class TrainingData:
     """The data of a run.
 
     Attributes:
-        train: Training examples.
-        val: Validation examples.
+        train: Training examples, with class indices, distributions or sets of classes as labels.
+        val: Validation examples, with class indices.
         space: The space of the classes, in the data's order.
         classes: The names of the classes.
         shape: The shape of one input: ``(H, W, C)`` or ``(D,)``.
-        mean: The mean of the training inputs, for each channel or feature.
-        std: Their standard deviation.
+        mean: What is subtracted from the inputs, for each channel or feature: the mean of the training inputs.
+        std: What they are divided by: the standard deviation of the training inputs.
         bad: An error message for each image that was left out.
         workers: Number of processes that fetch batches.
     """
 
     train: Examples
     val: Examples
-    space: Tree
+    space: Space
     classes: tuple[str, ...]
     shape: tuple[int, ...]
     mean: Tensor
@@ -114,15 +115,13 @@ class TrainingData:
     @property
     def fingerprint(self) -> dict[str, str]:
         """Checksums of the classes and the space, which a resumed run must not change."""
-        parts = (self.space.parents, self.space.bins, self.space.costs.double())
-        content = b"".join(part.cpu().numpy().tobytes() for part in parts)
         return {
             "class list": hashlib.sha256("\n".join(self.classes).encode()).hexdigest(),
-            "space": hashlib.sha256(content).hexdigest(),
+            "space": hashlib.sha256(dumps(self.space).encode()).hexdigest(),
         }
 
 
-def load_data(settings: Settings, space: Tree, seed: int, say: Say) -> TrainingData:
+def load_data(settings: Settings, space: Space, seed: int, say: Say) -> TrainingData:
     """Read the data, match its classes to the space, select the subset and decode images that fit in memory."""
     path = Path(settings.data)
     if not path.exists():
@@ -132,7 +131,7 @@ def load_data(settings: Settings, space: Tree, seed: int, say: Say) -> TrainingD
     if path.is_file() and not is_archive(path):
         raise ValueError(f"data {path}: expected a folder, an archive of one (.tar.xz, .zip …) or an .npz file")
     folder = read_folder(unpacked(path, say) if path.is_file() else path)
-    return _from_images(folder, settings, restrict(space, folder.classes), seed, say)
+    return _from_images(folder, settings, match_classes(space, folder.classes), seed, say)
 
 
 def subset(labels: NDArray[np.int64], per_class: int | None, seed: int) -> NDArray[np.int64]:
@@ -154,28 +153,44 @@ def subset(labels: NDArray[np.int64], per_class: int | None, seed: int) -> NDArr
     return np.sort(by_class[rank < per_class])
 
 
-def _from_arrays(arrays: ArrayData, settings: Settings, space: Tree, seed: int, say: Say) -> TrainingData:
+def _from_arrays(arrays: ArrayData, settings: Settings, space: Space, seed: int, say: Say) -> TrainingData:
+    labels = {"y": arrays.y, "y_val": arrays.y_val}
+    chosen = subset(groups(arrays.y), settings.per_class, seed)
+    count = space.num_bins if arrays.classes is None else len(arrays.classes)
+    for name, values in labels.items():
+        check_labels(f"data {settings.data}: {name}", values, count)
     if arrays.classes is not None:
-        space = restrict(space, arrays.classes)
-    top = max(int(arrays.y.max()), int(arrays.y_val.max()))
-    low = min(int(arrays.y.min()), int(arrays.y_val.min()))
-    if low < 0 or top >= space.num_bins:
-        bad = low if low < 0 else top
-        raise ValueError(f"data {settings.data}: y: expected class indices from 0 to {space.num_bins - 1}, got {bad}")
-    chosen = subset(arrays.y, settings.per_class, seed)
-    say(f"{len(chosen)} training and {len(arrays.y_val)} validation examples of {space.num_bins} classes")
-    return make_data((arrays.x[chosen], arrays.y[chosen]), (arrays.x_val, arrays.y_val), space)
+        matched = match_classes(space, arrays.classes)
+        space, labels = matched.space, {name: matched.targets(values) for name, values in labels.items()}
+    train, val = (arrays.x[chosen], labels["y"][chosen]), (arrays.x_val, labels["y_val"])
+    data = make_data(train, val, space, standardize=settings.standardize)
+    say(f"{len(data.train)} training and {len(data.val)} validation examples of {space.num_bins} classes")
+    return data
 
 
 def make_data(
-    train: tuple[NDArray[Any], NDArray[np.int64]], val: tuple[NDArray[Any], NDArray[np.int64]], space: Tree
+    train: tuple[NDArray[Any], NDArray[Any]],
+    val: tuple[NDArray[Any], NDArray[Any]],
+    space: Space,
+    *,
+    standardize: bool = True,
 ) -> TrainingData:
-    """Training data from inputs and class indices in memory; the classes are those of the space."""
+    """Training data from arrays in memory.
+
+    Args:
+        train: Inputs, features ``[N, D]`` or images ``[N, H, W, C]`` of bytes, and labels: class indices ``[N]``,
+            distributions ``[N, C]`` or sets of classes ``[N, C]`` (booleans).
+        val: The same for validation. Metrics take a distribution for its most probable class; sets of several classes
+            are left out.
+        space: The space of the classes.
+        standardize: Whether features are shifted and scaled to mean 0 and standard deviation 1.
+    """
     inputs = _as_tensor(train[0])
-    mean, std = _statistics(inputs)
+    mean, std = _statistics(inputs, standardize)
+    rows, labels = exact_labels(val[1])
     return TrainingData(
         train=Examples(InMemory(inputs), torch.from_numpy(train[1])),
-        val=Examples(InMemory(_as_tensor(val[0])), torch.from_numpy(val[1])),
+        val=Examples(InMemory(_as_tensor(val[0][rows])), torch.from_numpy(labels)),
         space=space,
         classes=space.bin_names or tuple(map(str, range(space.num_bins))),
         shape=tuple(inputs.shape[1:]),
@@ -186,27 +201,37 @@ def make_data(
     )
 
 
-def _from_images(folder: ImageFolder, settings: Settings, space: Tree, seed: int, say: Say) -> TrainingData:
+def _from_images(folder: ImageFolder, settings: Settings, matched: Matched, seed: int, say: Say) -> TrainingData:
     train = folder.train.chosen(subset(folder.train.labels, settings.per_class, seed))
+    train = ImageList(train.paths, matched.targets(train.labels))
+    rows, labels = exact_labels(matched.targets(folder.val.labels))
+    val = ImageList([folder.val.paths[row] for row in rows], labels)
     size = settings.image_size or _default_size(settings, train.paths)
     workers = default_workers() if settings.workers is None else settings.workers
-    keep = _keep_in_memory(settings.cache, (len(train.paths) + len(folder.val.paths)) * size * size * 3)
+    keep = _keep_in_memory(settings.cache, (len(train.paths) + len(val.paths)) * size * size * 3)
     say(
-        f"{len(train.paths)} training and {len(folder.val.paths)} validation images of {len(folder.classes)} classes, "
+        f"{len(train.paths)} training and {len(val.paths)} validation images of {matched.space.num_bins} classes, "
         f"{size} × {size}, {'in memory' if keep else 'read on demand'}"
     )
     bad: list[str] = []
-    examples = [_examples(part, size, workers, keep, settings.skip_bad, bad) for part in (train, folder.val)]
+    examples = [_examples(part, size, workers, keep, settings.skip_bad, bad) for part in (train, val)]
     check_bad(bad, settings.skip_bad)
     if bad:
         say(f"left out {len(bad)} unreadable images: {bad[0]}{' …' if len(bad) > 1 else ''}")
     if min(map(len, examples)) == 0:
         raise ValueError(f"data {settings.data}: no readable images")
     some = examples[0].source.take(torch.arange(len(examples[0]))[:: max(1, len(examples[0]) // 2000)])
-    mean, std = _statistics(some)
-    shape = (size, size, 3)
+    mean, std = _statistics(some, settings.standardize)
     return TrainingData(
-        examples[0], examples[1], space, folder.classes, shape, mean, std, bad, workers=0 if keep else workers
+        train=examples[0],
+        val=examples[1],
+        space=matched.space,
+        classes=matched.classes,
+        shape=(size, size, 3),
+        mean=mean,
+        std=std,
+        bad=bad,
+        workers=0 if keep else workers,
     )
 
 
@@ -253,8 +278,10 @@ def _as_tensor(x: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(x if x.dtype == np.uint8 and x.ndim == 4 else x.astype(np.float32)))
 
 
-def _statistics(inputs: Tensor) -> tuple[Tensor, Tensor]:
+def _statistics(inputs: Tensor, standardize: bool) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation over all but the last axis; bytes are scaled to [0, 1]."""
+    if not standardize:
+        return torch.zeros(inputs.shape[-1]), torch.ones(inputs.shape[-1])
     flat = inputs.reshape(-1, inputs.shape[-1])
     flat = flat / 255 if inputs.dtype == torch.uint8 else flat
     std, mean = torch.std_mean(flat.double(), 0, correction=0)

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,10 +34,10 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".t
 
 @dataclass(frozen=True)
 class ImageList:
-    """Image files and the class index of each."""
+    """Image files and the label of each: an index, or a row of a boolean matrix (a set of classes)."""
 
     paths: list[Path]
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
 
     def chosen(self, indices: NDArray[np.int64]) -> ImageList:
         """The images at the given indices."""

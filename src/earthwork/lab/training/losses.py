@@ -1,22 +1,27 @@
-"""The small language that losses are named in: ``ce``, ``emd2``, ``0.5*emd2+0.5*ce``."""
+"""Losses by name: ``ce``, ``emd2``, ``0.5*emd2+0.5*ce``, ``hxe:0.1``, ``package.module:function``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
-from earthwork.losses import EMDLoss, MixedLoss
+from earthwork import losses
+from earthwork.lab.training.models import import_object
+from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
 from earthwork.spaces import Space
 
 Term: TypeAlias = tuple[float, str]
 
 _NUMBER = re.compile(r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+")
-_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*|[^\s+*]+")
-_ATOM = re.compile(r"ce|mse|sd|emd\d+(?:\.\d+)?")
-_WORDS = "ce, mse, sd, emd1, emd1.5, emd2 …"
+_WORD = re.compile(r"[^\s+*]+")
+_VALUE = r"\d+(?:\.\d+)?"
+_ATOM = re.compile(rf"ce|mse|sd|edge|emd{_VALUE}|(?:hxe|soft):{_VALUE}|[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_WORDS = "ce, mse, sd, edge, emd1, emd1.5, emd2 …, hxe:0.1, soft:10, package.module:function"
 
 
 @dataclass(frozen=True)
@@ -29,10 +34,10 @@ class SinkhornOptions:
 
 @dataclass(frozen=True)
 class LossExpression:
-    """A weighted sum of losses, read from text.
+    """A weighted sum of losses.
 
     Attributes:
-        terms: Pairs of a weight and a word: ``ce``, ``mse``, ``sd``, or ``emd`` and its exponent.
+        terms: Pairs of a weight and a name, such as ``(0.5, "emd2")``.
     """
 
     terms: tuple[Term, ...]
@@ -42,11 +47,11 @@ class LossExpression:
 
     @property
     def folder(self) -> str:
-        """The expression as the name of a folder."""
-        return str(self).replace("*", "")
+        """The expression as a folder name."""
+        return str(self).replace("*", "").replace(":", "-")
 
     def build(self, space: Space, sinkhorn: SinkhornOptions | None = None) -> nn.Module:
-        """The loss, over a space.
+        """The loss over a space.
 
         Example:
             >>> import earthwork as ew
@@ -56,26 +61,30 @@ class LossExpression:
               0.5 × EMDLoss, 0.5 × CrossEntropyLoss
               ...
         """
-        losses = [(weight, _build_term(name, space, sinkhorn or SinkhornOptions())) for weight, name in self.terms]
-        return losses[0][1] if len(losses) == 1 and losses[0][0] == 1 else MixedLoss(*losses)
+        terms = [(weight, _build_term(name, space, sinkhorn or SinkhornOptions())) for weight, name in self.terms]
+        return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else MixedLoss(*terms)
 
 
 def parse_loss(text: str) -> LossExpression:
-    """Read a loss: words joined by ``+``, each with an optional weight and ``*`` before it.
+    """Parse a loss: names joined by ``+``, each with an optional weight and ``*`` before it.
 
-    =============  ==================================================================================
-    word           loss
-    =============  ==================================================================================
-    ``ce``         cross entropy
-    ``emd2``       the relaxed Earth Mover's Distance with exponent 2 (any exponent ≥ 1: ``emd1.5``)
-    ``sd``         the Sinkhorn distance
-    ``mse``        the squared error between the probabilities and the one-hot target
-    =============  ==================================================================================
+    ===========================  ================================================================================
+    name                         loss
+    ===========================  ================================================================================
+    ``ce``                       cross entropy
+    ``emd2``                     the relaxed Earth Mover's Distance with exponent 2 (any exponent ≥ 1: ``emd1.5``)
+    ``sd``                       the Sinkhorn distance
+    ``mse``                      the squared error between the probabilities and the target (the Brier score)
+    ``edge``                     edge cross entropy
+    ``hxe:0.1``                  hierarchical cross entropy with α = 0.1
+    ``soft:10``                  cross entropy against soft labels with β = 10
+    ``package.module:function``  the loss that the function returns when it is called with the space
+    ===========================  ================================================================================
 
-    The weights are taken as they are written: ``emd2+ce`` is ``1*emd2+1*ce``.
+    Weights are used as written: ``emd2+ce`` is ``1*emd2+1*ce``.
 
     Raises:
-        ValueError: If it cannot be read, with the position.
+        ValueError: If the text cannot be parsed; the message gives the position.
 
     Example:
         >>> from earthwork.lab.training import parse_loss
@@ -96,9 +105,9 @@ def parse_loss(text: str) -> LossExpression:
             raise _unreadable(text, place, "'+' or the end")
         place += 1
     names = [name for _, name in terms]
-    again = next((name for name in names if names.count(name) > 1), None)
-    if again is not None:
-        raise _unreadable(text, text.rindex(again), f"each loss once, but {again!r} comes again")
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise _unreadable(text, text.rindex(repeated), f"each loss once, but {repeated!r} is repeated")
     return LossExpression(tuple(terms))
 
 
@@ -117,11 +126,16 @@ def _read_term(text: str, place: int) -> tuple[Term, int]:
     word = _WORD.match(text, place)
     if not word:
         raise _unreadable(text, place, f"a loss ({_WORDS})")
-    if not _ATOM.fullmatch(word.group()):
-        raise _unreadable(text, place, f"a loss ({_WORDS})", word.group())
-    if word.group().startswith("emd") and float(word.group()[3:]) < 1:
-        raise _unreadable(text, place, "an exponent ≥ 1 after emd", word.group())
-    return (weight, word.group()), word.end()
+    name = word.group()
+    if not _ATOM.fullmatch(name):
+        # A name followed by a stray character is a complete name with something wrong after it.
+        start = re.match(r"[A-Za-z_][A-Za-z_0-9.:]*", name)
+        if start and start.group() != name and _ATOM.fullmatch(start.group()):
+            return (weight, start.group()), place + start.end()
+        raise _unreadable(text, place, f"a loss ({_WORDS})", name)
+    if name.startswith("emd") and ":" not in name and float(name[3:]) < 1:
+        raise _unreadable(text, place, "an exponent ≥ 1 after emd", name)
+    return (weight, name), word.end()
 
 
 def _skip_blanks(text: str, place: int) -> int:
@@ -137,15 +151,74 @@ def _unreadable(text: str, place: int, expected: str, got: str | None = None) ->
 
 
 def _build_term(name: str, space: Space, sinkhorn: SinkhornOptions) -> nn.Module:
+    word, _, value = name.partition(":")
     if name == "ce":
-        return nn.CrossEntropyLoss()
+        return CrossEntropyLoss()
     if name == "mse":
         return SquaredErrorLoss()
     if name == "sd":
-        from earthwork.losses import SinkhornLoss
-
         return SinkhornLoss(space, lam=sinkhorn.lam, max_iter=sinkhorn.max_iter)
+    if name == "edge":
+        return _of_library("EdgeCrossEntropyLoss", name, space)
+    if word == "hxe":
+        return _of_library("HierarchicalCrossEntropyLoss", name, space, alpha=float(value))
+    if word == "soft":
+        return _of_library("SoftLabelLoss", name, space, beta=float(value))
+    if value:
+        return _imported(name, space)
     return EMDLoss(space, rho=float(name[3:]))
+
+
+def _of_library(kind: str, name: str, space: Space, **options: float) -> nn.Module:
+    if not hasattr(losses, kind):
+        raise ValueError(f"loss {name!r}: this version of Earthwork has no {kind}")
+    loss: nn.Module = getattr(losses, kind)(space, **options)
+    return loss
+
+
+def _imported(name: str, space: Space) -> nn.Module:
+    """The loss of a user's function of the space."""
+    function = import_object("loss", name)
+    if not callable(function):
+        raise ValueError(f"loss {name!r}: expected a function of the space, got {function!r}")
+    try:
+        loss = function(space)
+    except TypeError as error:
+        raise ValueError(f"loss {name!r}: expected a function of the space, but: {error}") from error
+    if not callable(loss):
+        raise ValueError(f"loss {name!r}: expected it to return a loss, got {type(loss).__name__}")
+    return loss if isinstance(loss, nn.Module) else _FunctionLoss(loss)
+
+
+class _FunctionLoss(nn.Module):
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        return self.function(input, target)
+
+
+class CrossEntropyLoss(nn.CrossEntropyLoss):
+    r"""``nn.CrossEntropyLoss`` that also takes set-valued labels: :math:`-\log` of the set's mass.
+
+    Shape:
+        - input: logits ``[N, C]``
+        - target: class indices ``[N]``, distributions ``[N, C]``, or sets of classes as booleans ``[N, C]``
+
+    Example:
+        >>> import torch
+        >>> from earthwork.lab.training.losses import CrossEntropyLoss
+        >>> CrossEntropyLoss()(torch.zeros(1, 4), torch.tensor([[True, True, False, False]]))
+        tensor(0.6931)
+    """
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The mean loss of logits against labels."""
+        if target.dtype != torch.bool:
+            return super().forward(input, target)
+        outside = input.masked_fill(~target, -torch.inf)
+        return (input.logsumexp(-1) - outside.logsumexp(-1)).mean()
 
 
 class SquaredErrorLoss(nn.Module):
@@ -153,7 +226,7 @@ class SquaredErrorLoss(nn.Module):
 
     Shape:
         - input: logits ``[N, C]``
-        - target: class indices ``[N]``
+        - target: class indices ``[N]`` or distributions ``[N, C]``
 
     Example:
         >>> import torch
@@ -163,8 +236,12 @@ class SquaredErrorLoss(nn.Module):
     """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss of logits against class indices."""
+        """The mean loss of logits against labels."""
         p = input.softmax(-1)
+        if target.dtype == torch.bool:
+            raise ValueError("loss 'mse': expected class indices or distributions, got sets of classes")
+        if target.is_floating_point():
+            return (p - target).square().sum(-1).mean()
         # Σ(p − onehot)² = Σp² − 2·p[target] + 1, without the one-hot matrix.
         at_target = p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         return (p.square().sum(-1) - 2 * at_target + 1).mean()

@@ -1,12 +1,16 @@
-"""Networks: the paper's AlexNet with batch normalisation, a smaller one of its kind, and yours."""
+"""Networks: the paper's AlexNet with batch normalisation, a smaller one, MLPs for features, and your own."""
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 ModelFactory: TypeAlias = Callable[[int], nn.Module]
 
@@ -40,7 +44,7 @@ def alexnet_bn(num_classes: int) -> nn.Module:
 
 
 def alexnet_bn_small(num_classes: int) -> nn.Module:
-    """The same kind of network for images of 32 to 64 pixels, small enough for a laptop.
+    """A smaller network of the same kind, for images of 32 to 64 pixels.
 
     Example:
         >>> import torch
@@ -65,13 +69,36 @@ def alexnet_bn_small(num_classes: int) -> nn.Module:
 
 
 def mlp(num_classes: int) -> nn.Module:
-    """Two hidden layers over feature vectors of any length.
+    """Two hidden layers of 256 units with batch normalisation and light dropout, for features of any length.
 
     Example:
         >>> import torch
         >>> from earthwork.lab.training.models import mlp
         >>> mlp(10)(torch.zeros(2, 7)).shape
         torch.Size([2, 10])
+    """
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.LazyLinear(256),
+        nn.BatchNorm1d(256),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.1),
+        nn.Linear(256, 256),
+        nn.BatchNorm1d(256),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.1),
+        nn.Linear(256, num_classes),
+    )
+
+
+def mlp_wide(num_classes: int) -> nn.Module:
+    """Two hidden layers of 1024 units with dropout 0.5, for many classes with few examples each.
+
+    Example:
+        >>> import torch
+        >>> from earthwork.lab.training.models import mlp_wide
+        >>> mlp_wide(1000)(torch.zeros(2, 64)).shape
+        torch.Size([2, 1000])
     """
     return nn.Sequential(
         nn.Flatten(),
@@ -86,11 +113,16 @@ def mlp(num_classes: int) -> nn.Module:
 
 
 AUTO = "auto"
-MODELS: dict[str, ModelFactory] = {"alexnet-bn": alexnet_bn, "alexnet-bn-small": alexnet_bn_small, "mlp": mlp}
+MODELS: dict[str, ModelFactory] = {
+    "alexnet-bn": alexnet_bn,
+    "alexnet-bn-small": alexnet_bn_small,
+    "mlp": mlp,
+    "mlp-wide": mlp_wide,
+}
 
 
 def choose_model(name: str, *, images: bool) -> str:
-    """What ``auto`` stands for: the paper's network for images, ``mlp`` for features. Other names stay as they are.
+    """``auto`` means the paper's network for images and ``mlp`` for features. Other names are returned unchanged.
 
     Example:
         >>> from earthwork.lab.training.models import choose_model
@@ -102,30 +134,47 @@ def choose_model(name: str, *, images: bool) -> str:
     return "alexnet-bn" if images else "mlp"
 
 
-def find_model(name: str) -> ModelFactory:
-    """A shipped model by its name, or any function of the number of classes as ``package.module:function``.
+def import_object(what: str, name: str) -> Any:
+    """Import ``package.module:attribute``; the working folder is searched first.
+
+    Args:
+        what: The option, for the message.
+        name: The module and the attribute.
 
     Raises:
-        ValueError: If there is none, with the reason.
+        ValueError: If there is no such module or attribute.
+    """
+    module_name, _, attribute = name.partition(":")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{what} {name!r}: {error}") from error
+
+
+def find_model(name: str) -> ModelFactory:
+    """A built-in model by its name, or a function of the number of classes as ``package.module:function``.
+
+    Raises:
+        ValueError: If it cannot be found.
     """
     if name in MODELS:
         return MODELS[name]
-    module_name, colon, attribute = name.partition(":")
-    if not (module_name and colon and attribute):
+    module_name, _, attribute = name.partition(":")
+    if not (module_name and attribute):
         raise ValueError(
             f"model: expected one of {', '.join((AUTO, *MODELS))} or package.module:function, got {name!r}"
         )
-    try:
-        factory = getattr(import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"model {name!r}: {error}") from error
+    factory: ModelFactory = import_object("model", name)
     if not callable(factory):
         raise ValueError(f"model {name!r}: expected a function of the number of classes, got {factory!r}")
-    return factory  # type: ignore[no-any-return]
+    return factory
 
 
 def build_model(name: str, num_classes: int) -> nn.Module:
-    """The network that a factory makes for a number of classes."""
+    """A new network for a number of classes."""
     factory = find_model(name)
     try:
         network = factory(num_classes)
@@ -143,3 +192,74 @@ def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> lis
 
 def _hidden(inputs: int, outputs: int) -> list[nn.Module]:
     return [nn.Linear(inputs, outputs), nn.ReLU(inplace=True), nn.BatchNorm1d(outputs)]
+
+
+class TrainedModel(nn.Module):
+    """A network with the normalisation of its inputs: raw inputs to logits.
+
+    Args:
+        network: Maps normalised inputs to logits.
+        mean: Subtracted from the inputs; one number for each feature or channel.
+        std: What they are then divided by.
+        name: The name of the network, as `build_model` takes it.
+        classes: The names of the classes.
+
+    Shape:
+        - input: features ``[N, D]``, or images ``[N, H, W, C]`` of bytes
+        - output: logits ``[N, classes]``
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, network: nn.Module, mean: Tensor, std: Tensor, *, name: str = "", classes: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.name = name
+        self.classes = classes
+        self.register_buffer("mean", mean, persistent=False)
+        self.register_buffer("std", std, persistent=False)
+
+    def normalized(self, x: Tensor) -> Tensor:
+        """What the network takes: bytes scaled to [0, 1], then standardised; images with the channels first."""
+        if x.ndim != 4:
+            return (x - self.mean) / self.std
+        # A permuted view of [N, H, W, C] is in the channels-last memory format, the fastest one for convolutions.
+        return ((x.float() / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits of raw inputs."""
+        logits: Tensor = self.network(self.normalized(x))
+        return logits
+
+    def to_bytes(self) -> bytes:
+        """The content of a weights file, which `load_model` reads."""
+        content = {
+            "model": self.name,
+            "classes": list(self.classes),
+            "mean": self.mean.cpu(),
+            "std": self.std.cpu(),
+            "network": {name: value.cpu() for name, value in self.network.state_dict().items()},
+        }
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        return buffer.getvalue()
+
+
+def load_model(path: str | Path) -> TrainedModel:
+    """A trained model from ``weights-last.pt`` or ``weights-best.pt``, in evaluation mode.
+
+    It takes raw inputs: the normalisation of training is part of it.
+
+    Args:
+        path: The file.
+    """
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    network = build_model(content["model"], len(content["classes"]))
+    network.load_state_dict(content["network"])
+    model = TrainedModel(
+        network, content["mean"], content["std"], name=content["model"], classes=tuple(content["classes"])
+    )
+    return model.eval()

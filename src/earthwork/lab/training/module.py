@@ -1,4 +1,4 @@
-"""The Lightning modules: network, loss, optimiser and metrics in one, the data loaders in the other."""
+"""The Lightning modules: model, loss, optimiser and metrics in one, the data loaders in the other."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics import MeanMetric
 
 from earthwork.lab.training.data import Examples, TrainingData
 from earthwork.lab.training.loader import Batch, EpochPlan, ResumableLoader, crop_and_flip
+from earthwork.lab.training.models import TrainedModel
+from earthwork.lab.training.scores import titles_of, validation_metrics
 from earthwork.losses import MixedLoss
-from earthwork.metrics import MeanEMD, MistakeSeverity
-from earthwork.spaces import Space
 
 if TYPE_CHECKING:
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
@@ -33,7 +32,7 @@ class Classifier(LightningModule):
     """Trains a network with a loss.
 
     Args:
-        network: Maps inputs to logits.
+        model: The network with the normalisation of its inputs.
         loss: Maps logits and labels to a scalar.
         data: Provides the space for the metrics, and the mean and standard deviation of the inputs.
         settings: The optimiser's settings.
@@ -41,38 +40,31 @@ class Classifier(LightningModule):
         folder: Where a batch with a non-finite loss is saved.
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(
-        self, network: nn.Module, loss: nn.Module, data: TrainingData, settings: Settings, seed: int, folder: Path
+        self, model: TrainedModel, loss: nn.Module, data: TrainingData, settings: Settings, seed: int, folder: Path
     ) -> None:
         super().__init__()
-        self.network = network
+        self.model = model
         self.loss = loss
         self.settings = settings
         self.seed = seed
         self.folder = folder
         self.fingerprint = data.fingerprint
         self.images = len(data.shape) == 3
-        self.register_buffer("mean", data.mean, persistent=False)
-        self.register_buffer("std", data.std, persistent=False)
         parts = loss.names if isinstance(loss, MixedLoss) else []
         self.train_means = nn.ModuleDict({name: MeanMetric() for name in ("loss", *parts)})
         for mean in self._means().values():
             mean.persistent(True)  # so that an epoch resumed halfway averages over all of its batches
-        self.scores = validation_scores(data.space)
+        self.metrics = validation_metrics(data.space)
         self.val_loss = MeanMetric()
+        self.titles = titles_of(data.space)
+        self.predictions: list[tuple[Tensor, Tensor]] = []
 
-    def inputs(self, batch: Batch) -> Tensor:
-        """The network's inputs: cropped and flipped in training, normalised, channels first."""
-        x = batch.inputs
-        if not self.images:
-            return (x - self.mean) / self.std
-        if self.training:
-            x = crop_and_flip(x, batch.shifts, batch.flips)
-        # A permuted view of [N, H, W, C] is in the channels-last memory format, the fastest one for convolutions.
-        return ((x.float() / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
+    def logits(self, batch: Batch) -> Tensor:
+        """The logits of a batch; in training its images are cropped and flipped."""
+        x = crop_and_flip(batch.inputs, batch.shifts, batch.flips) if self.images and self.training else batch.inputs
+        logits: Tensor = self.model(x)
+        return logits
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Seed all generators, so that dropout does not depend on earlier batches."""
@@ -84,7 +76,7 @@ class Classifier(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of a batch."""
-        logits = self.network(self.inputs(batch))
+        logits = self.logits(batch)
         loss: Tensor = self.loss(logits.float(), batch.labels)
         parts = self.loss.parts if isinstance(self.loss, MixedLoss) else {}
         if not torch.isfinite(loss):
@@ -104,25 +96,35 @@ class Classifier(LightningModule):
         self.log_dict(values)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Score a batch."""
-        logits = self.network(self.inputs(batch)).float()
+        """Score a batch and keep its predictions."""
+        logits = self.logits(batch).float()
+        probs = logits.softmax(-1)
         self.val_loss.update(self.loss(logits, batch.labels), weight=len(batch.labels))
-        self.scores.update(logits.softmax(-1), batch.labels)
+        self.metrics.update(probs, batch.labels)
+        self.predictions.append((probs.cpu(), batch.labels.cpu()))
+
+    def on_validation_epoch_start(self) -> None:
+        """Drop the predictions of the last validation."""
+        self.predictions = []
 
     def on_validation_epoch_end(self) -> None:
         """Log the scores."""
-        self.log_dict({"val_loss": self.val_loss.compute(), **self.scores.compute()})
+        self.log_dict({"val_loss": self.val_loss.compute(), **self.metrics.compute()})
         self.val_loss.reset()
-        self.scores.reset()
+        self.metrics.reset()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """SGD whose learning rate is divided by 1 + step·decay, as in Torch7."""
+        """SGD or Adam; the learning rate is divided by 1 + step·decay, as in Torch7."""
         options = self.settings
-        sgd = torch.optim.SGD(
-            self.network.parameters(), options.lr, momentum=options.momentum, weight_decay=options.weight_decay
-        )
-        schedule = torch.optim.lr_scheduler.LambdaLR(sgd, lambda step: 1 / (1 + step * options.lr_decay))
-        return {"optimizer": sgd, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        parameters = self.model.network.parameters()
+        lr = cast(float, options.lr)
+        optimizer: torch.optim.Optimizer
+        if options.optimizer == "adam":
+            optimizer = torch.optim.Adam(parameters, lr, weight_decay=options.weight_decay)
+        else:
+            optimizer = torch.optim.SGD(parameters, lr, momentum=options.momentum, weight_decay=options.weight_decay)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step * options.lr_decay))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the checksums of the classes and the space."""
@@ -133,6 +135,10 @@ class Classifier(LightningModule):
         for what, value in checkpoint["earthwork"].items():
             if value != self.fingerprint[what]:
                 raise ValueError(f"resume: the {what} differs from that of the saved run")
+
+    def training_loss(self) -> float:
+        """The mean loss of the epoch so far, over all processes."""
+        return float(self._means()["loss"].compute())
 
     def _means(self) -> dict[str, MeanMetric]:
         return cast("dict[str, MeanMetric]", dict(self.train_means.items()))
@@ -147,20 +153,6 @@ class Classifier(LightningModule):
             f"the loss is {float(loss):g}{values} at epoch {self.current_epoch + 1}, batch {batch_idx + 1}; "
             f"the logits are {finite}. The batch is in {path}. A smaller --lr often helps"
         )
-
-
-def validation_scores(space: Space) -> MetricCollection:
-    """Top-1 and top-5 accuracy, mean EMD to the label, and the mean distance of the mistakes."""
-    classes = space.num_bins
-    return MetricCollection(
-        {
-            "top1": MulticlassAccuracy(classes, average="micro"),
-            "top5": MulticlassAccuracy(classes, average="micro", top_k=min(5, classes)),
-            "emd": MeanEMD(space),
-            "severity": MistakeSeverity(space),
-        },
-        compute_groups=False,
-    )
 
 
 class DataModule(LightningDataModule):

@@ -1,4 +1,4 @@
-"""What a run writes: a row of metrics for each epoch, weights, and checkpoints with checksums to resume from."""
+"""What a run writes: metrics of each epoch, weights, predictions, and checkpoints with checksums to resume from."""
 
 from __future__ import annotations
 
@@ -11,20 +11,25 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
+import numpy as np
 import torch
+import torch.distributed
 from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
-from torch import nn
+from torch import Tensor
 
 from earthwork.files import write_atomically
+from earthwork.lab.training.models import TrainedModel
+from earthwork.lab.training.scores import HIGHER_IS_BETTER
 
+Prediction: TypeAlias = tuple[Tensor, Tensor]
 _KEPT = 2
-_LOWER_IS_BETTER = ("emd", "severity", "val_loss")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MARK = b"\nearthwork-sha256:"
 _TRAILER = len(_MARK) + 64
@@ -107,7 +112,8 @@ class Recorder(Checkpoint):
         """Write the row, the weights and then the checkpoint."""
         self._add_row(trainer)
         if trainer.is_global_zero:
-            self._write(cast(nn.Module, pl_module.network))
+            self._write(cast(TrainedModel, pl_module.model))
+        self._write_predictions(trainer, cast("list[Prediction]", pl_module.predictions))
         self._save(trainer)
         if self._stop_anywhere(trainer) and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
             raise StopRequestedError
@@ -122,7 +128,7 @@ class Recorder(Checkpoint):
 
     def best_row(self) -> dict[str, float]:
         """The row of the first epoch with the best value."""
-        sign = -1 if self.best in _LOWER_IS_BETTER else 1
+        sign = 1 if self.best in HIGHER_IS_BETTER else -1
         scored = [row for row in self.rows if self.best in row]
         # Severity is NaN when there are no mistakes, which is the best outcome.
         return max(scored, key=lambda row: math.inf if math.isnan(row[self.best]) else sign * row[self.best])
@@ -138,14 +144,25 @@ class Recorder(Checkpoint):
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         self.rows.append({"epoch": trainer.current_epoch + 1, "step": trainer.global_step, "lr": rate, **values})
 
-    def _write(self, network: nn.Module) -> None:
+    def _write(self, model: TrainedModel) -> None:
         write_atomically(self.folder / "metrics.csv", as_csv(self.rows))
-        weights = {name: value.cpu() for name, value in network.state_dict().items()}
-        buffer = io.BytesIO()
-        torch.save(weights, buffer)
-        write_atomically(self.folder / "weights-last.pt", buffer.getvalue())
+        weights = model.to_bytes()
+        write_atomically(self.folder / "weights-last.pt", weights)
         if any(self.best in row for row in self.rows) and self.best_row() is self.rows[-1]:
-            write_atomically(self.folder / "weights-best.pt", buffer.getvalue())
+            write_atomically(self.folder / "weights-best.pt", weights)
+
+    def _write_predictions(self, trainer: Trainer, predictions: list[Prediction]) -> None:
+        """After the last validation, save what `earthwork evaluate` reads."""
+        every = trainer.check_val_every_n_epoch or 1
+        epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs or 0
+        if epoch % every or epoch + every <= epochs:
+            return
+        shares = [predictions]
+        if trainer.world_size > 1:
+            shares = [[] for _ in range(trainer.world_size)]
+            torch.distributed.all_gather_object(shares, predictions)
+        if trainer.is_global_zero:
+            write_atomically(self.folder / "predictions.npz", _predictions_file(shares))
 
     def _save(self, trainer: Trainer) -> None:
         path = self.checkpoints / checkpoint_name(trainer.current_epoch, trainer.global_step)
@@ -164,6 +181,23 @@ class Recorder(Checkpoint):
             raise KeyboardInterrupt
         self._stop = True
         os.write(2, b"\nstopping after this batch; press Ctrl-C again to stop immediately\n")
+
+
+def _predictions_file(shares: list[list[Prediction]]) -> bytes:
+    """An ``.npz`` file with ``probs`` and ``labels``, in the order of the data.
+
+    Args:
+        shares: The batches of each process, which takes every n-th example of a global batch.
+    """
+    probs, labels = [], []
+    for batches in zip_longest(*shares, fillvalue=None):
+        parts = [batch for batch in batches if batch is not None]
+        order = np.argsort(np.concatenate([np.arange(len(part[1])) for part in parts]), kind="stable")
+        probs.append(np.concatenate([part[0].numpy() for part in parts])[order])
+        labels.append(np.concatenate([part[1].numpy() for part in parts])[order])
+    buffer = io.BytesIO()
+    np.savez(buffer, probs=np.concatenate(probs), labels=np.concatenate(labels))
+    return buffer.getvalue()
 
 
 def as_csv(rows: list[dict[str, float]]) -> str:

@@ -19,12 +19,12 @@ from earthwork.lab.environment import environment
 from earthwork.lab.training.console import RunProgress, is_first_process, quiet_lightning
 from earthwork.lab.training.data import Say, TrainingData, load_data
 from earthwork.lab.training.losses import LossExpression
-from earthwork.lab.training.models import build_model, choose_model
+from earthwork.lab.training.models import TrainedModel, build_model, choose_model
 from earthwork.lab.training.module import Classifier, DataModule
 from earthwork.lab.training.recorder import CheckedCheckpointIO, Recorder, last_good, load_checked
 from earthwork.lab.training.settings import Settings
 from earthwork.lab.training.summary import RunResult, read_result, write_result, write_summary
-from earthwork.storage import load_tree
+from earthwork.storage import load, save
 
 DataOf = Callable[[int], TrainingData]
 
@@ -49,7 +49,7 @@ def train(
     if is_first_process():
         _check_folder(out, resume or _restarted(out))
     if data_of is None:
-        space = load_tree(settings.space)
+        space = load(settings.space)
         data_of = lambda seed: load_data(settings, space, seed, say)  # noqa: E731
     results = [
         result
@@ -86,18 +86,20 @@ def _train_one(
     with quiet_lightning():
         seed_everything(seed, verbose=False)
         module = make_module(settings, expression, seed, data, folder)
+        _check_best(settings, module)
         recorder = Recorder(folder, settings.best, settings.save_every)
         checkpoint = last_good(recorder.checkpoints, say)
         if checkpoint is not None:
             say(f"{expression}, seed {seed}: resuming from {checkpoint}")
         title = str(expression) if settings.seeds == 1 else f"{expression}, seed {seed}"
-        trainer = make_trainer(settings, folder, recorder, RunProgress(title), _step_of(checkpoint))
+        trainer = make_trainer(settings, folder, recorder, RunProgress(title, module.titles), _step_of(checkpoint))
         if is_first_process():
-            _write_settings(settings)
+            _write_settings(settings, data)
         trainer.fit(module, datamodule=DataModule(data, settings.batch_size, seed, settings.crop), ckpt_path=checkpoint)
     result = RunResult(
         loss=str(expression),
         seed=seed,
+        titles=module.titles,
         epochs=settings.epochs,
         last=recorder.last_row(),
         best=recorder.best_row(),
@@ -115,7 +117,8 @@ def make_module(
     """A newly initialised network with its loss."""
     name = choose_model(settings.model, images=len(data.shape) == 3)
     network = build_model(name, data.space.num_bins)
-    module = Classifier(network, expression.build(data.space, settings.sinkhorn), data, settings, seed, folder)
+    model = TrainedModel(network, data.mean, data.std, name=name, classes=data.classes)
+    module = Classifier(model, expression.build(data.space, settings.sinkhorn), data, settings, seed, folder)
     _check_output(name, module, data)
     return module.to(memory_format=torch.channels_last) if module.images else module
 
@@ -166,12 +169,13 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise ValueError(f"out {out}: not an empty folder; choose another one, or resume its run: --resume {out}")
 
 
-def _write_settings(settings: Settings) -> None:
+def _write_settings(settings: Settings, data: TrainingData) -> None:
     """Called right before training, so that a start that fails leaves no folder behind."""
     out = Path(settings.out)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "config.yaml", settings.to_yaml())
     write_atomically(out / "environment.json", to_json(environment(), indent=1))
+    save(data.space, out / "space.json")
 
 
 def _restarted(out: Path) -> bool:
@@ -180,14 +184,20 @@ def _restarted(out: Path) -> bool:
     return any(count not in ("", "0") for count in counts) and (out / "config.yaml").is_file()
 
 
+def _check_best(settings: Settings, module: Classifier) -> None:
+    known = [*module.titles, "val_loss"]
+    if settings.best not in known:
+        raise ValueError(f"best: expected one of {', '.join(known)} for this space, got {settings.best!r}")
+
+
 def _check_output(name: str, module: Classifier, data: TrainingData) -> None:
     """Check the shape of the logits of two examples; this also initialises lazy layers."""
     module.eval()
     plan = next(iter(DataModule(data, 2, 0, None).val_dataloader()))
-    inputs = module.inputs(plan)
+    inputs = module.model.normalized(plan.inputs)
     try:
         with torch.no_grad():
-            logits = module.network(inputs)
+            logits = module.model.network(inputs)
     except RuntimeError as error:
         raise ValueError(f"model {name!r}: cannot take inputs of shape {tuple(inputs.shape)}: {error}") from error
     module.train()

@@ -13,7 +13,8 @@ from earthwork.extras import require
 from earthwork.lab.training.losses import LossExpression, SinkhornOptions, parse_loss
 from earthwork.lab.training.models import AUTO
 
-REPORTED = ("top1", "top5", "emd", "severity", "val_loss")
+REPORTED = ("top1", "top5", "distance", "severity", "emd", "emd2", "log_loss", "val_loss")
+LEARNING_RATES = {"sgd": 0.05, "adam": 0.001}
 _POSITIVE = ("epochs", "batch_size", "seeds", "per_class", "image_size", "save_every", "eval_every", "sinkhorn_iter")
 _NOT_NEGATIVE = ("lr", "lr_decay", "momentum", "weight_decay", "crop", "seed", "workers", "sinkhorn_lam")
 
@@ -27,17 +28,20 @@ class Settings:
 
     Attributes:
         data: A folder, an archive of one, or an ``.npz`` file.
-        space: What ``ew.load`` takes: a shipped name or a file.
+        space: What ``ew.load`` takes: a file, a shipped tree's name, or a specification such as ``chain:7``.
         out: The folder to write to.
         loss: One or more losses, as `parse_loss` reads them.
         model: A name from `MODELS`, ``package.module:function``, or ``auto``: ``alexnet-bn`` for images, ``mlp`` for
             features.
         epochs: Passes over the training data.
         batch_size: The global batch, over all processes.
-        lr: The learning rate at step 0.
+        optimizer: ``sgd`` or ``adam``.
+        lr: The learning rate at step 0; ``None``: 0.05 for ``sgd``, 0.001 for ``adam``.
         lr_decay: At step t the learning rate is ``lr / (1 + t·lr_decay)``.
         momentum: SGD's momentum.
         weight_decay: The ℓ₂ penalty.
+        standardize: Whether inputs are shifted and scaled to mean 0 and standard deviation 1, feature by feature or
+            channel by channel, with the statistics of the training data; they are saved with the weights.
         per_class: Use at most this many training examples of each class, drawn with the seed.
         image_size: Images are scaled and cropped to this height and width.
         crop: The largest shift of a random crop in pixels; ``None``: an eighth of the image.
@@ -66,10 +70,12 @@ class Settings:
     model: str = AUTO
     epochs: int = 90
     batch_size: int = 512
-    lr: float = 0.05
+    optimizer: str = "sgd"
+    lr: float | None = None
     lr_decay: float = 1e-5
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    standardize: bool = True
     per_class: int | None = None
     image_size: int | None = None
     crop: int | None = None
@@ -106,6 +112,11 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}: expected a number ≥ 0, got {value!r}")
+        _check_choice("optimizer", self.optimizer, tuple(LEARNING_RATES))
+        if self.lr is None:
+            object.__setattr__(self, "lr", LEARNING_RATES[self.optimizer])
+        if not isinstance(self.standardize, bool):
+            raise ValueError(f"standardize: expected true or false, got {self.standardize!r}")
         _check_choice("cache", self.cache, ("auto", "memory", "disk"))
         _check_choice("best", self.best, REPORTED)
         names = [str(expression) for expression in self.expressions]

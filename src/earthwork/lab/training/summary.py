@@ -1,4 +1,4 @@
-"""The results of all runs of an experiment: one table with means and 95 % intervals."""
+"""The results of all runs of an experiment: means and paired differences with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from earthwork.files import read_json, to_json, write_atomically
-from earthwork.lab.statistics import Mean, interval_text, mean_interval
-
-METRICS = ("top1", "top5", "emd", "severity")
-TITLES = {"top1": "top-1 %", "top5": "top-5 %", "emd": "EMD", "severity": "severity"}
+from earthwork.lab.statistics import Mean, interval_text, mean_interval, paired_difference
+from earthwork.lab.training.scores import scale_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,7 @@ class RunResult:
     Attributes:
         loss: The loss.
         seed: The seed.
+        titles: The metrics: their names in files, and in tables and figures.
         epochs: The number of epochs.
         last: The metrics after the last epoch.
         best: The metrics after the best epoch.
@@ -34,6 +33,7 @@ class RunResult:
 
     loss: str
     seed: int
+    titles: dict[str, str]
     epochs: int
     last: dict[str, float]
     best: dict[str, float]
@@ -43,23 +43,50 @@ class RunResult:
 
 def by_loss(results: list[RunResult]) -> dict[str, dict[str, Mean]]:
     """For each loss, in order, the mean and the interval of each metric after the last epoch."""
-    losses = list(dict.fromkeys(result.loss for result in results))
     return {
-        loss: {
-            name: mean_interval([result.last[name] for result in results if result.loss == loss]) for name in METRICS
-        }
-        for loss in losses
+        loss: {name: mean_interval([run.last[name] for run in runs]) for name in results[0].titles}
+        for loss, runs in _runs(results).items()
     }
+
+
+def differences(results: list[RunResult]) -> dict[str, dict[str, Mean]]:
+    """For each loss but the first, its mean difference to the first in each metric, paired by seed."""
+    reference, *others = _runs(results).values()
+    first = {run.seed: run.last for run in reference}
+    found = {}
+    for runs in others:
+        pairs = [(run.last, first[run.seed]) for run in runs if run.seed in first]
+        found[runs[0].loss] = {
+            name: paired_difference([ours[name] for ours, _ in pairs], [theirs[name] for _, theirs in pairs])
+            for name in results[0].titles
+        }
+    return found
 
 
 def table(results: list[RunResult]) -> list[list[str]]:
     """A header and one row for each loss, as text."""
-    seconds = {loss: [r.seconds for r in results if r.loss == loss] for loss in by_loss(results)}
-    rows = [["loss", *(TITLES[name] for name in METRICS), "runs", "seconds per run"]]
-    for loss, values in by_loss(results).items():
-        texts = [interval_text(values[name], 100 if name.startswith("top") else 1) for name in METRICS]
-        rows.append([loss, *texts, str(len(seconds[loss])), f"{np.mean(seconds[loss]):.0f}"])
+    titles = results[0].titles
+    rows = [["loss", *titles.values(), "runs", "seconds per run"]]
+    for (loss, values), runs in zip(by_loss(results).items(), _runs(results).values(), strict=True):
+        texts = [interval_text(values[name], scale_of(title)) for name, title in titles.items()]
+        rows.append([loss, *texts, str(len(runs)), f"{np.mean([run.seconds for run in runs]):.0f}"])
     return rows
+
+
+def difference_table(results: list[RunResult]) -> list[list[str]]:
+    """A header and one row for each loss but the first: how it differs from the first, paired by seed."""
+    titles = results[0].titles
+    rows = [[f"loss − {results[0].loss}", *titles.values()]]
+    for loss, values in differences(results).items():
+        rows.append([loss, *(interval_text(values[name], scale_of(title), sign="+") for name, title in titles.items())])
+    return rows
+
+
+def _runs(results: list[RunResult]) -> dict[str, list[RunResult]]:
+    runs: dict[str, list[RunResult]] = {}
+    for result in results:
+        runs.setdefault(result.loss, []).append(result)
+    return runs
 
 
 def as_markdown(rows: list[list[str]]) -> str:
@@ -72,16 +99,38 @@ def as_markdown(rows: list[list[str]]) -> str:
 def write_summary(folder: Path, results: list[RunResult], facts: dict[str, Any]) -> None:
     """Write ``summary.json``, ``summary.csv`` (a row for each run) and ``summary.md``."""
     runs = [{name: value for name, value in asdict(result).items() if name != "rows"} for result in results]
-    content = {**facts, "interval": "95 %, Student's t over seeds", "losses": by_loss(results), "runs": runs}
+    content = {
+        **facts,
+        "interval": "95 %, Student's t over seeds",
+        "losses": by_loss(results),
+        "reference": results[0].loss,
+        "differences": differences(results),
+        "runs": runs,
+    }
     write_atomically(folder / "summary.json", to_json(content, indent=1))
-    write_atomically(folder / "summary.md", as_markdown(table(results)))
+    parts = [as_markdown(table(results))]
+    if has_differences(results):
+        parts += [f"\nDifferences to {results[0].loss}, paired by seed:\n\n".replace("*", "\\*")]
+        parts += [as_markdown(difference_table(results))]
+    write_atomically(folder / "summary.md", "".join(parts))
+    write_atomically(folder / "summary.csv", _as_csv(results))
+
+
+def has_differences(results: list[RunResult]) -> bool:
+    """Whether there are several losses, with several seeds to compare them by."""
+    runs = _runs(results)
+    return len(runs) > 1 and min(map(len, runs.values())) > 1
+
+
+def _as_csv(results: list[RunResult]) -> str:
+    metrics = list(results[0].titles)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["loss", "seed", "epochs", *METRICS, *(f"best_{name}" for name in METRICS), "seconds"])
+    writer.writerow(["loss", "seed", "epochs", *metrics, *(f"best_{name}" for name in metrics), "seconds"])
     for result in results:
-        scores = [scores[name] for scores in (result.last, result.best) for name in METRICS]
+        scores = [scores[name] for scores in (result.last, result.best) for name in metrics]
         writer.writerow([result.loss, result.seed, result.epochs, *scores, result.seconds])
-    write_atomically(folder / "summary.csv", text.getvalue())
+    return text.getvalue()
 
 
 def write_result(folder: Path, result: RunResult) -> None:
