@@ -15,7 +15,7 @@ import json, time, torch
 start = time.perf_counter()
 import earthwork as ew
 imported = time.perf_counter()
-loss = ew.EMDLoss(ew.trees.imagenet1k())
+loss = ew.EMDLoss(ew.trees.imagenet1k(rule="paper"))
 logits, labels = torch.randn(512, 1000, requires_grad=True), torch.randint(1000, (512,))
 ready = time.perf_counter()
 loss(logits, labels).backward()

@@ -47,17 +47,10 @@ def make(wordnet: str | None = None, wnids: Path | None = None) -> dict[str, str
     tiny = wnids.read_text().split() if wnids else _shipped_ids("tiny_imagenet200.json")
     imagenet = _lines("ilsvrc2012_synsets.txt")
     by_class_index = "the 1000 classes of ILSVRC2012 in the order of their class index"
+    by_id = "the 200 classes of Tiny ImageNet in the order of their sorted synset ids"
     return {
-        "imagenet1k.json": dumps(described(from_wordnet(imagenet, wordnet), class_order=by_class_index)),
-        "imagenet1k_first.json": dumps(
-            described(from_wordnet(imagenet, wordnet, rule="first"), class_order=by_class_index)
-        ),
-        "tiny_imagenet200.json": dumps(
-            described(
-                from_wordnet(sorted(tiny), wordnet),
-                class_order="the 200 classes of Tiny ImageNet in the order of their sorted synset ids",
-            )
-        ),
+        **_by_both_rules("imagenet1k", imagenet, wordnet, by_class_index),
+        **_by_both_rules("tiny_imagenet200", sorted(tiny), wordnet, by_id),
         "cifar100.json": dumps(
             described(
                 from_paths(_lines("cifar100.txt")),
@@ -73,6 +66,13 @@ def make(wordnet: str | None = None, wnids: Path | None = None) -> dict[str, str
                 class_order="the 10 classes of CIFAR-10 in the dataset's order",
             )
         ),
+    }
+
+
+def _by_both_rules(name: str, synsets: list[str], wordnet: str | None, class_order: str) -> dict[str, str]:
+    return {
+        f"{name}{ending}.json": dumps(described(from_wordnet(synsets, wordnet, rule), class_order=class_order))
+        for rule, ending in {"first": "", "paper": "_paper"}.items()
     }
 
 

@@ -1,14 +1,15 @@
-"""Atomic writes and strict JSON."""
+"""Atomic writes, strict JSON and YAML."""
 
 from __future__ import annotations
 
 import errno
 import math
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from earthwork.files import parse_json, read_json, to_json, write_atomically
+from earthwork.files import parse_json, parse_yaml, read_json, read_text, read_yaml, to_json, write_atomically
 
 
 @pytest.mark.parametrize("content", [b"\x00new", "new, and é"])
@@ -66,3 +67,73 @@ def test_what_is_not_json(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ValueError, match=rf"a\.json: {message}" if message.startswith("not") else message):
         read_json(tmp_path / "a.json")
+
+
+def test_repeated_names_are_found_in_linear_time() -> None:
+    # 1 MB; comparing each name with those before it would take minutes.
+    text = "{" + ", ".join(f'"{i}": 0' for i in range(100_000)) + ', "99999": 0}'
+    with pytest.raises(ValueError, match="got '99999' twice"):
+        parse_json(text)
+
+
+def test_text_files(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"\xef\xbb\xbfa\r\n")
+    assert read_text(path) == "a\r\n"
+    path.write_bytes(b"a\nb\xe9")
+    with pytest.raises(ValueError, match=r"t\.txt: expected UTF-8 text, got byte 0xe9 at byte 3 \(line 2\)"):
+        read_text(path)
+    path.write_text(" \n")
+    with pytest.raises(ValueError, match=r"t\.txt: the file is empty"):
+        read_text(path)
+    with pytest.raises(ValueError, match="expected a regular file"):
+        read_text(Path("/dev/zero"))
+
+
+def test_yaml(tmp_path: Path) -> None:
+    text = "a: &x 3\nb: *x\nc: [1.5, true, 'no', 2001-02-03, ]\nd: {}\n"
+    value = {"a": 3, "b": 3, "c": [1.5, True, "no", date(2001, 2, 3)], "d": {}}
+    assert parse_yaml(text) == value
+    (tmp_path / "c.yaml").write_text(text)
+    assert read_yaml(tmp_path / "c.yaml") == value
+    (tmp_path / "c.yaml").write_text("a: [")
+    with pytest.raises(ValueError, match=r"c\.yaml: not YAML: expected the node content, .* at line 1, column 5"):
+        read_yaml(tmp_path / "c.yaml")
+
+
+NESTED_ALIASES = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60))])
+NESTED_MERGES = "\n".join(["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}" for i in range(1, 60))])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (NESTED_ALIASES, r"expected no aliases of lists or mappings, got \*a0 at line 2, column 10"),
+        (NESTED_MERGES, r"expected no aliases of lists or mappings, got \*a0 at line 2, "),
+        ("&a [*a]", r"expected no aliases of lists or mappings, got \*a at line 1, column 5"),
+        ("a: 1\nb: 2\na: 3", "expected each key once in a mapping, got 'a' twice at line 3, column 1"),
+        ("!!int ''", "expected int, got '' at line 1, column 1"),
+        ("a: !!float ''", "expected float, got '' at line 1, column 4"),
+        ("!!bool x", "expected bool, got 'x' at line 1"),
+        ("!!timestamp x", "expected timestamp, got 'x' at line 1"),
+        ("!!int 0b2", "expected int, got '0b2': invalid literal"),
+        ("2001-13-01", "expected timestamp, got '2001-13-01': month must be in 1..12 at line 1"),
+        ("9" * 5000, "expected a number or a date, got 5000 characters at line 1"),
+        ("1:" * 10_000 + "1", "expected a number or a date, got 20001 characters"),
+        ('"\\UFFFFFFFF"', "too large"),
+        ("[" * 100_000, "expected at most 100 nested brackets at line 1, column 101"),
+        ("{a: " * 1000, "expected at most 100 nested brackets"),
+        ("- " * 10_000, "nested too deeply"),
+        ("? " * 10_000, "nested too deeply"),
+        ("!!python/object/apply:os.getcwd []", "could not determine a constructor for the tag"),
+        ("--- a\n--- b", "found another document at line 2"),
+        ("a\x00", "special characters are not allowed at character 1"),
+        ("? [a]\n: b", "found unhashable key"),
+    ],
+)
+def test_what_is_not_yaml(text: str, message: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"not YAML: .*{message}" if not message.startswith("not") else message
+    ) as found:
+        parse_yaml(text)
+    assert "\n" not in str(found.value)

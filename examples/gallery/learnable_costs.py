@@ -15,7 +15,7 @@ def main() -> None:
     means = torch.stack([torch.tensor(images[labels == digit].mean(0)) for digit in range(10)])
     wanted = torch.cdist(means, means)
     wanted = wanted / wanted.max()
-    tree = ew.trees.reweight(ew.trees.from_embeddings(means, [str(d) for d in range(10)]), "unit", normalize=True)
+    tree = ew.trees.reweight(ew.trees.from_embeddings(means, [str(d) for d in range(10)]), "unit").normalized()
 
     raw = torch.full((tree.num_edges,), -2.0, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([raw], max_iter=200, line_search_fn="strong_wolfe")

@@ -210,10 +210,41 @@ def test_paths_of_a_wrong_type() -> None:
         trees.to_paths(trees.from_paths(["a/x", "b/x"], full_names=True))
 
 
-def test_nested_names_may_repeat_in_different_branches() -> None:
-    nested = {"animal": {"bat": None}, "sports": ["bat"]}
-    names = ("root", "animal", "animal/bat", "sports", "sports/bat")
-    assert trees.from_nested(nested, full_names=True).names == names
+FULL_NAMES = {
+    "from_paths": lambda **options: trees.from_paths([["animal", "bat"], ["sports", "bat"]], **options),
+    "from_nested": lambda **options: trees.from_nested({"animal": {"bat": None}, "sports": ["bat"]}, **options),
+    "from_table": lambda **options: trees.from_table([("animal", "bat"), ("sports", "bat")], **options),
+}
+
+
+@pytest.mark.parametrize("builder", FULL_NAMES)
+def test_full_names_are_the_same_in_every_builder(builder: str) -> None:
+    build = FULL_NAMES[builder]
+    with pytest.raises(ValueError, match=r"names: .* got 'bat' \(2 times\); pass full_names=True to name each node by"):
+        build()
+    assert build(full_names=True).names == ("root", "animal", "animal/bat", "sports", "sports/bat")
+    assert build(full_names=True, separator=" > ", root="all").bin_names == ("animal > bat", "sports > bat")
+    with pytest.raises(ValueError, match="separator: expected at least one character, got ''"):
+        build(separator="")
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        trees.from_paths(["r/x/b", "r/y/b"], full_names=True),
+        trees.from_nested({"r": {"x": ["b"], "y": ["b"]}}, full_names=True),
+        trees.from_table([("r", "x", "b"), ("r", "y", "b")], full_names=True),
+    ],
+)
+def test_full_names_begin_with_a_root_of_the_source(tree: Tree) -> None:
+    assert tree.names == ("r", "r/x", "r/x/b", "r/y", "r/y/b")
+
+
+def test_a_separator_that_never_occurs() -> None:
+    with pytest.raises(ValueError, match=r"separator: '/' occurs in none of the paths, such as 'a\.b'; pass the one"):
+        trees.from_paths(["a.b", "a.c"])
+    assert trees.from_paths(["a/b", "c"]).bin_names == ("b", "c")
+    assert trees.from_paths([["a.b"], ["a.c"]]).bin_names == ("a.b", "a.c")
 
 
 def test_nested_forms_mix() -> None:
@@ -369,6 +400,23 @@ def test_bad_clusters() -> None:
     with pytest.raises(TypeError, match="matrix: expected numbers"):
         trees.from_confusion([["a", "b"]])
     assert trees.from_linkage([[0, 1, 1.0, 2]], classes=["a", "b"]).bin_names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.eye(4), r"^matrix: all distances between classes are from 1 to 1, hardly more than a flat tree; predicted"),
+        (np.eye(10) * 97 + 3 / 9, r"^matrix: all distances between classes are from 0\.997 to 0\.997, hardly"),
+        (
+            [[9, 9, 0, 0, 0], [9, 9, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1]],
+            "^matrix: 3 of 5 classes",
+        ),
+    ],
+)
+def test_confusions_that_say_almost_nothing(matrix: Any, message: str) -> None:
+    with pytest.warns(UserWarning, match=message) as caught:
+        trees.from_confusion(matrix)
+    assert caught[0].filename == __file__
 
 
 def test_bad_graphs() -> None:

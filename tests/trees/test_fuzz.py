@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ NESTED = (
 )
 
 
-def mutate(text: str, pool: str, chance: random.Random) -> str:
+def mutate(text: str, pool: Sequence[str], chance: random.Random) -> str:
     """The text with some of its parts deleted, doubled, swapped or replaced."""
     signs = list(text)
     for _ in range(chance.choice([1, 1, 2, 3, 8])):
@@ -61,7 +61,7 @@ def attempt(read: Callable[[str], object], mutant: str, where: str) -> bool:
     return False
 
 
-def check(read: Callable[[str], object], text: str, pool: str, where: str, count: int = COUNT) -> None:
+def check(read: Callable[[str], object], text: str, pool: Sequence[str], where: str, count: int = COUNT) -> None:
     chance = random.Random(0)
     made = sum(attempt(read, mutate(text, pool, chance), where) for _ in range(count))
     assert 0 < made < count
@@ -120,10 +120,10 @@ def test_wordnet_file(tmp_path: Path) -> None:
 
 
 def test_yaml() -> None:
-    text = "animal:\n  cat: [tabby, lynx]\n  dog:\nrock: &a {x: }\nthing: *a\n"
-    where = r"line \d+, column \d+|below|for '|of '|at least one|at the top|readable YAML" + IN_NAMES
-    pool = "{}[]:-&*!|>'\"#%@` \n\t?,0a~"
-    check(lambda mutant: from_nested(parse_yaml(mutant)), text.replace("\nthing: *a", ""), pool, where, count=1000)
+    text = "animal:\n  cat: [tabby, lynx]\n  dog: !!null ''\nrock: &a {x: }\nthing: [&b y, {z: }]\n"
+    where = r"line \d+, column \d+|below|for '|of '|at least one|at the top|nested too deeply|character" + IN_NAMES
+    signs = "{ } [ ] : - &b *b *a !!int !!set !!float <<: | > ' \" # % @ ? , 0 a: ~ \\U 2001-99-99 1:1:1 .inf"
+    check(lambda mutant: from_nested(parse_yaml(mutant)), text, [*signs.split(), " ", "\n", "  "], where, count=1000)
 
 
 @pytest.mark.parametrize("sign", ["(", "[", "'", " ", ",", ":", "a", "[]", "(a,", "''"])

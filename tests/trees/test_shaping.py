@@ -141,24 +141,18 @@ def test_counts_by_name() -> None:
         trees.reweight(PETS, "information", counts=counts | {"fish": 1})
 
 
-@pytest.mark.parametrize("scheme", ["keep", "unit", "depth", "height"])
-def test_normalize(scheme: str) -> None:
-    assert math.isclose(float(trees.reweight(PETS, scheme, normalize=True).diameter()), 1.0)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (
             {"scheme": "x"},
-            "scheme: expected one of keep, .*, information or a function, got 'x'",
+            "scheme: expected one of unit, .*, information or a function, got 'x'",
         ),
         ({"scheme": "hops"}, '"hops" needs node_data'),
         ({"scheme": "depth", "decay": 0}, "decay: expected a number > 0, got 0"),
         ({"scheme": "information"}, "needs how often each class occurs"),
         ({"scheme": "information", "counts": [1, 2]}, r"counts: expected 4, one for each class, got shape \(2,\)"),
         ({"scheme": "information", "counts": [1, 0, 2, 3]}, "counts: expected numbers > 0, got 0 for class 1"),
-        ({"scheme": lambda tree: 0.0, "normalize": True}, "normalize: expected a diameter > 0, got 0"),
     ],
 )
 def test_bad_schemes(options: Any, message: str) -> None:

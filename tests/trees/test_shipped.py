@@ -4,46 +4,64 @@ import json
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from earthwork import load, trees
+from earthwork import Tree, load, trees
 from tests.trees.test_wordnet import SYNSETS, installed_wordnet
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "src" / "earthwork" / "trees" / "data"
 
 
-def test_imagenet1k_is_the_tree_of_the_paper() -> None:
+def classes(tree: Tree, *names: str) -> list[int]:
+    return [(tree.bin_names or ()).index(name) for name in names]
+
+
+def ids(tree: Tree) -> list[str]:
+    return [tree.node_data["id"][node] for node in tree.bins.tolist()]
+
+
+def test_imagenet1k() -> None:
     tree = trees.imagenet1k()
-    assert (tree.num_nodes, tree.num_bins) == (1374, 1000)
-    assert tree.diameter() == 19
-    assert trees.imagenet1k(costs="hops").diameter() == 26
-    assert [tree.node_data["id"][node] for node in tree.bins.tolist()] == SYNSETS.read_text().split()
+    assert (tree.num_nodes, tree.num_bins, tree.diameter(), trees.imagenet1k("hops").diameter()) == (1372, 1000, 23, 27)
+    assert ids(tree) == SYNSETS.read_text().split()
     names = tree.bin_names or ()
     assert (names[0], names[1], names[281], names[999]) == ("tench", "goldfish", "tabby", "toilet_tissue")
-    assert len(set(tree.names or ())) == 1374
-    assert tree.info["rule"] == "least-depth"
+    assert len(set(tree.names or ())) == 1372
+    assert tree.info["rule"] == "first"
+    tabby, tiger, lynx, dalmatian = classes(tree, "tabby", "tiger", "lynx", "dalmatian")
+    assert tree.distance(tabby, lynx) < tree.distance(tabby, tiger) < tree.distance(tabby, dalmatian)
 
 
-def test_imagenet1k_by_the_first_hypernym() -> None:
-    tree = trees.imagenet1k(rule="first")
-    assert (tree.num_nodes, tree.diameter(), load("imagenet1k_first", costs="hops").diameter()) == (1372, 23, 27)
-    assert [tree.node_data["id"][node] for node in tree.bins.tolist()] == SYNSETS.read_text().split()
-    names = tree.bin_names or ()
-    tabby, lynx, beagle = (names.index(name) for name in ("tabby", "lynx", "beagle"))
-    assert tree.distance(tabby, lynx) < tree.distance(tabby, beagle)
-    assert trees.imagenet1k().distance(tabby, lynx) > trees.imagenet1k().distance(tabby, beagle)
-    with pytest.raises(ValueError, match="rule: expected least-depth or first, got 'x'"):
-        trees.imagenet1k(rule="x")
+def test_imagenet1k_by_the_rule_of_the_paper() -> None:
+    tree = trees.imagenet1k(rule="paper")
+    assert (tree.num_nodes, tree.num_bins, tree.diameter()) == (1374, 1000, 19)
+    assert trees.imagenet1k("hops", rule="paper").diameter() == 26
+    assert load("imagenet1k_paper").equals(tree)
+    assert ids(tree) == ids(trees.imagenet1k())
+    assert tree.info["rule"] == "paper"
+    tabby, tiger, dalmatian = classes(tree, "tabby", "tiger", "dalmatian")
+    assert (tree.distance(tabby, tiger), tree.distance(tabby, dalmatian)) == (10, 4)
+
+
+@pytest.mark.parametrize("make", [trees.imagenet1k, trees.tiny_imagenet200])
+def test_unknown_rules(make: Callable[..., Tree]) -> None:
+    with pytest.raises(ValueError, match="rule: expected first or paper, got 'x'; from_wordnet"):
+        make(rule="x")
 
 
 def test_tiny_imagenet_is_sorted_and_part_of_imagenet() -> None:
-    tree = trees.tiny_imagenet200()
-    ids = [tree.node_data["id"][node] for node in tree.bins.tolist()]
-    assert ids == sorted(ids)
-    assert len(ids) == 200
+    tree, paper = trees.tiny_imagenet200(), trees.tiny_imagenet200(rule="paper")
+    assert ids(tree) == ids(paper) == sorted(ids(tree))
+    assert (tree.num_bins, tree.info["rule"], paper.info["rule"]) == (200, "first", "paper")
+    assert load("tiny_imagenet200_paper").equals(paper)
+    # A part of ImageNet's tree by the same rule has the same distances; the paper's rule depends on the other classes.
+    whole = trees.restrict(trees.imagenet1k("hops"), [name for name in ids(tree) if name in ids(trees.imagenet1k())])
+    part = trees.restrict(trees.tiny_imagenet200("hops"), ids(whole))
+    assert part.distances().tolist() == whole.distances().tolist()
 
 
 def test_cifar() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,22 @@ def test_depth(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_names_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(trees.from_paths([["[red]a[/red]", ":smile:"]]), capsys) == ["[red]a[/red]", "└── :smile:"]
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = trees.from_paths(
+        [["r", "\x1b[2J\x07cat"], ["r", "a\nb"], ["r", "\u202edog"], ["r", "\ud800"], ["r", "é 漢"]]
+    )
+    lines = ["r", "├── \\x1b[2J\\x07cat", "├── a\\nb", "├── \\u202edog", "├── \\ud800", "└── é 漢"]
+    assert shown(tree, capsys) == lines
+
+
+def test_a_terminal_without_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", printed)
+    trees.from_paths([["r", "é"]]).show()
+    printed.flush()
+    assert printed.buffer.getvalue().split() == [b"r", b"???", b"?"]  # type: ignore[attr-defined]
 
 
 def test_nodes_without_names(capsys: pytest.CaptureFixture[str]) -> None:

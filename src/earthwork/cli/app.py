@@ -11,6 +11,7 @@ import typer
 
 import earthwork
 from earthwork.cli import demo, evaluate, report, reproduce, train, tree
+from earthwork.text import printable
 
 app = typer.Typer(
     name="earthwork",
@@ -85,5 +86,5 @@ def _message(error: BaseException) -> str:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code

@@ -11,7 +11,7 @@ import typer
 def command(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder of earthwork reproduce.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("report"),
-    tree: Annotated[str, typer.Option(help="The tree to draw: a shipped tree's name, or a file.")] = "imagenet1k",
+    tree: Annotated[str, typer.Option(help="The tree to draw: a shipped tree's name, or a file.")] = "imagenet1k_paper",
     predictions: Annotated[
         Path | None, typer.Option(help="An .npz with probs or logits, and labels, for the costliest confusions.")
     ] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -138,7 +139,9 @@ def build(
     classes: Annotated[
         Path | None, typer.Option(help="Class names in your order, one a line, or a JSON class_to_idx. wordnet: ids.")
     ] = None,
-    rule: Annotated[str, typer.Option(help="wordnet: which hypernym becomes the parent.")] = "least-depth",
+    rule: Annotated[
+        str, typer.Option(help="wordnet: which hypernym becomes the parent: first, shortest, longest, paper.")
+    ] = "first",
     wordnet: Annotated[Path | None, typer.Option(help="wordnet: the dict folder.")] = None,
     keep_single: Annotated[bool, typer.Option(help="wordnet: keep nodes with a single child.")] = False,
     separator: Annotated[
@@ -152,20 +155,24 @@ def build(
     costs: Costs = None,
 ) -> None:
     """Build a tree from any source and write it."""
-    tree = build_tree(
-        source,
-        input,
-        classes=None if classes is None else read_classes(classes),
-        rule=rule,
-        wordnet=wordnet,
-        collapse=not keep_single,
-        separator=separator,
-        columns=columns.split(",") if columns else None,
-        method=method,
-        metric=metric,
-        inner_bins=inner_bins,
-        full_names=full_names,
-    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        tree = build_tree(
+            source,
+            input,
+            classes=None if classes is None else read_classes(classes),
+            rule=rule,
+            wordnet=wordnet,
+            collapse=not keep_single,
+            separator=separator,
+            columns=columns.split(",") if columns else None,
+            method=method,
+            metric=metric,
+            inner_bins=inner_bins,
+            full_names=full_names,
+        )
+    for warning in caught:
+        typer.echo(f"note: {printable(str(warning.message))}", err=True)
     _save(tree if costs is None else trees.reweight(tree, costs), output)
 
 
@@ -189,7 +196,7 @@ def rules_table(synsets: Sequence[str] | None, wordnet: Path | None) -> str:
         "|---|---|--:|--:|--:|--:|",
     ]
     if paper:
-        rows.append("| *the paper* | *not said* | *1374* | *1000* | *26* | |")
+        rows.append("| *in the paper* | *not said* | *1374* | *1000* | *26* | |")
     for rule in RULES:
         for collapse in (True, False):
             tree = trees.from_wordnet(synsets, wordnet, rule, collapse=collapse, inner_bins=True)

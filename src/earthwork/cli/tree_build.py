@@ -48,7 +48,7 @@ def _wordnet(
     *,
     classes: Classes | None = None,
     wordnet: Path | None = None,
-    rule: str = "least-depth",
+    rule: str = "first",
     collapse: bool = True,
     inner_bins: bool = False,
 ) -> Tree:

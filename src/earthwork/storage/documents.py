@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from earthwork.files import to_json
-from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
+from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.text import abbreviate
 from earthwork.trees import jsonfile
 from earthwork.trees.assemble import Classes
@@ -57,7 +59,7 @@ def _read_line(kind: type[Chain] | type[Ring], document: dict[str, Any], names: 
     if isinstance(bins, bool) or not isinstance(bins, int) or not 0 < bins < 2**62:
         raise ValueError(f'"bins": expected a number of bins ≥ 1, got {bins!r:.60}')
     _check_numbers("costs", costs if isinstance(costs, list) else [costs])
-    return kind(bins, costs, **_named(names))
+    return kind(bins, costs, names=names)
 
 
 def _read_matrix(document: dict[str, Any], names: list[str] | None) -> Space:
@@ -68,11 +70,7 @@ def _read_matrix(document: dict[str, Any], names: list[str] | None) -> Space:
         if len(row) != len(matrix):
             raise ValueError(f'"matrix": expected {len(matrix)} numbers in each row, got {len(row)} in row {at}')
         _check_numbers("matrix", row)
-    return CostMatrix(matrix, **_named(names))
-
-
-def _named(names: list[str] | None) -> Any:
-    return {} if names is None else {"names": names}
+    return CostMatrix(matrix, names=names)
 
 
 def _check_numbers(what: str, values: list[Any]) -> None:
@@ -88,29 +86,43 @@ _READERS: dict[str, tuple[Callable[[dict[str, Any], list[str] | None], Space], t
 }
 
 
+@singledispatch
 def dumps(space: Space) -> str:
     """The JSON text of a space, from which `from_document` makes an equal one, with costs in float64."""
-    if isinstance(space, Tree):
-        return jsonfile.dumps(space)
-    if isinstance(space, CostMatrix):
-        rows = ",\n".join(to_json(row, strict=True) for row in _numbers(space.matrix))
-        parts = {"format": '"earthwork-cost-matrix"', "matrix": f"[\n{rows}\n]"}
-    elif not isinstance(space, EdgeSpace):
-        raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix to save, got {space}")
-    else:
-        costs = _numbers(space.costs)
-        kind = "chain" if isinstance(space, Chain) else "ring"
-        parts = {
-            "format": f'"earthwork-{kind}"',
-            "bins": str(space.num_bins),
-            "costs": to_json(costs[0] if len(set(costs)) == 1 else costs if costs else 1, strict=True),
-        }
-    parts["version"] = str(_VERSION)
-    names: Any = getattr(space, "bin_names", None)
-    if names is not None:
-        parts["names"] = to_json(list(names))
-    order = ("format", "version", "bins", "costs", "matrix", "names")
-    lines = ",\n".join(f'"{name}": {parts[name]}' for name in order if name in parts)
+    raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, which have a JSON form, got {space!r:.60}")
+
+
+dumps.register(Tree, jsonfile.dumps)
+
+
+@dumps.register
+def _(space: Chain) -> str:
+    return _dump_line("earthwork-chain", space)
+
+
+@dumps.register
+def _(space: Ring) -> str:
+    return _dump_line("earthwork-ring", space)
+
+
+@dumps.register
+def _(space: CostMatrix) -> str:
+    rows = ",\n".join(to_json(row, strict=True) for row in _numbers(space.matrix))
+    return _dump("earthwork-cost-matrix", {"matrix": f"[\n{rows}\n]"}, space)
+
+
+def _dump_line(kind: str, space: Chain | Ring) -> str:
+    costs = space.costs.detach() if space.num_edges else torch.ones(1)
+    same = bool((costs == costs[0]).all())
+    text = to_json(_numbers(costs[0] if same else costs), strict=True)
+    return _dump(kind, {"bins": str(space.num_bins), "costs": text}, space)
+
+
+def _dump(kind: str, parts: dict[str, str], space: Space) -> str:
+    parts = {"format": f'"{kind}"', "version": str(_VERSION), **parts}
+    if space.bin_names is not None:
+        parts["names"] = to_json(list(space.bin_names))
+    lines = ",\n".join(f'"{name}": {text}' for name, text in parts.items())
     return f"{{\n{lines}\n}}\n"
 
 

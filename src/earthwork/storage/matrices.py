@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from earthwork.spaces import CostMatrix
 
@@ -57,10 +57,9 @@ def dump_matrix(space: CostMatrix, delimiter: str = ",") -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     rows = [[f"{cost!r}".removesuffix(".0") for cost in row] for row in space.matrix.detach().cpu().double().tolist()]
-    names: Any = getattr(space, "bin_names", None)
-    if names is None:
+    if space.bin_names is None:
         writer.writerows(rows)
     else:
-        writer.writerow(["", *names])
-        writer.writerows([[name, *row] for name, row in zip(names, rows, strict=True)])
+        writer.writerow(["", *space.bin_names])
+        writer.writerows([[name, *row] for name, row in zip(space.bin_names, rows, strict=True)])
     return text.getvalue()

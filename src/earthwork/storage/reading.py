@@ -56,6 +56,8 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
 
     Example:
         >>> import earthwork as ew
+        >>> ew.load("chain:poor,fair,good").bin_names
+        ('poor', 'fair', 'good')
         >>> ew.load("cifar10")
         Tree(13 nodes, 10 bins, depth 2, cost 1)
     """
@@ -119,7 +121,7 @@ _SPECIFIED: dict[str, Callable[..., Space]] = {"chain": Chain, "ring": Ring}
 
 
 def _unreadable(what: str | os.PathLike[str], path: Path) -> ValueError:
-    if isinstance(what, str) and not path.exists():
+    if isinstance(what, str) and (not what or not path.exists()):
         names = [*SHIPPED, *(f"{kind}:" for kind in _SPECIFIED)]
         return ValueError(
             f"expected a file, a shipped tree ({', '.join(SHIPPED)}), chain:… or ring:…, "
@@ -186,8 +188,7 @@ def _read_csv(
     # `save` writes trees with the column "level 0".
     if columns is None and header[0] != "level 0" and (found := parse_matrix(lines)):
         try:
-            named: Any = {} if found.names is None else {"names": found.names}
-            return CostMatrix(found.matrix, **named)
+            return CostMatrix(found.matrix, names=found.names)
         except ValueError as error:
             hint = "read as a cost matrix, because it is a square of numbers; columns= reads it as a tree"
             raise ValueError(f"{error} ({hint})") from None

@@ -48,7 +48,7 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
     """
     check_space(space)
     path = Path(path)
-    writers = _writers(space)
+    writers = {".json": dumps} | next((_WRITERS[kind] for kind in type(space).__mro__ if kind in _WRITERS), {})
     writer = writers.get(path.suffix.lower())
     if writer is None:
         raise ValueError(f"{path}: expected a file ending in {', '.join(writers)} for a {type(space).__name__}")
@@ -58,14 +58,6 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
     except UnicodeEncodeError as error:
         raise ValueError(f"names: cannot write {error.object[error.start]!r} as UTF-8") from None
     write_atomically(path, data)
-
-
-def _writers(space: Space) -> dict[str, Callable[..., str | bytes]]:
-    if isinstance(space, Tree):
-        return {".json": dumps, **_TREE_WRITERS}
-    if isinstance(space, CostMatrix):
-        return {".json": dumps, **_MATRIX_WRITERS}
-    return {".json": dumps}
 
 
 def _npy(space: CostMatrix) -> bytes:
@@ -88,19 +80,21 @@ def _paths(tree: Tree) -> str:
     return "\n".join(paths) + "\n"
 
 
-_TREE_WRITERS: dict[str, Callable[[Tree], str]] = {
-    ".yaml": dump_yaml,
-    ".yml": dump_yaml,
-    ".nwk": _newick,
-    ".newick": _newick,
-    ".tree": _newick,
-    ".tre": _newick,
-    ".csv": dump_csv,
-    ".tsv": lambda tree: dump_csv(tree, "\t"),
-    ".txt": _paths,
-}
-_MATRIX_WRITERS: dict[str, Callable[[CostMatrix], str | bytes]] = {
-    ".csv": dump_matrix,
-    ".tsv": lambda space: dump_matrix(space, "\t"),
-    ".npy": _npy,
+_WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
+    Tree: {
+        ".yaml": dump_yaml,
+        ".yml": dump_yaml,
+        ".nwk": _newick,
+        ".newick": _newick,
+        ".tree": _newick,
+        ".tre": _newick,
+        ".csv": dump_csv,
+        ".tsv": lambda tree: dump_csv(tree, "\t"),
+        ".txt": _paths,
+    },
+    CostMatrix: {
+        ".csv": dump_matrix,
+        ".tsv": lambda space: dump_matrix(space, "\t"),
+        ".npy": _npy,
+    },
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from earthwork.spaces import Tree
 from earthwork.trees.assemble import Classes, assemble, class_order
 
 Floats = NDArray[np.float64]
+
+# from_confusion warns if the distances between classes differ by less than this share of the largest.
+_LITTLE = 0.05
 
 
 def from_linkage(
@@ -130,11 +134,18 @@ def from_confusion(
     With :math:`s_{ij}` the share of class :math:`i` that is taken for :math:`j`, the distance of two classes is
     :math:`1 - (s_{ij} + s_{ji}) / 2`.
 
+    A good classifier confuses little, so its matrix says little. Average the predicted probabilities of each class
+    instead of counting decisions, take the matrix of a weaker model, or use `from_embeddings`.
+
     Args:
         matrix: Shape ``[classes, classes]``: how often row ``i`` was taken for column ``j``; counts or shares.
         names: What the classes are called.
         method: How SciPy's ``linkage`` merges: ``"average"``, ``"single"``, ``"complete"``.
         classes: The classes in your order; without ``names``, the names of the rows.
+
+    Warns:
+        UserWarning: If the distances between classes differ by less than 5 %, so that the tree is hardly more than a
+            flat one; or if more than half of the classes are never confused with another.
 
     Example:
         >>> import earthwork as ew
@@ -153,7 +164,26 @@ def from_confusion(
     shares = counts / totals[:, None]
     distances = 1 - (shares + shares.T) / 2
     upper = np.triu_indices(len(counts), 1)
+    _warn_about_little(distances, upper)
     return _cluster(distances[upper], names, method, classes, "confusion matrix")
+
+
+def _warn_about_little(distances: Floats, upper: tuple[Any, Any]) -> None:
+    """Warn if a matrix of confusions says almost nothing about which classes are similar."""
+    apart = distances.copy()
+    np.fill_diagonal(apart, 1.0)
+    isolated = int((apart.min(axis=1) == 1).sum())
+    nearest, farthest = distances[upper].min(), distances[upper].max()
+    if len(distances) > 2 and nearest > (1 - _LITTLE) * farthest:
+        found = f"all distances between classes are from {nearest:.3g} to {farthest:.3g}, hardly more than a flat tree"
+    elif 2 * isolated > len(distances):
+        found = f"{isolated} of {len(distances)} classes are never confused with another, so their order is arbitrary"
+    else:
+        return
+    warnings.warn(
+        f"matrix: {found}; predicted probabilities averaged over each class say more than counts of decisions",
+        stacklevel=3,
+    )
 
 
 def _cluster(distances: Floats, names: Sequence[str] | None, method: str, classes: Classes | None, source: str) -> Tree:

@@ -24,7 +24,7 @@ def restrict(tree: Tree, classes: Classes, *, inner_bins: bool = False) -> Tree:
         tree: The tree.
         classes: The classes to keep, in your order: names, ids such as ``n02123045`` where the tree has them, or a
             dataset's ``class_to_idx``. They may be inner nodes, which become leaves when no class is below them.
-        inner_bins: Whether a class may be an ancestor of another class.
+        inner_bins: Allow a class to be an ancestor of another class.
 
     Raises:
         ValueError: If the tree lacks classes: all of them, with near matches.
@@ -125,10 +125,10 @@ def _keep(tree: Tree, keep: NDArray[np.bool_], bins: NDArray[np.int64], inner_bi
     sums = [np.append(node_costs(tree), 0.0)]
     if "hops" in tree.node_data:
         sums.append(np.append(np.asarray(tree.node_data["hops"], dtype=np.int64), 0))
-    while not kept[up].all():  # where the node above is not kept, go on from there: twice as far each round
-        on = ~kept[up]
-        sums = [np.where(on, values + values[up], values) for values in sums]
-        up = np.where(on, up[up], up)
+    while not kept[up].all():  # pointer jumping: each round doubles the steps that are skipped
+        skipped = ~kept[up]
+        sums = [np.where(skipped, values + values[up], values) for values in sums]
+        up = np.where(skipped, up[up], up)
     nodes = np.flatnonzero(keep)
     place = np.full(none + 1, -1)
     place[nodes] = np.arange(len(nodes))
@@ -152,13 +152,11 @@ def reweight(
     *,
     decay: float = 0.5,
     counts: Sequence[float] | Mapping[str, float] | Tensor | None = None,
-    normalize: bool = False,
 ) -> Tree:
-    r"""The same tree with other edge costs.
+    r"""The same tree with other edge costs, by a scheme; `tree.with_costs` takes the costs themselves.
 
     | scheme | cost of the edge above node :math:`i` |
     |---|---|
-    | `"keep"` | as it is (with `normalize`) |
     | `"unit"` | 1 |
     | `"hops"` | the WordNet edges that it stands for, `node_data["hops"]` |
     | `"depth"` | :math:`\text{decay}^{d - 1}` at depth :math:`d`: a mistake near the root costs most |
@@ -171,35 +169,28 @@ def reweight(
 
     Args:
         tree: The tree.
-        scheme: One of the above.
+        scheme: One of these names, or a function.
         decay: Of the scheme ``"depth"``; > 0.
         counts: Of the scheme ``"information"``: how often each class occurs, in the order of the classes or by name;
             > 0, so add one where a class may not occur.
-        normalize: Whether to scale the costs so that the diameter is 1.
 
     Example:
         >>> import earthwork as ew
         >>> tree = ew.trees.from_paths(["animal/cat/tabby", "animal/dog"])
         >>> ew.trees.reweight(tree, "depth", decay=0.1).costs
         tensor([1.0000, 0.1000, 1.0000], dtype=torch.float64)
-        >>> ew.trees.reweight(tree, "unit", normalize=True).diameter().item()
-        1.0
     """
     check_tree(tree)
     if callable(scheme):
-        shaped = tree.with_costs(scheme(tree))
-    elif scheme == "keep":
-        shaped = tree
-    elif scheme == "depth":
-        shaped = tree.with_costs(_depth_costs(tree, decay))
-    elif scheme == "information":
-        shaped = tree.with_costs(_information_costs(tree, counts))
-    elif scheme in _PLAIN:
-        shaped = tree.with_costs(_PLAIN[scheme](tree))
-    else:
-        names = ", ".join(["keep", *_PLAIN, "depth", "information"])
-        raise ValueError(f"scheme: expected one of {names} or a function, got {scheme!r}")
-    return _normalized(shaped) if normalize else shaped
+        return tree.with_costs(scheme(tree))
+    if scheme == "depth":
+        return tree.with_costs(_depth_costs(tree, decay))
+    if scheme == "information":
+        return tree.with_costs(_information_costs(tree, counts))
+    if scheme in _PLAIN:
+        return tree.with_costs(_PLAIN[scheme](tree))
+    names = ", ".join([*_PLAIN, "depth", "information"])
+    raise ValueError(f"scheme: expected one of {names} or a function, got {scheme!r}")
 
 
 def _unit_costs(tree: Tree) -> float:
@@ -269,13 +260,6 @@ def _counts(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor) 
     if len(bad):
         raise ValueError(f"counts: expected numbers > 0, got {values[bad[0]]:g} for class {bad[0]}")
     return values
-
-
-def _normalized(tree: Tree) -> Tree:
-    diameter = float(tree.diameter())
-    if not 0 < diameter < float("inf"):
-        raise ValueError(f"normalize: expected a diameter > 0, got {diameter:g}")
-    return tree.with_costs(node_costs(tree) / diameter)
 
 
 def _call(tree: Tree, node: int) -> str:

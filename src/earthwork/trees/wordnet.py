@@ -20,7 +20,7 @@ Graph: TypeAlias = dict[int, dict[int, int]]
 def from_wordnet(
     synsets: Sequence[str],
     database: PathLike | None = None,
-    rule: str = "least-depth",
+    rule: str = "first",
     *,
     collapse: bool = True,
     costs: str = "unit",
@@ -36,10 +36,11 @@ def from_wordnet(
     Args:
         synsets: Ids such as ``n02123045``, in the order of the classes.
         database: The WordNet ``dict`` folder. Default: where it is usually installed.
-        rule: Which hypernym becomes the parent. ``"first"``: the first listed. ``"shortest"``, ``"longest"``: that of
-            the shortest or longest way to the root. ``"least-depth"``: drop nodes with one child, then the edges
-            that a longer way replaces, then take the parent of least maximal depth; it gives 1374 nodes for the 1000
-            classes of ImageNet, as in the paper.
+        rule: Which hypernym becomes the parent. ``"first"``: the first that WordNet lists. ``"shortest"``,
+            ``"longest"``: the one with the shortest or longest path to the root. ``"paper"``: drop nodes with one
+            child, then the edges to an ancestor of another parent, then take the parent of least maximal depth. It
+            gives 1374 nodes for the 1000 classes of ImageNet, as in the paper, and separates pets from their wild
+            relatives.
         collapse: Whether to drop nodes with a single child that are no class.
         costs: ``"unit"`` or ``"hops"``.
         classes: The classes in your order, by word or by id. Default: the order of ``synsets``.
@@ -126,19 +127,19 @@ def first(graph: Graph, keep: Collection[int], collapse: bool) -> Graph:
 
 
 def shortest(graph: Graph, keep: Collection[int], collapse: bool) -> Graph:
-    """The hypernym with the shortest way to the root, the first of them when they are several."""
+    """The hypernym with the shortest path to the root; of several, the first."""
     depth = _depths(graph, min)
     return _choose(graph, lambda node, parent: (depth[parent],))
 
 
 def longest(graph: Graph, keep: Collection[int], collapse: bool) -> Graph:
-    """The hypernym with the longest way to the root, the first of them when they are several."""
+    """The hypernym with the longest path to the root; of several, the first."""
     depth = _depths(graph, max)
     return _choose(graph, lambda node, parent: (-depth[parent],))
 
 
-def least_depth(graph: Graph, keep: Collection[int], collapse: bool) -> Graph:
-    """Drop nodes with one child, then edges that a longer way replaces, then take the parent of least maximal depth.
+def paper(graph: Graph, keep: Collection[int], collapse: bool) -> Graph:
+    """Drop nodes with one child, then edges to an ancestor of another parent; take the parent of least maximal depth.
 
     Parents of equal depth are ordered by their WordNet hops, then by their offset: without that the number of nodes
     would depend on the order of the steps. With ``collapse=False`` the first step is left out.
@@ -155,7 +156,7 @@ RULES: dict[str, Rule] = {
     "first": first,
     "shortest": shortest,
     "longest": longest,
-    "least-depth": least_depth,
+    "paper": paper,
 }
 
 

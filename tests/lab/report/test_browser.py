@@ -143,7 +143,7 @@ def test_the_playground_starts_with_figure_1_and_takes_keys(page: Any) -> None:
 
 
 def test_a_class_shows_its_neighbours_and_confusions(page: Any) -> None:
-    tree = ew.trees.imagenet1k()
+    tree = ew.trees.imagenet1k(rule="paper")
     page.locator("#tree-controls input").fill("tabby")
     page.locator("#tree-controls input").press("Enter")
     side = page.locator("#tree-side")

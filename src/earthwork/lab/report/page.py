@@ -43,7 +43,7 @@ def read_results(folder: Path) -> dict[str, Results]:
 
 
 def write_report(
-    results: dict[str, Results], out: Path, *, tree: str = "imagenet1k", predictions: Path | None = None
+    results: dict[str, Results], out: Path, *, tree: str = "imagenet1k_paper", predictions: Path | None = None
 ) -> Path:
     """Write ``index.html`` into a folder.
 

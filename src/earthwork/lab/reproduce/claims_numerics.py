@@ -33,7 +33,7 @@ def _hessian(summary: Any) -> Finding:
 def _tree_size(_: Any) -> Finding:
     from earthwork import trees
 
-    unit, hops = trees.imagenet1k(), trees.imagenet1k(costs="hops")
+    unit, hops = trees.imagenet1k(rule="paper"), trees.imagenet1k("hops", rule="paper")
     text = (
         f"With {unit.num_nodes} nodes the largest distance is {unit.diameter():g} in unit edges; it is "
         f"{hops.diameter():g} when an edge costs the WordNet edges that it stands for."

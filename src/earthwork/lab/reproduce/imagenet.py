@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from earthwork.extras import require
-from earthwork.files import read_json
+from earthwork.files import read_json, read_yaml
 from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.lab.statistics import bands, mean_interval
 
@@ -35,7 +35,7 @@ class Settings:
 
     losses: tuple[str, ...] = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
     model: str = "alexnet-bn"
-    tree: str = "imagenet1k"
+    tree: str = "imagenet1k_paper"
     batch: int = 512
     rate: float = 0.05
     per_class: int = 50
@@ -43,7 +43,7 @@ class Settings:
     seeds: int = 3
 
 
-TINY = Settings(model="alexnet-bn-small", tree="tiny_imagenet200", batch=128, per_class=20, epochs=(100, 20))
+TINY = Settings(model="alexnet-bn-small", tree="tiny_imagenet200_paper", batch=128, per_class=20, epochs=(100, 20))
 SIMULATED = replace(TINY, model="mlp-wide", per_class=4, epochs=(30, 15))
 QUICK = replace(SIMULATED, epochs=(3, 2), seeds=2)
 
@@ -145,10 +145,9 @@ def _numbers(result: dict[str, Any]) -> Numbers:
 
 def _plan_of_runs(folder: Path) -> Plan:
     """The finished runs below a folder of the training harness, whatever their settings."""
-    yaml = require("yaml", "train", "reading runs")
     parts, settings, data = {}, {}, set()
     for config in sorted(folder.rglob("config.yaml")):
-        options = yaml.safe_load(config.read_text(encoding="utf-8"))
+        options = read_yaml(config)
         share = "all" if options.get("per_class") is None else "few"
         data.add(_data_name(str(options.get("data"))))
         dropped = ("data", "out", "loss", "seed", "seeds", "cache", "workers")

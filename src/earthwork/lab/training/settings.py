@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from earthwork.extras import require
+from earthwork.files import read_yaml
 from earthwork.lab.training.losses import LossExpression, SinkhornOptions, parse_loss
 from earthwork.lab.training.models import AUTO
 
@@ -159,11 +160,12 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: If the file cannot be read or has unknown options; the message names all of them.
     """
-    yaml = require("yaml", "train", "a configuration file")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"config {path}: {' '.join(str(error).split())}") from error
+        values = read_yaml(path)
+    except OSError as error:
+        raise ValueError(f"config {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"config {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"config {path}: expected lines such as 'epochs: 40', got {type(values).__name__}")
     options = {str(key).replace("-", "_"): value for key, value in values.items()}

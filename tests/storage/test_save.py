@@ -1,0 +1,110 @@
+"""`save`, and that `load` gives back an equal space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import earthwork as ew
+from earthwork.files import parse_json
+from earthwork.storage.documents import dumps, from_document
+from tests.trees.hierarchies import costs, hierarchies, names
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> ew.Space:
+    count = draw(st.integers(1, 6))
+    given_names = draw(st.none() | names(count))
+    kind = draw(st.sampled_from(["chain", "ring", "matrix", "tree"]))
+    if kind == "tree":
+        return draw(hierarchies())
+    if kind == "matrix":
+        matrix = np.array([draw(costs(count)) for _ in range(count)])
+        np.fill_diagonal(matrix, 0)
+        return ew.CostMatrix(matrix, names=given_names)
+    edges = count - 1 if kind == "chain" else count
+    chosen = draw(st.floats(0, 1e6) | costs(edges))
+    return (ew.Chain if kind == "chain" else ew.Ring)(count, chosen, names=given_names)
+
+
+@given(spaces())
+def test_json_keeps_every_space(space: ew.Space) -> None:
+    again = from_document(parse_json(dumps(space)))
+    assert again.equals(space)
+    assert again.bin_names == space.bin_names
+    assert dumps(again) == dumps(space)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        ew.Chain(4, [1, 2.5, 0], names=["a", "b", "é\n", '"']),
+        ew.Chain(1),
+        ew.Ring(3, 0.1),
+        ew.CostMatrix([[0, 1 / 3], [2, 0]], names=["x,y", "z"]),
+        ew.CostMatrix([[0, 1 / 3], [2, 0]]),
+        ew.trees.cifar10(),
+    ],
+    ids=repr,
+)
+def test_json_files(space: ew.Space, tmp_path: Path) -> None:
+    ew.save(space, tmp_path / "s.json")
+    assert ew.load(tmp_path / "s.json").equals(space)
+    assert list(tmp_path.iterdir()) == [tmp_path / "s.json"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "npy"])
+def test_tables_and_arrays_of_costs(suffix: str, tmp_path: Path) -> None:
+    space = ew.CostMatrix([[0, 1 / 3, 1e-300], [2, 0, 7], [1e20, 5, 0]], names=["x,y", '"', "3"])
+    ew.save(space, tmp_path / f"m.{suffix}")
+    again = ew.load(tmp_path / f"m.{suffix}")
+    assert torch.equal(again.distances(), space.distances())
+    assert again.bin_names == (None if suffix == "npy" else space.bin_names)
+    plain = ew.CostMatrix(space.matrix)
+    ew.save(plain, str(tmp_path / f"m.{suffix}"))
+    assert ew.load(tmp_path / f"m.{suffix}").equals(plain)
+
+
+def test_a_tree_whose_names_are_numbers_is_still_a_tree(tmp_path: Path) -> None:
+    tree = ew.trees.from_paths(["0/1", "0/2"])
+    ew.save(tree, tmp_path / "t.csv")
+    assert ew.load(tmp_path / "t.csv").equals(tree)
+
+
+def test_learned_costs_are_saved_as_numbers(tmp_path: Path) -> None:
+    space = ew.Chain(3, torch.nn.Parameter(torch.tensor([0.5, 2.0])))
+    ew.save(space, tmp_path / "s.json")
+    again = ew.load(tmp_path / "s.json")
+    assert again.costs.tolist() == [0.5, 2.0]
+    assert not again.costs.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("space", "name", "message"),
+    [
+        (ew.Chain(3), "c.csv", r"c\.csv: expected a file ending in \.json for a Chain$"),
+        (
+            ew.CostMatrix([[0.0]]),
+            "c.nwk",
+            r"expected a file ending in \.json, \.csv, \.tsv, \.npy for a CostMatrix$",
+        ),
+        (ew.trees.cifar10(), "c", "expected a file ending in .json, .* for a Tree$"),
+        (ew.Tree([-1], names=["r"]), "t.txt", "cannot hold a tree whose only class is the root"),
+        (ew.Chain(2, names=["a", "\ud800"]), "s.json", "names: cannot write '.ud800' as UTF-8"),
+    ],
+)
+def test_what_cannot_be_saved(space: Any, name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        ew.save(space, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_spaces_are_saved(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="space: expected a Chain, Ring, Tree or CostMatrix, got dict"):
+        ew.save({}, tmp_path / "s.json")  # type: ignore[arg-type]
