@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "earthwork"
 LAYERS = [
     "extras",
+    "private_api",
     "files",
     "text",
     "spaces",

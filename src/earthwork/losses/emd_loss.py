@@ -10,7 +10,7 @@ from earthwork.spaces import Space
 from earthwork.spaces.space import check_space
 from earthwork.transport.emd import checked_distances
 from earthwork.transport.masses import Normalize
-from earthwork.transport.routes import COMPOSED, Kernels, Route, choose, prepare
+from earthwork.transport.routes import COMPOSED, OPERATOR, Kernels, Route, choose, prepare
 
 
 class EMDLoss(StructuredLoss):
@@ -108,7 +108,17 @@ class EMDLoss(StructuredLoss):
             # An out-of-range label is found again, and named, by the general way.
             if loss is not None:
                 return loss
+        if route is OPERATOR and self._is_fused():
+            return self._operator_loss(rows, labels.long())
         return self._loss_by(route, rows, labels, stored)
+
+    def _operator_loss(self, rows: Tensor, labels: Tensor) -> Tensor:
+        losses = OPERATOR.weighted_distances(rows, labels, self.space, self.rho, self.weight, self.ignore_index)
+        counted = labels != self.ignore_index
+        weight = counted.to(rows.dtype)
+        if self.weight is not None:
+            weight = torch.where(counted, self.weight.to(rows)[torch.where(counted, labels, 0)], 0)
+        return self._reduced(losses, weight.sum())
 
     def _is_fused(self) -> bool:
         return (

@@ -8,6 +8,8 @@ from collections import Counter
 import torch
 from torch import Tensor, nn
 
+from earthwork import private_api
+
 
 class MixedLoss(nn.Module):
     r"""A weighted sum of losses that take the same input and target.
@@ -50,7 +52,7 @@ class MixedLoss(nn.Module):
         """The weighted sum of the losses of ``input`` against ``target``."""
         values = [loss(input, target) for loss in self.losses]
         # What a transform has wrapped means nothing once the transform is over.
-        kept = torch.compiler.is_compiling() or not any(map(torch._C._functorch.is_functorch_wrapped_tensor, values))
+        kept = torch.compiler.is_compiling() or not any(map(private_api.is_wrapped, values))
         self.parts = {name: value.detach() for name, value in zip(self.names, values, strict=True) if kept}
         total: Tensor = self.weights[0] * values[0]
         for weight, value in zip(self.weights[1:], values[1:], strict=True):

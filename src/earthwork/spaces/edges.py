@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Self
 
+from earthwork import private_api
 from earthwork.spaces.space import Space, _same_values, check_costs, check_rho, is_complex, owned
 
 Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
@@ -202,7 +203,7 @@ def running_sum(x: Tensor) -> Tensor:
 def linear(x: Tensor, direct: Map, transpose: Map) -> Tensor:
     """``direct(x)``, a linear map on the last axis, differentiable any number of times and under every transform."""
     # The compilers differentiate the plain operations themselves, and do not trace a custom autograd function.
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+    if torch.compiler.is_compiling() or private_api.tracing_state() is not None:
         return direct(x)
     result: Tensor = _Linear.apply(x, direct, transpose)  # type: ignore[no-untyped-call]
     return result

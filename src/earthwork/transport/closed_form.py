@@ -17,15 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from earthwork import private_api
 from earthwork.spaces import EdgeSpace
 
 Composed = Callable[..., Tensor]
 
 # On a CPU, so many numbers are processed at a time, which then stay in its cache.
 _BLOCK = 1 << 17
-
-# Available since torch 2.5.
-_keeps_graph: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 
 def composed_cost(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
@@ -90,19 +88,18 @@ def with_gradient(values: Tensor, slopes: Tensor, composed: Composed, *inputs: T
 class _FirstOrder(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, solved: tuple[Tensor, Tensor, Composed], *inputs: Tensor) -> Tensor:
-        # Nobody else holds the slopes, so they need not be saved for backward, which guards against in-place changes.
-        values, ctx.slopes, ctx.composed = solved
-        ctx.save_for_backward(*inputs)
+        values, slopes, ctx.composed = solved
+        # Saved like an input, so that hooks on saved tensors, which may move them to a disk, see the slopes too.
+        ctx.save_for_backward(slopes, *inputs)
         return values
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        slopes = ctx.slopes
-        if slopes is None or torch.is_grad_enabled():
-            # If the graph has been freed, `saved_tensors` raises torch's own error.
-            return None, *_composed_gradients(ctx.composed, ctx.saved_tensors, upstream)
+        slopes, *inputs = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return None, *_composed_gradients(ctx.composed, inputs, upstream)
         try:
-            slopes = _scaled(ctx, slopes, upstream)
+            slopes = _scaled(slopes, upstream)
         except RuntimeError:
             # Batched gradients, as for a Jacobian, cannot be scaled in place.
             slopes = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
@@ -112,12 +109,10 @@ class _FirstOrder(torch.autograd.Function):
         return None, slopes if ours else None, -slopes if theirs[0] else None
 
 
-def _scaled(ctx: Any, slopes: Tensor, upstream: Tensor) -> Tensor:
+def _scaled(slopes: Tensor, upstream: Tensor) -> Tensor:
     # If the graph is not retained, the buffer can be reused for the result.
-    if _keeps_graph():
+    if private_api.keeps_graph():
         slopes = slopes.clone()
-    else:
-        ctx.slopes = None
     if upstream.ndim:
         slopes.mul_(upstream.unsqueeze(-1))
     elif not upstream.is_cpu or upstream.item() != 1:
@@ -127,10 +122,10 @@ def _scaled(ctx: Any, slopes: Tensor, upstream: Tensor) -> Tensor:
 
 
 # The public `apply` also checks for functional transforms, which takes time; `routes.choose` has done so.
-_apply: Any = super(torch.autograd.Function, _FirstOrder).apply
+_apply = private_api.fast_apply(_FirstOrder)
 
 
-def _composed_gradients(composed: Composed, inputs: tuple[Tensor, ...], upstream: Tensor) -> list[Tensor | None]:
+def _composed_gradients(composed: Composed, inputs: list[Tensor], upstream: Tensor) -> list[Tensor | None]:
     """Gradients that can be differentiated again."""
     gradients = iter(
         torch.autograd.grad(composed(*inputs), [x for x in inputs if x.requires_grad], upstream, create_graph=True)

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from earthwork import private_api
 from earthwork.spaces import Space
 from earthwork.spaces.space import HALF, check_space
 
@@ -36,9 +37,7 @@ def mass_tolerance(stored: torch.dtype) -> float:
 
 def can_look(*tensors: Tensor) -> bool:
     """Whether values can be read: not inside the compiler or a functional transform, nor on the meta device."""
-    return not torch.compiler.is_compiling() and not any(
-        x.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors
-    )
+    return not torch.compiler.is_compiling() and not any(x.is_meta or private_api.is_wrapped(x) for x in tensors)
 
 
 def check_normalize(normalize: Normalize) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
+from earthwork import private_api
 from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables, wanted
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.edges import linear
@@ -42,22 +42,7 @@ MIN_ENTRIES_EXPECTED = 2**16
 
 _TYPES = (torch.float32, torch.float64)
 _PLAIN = (Tensor, nn.Parameter)
-_keys = torch._C._dispatch_keys
 _is_compiling = torch.compiler.is_compiling
-_tracing_state = torch._C._get_tracing_state
-_count_dispatch_modes = torch._C._len_torch_dispatch_stack
-_transform_level = torch._C._functorch.maybe_current_level
-
-
-def _plain_keys() -> frozenset[int]:
-    # One comparison for whatever could be special about a tensor: its device and layout, lazy negation, wrappers of
-    # transforms. Inference tensors have keys of their own.
-    with torch.inference_mode():
-        inference = torch.empty(0, device="cpu")
-    return frozenset(_keys(x).raw_repr() for x in (torch.empty(0, device="cpu"), inference))
-
-
-_PLAIN_KEYS = _plain_keys()
 
 
 class Route:
@@ -125,20 +110,31 @@ class _Operator(_Composed):
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
-        costs: Tensor = operators.pair_costs(_as_rows(p), _as_rows(q), space.kernel_tables(tree_tables), rho)
+        needs_gradient = (p.requires_grad or q.requires_grad) and torch.is_grad_enabled()
+        tables = space.kernel_tables(tree_tables)
+        costs: Tensor = operators.pair_costs(_as_rows(p), _as_rows(q), tables, rho, needs_gradient)[0]
         return costs.view(p.shape[:-1])
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        slopes: Tensor = operators.pair_slopes(_as_rows(p), _as_rows(q), space.kernel_tables(tree_tables), rho)
+        slopes: Tensor = operators.pair_costs(_as_rows(p), _as_rows(q), space.kernel_tables(tree_tables), rho, True)[1]
         return slopes.view(p.shape)
 
     def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
         return self.distances(p, smoothed_one_hot(labels, p, smoothing), space, rho)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
+        return self.weighted_distances(logits, labels, space, rho, None, operators.NONE_IGNORED)
+
+    def weighted_distances(
+        self, logits: Tensor, labels: Tensor, space: Any, rho: float, weight: Tensor | None, ignore: int
+    ) -> Tensor:
+        """`logit_distances` times the weight of each label, 0 for the label ``ignore``."""
+        needs_gradient = logits.requires_grad and torch.is_grad_enabled()
         tables = space.kernel_tables(tree_tables)
-        costs: Tensor = operators.label_costs(_as_rows(logits), labels.reshape(-1), tables, rho)
+        weight = None if weight is None else weight.double()
+        rows, labels_ = _as_rows(logits), labels.reshape(-1)
+        costs: Tensor = operators.label_costs(rows, labels_, weight, tables, rho, ignore, needs_gradient)[0]
         return costs.view(labels.shape)
 
 
@@ -174,8 +170,7 @@ class Kernels(Route):
         self.costs = space._costs
         self.version = self.costs._version
         self.address = self.costs.data_ptr()
-        # The kernels are given addresses, so the tables are copies that nothing else can move or change.
-        self.layout = Layout([table.detach().cpu().clone() for table in tables])
+        self.layout = Layout(tables)
 
     def fit(self, space: EdgeSpace) -> bool:
         """Whether the tables were made from the space's present costs."""
@@ -237,7 +232,8 @@ class Kernels(Route):
         def composed(x: Tensor) -> Tensor:
             return COMPOSED.logit_distances(x, labels.reshape(-1), space, rho)
 
-        losses = self.label_loss(_as_rows(logits), labels.reshape(-1), rho, (None, -1, "none", 0.0), composed)
+        options = (None, operators.NONE_IGNORED, "none", 0.0)
+        losses = self.label_loss(_as_rows(logits), labels.reshape(-1), rho, options, composed)
         if losses is None:
             raise ValueError("target: expected class indices that are in range, got one that was changed meanwhile")
         return losses.view(labels.shape)
@@ -262,14 +258,14 @@ class Kernels(Route):
         weight, ignore, reduction, empty = options
         weight = None if weight is None else weight.detach().to("cpu", torch.float64).contiguous()
         labels = labels.long().contiguous()
-        valid, total = self.run.survey(self.layout, labels, weight, ignore)
-        if not valid:
-            return None
         needs_gradient = torch.is_grad_enabled() and logits.requires_grad
-        scale = 1.0 if reduction != "mean" else 1 / total if total else 0.0
+        total = self.run.label_weight(self.layout, labels, weight, ignore) if reduction == "mean" else 1.0
+        scale = 1 / total if total else 0.0
         rows = logits if logits.is_contiguous() else logits.detach().contiguous()
         losses: Tensor
-        losses, slopes = self.run.labels(self.layout, rows, labels, rho, needs_gradient, weight, ignore, scale)
+        losses, slopes, valid = self.run.labels(self.layout, rows, labels, rho, needs_gradient, weight, ignore, scale)
+        if not valid:
+            return None
         if reduction == "sum":
             losses = losses.sum()
         elif reduction == "mean":
@@ -308,10 +304,10 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
     if _is_compiling():
         return OPERATOR if _can_be_operator(space, p, target) and not expected else COMPOSED
     if (
-        forward_ad._current_level >= 0
-        or _tracing_state() is not None
-        or _count_dispatch_modes()
-        or _transform_level() is not None
+        private_api.forward_mode()
+        or private_api.tracing_state() is not None
+        or private_api.count_dispatch_modes()
+        or private_api.transform_level() is not None
     ):
         return COMPOSED
     dtype = p.dtype
@@ -320,13 +316,13 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         and p.numel() >= (MIN_ENTRIES_EXPECTED if expected else MIN_ENTRIES)
         and (space.acyclic or expected)
         and type(p) in _PLAIN
-        and _keys(p).raw_repr() in _PLAIN_KEYS
+        and private_api.is_plain(p)
         and (
             target is None
             or (
                 (target.dtype is dtype or not target.is_floating_point())
                 and type(target) in _PLAIN
-                and _keys(target).raw_repr() in _PLAIN_KEYS
+                and private_api.is_plain(target)
             )
         )
         and wanted()

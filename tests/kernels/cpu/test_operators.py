@@ -15,16 +15,18 @@ from tests.kernels.cpu.cases import space_of
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_opcheck(rng, name, dtype):
     space = space_of(name, rng)
+    tables = space.kernel_tables(tree_tables)
     p, q = (random_distribution(rng, 5, space.num_bins, zeros=0.0).to(dtype) for _ in range(2))
     labels = torch.arange(5) % space.num_bins
+    weight = torch.rand(space.num_bins, dtype=torch.float64)
     for both in (False, True):
-        arguments = p.clone().requires_grad_(), q.clone().requires_grad_(both), space.kernel_tables(tree_tables), 2.0
+        arguments = p.clone().requires_grad_(), q.clone().requires_grad_(both), tables, 2.0, True
         torch.library.opcheck(operators.pair_costs, arguments)
-    torch.library.opcheck(
-        operators.label_costs, (p.clone().requires_grad_(), labels, space.kernel_tables(tree_tables), 1.5)
-    )
-    torch.library.opcheck(operators.pair_slopes, (p, q, space.kernel_tables(tree_tables), 2.0))
-    torch.library.opcheck(operators.label_slopes, (p, labels, space.kernel_tables(tree_tables), 1.5))
+    torch.library.opcheck(operators.pair_costs, (p, q, tables, 2.0, False))
+    for w in (None, weight):
+        arguments = p.clone().requires_grad_(), labels, w, tables, 1.5, 2, True
+        torch.library.opcheck(operators.label_costs, arguments)
+    torch.library.opcheck(operators.label_costs, (p, labels, None, tables, 1.5, operators.NONE_IGNORED, False))
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
@@ -40,7 +42,7 @@ def test_the_compiler_takes_them_into_one_graph(rng, name):
         return graph
 
     def both(p, q, labels):
-        return ew.emd(p, q, space, 2).sum() + loss(p, labels)
+        return ew.emd(p, q, loss.space, 2).sum() + loss(p, labels)
 
     ours, theirs = p.clone().requires_grad_(), p.clone().requires_grad_()
     torch.compiler.reset()
@@ -57,28 +59,61 @@ def test_the_compiler_takes_them_into_one_graph(rng, name):
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-def test_a_second_derivative_is_an_error_and_not_a_wrong_number(rng):
+def test_a_second_derivative_is_an_error(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 5, space.num_bins) for _ in range(2))
     p.requires_grad_()
-    costs = operators.pair_costs(p, q, space.kernel_tables(tree_tables), 2.0)
+    costs, _ = operators.pair_costs(p, q, space.kernel_tables(tree_tables), 2.0, True)
     (gradient,) = torch.autograd.grad(costs.sum(), p, create_graph=True)
-    with pytest.raises(RuntimeError, match="autograd formula"):
+    with pytest.raises(RuntimeError, match="can be differentiated once"):
         gradient.sum().backward()
 
 
+def test_costs_without_slopes_are_not_differentiable(rng):
+    space = space_of("any", rng)
+    p, q = (random_distribution(rng, 5, space.num_bins) for _ in range(2))
+    costs, slopes = operators.pair_costs(p.requires_grad_(), q, space.kernel_tables(tree_tables), 2.0, False)
+    assert slopes.numel() == 0
+    with pytest.raises(RuntimeError, match="gradient: expected True"):
+        costs.sum().backward()
+
+
 @pytest.mark.parametrize("label", [-1, -100, 10, 255, 10**9])
+@pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("space", [ew.Chain(10), ew.Tree([-1] + [0] * 10)], ids=["chain", "tree"])
-def test_a_label_that_is_none_is_an_error_and_no_crash(space, label):
-    logits, labels = torch.randn(64, 10, requires_grad=True), torch.arange(64) % 10
+def test_an_out_of_range_label_is_an_error(space, gradient, label):
+    logits, labels = torch.randn(64, 10), torch.arange(64) % 10
     labels[5] = label
     message = f"target: expected class indices from 0 to 9 .*, got {label} at position 5"
-    for operator in (operators.label_costs, operators.label_slopes):
-        with pytest.raises(ValueError, match=message):
-            operator(logits, labels, space.kernel_tables(tree_tables), 2.0)
+    tables = space.kernel_tables(tree_tables)
+    with pytest.raises(ValueError, match=message):
+        operators.label_costs(logits, labels, None, tables, 2.0, operators.NONE_IGNORED, gradient)
 
 
-def test_a_label_that_is_none_in_a_compiled_loss():
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logits": torch.rand(4, 9)}, r"logits: expected shape \(rows, 10\), got \(4, 9\)"),
+        ({"labels": torch.zeros(3, dtype=torch.int64)}, r"labels: expected 4 labels .*, got shape \(3,\)"),
+        ({"labels": torch.zeros(4, dtype=torch.int32)}, r"labels: expected 4 labels .* of type torch.int32"),
+        ({"weight": torch.ones(9, dtype=torch.float64)}, r"weight: expected 10 numbers .*, got shape \(9,\)"),
+        ({"weight": torch.ones(10)}, r"weight: expected 10 numbers .* of type torch.float32"),
+        ({"tables": [torch.arange(10) + 1, torch.ones(9).double()]}, "tables: expected the kernel tables of a space"),
+        ({"tables": [torch.arange(10), torch.ones(8).double()]}, "tables: expected the kernel tables of a space"),
+    ],
+)
+def test_arguments_that_would_lead_out_of_bounds(change, message):
+    good = {
+        "logits": torch.rand(4, 10),
+        "labels": torch.zeros(4, dtype=torch.int64),
+        "weight": torch.ones(10, dtype=torch.float64),
+        "tables": ew.Chain(10).kernel_tables(tree_tables),
+    }
+    with pytest.raises(ValueError, match=message):
+        operators.label_costs(*{**good, **change}.values(), 2.0, operators.NONE_IGNORED, True)
+
+
+def test_an_out_of_range_label_in_a_compiled_loss():
     logits, labels = torch.randn(64, 10, requires_grad=True), torch.arange(64) % 10
     compiled = torch.compile(ew.EMDLoss(ew.Chain(10), ignore_index=255), backend="aot_eager", fullgraph=True)
     labels[5] = 255

@@ -220,25 +220,20 @@ def subtract_labels(zero: Any, tile: Any, layout: Any, state: Any, targets: Any,
 
 
 @kernel
-def label_check(pointer: Any) -> None:
-    """Count the out-of-range labels, and add up the weights of the others.
+def label_weight(pointer: Any) -> None:
+    """Add up the weights of the labels that are neither ignored nor out of range.
 
     The task is the address and the number of labels, the number of bins, the address of the class weights (or 0) and
-    the ignored label; the last word is overwritten with the count, and the total weight, a double, follows it.
+    the ignored label, which is overwritten with the total weight, a double.
     """
     task = address_of(pointer)
     labels, count, bins, weights, ignore = task_words(task, 0, 5)
-    wrong, total = 0, 0.0
+    total = 0.0
     for i in range(count):
         label: Any = load_atomic(labels, i)
-        if label == ignore:
-            continue
-        if label < 0 or label >= bins:
-            wrong += 1
-        else:
+        if label != ignore and 0 <= label < bins:
             total += 1.0 if weights == 0 else load_scalar(0.0, weights, label)
-    store_scalar(0, task, 4, wrong)
-    store_scalar(0.0, task, 5, total)
+    store_scalar(0.0, task, 4, total)
 
 
 @device_function

@@ -7,7 +7,7 @@ The tables of a chain are ``(places, costs)``, those of a ring ``(places, positi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,22 +15,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Indices = NDArray[np.int64]
+Numbers = NDArray[np.float64]
 
 _KINDS = {2: "chain", 4: "ring", 7: "tree"}
 
 
 class Layout:
-    """The tables of a space, and the sizes and addresses that its kernels take.
+    """Private copies of the tables of a space, and the sizes and addresses that its kernels take.
 
     Args:
         tables: The tables of a chain, ring or tree.
+
+    Raises:
+        ValueError: If the tables do not fit together: a kernel would read or write out of bounds.
     """
 
     def __init__(self, tables: Sequence[Tensor]) -> None:
-        # The kernels know only addresses, so the tables must live as long as the layout.
-        self.tables = [table.contiguous() for table in tables]
-        addresses = [table.data_ptr() for table in self.tables]
+        # What a kernel trusts across calls are the addresses, lengths and entries of these tables. So they are arrays
+        # of NumPy's that nothing else refers to (``share_memory_`` moves the memory of a tensor, and another process
+        # can then write to it), they live as long as the layout, and they are checked once, after copying.
+        self.tables = [np.array(table.detach().cpu().numpy()) for table in tables]
         self.kind = _KINDS[len(tables)]
+        _CHECKS[self.kind](*self.tables)
+        addresses = [table.ctypes.data for table in self.tables]
         self.bins = len(self.tables[0])
         # Kernels that have been used with this layout, by operation and type; see `run`.
         self.prepared: dict[Any, Any] = {}
@@ -38,6 +45,68 @@ class Layout:
         self.words = (self.bins, nodes, *addresses) if self.kind == "tree" else (self.bins, *addresses)
         # The number of running sums that a kernel keeps of each row.
         self.sums = {"chain": 0, "ring": 2 * (self.bins + 1), "tree": nodes}[self.kind]
+
+
+def _check_chain(places: Indices, costs: Numbers) -> None:
+    bins = len(places)
+    _check(_are_indices(places, bins) and _are_numbers(costs, bins - 1))
+
+
+def _check_ring(places: Indices, positions: Numbers, far_sides: Indices, signs: Numbers) -> None:
+    bins = len(places)
+    _check(
+        _are_indices(places, bins)
+        and _are_numbers(positions, bins + 1)
+        and _are_indices(far_sides, bins + 1, bins)
+        and _are_numbers(signs, bins)
+    )
+
+
+def _check_tree(
+    places: Indices,
+    leaves: Indices,
+    children: Indices,
+    slots: Indices,
+    leaf_costs: Numbers,
+    node_costs: Numbers,
+    contents: Numbers,
+) -> None:
+    bins, nodes = len(places), len(contents)
+    _check(
+        _are_indices(places, bins)
+        and _are_ranges(leaves, bins, nodes)
+        and _are_ranges(children, nodes, nodes)
+        # A node comes before its children, so that a pass over the nodes visits each one once.
+        and bool((children[:-1] > np.arange(nodes)).all())
+        and _are_indices(slots, nodes, bins)
+        and _are_numbers(leaf_costs, bins)
+        and _are_numbers(node_costs, nodes)
+        and _are_numbers(contents, nodes)
+    )
+
+
+_CHECKS: dict[str, Callable[..., None]] = {"chain": _check_chain, "ring": _check_ring, "tree": _check_tree}
+
+
+def _check(valid: bool) -> None:
+    if not valid:
+        raise ValueError("tables: expected the kernel tables of a space, got some that do not fit together")
+
+
+def _are_numbers(table: Numbers, length: int) -> bool:
+    return table.dtype == np.float64 and table.shape == (length,)
+
+
+def _are_indices(table: Indices, count: int, length: int | None = None) -> bool:
+    """Whether all entries are from 0 to ``count - 1``."""
+    fits = table.dtype == np.int64 and table.shape == (count if length is None else length,) and len(table) > 0
+    return bool(fits and table.min() >= 0 and table.max() < count)
+
+
+def _are_ranges(table: Indices, end: int, count: int) -> bool:
+    """Whether ``table[i] : table[i + 1]`` are ``count`` ranges within ``end``."""
+    fits = table.dtype == np.int64 and table.shape == (count + 1,) and table[0] >= 0 and table[-1] <= end
+    return bool(fits and (table[1:] >= table[:-1]).all())
 
 
 class TreeTables(NamedTuple):

@@ -4,7 +4,6 @@ A kernel is a C function of a pointer to a task (see `threads`); the type of the
 module is imported with `earthwork`, so it imports Numba only inside functions.
 """
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import ctypes
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from earthwork import private_api
 from earthwork.extras import require
 
 _enabled = True
@@ -74,7 +74,7 @@ def device_function(function: Callable[..., Any]) -> Any:
     return import_module("numba").njit(error_model="numpy")(function)
 
 
-def kernel(function: Callable[[Any], None]) -> Callable[[Any], None]:
+def kernel(function: Callable[..., None]) -> Callable[..., None]:
     """Mark a function of a pointer to a task as a kernel, which `machine_code` compiles."""
     # Numba's cache is looked up by name and checks only the file that holds the kernel, not those of the device
     # functions that it calls, so the name contains a checksum of all of them.
@@ -87,56 +87,33 @@ def _source_checksum() -> int:
     return zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
-_prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
 @cache
 def machine_code(function: Callable[[Any], None], single: bool) -> MachineCode:
     """The machine code of a kernel, in single or double precision."""
     types = import_module("numba").types
-    signature = types.void(types.CPointer(types.float32 if single else types.float64))
-    address = _load_cached(function, signature)
-    if address is None:
-        address = _compile(function, signature)
-    return MachineCode(_prototype(address), address)
+    return compiled(function, types.void(types.CPointer(types.float32 if single else types.float64)))
 
 
 # Compiled code is freed with the object that owns it, and `MachineCode` holds only its address.
 _owners: list[Any] = []
 
+_prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
-def _compile(function: Callable[[Any], None], signature: Any) -> int:
+
+def compiled(function: Callable[..., None], signature: Any) -> MachineCode:
+    """The machine code of a function, from Numba's cache on disk if an earlier process has compiled it."""
+    found = private_api.load_from_numba_cache(function, signature)
+    if found is None:
+        owner = _compile(function, signature)
+        found = owner, int(owner.address)
+    _owners.append(found[0])
+    return MachineCode(_prototype(found[1]), found[1])
+
+
+def _compile(function: Callable[..., None], signature: Any) -> Any:
     cfunc: Any = import_module("numba").cfunc
     try:
-        compiled = cfunc(signature, cache=True, error_model="numpy")(function)
+        return cfunc(signature, cache=True, error_model="numpy")(function)
     except RuntimeError:
         # There is no writable folder for Numba's cache; each process compiles for itself.
-        compiled = cfunc(signature, error_model="numpy")(function)
-    _owners.append(compiled)
-    return int(compiled.address)
-
-
-# The versions of Numba with which `_load_cached` has been tested.
-_TESTED_NUMBA = "0.68."
-
-
-def _load_cached(function: Callable[[Any], None], signature: Any) -> int | None:
-    """The address of machine code that an earlier process left in Numba's cache on disk.
-
-    ``numba.cfunc`` would first import everything that is needed to compile, SciPy included, which takes ten times as
-    long as loading a kernel. A kernel needs only the symbols of Numba's runtime. This uses Numba's private interface,
-    so only with tested versions; with others the first call takes a little longer.
-    """
-    if not import_module("numba").__version__.startswith(_TESTED_NUMBA):
-        return None
-    context = import_module("numba.core.registry").cpu_target.target_context
-    runtime: Any = import_module("numba.core.runtime")
-    runtime.rtsys.initialize(context)
-    try:
-        found = import_module("numba.core.caching").FunctionCache(function)._load_overload(signature, context)
-    except (OSError, RuntimeError):
-        return None
-    if found is None:
-        return None
-    _owners.append(found)
-    return int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))
+        return cfunc(signature, error_model="numpy")(function)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from earthwork.kernels.cpu import device_functions
 from earthwork.kernels.cpu.chain import chain_expectations, chain_labels, chain_pairs, ring_expectations
-from earthwork.kernels.cpu.device_functions import STATE_BYTES, label_check
 from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import MachineCode, machine_code
 from earthwork.kernels.cpu.simd import WIDTH
@@ -39,7 +39,7 @@ def labels(
     weights: Tensor | None = None,
     ignore: int = -100,
     scale: float = 1.0,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, bool]:
     """The cost of moving the softmax of each row to its label, and its gradient with respect to the logits.
 
     Args:
@@ -53,7 +53,7 @@ def labels(
         scale: A factor for the gradient.
 
     Returns:
-        The weighted costs, shape ``[rows]``, and their gradients.
+        The weighted costs, shape ``[rows]``, their gradients, and whether all labels are in range or ignored.
     """
     rows, dtype = len(logits), logits.dtype
     losses = torch.empty_like(_like(rows, dtype))
@@ -67,8 +67,7 @@ def labels(
         rows,
         ignore,
     )
-    _run("labels", layout, dtype, rows, batch, rho, scale)
-    return losses, slopes
+    return losses, slopes, _run("labels", layout, dtype, rows, batch, rho, scale)
 
 
 def pairs(
@@ -115,8 +114,8 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
     return results
 
 
-def survey(layout: Layout, targets: Tensor, weights: Tensor | None, ignore: int) -> tuple[bool, float]:
-    """Whether every label is a bin or ``ignore``, and the total weight of those that are not ignored.
+def label_weight(layout: Layout, targets: Tensor, weights: Tensor | None, ignore: int) -> float:
+    """The total weight of the labels that are in range and not ignored, by which a weighted mean is divided.
 
     Args:
         layout: The layout of the space.
@@ -125,9 +124,10 @@ def survey(layout: Layout, targets: Tensor, weights: Tensor | None, ignore: int)
         ignore: The class index that is ignored.
     """
     address = 0 if weights is None else weights.data_ptr()
-    task = array("q", (targets.data_ptr(), targets.numel(), layout.bins, address, ignore, 0))
-    machine_code(label_check, False).call(task.buffer_info()[0])
-    return task[4] == 0, unpack("d", pack("q", task[5]))[0]
+    task = array("q", (targets.data_ptr(), targets.numel(), layout.bins, address, ignore))
+    machine_code(device_functions.label_weight, False).call(task.buffer_info()[0])
+    total: float = unpack("d", pack("q", task[4]))[0]
+    return total
 
 
 def _run(
@@ -143,7 +143,7 @@ def _run(
     if threads == 1:
         code.call(address)
     else:
-        run_parallel(code, address)
+        run_parallel(code, address, threads)
     return not task[INVALID]
 
 
@@ -151,7 +151,7 @@ def _prepare(operation: str, layout: Layout, dtype: torch.dtype) -> tuple[Machin
     """The kernel for a layout, the scratch memory that each thread needs, and the words of the layout."""
     # A tile of elements, another one for the slopes of a chain's labels, and running sums of doubles.
     tiles = 2 if (operation, layout.kind) == ("labels", "chain") else 1
-    size = STATE_BYTES + layout.sums * WIDTH * 8 + tiles * layout.bins * WIDTH * dtype.itemsize
+    size = device_functions.STATE_BYTES + layout.sums * WIDTH * 8 + tiles * layout.bins * WIDTH * dtype.itemsize
     code = machine_code(_KERNELS[operation, layout.kind], dtype == torch.float32)
     prepared = layout.prepared[operation, dtype] = code, -(-size // 64) * 64, layout.words
     return prepared

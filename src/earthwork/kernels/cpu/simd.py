@@ -13,8 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import extending, types
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import lower_builtin, models, register_model
+from numba.extending import lower_builtin, models, register_model, type_callable
 
 # Numba's annotations describe the function that defines an intrinsic, not the intrinsic.
 intrinsic: Any = extending.intrinsic
@@ -131,11 +130,12 @@ def size_of(typing: Any, zero: Any) -> Any:
 
 
 def _arithmetic(operation: Any, instruction: str) -> None:
-    @infer_global(operation)
-    class _Typing(AbstractTemplate):
-        def generic(self, args: Any, kws: Any) -> Any:
-            fits = len(args) == 2 and isinstance(args[0], Vector) and args[0] == args[1]
-            return signature(args[0], *args) if fits else None
+    @type_callable(operation)
+    def _type(context: Any) -> Any:
+        def result(a: Any, b: Any) -> Any:
+            return a if isinstance(a, Vector) and a == b else None
+
+        return result
 
     @lower_builtin(operation, Vector, Vector)
     def _lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:

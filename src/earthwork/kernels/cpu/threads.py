@@ -8,12 +8,12 @@ difference how many threads take part, which one comes first, or whether one of 
 # mypy: disable-error-code="misc,untyped-decorator,no-untyped-call"
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
+from array import array
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ import torch
 from llvmlite import ir
 from numba import extending, types
 
-from earthwork.kernels.cpu.loading import MachineCode, device_function
+from earthwork import private_api
+from earthwork.kernels.cpu.loading import MachineCode, compiled, device_function, kernel
 from earthwork.kernels.cpu.simd import load_scalar, store_scalar
 
 # Numba's annotations describe the function that defines an intrinsic, not the intrinsic.
@@ -33,7 +34,7 @@ intrinsic: Any = extending.intrinsic
 _ELEMENTS_PER_THREAD = 1 << 14
 MIN_PARALLEL = 2 * _ELEMENTS_PER_THREAD
 
-_ThreadPool = Callable[[MachineCode, int], None]
+_ThreadPool = Callable[[MachineCode, int, int], None]
 
 
 def thread_count(tiles: int, elements: int) -> int:
@@ -41,27 +42,36 @@ def thread_count(tiles: int, elements: int) -> int:
     return max(1, min(torch.get_num_threads(), tiles, elements // _ELEMENTS_PER_THREAD))
 
 
-def run_parallel(code: MachineCode, task: int) -> None:
-    """Call a kernel with the address of a task on every thread, and wait for all of them."""
-    _thread_pool(code, task)
+def run_parallel(code: MachineCode, task: int, threads: int) -> None:
+    """Call a kernel with the address of a task on so many threads or more, and wait for all of them."""
+    _thread_pool(code, task, threads)
 
 
 def _torch_threads() -> _ThreadPool | None:
-    """Torch's own OpenMP threads, or ``None`` if torch was not built with GNU OpenMP.
+    """Torch's own threads by ``at::parallel_for``, which the stable ABI exports since torch 2.10.
 
     After each operation torch's threads spin for a while, waiting for the next one; another thread pool would compete
-    with them for the cores. ``GOMP_parallel`` is what GCC calls for ``#pragma omp parallel``.
+    with them for the cores.
     """
-    libraries = Path(torch.__file__).parent / "lib"
-    try:
-        # Looked up through torch's library, so that it is the OpenMP runtime that torch is linked to.
-        parallel = ctypes.CDLL(str(libraries / "libtorch_cpu.so")).GOMP_parallel
-    except (OSError, AttributeError):
+    parallel_for = private_api.parallel_for()
+    if parallel_for is None:
         return None
-    parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    parallel.restype = None
 
-    def run(code: MachineCode, task: int) -> None:
+    def run(code: MachineCode, task: int, threads: int) -> None:
+        call = array("q", (code.address, task))
+        if parallel_for(0, threads, 1, _range_kernel().address, call.buffer_info()[0]):
+            raise RuntimeError("torch_parallel_for failed")  # pragma: no cover
+
+    return run
+
+
+def _openmp_threads() -> _ThreadPool | None:
+    """The same threads by ``GOMP_parallel``, which GCC calls for ``#pragma omp parallel``, for older versions."""
+    parallel = private_api.gomp_parallel()
+    if parallel is None:
+        return None
+
+    def run(code: MachineCode, task: int, threads: int) -> None:
         # Always all threads: for another number OpenMP would rebuild its thread pool.
         parallel(code.address, task, torch.get_num_threads(), 0)
 
@@ -82,14 +92,14 @@ def _wait_for(futures: list[Future[None]]) -> None:
 
 
 class _PythonThreads:
-    """A thread pool of Python's, for forked processes, which lose torch's, and for torch without GNU OpenMP."""
+    """A thread pool of Python's, for forked processes, which lose torch's threads, and where there is no other."""
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
         self._size = 0
 
-    def __call__(self, code: MachineCode, task: int) -> None:
-        count = torch.get_num_threads() - 1
+    def __call__(self, code: MachineCode, task: int, threads: int) -> None:
+        count = threads - 1
         futures = [self._at_least(count).submit(code.call, task) for _ in range(count)]
         try:
             code.call(task)
@@ -103,7 +113,7 @@ class _PythonThreads:
         return self._executor
 
 
-_thread_pool: _ThreadPool = _torch_threads() or _PythonThreads()
+_thread_pool: _ThreadPool = _torch_threads() or _openmp_threads() or _PythonThreads()
 
 
 def _after_fork() -> None:
@@ -213,6 +223,30 @@ def task_words(typing: Any, task: Any, first: Any, count: Any) -> Any:
 def task_options(task: Any) -> tuple[Any, Any]:
     """The two options of a task."""
     return load_scalar(0.0, task, OPTIONS), load_scalar(0.0, task, OPTIONS + 1)
+
+
+@intrinsic
+def call_kernel(typing: Any, code: Any, task: Any) -> Any:
+    """Call the kernel at an address with the address of a task."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [_WORD])
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1]])
+        return context.get_dummy_value()
+
+    return types.void(code, task), lower
+
+
+@kernel
+def _call_on_range(begin: Any, end: Any, pointer: Any) -> None:
+    """The callback of ``torch_parallel_for``; the context is the addresses of a kernel and its task."""
+    code, task = task_words(address_of(pointer), 0, 2)
+    call_kernel(code, task)
+
+
+@cache
+def _range_kernel() -> MachineCode:
+    return compiled(_call_on_range, types.void(types.int64, types.int64, types.CPointer(types.float64)))
 
 
 @device_function

@@ -1,0 +1,147 @@
+"""Every private interface of PyTorch and Numba that the library uses, and what replaces it where it is missing.
+
+Without them the library still works, more slowly; `tests/test_private_api.py` says which one has changed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def find(path: str) -> Any:
+    """The attribute of torch at a dotted path, or ``None``."""
+    found: Any = torch
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+# ---- PyTorch: what is special about a tensor or a call ---------------------------------------------------------------
+
+_dispatch_keys: Any = find("_C._dispatch_keys")
+
+
+def _plain_keys() -> frozenset[int]:
+    if _dispatch_keys is None:
+        return frozenset()
+    with torch.inference_mode(True):
+        inference = torch.empty(0, device="cpu")
+    # Explicitly, because the library may be imported inside inference mode.
+    with torch.inference_mode(False):
+        normal = torch.empty(0, device="cpu")
+    return frozenset(_dispatch_keys(x).raw_repr() for x in (normal, inference))
+
+
+# The dispatch keys of ordinary and of inference tensors on the CPU. Other devices and layouts, lazy negation, and
+# wrappers of transforms and modes have other keys.
+PLAIN_KEYS = _plain_keys()
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether a tensor is strided memory on the CPU and nothing else. If torch cannot tell, no tensor is."""
+    return _dispatch_keys is not None and _dispatch_keys(x).raw_repr() in PLAIN_KEYS
+
+
+# Not ``None`` while ``torch.jit.trace`` is recording. If it is unknown, assume that it is.
+tracing_state: Callable[[], Any] = find("_C._get_tracing_state") or (lambda: True)
+
+# The number of active dispatch modes, such as ``FakeTensorMode``. If it is unknown, assume that there is one.
+count_dispatch_modes: Callable[[], int] = find("_C._len_torch_dispatch_stack") or (lambda: 1)
+
+# The level of functional transforms such as ``torch.func.vmap``, or ``None`` outside of them. If it is unknown, assume
+# that there is one.
+transform_level: Callable[[], int | None] = find("_C._functorch.maybe_current_level") or (lambda: 0)
+
+# Whether a functional transform has wrapped a tensor, so that its values cannot be read.
+is_wrapped: Callable[[Tensor], bool] = find("_C._functorch.is_functorch_wrapped_tensor") or (lambda x: True)
+
+
+def forward_mode() -> bool:
+    """Whether forward-mode differentiation is active. If it is unknown, assume that it is."""
+    level: int = getattr(forward_ad, "_current_level", 0)
+    return level >= 0
+
+
+# ---- PyTorch: autograd -----------------------------------------------------------------------------------------------
+
+# Whether the graph that is being differentiated is kept for another backward pass. Available since torch 2.5.
+keeps_graph: Callable[[], bool] = find("_C._autograd._get_current_graph_task_keep_graph") or (lambda: True)
+
+
+def fast_apply(function: type[torch.autograd.Function]) -> Any:
+    """``function.apply`` without its look for functional transforms, for callers that have checked there are none."""
+    parent: Any = super(torch.autograd.Function, function)
+    return parent.apply
+
+
+# ---- PyTorch: its thread pool ----------------------------------------------------------------------------------------
+
+
+def parallel_for() -> Any:
+    """``at::parallel_for`` as the stable ABI exports it, or ``None``: ``(begin, end, grain, callback, context)``."""
+    function = _torch_symbol("torch_parallel_for")
+    if function is not None:
+        function.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
+        function.restype = ctypes.c_int32
+    return function
+
+
+def gomp_parallel() -> Any:
+    """What GCC calls for ``#pragma omp parallel``, or ``None``: ``(function, data, threads, flags)``.
+
+    Looked up through torch's library, so that it is the OpenMP runtime that torch is linked to.
+    """
+    function = _torch_symbol("GOMP_parallel")
+    if function is not None:
+        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        function.restype = None
+    return function
+
+
+_LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
+
+
+@cache
+def _torch_library() -> ctypes.CDLL | None:
+    folder = Path(torch.__file__).parent / "lib"
+    path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
+    return None if path is None else ctypes.CDLL(str(path))
+
+
+def _torch_symbol(name: str) -> Any:
+    return getattr(_torch_library(), name, None)
+
+
+# ---- Numba: its cache on disk ----------------------------------------------------------------------------------------
+
+# The versions of Numba with which `load_from_numba_cache` has been tested.
+TESTED_NUMBA = "0.68."
+
+
+def load_from_numba_cache(function: Callable[..., Any], signature: Any) -> tuple[Any, int] | None:
+    """Machine code that an earlier process left on disk: the object that owns it and its address, or ``None``.
+
+    ``numba.cfunc`` would first import everything that is needed to compile, SciPy included, which takes ten times as
+    long as loading a kernel. A kernel needs only the symbols of Numba's runtime.
+    """
+    if not import_module("numba").__version__.startswith(TESTED_NUMBA):
+        return None
+    context = import_module("numba.core.registry").cpu_target.target_context
+    runtime: Any = import_module("numba.core.runtime")
+    runtime.rtsys.initialize(context)
+    try:
+        found = import_module("numba.core.caching").FunctionCache(function)._load_overload(signature, context)
+    except (OSError, RuntimeError):
+        return None
+    if found is None:
+        return None
+    return found, int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))

@@ -1,0 +1,181 @@
+"""Each private interface of PyTorch and Numba that the library uses: a failure here says which one has changed."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+
+from earthwork import private_api
+
+SOURCE = Path(inspect.getfile(private_api)).parent
+PATHS = re.findall(r'find\("([\w.]+)"\)', inspect.getsource(private_api))
+
+
+def test_no_other_file_uses_a_private_interface():
+    private = re.compile(r"\btorch\._(?!_)|\b_C\.|forward_ad\._|numba\.core\b|libtorch|super\(torch")
+    users = {path.name for path in SOURCE.rglob("*.py") if private.search(path.read_text(encoding="utf-8"))}
+    assert users == {"private_api.py"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_torch_still_has_it(path):
+    assert callable(private_api.find(path)), f"torch {torch.__version__} has no torch.{path}"
+
+
+def test_the_keys_of_ordinary_tensors():
+    x = torch.rand(3, 4)
+    with torch.inference_mode():
+        inference = torch.rand(3, 4)
+    plain = (x, x.t(), x.double(), x[::2], x.long(), torch.nn.Parameter(x), x.clone().requires_grad_(), inference)
+    assert all(map(private_api.is_plain, plain))
+    assert len(private_api.PLAIN_KEYS) == 2
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        lambda x: torch._neg_view(x),
+        lambda x: x.to("meta"),
+        lambda x: x.to_sparse(),
+        lambda x: torch.complex(x, x).conj(),
+        lambda x: x.to_mkldnn(),
+    ],
+)
+def test_the_keys_of_other_tensors(special):
+    assert not private_api.is_plain(special(torch.rand(3, 4)))
+
+
+def test_the_keys_of_wrapped_tensors():
+    def keys(x):
+        assert not private_api.is_plain(x)
+        assert private_api.is_wrapped(x)
+        assert private_api.transform_level() is not None
+        return x
+
+    torch.func.vmap(keys)(torch.rand(3, 4))
+    assert not private_api.is_wrapped(torch.rand(3))
+    assert private_api.transform_level() is None
+
+
+def test_modes_are_seen():
+    assert not private_api.forward_mode()
+    with forward_ad.dual_level():
+        assert private_api.forward_mode()
+    assert private_api.count_dispatch_modes() == 0
+    with FakeTensorMode():
+        assert private_api.count_dispatch_modes() == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_tracing_is_seen():
+    seen = []
+
+    def record(x):
+        seen.append(private_api.tracing_state())
+        return x + 1
+
+    torch.jit.trace(record, torch.rand(2), check_trace=False)
+    assert seen[0] is not None
+    assert private_api.tracing_state() is None
+
+
+class _Double(torch.autograd.Function):
+    kept: list[bool]
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, upstream):
+        _Double.kept.append(private_api.keeps_graph())
+        return 2 * upstream
+
+
+def test_whether_the_graph_is_kept_and_the_fast_apply():
+    _Double.kept = []
+    x = torch.ones(2, requires_grad=True)
+    y = private_api.fast_apply(_Double)(x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert _Double.kept == [True, False]
+    assert (x.grad == 4).all()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch is built with GNU OpenMP on Linux")
+def test_the_thread_pool_of_torch():
+    seen = []
+    on_range = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
+        lambda begin, end, context: seen.append((begin, end, context))
+    )
+    address = ctypes.cast(on_range, ctypes.c_void_p).value
+    assert private_api.parallel_for()(0, 1, 1, address, 1234) == 0
+    assert seen == [(0, 1, 1234)]
+    on_thread = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda context: seen.append(context))
+    private_api.gomp_parallel()(ctypes.cast(on_thread, ctypes.c_void_p).value, 5678, 1, 0)
+    assert seen[1:] == [5678]
+
+
+def test_the_cache_of_numba(tmp_path):
+    pytest.importorskip("numba")
+    code = """
+        import torch, earthwork as ew
+        from earthwork import private_api
+        from earthwork.kernels.cpu import loading
+
+        loads = []
+        load = private_api.load_from_numba_cache
+        private_api.load_from_numba_cache = lambda *x: loads.append(load(*x) is not None) or load(*x)
+        torch.set_num_threads(1)
+        ew.emd(torch.full((40, 10), 0.1), torch.full((40, 10), 0.1), ew.Chain(10))
+        print(loads)
+    """
+    environment = {**__import__("os").environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True, env=environment
+        ).stdout
+        for _ in range(2)
+    ]
+    assert printed == ["[False]\n", "[True]\n"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_without_it_the_results_are_the_same(path):
+    code = f"""
+        import torch
+        parent, _, name = {path!r}.rpartition(".")
+        module = torch
+        for part in parent.split("."):
+            module = getattr(module, part)
+        hidden = getattr(module, name)
+        # Torch itself needs some of them, so they are hidden only while earthwork is imported.
+        delattr(module, name)
+        try:
+            from earthwork import private_api
+        finally:
+            setattr(module, name, hidden)
+        import earthwork as ew
+        logits = torch.linspace(0, 1, 400).view(40, 10).requires_grad_()
+        loss = ew.EMDLoss(ew.Chain(10))(logits, torch.arange(40) % 10)
+        loss.backward()
+        print(round(loss.item(), 4), round(float(logits.grad.abs().sum()), 4))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    import earthwork as ew
+
+    logits = torch.linspace(0, 1, 400).view(40, 10).requires_grad_()
+    loss = ew.EMDLoss(ew.Chain(10))(logits, torch.arange(40) % 10)
+    loss.backward()
+    assert done.stdout.split() == [str(round(loss.item(), 4)), str(round(float(logits.grad.abs().sum()), 4))]
