@@ -227,6 +227,20 @@ def space_checks(text: str) -> list[int]:
     ]
 
 
+def lines_of_files() -> dict[str, int]:
+    return {path.relative_to(SOURCE).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+            for path in SOURCE.rglob("*.py")}  # fmt: skip
+
+
+def test_no_file_is_too_large():
+    assert {name: lines for name, lines in lines_of_files().items() if lines > 450} == {}
+
+
+def test_few_files_are_tiny():
+    tiny = [name for name, lines in lines_of_files().items() if lines < 50 and not name.endswith("__init__.py")]
+    assert len(tiny) <= 8, tiny
+
+
 def test_isinstance_on_spaces_is_counted():
     lines = ["isinstance(a, Chain)", "isinstance(a, (Ring, int))", "isinstance(Tree, type)", "isinstance(a, b | Tree)"]
     assert space_checks("\n".join(lines)) == [1, 2, 4]

@@ -1,4 +1,4 @@
-"""A hierarchy out of nothing: what a first model confuses, as a tree (handwritten digits, from scikit-learn)."""
+"""A hierarchy from the confusions of a first model (handwritten digits, from scikit-learn)."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""A long search for wrong numbers and for parsers that fall over: ``python scripts/fuzz --minutes 30``.
+"""A long search for wrong numbers and parser crashes: ``python scripts/fuzz --minutes 30``.
 
 The numbers are compared with a slow oracle in float64, case after case; the parsers run at the same time under a
 coverage-guided fuzzer (atheris), if it is installed. Every case has a number, and ``--case`` runs one again.

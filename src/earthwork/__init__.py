@@ -1,4 +1,4 @@
-"""Losses that know how classes are arranged: in a row, round a circle, in a hierarchy."""
+"""Losses that know how classes are arranged: in a row, around a circle, in a hierarchy."""
 
 from importlib import import_module
 from types import ModuleType

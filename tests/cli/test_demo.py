@@ -41,6 +41,8 @@ def test_compares_the_papers_losses(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert all(loss in said for loss in PAPER_LOSSES)
     assert "after 2 epochs" in said
     assert "One seed cannot tell" in said
+    assert f"Picture: {out / 'curves.png'}" in said
+    assert "With your own data: earthwork train DATA --space SPACE" in said
     assert {path.name for path in out.glob("*.*")} >= {"summary.md", "summary.json", "summary.csv", "curves.png"}
 
 

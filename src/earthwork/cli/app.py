@@ -15,7 +15,7 @@ from earthwork.text import printable
 
 app = typer.Typer(
     name="earthwork",
-    help="Losses that know how classes are arranged: in a row, round a circle, in a hierarchy.",
+    help="Losses that know how classes are arranged: in a row, around a circle, in a hierarchy.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""Bins round a circle."""
+"""Bins around a circle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_STEPS = 128
 
 
 class Ring(EdgeSpace):
-    r"""Bins round a circle: hours of the day, angles, months.
+    r"""Bins around a circle: hours of the day, angles, months.
 
     Edge :math:`i` joins the bins :math:`i` and :math:`(i + 1) \bmod n`. A constant :math:`c` may circulate at will,
     so the cheapest flow is the chain's minus the :math:`c` that minimises :math:`\sum_i w_i |\varphi_i - c|^\rho`:

@@ -1,4 +1,4 @@
-"""The composed maps, which the kernels are held against."""
+"""The composed maps, which the kernels are compared with."""
 
 from __future__ import annotations
 
