@@ -4,7 +4,14 @@ from importlib import import_module
 from types import ModuleType
 
 from earthwork.decisions import decide, decide_top_k, expected_distance
-from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
+from earthwork.losses import (
+    EdgeCrossEntropyLoss,
+    EMDLoss,
+    HierarchicalCrossEntropyLoss,
+    MixedLoss,
+    SinkhornLoss,
+    SoftLabelLoss,
+)
 from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
 from earthwork.storage import load, save
 from earthwork.transport import ConvergenceWarning, SinkhornResult, emd, emd_gradient, emd_hessian, sinkhorn
@@ -19,11 +26,14 @@ __all__ = [
     "ConvergenceWarning",
     "CostMatrix",
     "EMDLoss",
+    "EdgeCrossEntropyLoss",
     "EdgeSpace",
+    "HierarchicalCrossEntropyLoss",
     "MixedLoss",
     "Ring",
     "SinkhornLoss",
     "SinkhornResult",
+    "SoftLabelLoss",
     "Space",
     "Tree",
     "decide",

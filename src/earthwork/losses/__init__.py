@@ -1,7 +1,17 @@
 """Losses with the contract of ``nn.CrossEntropyLoss``."""
 
+from earthwork.losses.edge_cross_entropy import EdgeCrossEntropyLoss
 from earthwork.losses.emd_loss import EMDLoss
+from earthwork.losses.hierarchical_cross_entropy import HierarchicalCrossEntropyLoss
 from earthwork.losses.mixed import MixedLoss
 from earthwork.losses.sinkhorn_loss import SinkhornLoss
+from earthwork.losses.soft_labels import SoftLabelLoss
 
-__all__ = ["EMDLoss", "MixedLoss", "SinkhornLoss"]
+__all__ = [
+    "EMDLoss",
+    "EdgeCrossEntropyLoss",
+    "HierarchicalCrossEntropyLoss",
+    "MixedLoss",
+    "SinkhornLoss",
+    "SoftLabelLoss",
+]

@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,19 @@ from earthwork.transport.masses import Normalize, can_look, check_masses, check_
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Empty: TypeAlias = Literal["nan", "zero"]
 RowLosses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Kind: TypeAlias = Literal["labels", "distributions", "sets"]
+
+
+class Options(TypedDict, total=False):
+    """The options that all losses share; see :class:`StructuredLoss`."""
+
+    weight: Tensor | None
+    ignore_index: int
+    reduction: Reduction
+    label_smoothing: float
+    normalize: Normalize
+    class_dim: int | None
+    empty: Empty
 
 
 class StructuredLoss(nn.Module):
@@ -91,37 +104,58 @@ class StructuredLoss(nn.Module):
             stored: The type in which the input was stored.
         """
 
+    def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
+        """The loss of each row of ``rows[..., C]`` against the set of classes where ``allowed[..., C]`` is true.
+
+        Args:
+            rows: As for :meth:`label_losses`.
+            allowed: Sets that are not empty.
+        """
+        raise TypeError(f"target: expected class indices or distributions, got sets, which {type(self).__name__} lacks")
+
     def probabilities(self, rows: Tensor) -> Tensor:
         """The distributions that ``rows`` stand for."""
         return rows.softmax(-1) if self.normalize == "softmax" else rows
+
+    def log_probabilities(self, rows: Tensor) -> Tensor:
+        """The logarithms of the distributions that ``rows`` stand for, finite also where a probability is 0."""
+        if self.normalize == "softmax":
+            return rows.log_softmax(-1)
+        return rows.clamp(min=torch.finfo(rows.dtype).tiny).log()
 
     def check_pair(self, p: Tensor, q: Tensor, stored: torch.dtype) -> None:
         """Raise unless the masses of ``p`` and ``q`` are valid and equal, where that can be seen without waiting."""
         if reads_values(p, q):
             check_masses(p, q, stored, ("input", "target"))
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """The loss.
 
         Args:
             input: Logits (or what ``normalize`` makes a distribution), shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``,
                 or with the classes on axis ``class_dim``.
-            target: Class indices, of the input's shape without ``C``, or distributions, of the input's shape.
+            target: Class indices (integers) of the input's shape without ``C``, distributions (floating point) of the
+                input's shape, or sets of possible classes (boolean) of the input's shape.
+            mask: True for the rows that count, of the input's shape without ``C``. ``None``: all of them.
 
         Returns:
             A tensor without axes, or with ``reduction="none"`` one value for each row of ``C``.
         """
-        axis, soft = self._check_shapes(input, target)
+        axis, kind = self._check_shapes(input, target)
+        _check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
         rows = input if axis == input.ndim - 1 else input.movedim(axis, -1)
         stored = dtype = rows.dtype
         if stored in HALF:
             rows = rows.float()
             # Under autocast a loss is in float32, as cross entropy is: half precision would not hold a scaled one.
             dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
-        if soft:
-            loss = self._distribution_loss(rows, target.movedim(axis, -1), stored)
+        if kind == "labels":
+            labels = target if mask is None else torch.where(mask, target, self.ignore_index)
+            loss = self._label_loss(rows, labels, stored)
+        elif kind == "distributions":
+            loss = self._distribution_loss(rows, target.movedim(axis, -1), stored, mask)
         else:
-            loss = self._label_loss(rows, target, stored)
+            loss = self._set_loss(rows, target.movedim(axis, -1), stored, mask)
         return loss if loss.dtype is dtype else loss.to(dtype)
 
     def _label_loss(
@@ -149,14 +183,38 @@ class StructuredLoss(nn.Module):
             loss = loss * weight
         return self._reduced(loss, weight.sum())
 
-    def _distribution_loss(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+    def _distribution_loss(self, rows: Tensor, q: Tensor, stored: torch.dtype, mask: Tensor | None) -> Tensor:
+        if mask is not None:
+            # Rows that do not count may hold anything, padding included.
+            rows = torch.where(mask.unsqueeze(-1), rows, 1 / self.space.num_bins)
+            q = torch.where(mask.unsqueeze(-1), q, 1 / self.space.num_bins)
         rows, q = self._normalized("input", rows), self._normalized("target", q.to(rows.dtype))
         if self.label_smoothing:
             q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
         loss = self.distribution_losses(rows, q, stored)
         if self.weight is not None:
             loss = loss * (q * self.weight.to(rows)).sum(-1)
-        return self._reduced(loss, loss.new_tensor(float(loss.numel())))
+        return self._masked(loss, mask)
+
+    def _set_loss(self, rows: Tensor, allowed: Tensor, stored: torch.dtype, mask: Tensor | None) -> Tensor:
+        if mask is not None:
+            rows = torch.where(mask.unsqueeze(-1), rows, 1 / self.space.num_bins)
+            allowed = allowed | ~mask.unsqueeze(-1)
+        if reads_values(rows, allowed):
+            _check_sets(allowed)
+        rows = self._normalized("input", rows)
+        if self.normalize != "softmax" and reads_values(rows):
+            check_masses(rows, rows.new_tensor([1.0]), stored, ("input", "the target"))
+        loss = self.set_losses(rows, allowed)
+        if self.weight is not None:
+            share = allowed.to(rows.dtype)
+            loss = loss * (share * self.weight.to(rows)).sum(-1) / share.sum(-1)
+        return self._masked(loss, mask)
+
+    def _masked(self, loss: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return self._reduced(loss, torch.full((), float(loss.numel()), dtype=loss.dtype, device=loss.device))
+        return self._reduced(torch.where(mask, loss, 0), mask.sum())
 
     def _normalized(self, name: str, x: Tensor) -> Tensor:
         return l1_normalized(name, x, True) if self.normalize == "l1" else x
@@ -172,14 +230,14 @@ class StructuredLoss(nn.Module):
     def _empty_value(self) -> float:
         return math.nan if self.empty == "nan" else 0.0
 
-    def _check_shapes(self, input: Tensor, target: Tensor) -> tuple[int, bool]:
-        """The axis of the classes, and whether the target holds distributions."""
+    def _check_shapes(self, input: Tensor, target: Tensor) -> tuple[int, Kind]:
+        """The axis of the classes, and what the target holds."""
         if not isinstance(input, Tensor) or not input.is_floating_point():
             what = input.dtype if isinstance(input, Tensor) else type(input).__name__
             raise TypeError(f"input: expected a floating point tensor, got {what}")
-        if not isinstance(target, Tensor) or target.is_complex() or target.dtype == torch.bool:
+        if not isinstance(target, Tensor) or target.is_complex():
             what = target.dtype if isinstance(target, Tensor) else type(target).__name__
-            raise TypeError(f"target: expected class indices or distributions, got {what}")
+            raise TypeError(f"target: expected class indices, distributions or sets, got {what}")
         shape, classes = input.shape, self.space.num_bins
         axis = class_axis(shape, self.class_dim)
         if axis is None or shape[axis] != classes:
@@ -192,19 +250,21 @@ class StructuredLoss(nn.Module):
             raise ValueError(
                 f"input: expected shape {where} with C = {classes}, the bins of {self.space}, got {tuple(shape)}{hint}"
             )
-        soft = target.is_floating_point()
+        kind: Kind = "distributions" if target.is_floating_point() else "labels"
+        kind = "sets" if target.dtype == torch.bool else kind
+        soft = kind != "labels"
         indices = shape[:axis] + shape[axis + 1 :]
         if target.shape != (shape if soft else indices):
             raise ValueError(
-                f"target: expected class indices (integers) of shape {tuple(indices)} or distributions (floating "
-                f"point) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
+                f"target: expected class indices (integers) of shape {tuple(indices)}, or distributions (floating "
+                f"point) or sets (boolean) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
             )
         if self.class_dim is None and len(shape) > 2 and shape[-1] == classes and (soft or indices == shape[:-1]):
             raise ValueError(
                 f"input: expected one axis of C = {classes}, got {tuple(shape)}, whose axes 1 and -1 could both hold "
                 "the classes; pass class_dim=1 for (N, C, d1, …) or class_dim=-1 for sequences (B, T, C)"
             )
-        return axis, soft
+        return axis, kind
 
     def _check_labels(self, labels: Tensor) -> None:
         bad = (labels != self.ignore_index) & ((labels < 0) | (labels >= self.space.num_bins))
@@ -242,6 +302,24 @@ def check_class_dim(class_dim: int | None) -> int | None:
         return None if class_dim is None else index(class_dim)
     except TypeError as error:
         raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
+
+
+def _check_mask(mask: Tensor | None, shape: torch.Size) -> None:
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        what = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"mask: expected a boolean tensor, got {what}")
+    if mask.shape != shape:
+        raise ValueError(f"mask: expected shape {tuple(shape)}, one entry for each row, got {tuple(mask.shape)}")
+
+
+def _check_sets(allowed: Tensor) -> None:
+    empty = ~allowed.any(-1)
+    if empty.any():
+        row = tuple(empty.nonzero()[0].tolist())
+        where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
+        raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
 
 
 def _check_weight(weight: Tensor, space: Space) -> Tensor:

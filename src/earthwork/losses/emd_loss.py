@@ -100,6 +100,23 @@ class EMDLoss(StructuredLoss):
         names = ("input", "target")
         return self._rooted(checked_distances(p, q, self.space, self.rho, stored, reads_values(p, q), names))
 
+    def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
+        """The distance of each row when every class's mass moves to the nearest class of its set."""
+        single = allowed.sum(-1) == 1
+        if reads_values(rows, allowed) and single.any():
+            if single.all():
+                return self.label_losses(rows, allowed.int().argmax(-1))
+            # A set of one class is a label, to the last digit.
+            losses = rows.new_empty(single.shape)
+            losses = losses.masked_scatter(single, self.set_losses(rows[single], allowed[single]))
+            return losses.masked_scatter(~single, self.set_losses(rows[~single], allowed[~single]))
+        p = self.probabilities(rows)
+        moved = torch.zeros_like(p).scatter_add(-1, self.space.nearest(allowed), p)
+        if self.label_smoothing:
+            moved = moved * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
+        route = choose(self.space, p, moved)
+        return self._rooted(route.distances(p, moved, self.space, self.rho))
+
     def _label_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype, *_: object) -> Tensor:
         """The whole loss, at once if a kernel computes it, from the softmax to its derivative."""
         route = choose(self.space, rows, labels)

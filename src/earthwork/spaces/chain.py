@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, pad
 
 from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
+from earthwork.spaces.log_masses import ChainLogMasses
 from earthwork.spaces.space import check_count, check_names
 
 
@@ -83,6 +85,10 @@ class Chain(EdgeSpace):
         self._check_last_axis("g", g, self.num_edges, "edges")
         return linear(g, _sum_after, _sum_before)
 
+    def log_masses(self) -> ChainLogMasses:
+        """A module that computes the logarithms of the masses before and after each edge."""
+        return ChainLogMasses()
+
     def _branch_flow(self, x: Tensor) -> Tensor:
         return _sum_before(x)
 
@@ -108,6 +114,13 @@ class Chain(EdgeSpace):
         place = self.potential(self.costs.to(like))
         return (place - embedding(labels, place.unsqueeze(-1))).abs()
 
+    def nearest(self, allowed: Tensor) -> Tensor:
+        """For each bin, the nearest of the bins where ``allowed[..., n]`` is true; of two equals the lower."""
+        before, after = neighbours(allowed)
+        position = pad(positions(self.costs.detach()), (1, 1), value=math.inf).to(allowed.device)
+        here = position[1:-1]
+        return torch.where((here - position[before + 1]).abs() <= (position[after + 1] - here).abs(), before, after)
+
     def diameter(self) -> Tensor:
         """The length of the chain."""
         return self.costs.sum()
@@ -119,6 +132,15 @@ class Chain(EdgeSpace):
 def positions(costs: Tensor) -> Tensor:
     """The distance of each bin from the first one along the edges; one more than there are edges."""
     return torch.cat([costs.new_zeros(1), running_sum(costs).to(costs.dtype)])
+
+
+def neighbours(allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """The last allowed bin up to each bin, or -1, and the first one from it on, or n: ``[..., n]`` each."""
+    n = allowed.shape[-1]
+    index = torch.arange(n, device=allowed.device)
+    before = torch.where(allowed, index, -1).cummax(-1).values
+    after = torch.where(allowed, index, n).flip(-1).cummin(-1).values.flip(-1)
+    return before, after
 
 
 def _check_values(values: ArrayLike | Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import Self
 
 from earthwork import private_api
@@ -127,6 +127,10 @@ class EdgeSpace(Space):
         below = self.flow(p)
         mass = p.sum(-1, keepdim=True)
         return (costs * below).sum(-1, keepdim=True) + self.potential(costs * (mass - 2 * below))
+
+    def log_masses(self) -> nn.Module:
+        """A module that computes the logarithms of the masses on either side of each edge; see `spaces.log_masses`."""
+        raise TypeError(f"space: expected a Chain or a Tree, whose edges part the classes in two, got {self}")
 
     def check_rho(self, rho: float) -> None:
         """Raise unless ``rho`` is a real number ≥ 1."""

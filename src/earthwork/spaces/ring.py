@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from earthwork.spaces.chain import positions
+from earthwork.spaces.chain import neighbours, positions
 from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
 from earthwork.spaces.space import check_count, check_names
 
@@ -135,6 +135,17 @@ class Ring(EdgeSpace):
         place = self.potential(costs)
         way = (place - embedding(labels, place.unsqueeze(-1))).abs()
         return torch.minimum(way, costs.sum() - way)
+
+    def nearest(self, allowed: Tensor) -> Tensor:
+        """For each bin, the nearest of the bins where ``allowed[..., n]`` is true, either way round."""
+        before, after = neighbours(allowed)
+        # Past either end the ring goes on with the last, or the first, bin that is allowed.
+        before = torch.where(before < 0, before[..., -1:], before)
+        after = torch.where(after == self.num_bins, after[..., :1], after)
+        position = positions(self.costs.detach()).to(allowed.device)
+        back, forth = ((position[:-1] - position[other]).abs() for other in (before, after))
+        back, forth = (torch.minimum(way, position[-1] - way) for way in (back, forth))
+        return torch.where(back <= forth, before, after)
 
     def diameter(self) -> Tensor:
         """The largest distance between two bins."""

@@ -124,6 +124,17 @@ class Space(nn.Module):
         """
         return embedding(labels, self.distances().T.to(like))
 
+    def nearest(self, allowed: Tensor) -> Tensor:
+        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true; of equals any one.
+
+        Each row must allow a bin; that is not checked.
+        """
+        rows, where = allowed.reshape(-1, self.num_bins).unique(dim=0, return_inverse=True)
+        distances = self.distances().detach().to(allowed.device)
+        # From every bin (a row of the matrix) to those that are allowed, one set at a time.
+        found = [distances.masked_fill(~row, math.inf).argmin(-1) for row in rows]
+        return torch.stack(found)[where].view(allowed.shape)
+
     def expected_distances(self, p: Tensor) -> Tensor:
         """For every bin, the expected distance to a bin drawn from ``p[..., num_bins]``: ``p`` times the distances."""
         # Autocast would compute the product in half precision.

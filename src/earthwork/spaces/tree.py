@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
+from earthwork.spaces.levels import Levels, grouped_min
+from earthwork.spaces.log_masses import TreeLogMasses
 from earthwork.spaces.outline import outline
 from earthwork.spaces.space import Space, check_index, check_names
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
@@ -145,6 +147,37 @@ class Tree(EdgeSpace):
     def _branch_potential(self, g: Tensor) -> Tensor:
         steps = _select(g, self._step_branch) * self._step_sign.to(g)
         return _select(running_sum(pad(steps, (1, 0))).to(g.dtype), self._bin_step)
+
+    def log_masses(self) -> TreeLogMasses:
+        """A module that computes the logarithms of the masses below and beyond each edge."""
+        return TreeLogMasses(self.levels())
+
+    def levels(self) -> Levels:
+        """The nodes, level by level."""
+        return Levels(self.parents, self.depths, self.bins)
+
+    def nearest(self, allowed: Tensor) -> Tensor:
+        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true; of equals the first."""
+        levels = self.levels().to(allowed.device)
+        costs = self.costs.detach().double().to(allowed.device)
+        far = [torch.where(here, 0.0, math.inf) for here in levels.split(allowed, False)]
+        index = torch.arange(self.num_bins, device=allowed.device).expand(allowed.shape)
+        best = [bin_.clone() for bin_ in levels.split(index, self.num_bins)]
+        for depth in range(len(levels) - 1, 0, -1):
+            up, step = levels.up(depth), costs[levels.edge(depth)]
+            below, count = far[depth] + step, levels.counts[depth - 1]
+            least = torch.minimum(far[depth - 1], grouped_min(below, up, count, math.inf))
+            tied = torch.where(below == least.index_select(-1, up), best[depth], self.num_bins)
+            here = torch.where(far[depth - 1] == least, best[depth - 1], self.num_bins)
+            best[depth - 1] = torch.minimum(here, grouped_min(tied, up, count, self.num_bins))
+            far[depth - 1] = least
+        for depth in range(1, len(levels)):
+            up = levels.up(depth)
+            above = far[depth - 1].index_select(-1, up) + costs[levels.edge(depth)]
+            nearer = above < far[depth]
+            best[depth] = torch.where(nearer, best[depth - 1].index_select(-1, up), best[depth])
+            far[depth] = torch.where(nearer, above, far[depth])
+        return levels.at_bins(best)
 
     def _split_costs(self) -> tuple[Tensor, Tensor | None]:
         costs = pad(self.costs, (0, 1))

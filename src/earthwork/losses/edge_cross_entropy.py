@@ -1,0 +1,80 @@
+"""Edge cross entropy: on which side of each edge?"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from earthwork.losses.contract import Options, StructuredLoss
+from earthwork.spaces import EdgeSpace, Space
+
+
+class EdgeCrossEntropyLoss(StructuredLoss):
+    r"""The log loss of the question "on which side?", asked of every edge of a chain or a tree (logits in).
+
+    .. math:: -\sum_e w_e \big[t_e \log m_e + (1 - t_e) \log(1 - m_e)\big]
+
+    with the mass :math:`m` of the prediction and :math:`t` of the target below each edge. On a chain it is the
+    cumulative log loss, also called ranked logarithmic score; on a star the one-against-rest log loss. It is strictly
+    proper where every edge costs something. Against a class index it is :math:`-\sum_e w_e \log(1 - |\varphi_e|)`,
+    the sum :math:`\mathrm{EMD}^1 + \mathrm{EMD}^2 / 2 + \mathrm{EMD}^3 / 3 + \dots`, so a confident mistake keeps its
+    gradient.
+
+    A set of possible classes answers only the questions on which all its classes agree.
+
+    Args:
+        space: A chain or a tree.
+        **options: ``weight``, ``ignore_index``, ``reduction``, ``label_smoothing``, ``normalize``, ``class_dim`` and
+            ``empty``, as for :class:`~earthwork.EMDLoss`.
+
+    Raises:
+        TypeError: If the edges of ``space`` do not part the classes in two: a ring or a cost matrix.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> loss_function = ew.EdgeCrossEntropyLoss(ew.Chain(3))
+        >>> loss_function(torch.zeros(1, 3), torch.tensor([0]))      # -log(1/3) - log(2/3)
+        tensor(1.5041)
+        >>> loss_function(torch.tensor([[-1e4, 0.0, 1e4]]), torch.tensor([0]))
+        tensor(30000.)
+    """
+
+    space: EdgeSpace
+    _asked: Tensor
+
+    def __init__(self, space: Space, **options: Unpack[Options]) -> None:
+        super().__init__(space, **options)
+        if not isinstance(space, EdgeSpace):
+            raise TypeError(f"space: expected a Chain or a Tree, whose edges part the classes in two, got {space}")
+        self._log_masses = space.log_masses()
+        # An edge with all classes on one side asks nothing.
+        count = space.flow(torch.ones(space.num_bins, dtype=torch.float64, device=space.device))
+        self.register_buffer("_asked", (count > 0) & (count < space.num_bins), persistent=False)
+
+    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each row against its (smoothed) class."""
+        q = torch.zeros_like(rows).scatter(-1, labels.unsqueeze(-1), 1.0)
+        if self.label_smoothing:
+            q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
+        return self._losses(rows, self.space.flow(q.detach()))
+
+    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+        """The loss of each row against its distribution."""
+        self.check_pair(self.probabilities(rows), q, stored)
+        return self._losses(rows, self.space.flow(q))
+
+    def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
+        """The loss of each row against what all classes of its set have in common."""
+        share = allowed.to(rows.dtype)
+        count = self.space.flow(share)
+        known = (count < 0.5) | (count > share.sum(-1, keepdim=True) - 0.5)
+        return self._losses(rows, (count > 0.5).to(rows.dtype), known)
+
+    def _losses(self, rows: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
+        below, beyond = self._log_masses(self.log_probabilities(rows))
+        asked = self._asked if known is None else self._asked & known
+        target = target.double().clamp(0, 1)
+        # Where the share is 0 so is the term, though the logarithm may be anything.
+        terms = torch.where(target > 0, target * below, 0) + torch.where(target < 1, (1 - target) * beyond, 0)
+        return -(torch.where(asked, self.space.costs.double(), 0) * terms.where(asked, 0)).sum(-1).to(rows.dtype)

@@ -1,0 +1,86 @@
+"""Cross entropy against soft labels that fall off with the distance from the truth."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from earthwork.losses.contract import Options, StructuredLoss
+from earthwork.spaces import Space
+
+
+class SoftLabelLoss(StructuredLoss):
+    r"""Cross entropy against soft labels around the class (logits in).
+
+    .. math:: -\sum_j q_j \log p_j, \qquad q = \mathrm{softmax}\big(-\beta\, d(y, \cdot) / \mathrm{diameter}\big)
+
+    On a tree these are the soft labels of Bertinetto et al. (CVPR 2020), on a chain SORD (Díaz & Marathe, CVPR 2019).
+    As ``beta`` grows it becomes cross entropy. The labels are computed for each row, without a matrix of all distances.
+
+    A distribution is taken as it is, because it is soft already. A set of possible classes has the distance of its
+    nearest class.
+
+    Args:
+        space: How the classes are arranged.
+        beta: How fast the labels fall off with the distance, > 0.
+        **options: ``weight``, ``ignore_index``, ``reduction``, ``label_smoothing``, ``normalize``, ``class_dim`` and
+            ``empty``, as for :class:`~earthwork.EMDLoss`.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> loss_function = ew.SoftLabelLoss(ew.Chain(3), beta=2.0)
+        >>> loss_function.soft_labels(torch.tensor([0]))
+        tensor([[0.6652, 0.2447, 0.0900]])
+        >>> loss_function(torch.zeros(1, 3), torch.tensor([0]))
+        tensor(1.0986)
+    """
+
+    _diameter: Tensor | None
+
+    def __init__(self, space: Space, beta: float = 10.0, **options: Unpack[Options]) -> None:
+        if not isinstance(beta, (int, float)) or isinstance(beta, bool) or not 0 < beta < math.inf:
+            raise ValueError(f"beta: expected a finite number > 0, got {beta!r}")
+        super().__init__(space, **options)
+        self.beta = float(beta)
+        source = space.cost_source
+        learnable = source is not None and source.requires_grad
+        # Computed here because the compiler cannot trace it; learnable costs change it at every step.
+        self.register_buffer("_diameter", None if learnable else space.diameter().detach(), persistent=False)
+
+    def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The distributions around the classes ``labels[...]``, shape ``[..., C]``."""
+        like = torch.empty(0, dtype=dtype, device=labels.device)
+        return self._fall_off(self.space.distances_to(labels, like))
+
+    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each row against the soft labels around its class."""
+        q = self._fall_off(self.space.distances_to(labels, rows))
+        if self.label_smoothing:
+            q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
+        return self._cross_entropy(rows, q)
+
+    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+        """The cross entropy of each row against its distribution."""
+        self.check_pair(self.probabilities(rows), q, stored)
+        return self._cross_entropy(rows, q)
+
+    def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
+        """The loss of each row against the soft labels around its set."""
+        classes = torch.arange(self.space.num_bins, device=rows.device)
+        distances = self.space.distance(classes.expand(allowed.shape), self.space.nearest(allowed)).to(rows)
+        return self._cross_entropy(rows, self._fall_off(distances))
+
+    def _fall_off(self, distances: Tensor) -> Tensor:
+        diameter = (self.space.diameter() if self._diameter is None else self._diameter).to(distances)
+        # Where everything is at distance 0 there is nothing to scale.
+        return (-self.beta * distances / torch.where(diameter > 0, diameter, 1)).softmax(-1)
+
+    def _cross_entropy(self, rows: Tensor, q: Tensor) -> Tensor:
+        return -(q * self.log_probabilities(rows)).sum(-1)
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"beta={self.beta:g}, {super().extra_repr()}"
