@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -317,7 +318,8 @@ class ArrayFile:
     def read(self, member: str = "") -> NDArray[Any]:
         """A whole array."""
         with self._opened(member) as file:
-            self._header(file, member)
+            header = self._header(file, member)
+            self._check_size(header, member, file.tell())
         with self._opened(member) as file:
             try:
                 return npy.read_array(file, allow_pickle=False)
@@ -365,7 +367,18 @@ class ArrayFile:
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise self._unreadable(error) from None
 
-    def _unreadable(self, error: Exception) -> ValueError:
+    def _check_size(self, header: _Header, member: str, start: int) -> None:
+        """Raise if the header announces more data than there is, before memory is allocated for it."""
+        needed = math.prod(header.shape) * header.dtype.itemsize
+        found = self.path.stat().st_size - start
+        if self._archive:
+            with zipfile.ZipFile(self.path) as archive:
+                found = archive.getinfo(f"{member}.npy").file_size - start
+        if needed > found:
+            shape = " × ".join(map(str, header.shape))
+            raise self._unreadable(f"{shape} values of {header.dtype} are {needed} bytes, and there are {found}")
+
+    def _unreadable(self, error: Exception | str) -> ValueError:
         return ValueError(f"{self.path}: not a readable {self.path.suffix} file: {error}")
 
     def _header(self, file: IO[bytes], member: str) -> _Header:
@@ -373,7 +386,7 @@ class ArrayFile:
             version = npy.read_magic(file)
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             header = _Header(*read(file))
-        except ValueError as error:
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, TokenError) as error:
             raise self._unreadable(error) from None
         if header.dtype.hasobject:
             raise ValueError(

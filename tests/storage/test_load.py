@@ -231,6 +231,7 @@ def test_files_that_are_not_regular(tmp_path: Path) -> None:
     [
         (b"", "the file is empty"),
         (b"\x93NUMPY\x01\x00", "not a readable .npy file"),
+        (b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f8',\n", "not a readable .npy file"),
         (np.zeros(3), "expected a square matrix of at least one bin, got shape"),
     ],
 )
@@ -242,3 +243,26 @@ def test_bad_arrays(content: Any, message: str, tmp_path: Path) -> None:
         np.save(path, content)
     with pytest.raises(ValueError, match=message):
         ew.load(path)
+
+
+def test_a_header_that_announces_too_much(tmp_path: Path) -> None:
+    with (tmp_path / "m.npy").open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (2**20, 2**20)}
+        np.lib.format.write_array_header_1_0(file, header)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"1048576 × 1048576 values of float64 are \d+ bytes, and there are 0$"):
+        ew.load(tmp_path / "m.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("g.gml", "graph [ " * 5000, "g.gml: nested too deeply"),
+        ("g.gml", "graph [ ]", "g.gml: graph: expected at least one node"),
+        ("g.graphml", "<?xml version='1.0' encoding='x'?><graphml/>", "not a readable .graphml file: unknown encoding"),
+        ("g.graphml", "<graphml", "g.graphml: not a readable .graphml file: "),
+    ],
+)
+def test_bad_graphs(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        ew.load(tmp_path / name)

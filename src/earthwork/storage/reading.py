@@ -273,12 +273,16 @@ def read_graph(path: Path, *, classes: Classes | None = None, inner_bins: bool =
     if path.suffix.lower() not in (".graphml", ".gml"):
         raise ValueError(f"{path}: expected a .graphml or .gml file")
     nx = require("networkx", "trees", f"reading {path.suffix} files")
-    path.stat()  # an OSError that names the file
+    if not path.is_file():
+        path.stat()  # an OSError that names the file
+        raise ValueError(f"{path}: expected a regular file")
     read = nx.read_gml if path.suffix.lower() == ".gml" else nx.read_graphml
     try:
         graph = read(path)
-    except (nx.NetworkXException, SyntaxError, KeyError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deeply") from None
+    except (nx.NetworkXException, SyntaxError, LookupError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a readable {path.suffix} file: {error}") from None
     return from_networkx(graph, classes=classes, inner_bins=inner_bins)
 
 

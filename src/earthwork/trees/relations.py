@@ -295,6 +295,9 @@ def _weight_costs(weights: list[Any], parents: Any, names: list[str], weight: st
 
 def _marked_bins(data: dict[int, dict[Any, Any]]) -> list[int] | None:
     marked = {node: attributes["bin"] for node, attributes in data.items() if "bin" in attributes}
+    wrong = [place for place in marked.values() if isinstance(place, bool) or not isinstance(place, Integral)]
+    if wrong:
+        raise ValueError(f"graph: expected the node attribute `bin` to be the index of a class, got {wrong[0]!r:.60}")
     return sorted(marked, key=marked.__getitem__) if marked else None
 
 
