@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import decisions, growth, losses, processes, sinkhorn
+from benchmarks import decisions, growth, history, losses, processes, sinkhorn
 from benchmarks.bars import bars
 from benchmarks.timing import Times
 
@@ -74,6 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under two minutes, with fewer repeats")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="folder for the results")
+    parser.add_argument("--history", type=Path, default=history.HISTORY, help="the file that remembers all runs")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -85,6 +86,7 @@ def main() -> None:
     promises = [{**bar._asdict(), "holds": bar.holds} for bar in found]
     report = {"machine": about, "quick": arguments.quick, "bars": promises, "results": results}
     (arguments.out / "benchmarks.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    history.append(history.entry(report), arguments.history)
     growth.draw(results["growth"], arguments.out / "growth.png")
     for bar in found:
         print(

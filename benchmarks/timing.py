@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+BLOCKS = 5
+
 
 class Times(NamedTuple):
-    """Seconds."""
+    """Seconds, and how much the median varies within the run.
+
+    Attributes:
+        median: The median.
+        minimum: The least time.
+        noise: The relative standard deviation of the medians of five consecutive parts of the run.
+    """
 
     median: float
     minimum: float
+    noise: float = 0.0
 
 
 def in_turns(cases: Mapping[str, Callable[[], object]], seconds: float, at_least: int = 3) -> dict[str, Times]:
@@ -28,7 +37,16 @@ def in_turns(cases: Mapping[str, Callable[[], object]], seconds: float, at_least
             start = time.perf_counter()
             case()
             times[name].append(time.perf_counter() - start)
-    return {name: Times(statistics.median(taken), min(taken)) for name, taken in times.items()}
+    return {name: Times(statistics.median(taken), min(taken), noise(taken)) for name, taken in times.items()}
+
+
+def noise(taken: Sequence[float]) -> float:
+    """The relative standard deviation of the medians of consecutive parts; 0 if there are too few times to tell."""
+    size = len(taken) // BLOCKS
+    if size == 0:
+        return 0.0
+    medians = [statistics.median(taken[start * size : (start + 1) * size]) for start in range(BLOCKS)]
+    return statistics.stdev(medians) / statistics.fmean(medians)
 
 
 def forward_backward(function: Callable[..., Tensor], x: Tensor, *rest: Any) -> Callable[[], None]:

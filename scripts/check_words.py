@@ -85,14 +85,15 @@ def findings(text: str) -> Iterator[Finding]:
 
 
 def checked_files(names: Iterable[str]) -> list[Path]:
-    """The given files, or all tracked ones; this list of phrases is not checked itself."""
+    """The given files, or all tracked ones."""
     listed = list(names)
     if not listed:
         found = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
         listed = found.stdout.splitlines()
     paths = [ROOT / name for name in listed]
-    own = Path(__file__).resolve()
-    return [path for path in paths if path.suffix in ENDINGS and path.is_file() and path.resolve() != own]
+    # The list itself, and its test, contain the phrases on purpose.
+    own = {Path(__file__).resolve(), ROOT / "tests" / "docs" / "test_words.py"}
+    return [path for path in paths if path.suffix in ENDINGS and path.is_file() and path.resolve() not in own]
 
 
 def main(names: list[str]) -> int:
