@@ -332,3 +332,118 @@ def test_siblings_are_walked_in_the_order_of_their_numbers():
     parents = np.array([-1] + [0] * 200 + list(range(1, 201)))
     walk = np.argsort(topology(parents).order)
     assert walk.tolist() == [0] + [node for child in range(1, 201) for node in (child, child + 200)]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("source", [np.array([1.0, 2.0]), torch.tensor([1.0, 2.0])])
+def test_a_space_has_its_own_copy_of_the_costs(name, source):
+    costs = copy.deepcopy(source)
+    space = MAKERS[name](costs)
+    costs[:] = 7
+    assert space.costs.tolist() == [1.0, 2.0]
+    matrix = np.ones((2, 2)) - np.eye(2)
+    other = ew.CostMatrix(matrix)
+    matrix[0, 1] = 7
+    assert other.diameter() == 1
+
+
+def test_costs_that_require_grad_stay_the_same_tensor():
+    for costs in (nn.Parameter(torch.ones(2)), torch.ones(2, requires_grad=True)):
+        assert ew.Chain(3, costs).costs is costs
+
+
+NAMED = {
+    "Chain": lambda names: ew.Chain(2, names=names),
+    "Ring": lambda names: ew.Ring(2, names=names),
+    "CostMatrix": lambda names: ew.CostMatrix([[0, 1], [1, 0]], names),
+    "Tree": lambda names: ew.Tree([-1, 0, 0], names=names and ["root", *names]),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_every_space_may_name_its_bins(kind):
+    assert NAMED[kind](None).bin_names is None
+    space = NAMED[kind](["low", "high"])
+    assert space.bin_names == ("low", "high")
+    assert copy.deepcopy(space).bin_names == ("low", "high")
+    with pytest.raises(ValueError, match=r"^names: expected \d, one for each (bin|node), got \d$"):
+        NAMED[kind](["low"])
+    with pytest.raises(TypeError, match=r"^names: expected a sequence of strings, got 1 in it$"):
+        NAMED[kind](["low", 1])
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_every_space_can_be_compared(kind):
+    space = NAMED[kind](["low", "high"])
+    assert space.equals(copy.deepcopy(space))
+    assert space.equals(copy.deepcopy(space).float())
+    assert not space.equals(NAMED[kind](["high", "low"]))
+    assert not space.equals(NAMED[kind](None))
+    assert not space.equals(space.normalized(3.0))
+    assert not any(space.equals(NAMED[other](["low", "high"])) for other in NAMED if other != kind)
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_normalized_scales_the_diameter(kind):
+    space = NAMED[kind](["low", "high"])
+    for diameter in (1.0, 9, 0.25):
+        scaled = space.normalized(diameter)
+        assert scaled.diameter() == pytest.approx(diameter)
+        torch.testing.assert_close(scaled.distances(), space.distances() * diameter / space.diameter())
+        assert scaled.bin_names == space.bin_names
+    assert space.normalized().diameter() == 1
+
+
+def test_normalized_passes_gradients_on():
+    costs = torch.tensor([1.0, 3.0], requires_grad=True)
+    ew.Chain(3, costs).normalized().costs[0].backward()
+    torch.testing.assert_close(costs.grad, torch.tensor([3 / 16, -1 / 16]))
+
+
+@pytest.mark.parametrize(
+    ("diameter", "error", "message"),
+    [
+        (0, ValueError, "diameter: expected a finite number > 0, got 0"),
+        (-1.0, ValueError, r"diameter: expected a finite number > 0, got -1\.0"),
+        (float("nan"), ValueError, "diameter: expected a finite number > 0, got nan"),
+        ("wide", TypeError, "diameter: expected a number > 0, got 'wide'"),
+        (True, TypeError, "diameter: expected a number > 0, got True"),
+    ],
+)
+def test_bad_diameters(diameter, error, message):
+    with pytest.raises(error, match=f"^{message}$"):
+        ew.Chain(3).normalized(diameter)
+
+
+def test_a_point_cannot_be_scaled():
+    message = r"^space: expected two bins with a distance > 0 to scale by, got Chain\(1 bins, no edges\)$"
+    with pytest.raises(ValueError, match=message):
+        ew.Chain(1).normalized()
+
+
+@pytest.mark.parametrize("make", [list, np.array, torch.tensor])
+def test_a_chain_of_numbers_is_in_ascending_order(make):
+    chain = ew.Chain.from_values(make([3.0, -1.0, 10.0]), names=["c", "a", "z"])
+    assert chain.costs.tolist() == [4.0, 7.0]
+    assert chain.bin_names == ("a", "c", "z")
+    values = torch.tensor([-1.0, 3.0, 10.0], dtype=torch.float64)
+    assert torch.equal(chain.distances(), (values[:, None] - values).abs())
+    assert ew.Chain.from_values([5]).num_bins == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ([], ValueError, r"values: expected one axis of at least one number, got shape \(0,\)"),
+        ([[1.0]], ValueError, r"values: expected one axis of at least one number, got shape \(1, 1\)"),
+        ([1.0, float("nan")], ValueError, "values: expected finite numbers, got nan at position 1"),
+        ([float("inf"), 1.0], ValueError, "values: expected finite numbers, got inf at position 0"),
+        ([1, 2, 3, 2], ValueError, "values: expected distinct numbers, got 2 again at position 3"),
+        (["1", "2"], TypeError, "values: expected real numbers, got <U1"),
+        ([True, False], TypeError, "values: expected real numbers, got bool"),
+        (torch.tensor([1j]), TypeError, "values: expected real numbers, got complex64"),
+    ],
+)
+def test_bad_values(values, error, message):
+    with pytest.raises(error, match=f"^{message}$"):
+        ew.Chain.from_values(values)

@@ -1,4 +1,4 @@
-"""A space of somebody's own: two maps, the costs and the distances are all that is asked of it."""
+"""A space of your own needs two maps, costs and distances; without edges, distances are enough."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import earthwork as ew
+from earthwork.transport.routes import choose
 from tests.cases import random_distribution
 
 COSTS = torch.tensor([0.5, 1.0, 2.0, 1.5], dtype=torch.float64)
@@ -68,3 +69,61 @@ def test_everything_else(rng, hubs):
     ):
         own, tree = map(function, hubs)
         torch.testing.assert_close(own, tree)
+
+
+class AcyclicHub(Hub):
+    """The same, with the shortcuts for spaces whose edges part the bins in two."""
+
+    acyclic = True
+
+    def __init__(self, costs: Tensor) -> None:
+        super().__init__(costs)
+        self._set_costs(costs)
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
+def test_an_acyclic_space_takes_the_shortcuts(rng, rho):
+    own, tree = AcyclicHub(COSTS), ew.Tree([-1, 0, 0, 0, 0], COSTS)
+    p, q = (random_distribution(rng, 100, 4) for _ in range(2))
+    assert choose(own, p, q).name == "first order"
+    torch.testing.assert_close(ew.emd(p, q, own, rho), ew.emd(p, q, tree, rho))
+    torch.testing.assert_close(ew.expected_distance(p, own), ew.expected_distance(p, tree))
+    labels = torch.randint(4, (100,))
+    torch.testing.assert_close(ew.EMDLoss(own, rho)(p, labels), ew.EMDLoss(tree, rho)(p, labels))
+    torch.testing.assert_close(own.distances_to(labels, p), tree.distances_to(labels, p))
+
+
+class Points(ew.Space):
+    """Points in the plane."""
+
+    def __init__(self, points: Tensor) -> None:
+        super().__init__()
+        self.num_bins = len(points)
+        self.register_buffer("points", points)
+
+    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
+        return (self.points[i] - self.points[j]).norm(dim=-1)
+
+
+def test_a_space_without_edges(rng):
+    own = Points(torch.from_numpy(rng.random((6, 2))))
+    matrix = ew.CostMatrix(own.distances())
+    p, q = (random_distribution(rng, 5, 6, zeros=0.0) for _ in range(2))
+    labels = torch.randint(6, (5,))
+    for function in (
+        lambda space: ew.emd(p, q, space),
+        lambda space: ew.emd_gradient(p, q, space),
+        lambda space: ew.sinkhorn(p, q, space).value,
+        lambda space: ew.EMDLoss(space)(p.log(), labels),
+        lambda space: ew.EMDLoss(space, label_smoothing=0.1)(p.log(), labels),
+        lambda space: ew.SinkhornLoss(space)(p.log(), labels),
+        lambda space: ew.expected_distance(p, space),
+        lambda space: ew.decide(p, space),
+        lambda space: space.diameter(),
+        lambda space: space.distances_to(labels, p),
+    ):
+        torch.testing.assert_close(function(own), function(matrix))
+    with pytest.raises(ValueError, match="rho: expected 1 on Points"):
+        ew.emd(p, q, own, 2)
+    with pytest.raises(TypeError, match="space: expected a Chain, Ring or Tree, whose edges have a flow, got Points"):
+        ew.emd_hessian(None, None, own)

@@ -46,7 +46,9 @@ def test_edge_costs_have_a_gradient(case, rho):
 @pytest.mark.parametrize("normalize", ["l1", "softmax"])
 def test_normalisation_has_a_gradient(case, normalize):
     p, q, space = case
-    assert gradcheck(lambda p: ew.emd(p, q.detach(), space, 2, normalize), (2.0 * p.detach()).requires_grad_())
+    assert gradcheck(
+        lambda p: ew.emd(p, q.detach(), space, 2, normalize=normalize), (2.0 * p.detach()).requires_grad_()
+    )
 
 
 @pytest.mark.parametrize("normalize", ["l1", "softmax"])
@@ -54,9 +56,11 @@ def test_normalisation_is_over_the_bins(case, normalize):
     p, q, space = (x.detach() if isinstance(x, torch.Tensor) else x for x in case)
     rows = 3 * p
     expected = ew.emd(p if normalize == "l1" else rows.softmax(-1), q, space, 2)
-    torch.testing.assert_close(ew.emd(rows, q, space, 2, normalize), expected)
-    torch.testing.assert_close(ew.emd(rows[0], q[0], space, 2, normalize), expected[0])
-    torch.testing.assert_close(ew.emd(rows[:, None].expand(3, 2, -1), q[:, None], space, 2, normalize)[:, 1], expected)
+    torch.testing.assert_close(ew.emd(rows, q, space, 2, normalize=normalize), expected)
+    torch.testing.assert_close(ew.emd(rows[0], q[0], space, 2, normalize=normalize), expected[0])
+    torch.testing.assert_close(
+        ew.emd(rows[:, None].expand(3, 2, -1), q[:, None], space, 2, normalize=normalize)[:, 1], expected
+    )
 
 
 @pytest.mark.parametrize("rho", RHOS)
@@ -202,3 +206,21 @@ def test_the_cost_to_a_label_is_that_to_its_distribution(case):
     labels = torch.arange(3) % space.num_bins
     target = torch.nn.functional.one_hot(labels, space.num_bins).to(p)
     torch.testing.assert_close(label_distances(p, labels, space, 2.0), ew.emd(p, target, space, 2))
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize("normalize", ["softmax", "l1"])
+@pytest.mark.parametrize("kind", ["chain", "ring", "tree"])
+def test_the_gradient_passes_through_the_normalisation(rng, kind, normalize, rho):
+    space = random_space(rng, kind, 7)
+    x = torch.from_numpy(rng.random((3, space.num_bins)) + 0.1).requires_grad_()
+    q = random_distribution(rng, 3, space.num_bins)
+    (expected,) = torch.autograd.grad(ew.emd(x, q, space, rho, normalize=normalize).sum(), x)
+    torch.testing.assert_close(ew.emd_gradient(x, q, space, rho, normalize=normalize), expected)
+
+
+def test_the_gradient_may_skip_the_check_of_the_masses():
+    p, q = torch.tensor([0.5, 0.6]), torch.tensor([1.0, 0.0])
+    with pytest.raises(ValueError, match="expected rows of equal mass"):
+        ew.emd_gradient(p, q, ew.Chain(2))
+    assert ew.emd_gradient(p, q, ew.Chain(2), validate=False).tolist() == [-0.5, 0.5]

@@ -84,6 +84,7 @@ class StructuredLoss(nn.Module):
         self.normalize = normalize
         self.class_dim = check_class_dim(class_dim)
         self.empty = empty
+        self._mean_of_nothing = math.nan if empty == "nan" else 0.0
 
     @abstractmethod
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
@@ -225,10 +226,7 @@ class StructuredLoss(nn.Module):
         if self.reduction == "sum":
             return loss.sum()
         empty = total == 0
-        return torch.where(empty, self._empty_value(), loss.sum() / torch.where(empty, 1, total))
-
-    def _empty_value(self) -> float:
-        return math.nan if self.empty == "nan" else 0.0
+        return torch.where(empty, self._mean_of_nothing, loss.sum() / torch.where(empty, 1, total))
 
     def _check_shapes(self, input: Tensor, target: Tensor) -> tuple[int, Kind]:
         """The axis of the classes, and what the target holds."""
@@ -238,14 +236,11 @@ class StructuredLoss(nn.Module):
         if not isinstance(target, Tensor) or target.is_complex():
             what = target.dtype if isinstance(target, Tensor) else type(target).__name__
             raise TypeError(f"target: expected class indices, distributions or sets, got {what}")
-        shape, classes = input.shape, self.space.num_bins
-        axis = class_axis(shape, self.class_dim)
-        if axis is None or shape[axis] != classes:
-            where = (
-                "(C), (N, C) or (N, C, d1, …)"
-                if self.class_dim is None
-                else f"with C on axis class_dim={self.class_dim}"
-            )
+        shape, classes, dim = input.shape, self.space.num_bins, self.class_dim
+        ndim = len(shape)
+        axis = min(1, ndim - 1) if dim is None or ndim < 2 else dim + ndim if dim < 0 else dim
+        if not 0 <= axis < ndim or shape[axis] != classes:
+            where = "(C), (N, C) or (N, C, d1, …)" if dim is None else f"(C), or C on axis class_dim={dim},"
             hint = "; pass class_dim=-1 if the classes are last" if shape[-1:] == (classes,) else ""
             raise ValueError(
                 f"input: expected shape {where} with C = {classes}, the bins of {self.space}, got {tuple(shape)}{hint}"
@@ -259,7 +254,7 @@ class StructuredLoss(nn.Module):
                 f"target: expected class indices (integers) of shape {tuple(indices)}, or distributions (floating "
                 f"point) or sets (boolean) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
             )
-        if self.class_dim is None and len(shape) > 2 and shape[-1] == classes and (soft or indices == shape[:-1]):
+        if dim is None and ndim > 2 and shape[-1] == classes and (soft or indices == shape[:-1]):
             raise ValueError(
                 f"input: expected one axis of C = {classes}, got {tuple(shape)}, whose axes 1 and -1 could both hold "
                 "the classes; pass class_dim=1 for (N, C, d1, …) or class_dim=-1 for sequences (B, T, C)"
@@ -285,15 +280,6 @@ class StructuredLoss(nn.Module):
 def reads_values(*tensors: Tensor) -> bool:
     """Whether values can be checked without waiting for an accelerator."""
     return can_look(*tensors) and tensors[0].device.type == "cpu"
-
-
-def class_axis(shape: torch.Size, class_dim: int | None) -> int | None:
-    """The axis of the classes in an input of this shape; ``None`` if there is no such axis."""
-    ndim = len(shape)
-    if ndim < 2:
-        return 0 if ndim else None
-    axis = 1 if class_dim is None else class_dim + ndim if class_dim < 0 else class_dim
-    return axis if 0 <= axis < ndim else None
 
 
 def check_class_dim(class_dim: int | None) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -98,7 +100,8 @@ class EMDLoss(StructuredLoss):
         """The distance of each row to its target."""
         p = self.probabilities(rows)
         names = ("input", "target")
-        return self._rooted(checked_distances(p, q, self.space, self.rho, stored, reads_values(p, q), names))
+        distances = checked_distances(p, q, self.space, self.rho, stored, reads_values(p, q), names)
+        return self._rooted(distances) if self.root else distances
 
     def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
         """The distance of each row when every class's mass moves to the nearest class of its set."""
@@ -115,17 +118,24 @@ class EMDLoss(StructuredLoss):
         if self.label_smoothing:
             moved = moved * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
         route = choose(self.space, p, moved)
-        return self._rooted(route.distances(p, moved, self.space, self.rho))
+        distances = route.distances(p, moved, self.space, self.rho)
+        return self._rooted(distances) if self.root else distances
 
     def _label_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype, *_: object) -> Tensor:
         """The whole loss, at once if a kernel computes it, from the softmax to its derivative."""
         route = choose(self.space, rows, labels)
-        if isinstance(route, Kernels) and self._is_fused():
-            loss = self._fused_loss(route, rows, labels, stored)
-            # An out-of-range label is found again, and named, by the general way.
+        weight, shape = self.weight, labels.shape
+        whole = self.normalize == "softmax" and not self.label_smoothing and not self.root
+        whole = whole and (weight is None or not weight.requires_grad)
+        if whole and isinstance(route, Kernels):
+            flat, flat_labels = (rows, labels) if len(shape) == 1 else (rows.flatten(0, -2), labels.flatten())
+            options = (weight, self.ignore_index, self.reduction, self._mean_of_nothing)
+            composed = partial(self._loss_by, COMPOSED, labels=flat_labels, stored=stored)
+            loss = route.label_loss(flat, flat_labels, self.rho, options, composed)
+            # An out-of-range label is found again, and named, below.
             if loss is not None:
-                return loss
-        if route is OPERATOR and self._is_fused():
+                return loss if loss.ndim == 0 else loss.view(shape)
+        if whole and route is OPERATOR:
             return self._operator_loss(rows, labels.long())
         return self._loss_by(route, rows, labels, stored)
 
@@ -137,36 +147,18 @@ class EMDLoss(StructuredLoss):
             weight = torch.where(counted, self.weight.to(rows)[torch.where(counted, labels, 0)], 0)
         return self._reduced(losses, weight.sum())
 
-    def _is_fused(self) -> bool:
-        return (
-            self.normalize == "softmax"
-            and not self.label_smoothing
-            and not self.root
-            and (self.weight is None or not self.weight.requires_grad)
-        )
-
-    def _fused_loss(self, route: Kernels, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor | None:
-        shape = labels.shape
-        if len(shape) != 1:
-            rows, labels = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
-        options = (self.weight, self.ignore_index, self.reduction, self._empty_value())
-        loss = route.label_loss(
-            rows, labels, self.rho, options, lambda rows: self._loss_by(COMPOSED, rows, labels, stored)
-        )
-        return loss if loss is None or loss.ndim == 0 else loss.view(shape)
-
     def _loss_by(self, route: Route, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor:
-        return super()._label_loss(rows, labels, stored, lambda x, y: self._routed_losses(route, x, y))
+        return super()._label_loss(rows, labels, stored, partial(self._routed_losses, route))
 
     def _routed_losses(self, route: Route, rows: Tensor, labels: Tensor) -> Tensor:
         if self.normalize == "softmax" and not self.label_smoothing:
-            return self._rooted(route.logit_distances(rows, labels, self.space, self.rho))
-        p = self.probabilities(rows)
-        return self._rooted(route.label_distances(p, labels, self.space, self.rho, self.label_smoothing))
+            distances = route.logit_distances(rows, labels, self.space, self.rho)
+        else:
+            p = self.probabilities(rows)
+            distances = route.label_distances(p, labels, self.space, self.rho, self.label_smoothing)
+        return self._rooted(distances) if self.root else distances
 
     def _rooted(self, distances: Tensor) -> Tensor:
-        if not self.root or self.rho == 1:
-            return distances
         # A root has an infinite slope at 0, where the distance has slope 0: their product is 0, and not NaN.
         moved = distances > 0
         return torch.where(moved, torch.where(moved, distances, 1).pow(1 / self.rho), 0)

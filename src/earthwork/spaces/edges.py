@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
@@ -134,7 +135,8 @@ class EdgeSpace(Space):
 
     def check_rho(self, rho: float) -> None:
         """Raise unless ``rho`` is a real number ≥ 1."""
-        check_rho(rho)
+        if type(rho) is not float or not 1.0 <= rho < math.inf:
+            check_rho(rho)
 
     def _has_costs_of(self, other: Any) -> bool:
         return _same_values(self.costs, other.costs)

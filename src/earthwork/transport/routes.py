@@ -203,8 +203,8 @@ class Kernels(Route):
             rho: The exponent.
             stored: The type in which the masses were stored.
         """
-        shape = p.shape
-        if len(shape) != 2 or shape != q.shape:
+        # The last axes are equal, so as many entries means as many rows.
+        if p.ndim != 2 or q.ndim != 2 or p.numel() != q.numel():
             p, q = torch.broadcast_tensors(p, q)
             distances, valid = self.checked_distances(_as_rows(p), _as_rows(q), space, rho, stored)
             return distances.view(p.shape[:-1]), valid
@@ -212,7 +212,12 @@ class Kernels(Route):
         needs_gradient = (by_q or p.requires_grad) and torch.is_grad_enabled()
         # Half the tolerance, because the kernel adds up in the type of the data.
         costs, slopes, valid = self.run.pairs(
-            self.layout, _contiguous_rows(p), _contiguous_rows(q), rho, needs_gradient, 0.5 * mass_tolerance(stored)
+            self.layout,
+            p if p.is_contiguous() else _contiguous_rows(p),
+            q if q.is_contiguous() else _contiguous_rows(q),
+            rho,
+            needs_gradient,
+            0.5 * mass_tolerance(stored),
         )
         if needs_gradient:
             inputs = (p, q) if by_q else (p,)
@@ -311,10 +316,11 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
     ):
         return COMPOSED
     dtype = p.dtype
+    # The cheapest tests first: on a small batch they take as long as the kernel.
     if (
-        dtype in _TYPES
+        (expected or space.acyclic)
+        and dtype in _TYPES
         and p.numel() >= (MIN_ENTRIES_EXPECTED if expected else MIN_ENTRIES)
-        and (space.acyclic or expected)
         and type(p) in _PLAIN
         and private_api.is_plain(p)
         and (

@@ -1,0 +1,199 @@
+"""What every loss shares beyond cross entropy's contract: `class_dim`, `empty`, ignored rows, and EMD's `root`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import earthwork as ew
+from earthwork.kernels.cpu import without_kernels
+
+C = 5
+TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 0], [0.0, 1.0, 0.5, 1.0, 2.0, 0.0, 1.0, 3.0])
+LOSSES: dict[str, Callable[..., nn.Module]] = {
+    "chain": lambda **options: ew.EMDLoss(ew.Chain(C), **options),
+    "ring": lambda **options: ew.EMDLoss(ew.Ring(C), **options),
+    "tree": lambda **options: ew.EMDLoss(TREE, **options),
+    "matrix": lambda **options: ew.EMDLoss(ew.CostMatrix(TREE.distances()), **options),
+    "sinkhorn": lambda **options: ew.SinkhornLoss(TREE, **options),
+}
+
+
+@pytest.fixture(params=LOSSES)
+def make(request):
+    return LOSSES[request.param]
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_classes_may_be_on_any_axis(make, reduction, soft):
+    logits = torch.randn(2, 3, 4, C)
+    target = torch.rand(2, 3, 4, C).softmax(-1) if soft else torch.randint(C, (2, 3, 4))
+
+    def moved(axis: int) -> Any:
+        return logits.movedim(-1, axis), target.movedim(-1, axis) if soft else target
+
+    expected = make(reduction=reduction)(*moved(1))
+    for axis in (0, 1, 2, 3, -1, -2):
+        torch.testing.assert_close(make(reduction=reduction, class_dim=axis)(*moved(axis)), expected)
+
+
+@pytest.mark.parametrize("class_dim", [None, 0, 1, -1])
+def test_a_row_without_a_batch_has_one_axis(make, class_dim):
+    logits = torch.randn(C)
+    torch.testing.assert_close(
+        make(class_dim=class_dim)(logits, torch.tensor(2)), make()(logits[None], torch.tensor([2]))
+    )
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_sequence_as_long_as_there_are_classes_is_ambiguous(make, soft):
+    logits = torch.randn(3, C, C)
+    target = torch.rand(3, C, C).softmax(-1) if soft else torch.randint(C, (3, C))
+    with pytest.raises(
+        ValueError, match=r"input: expected one axis of C = 5, got \(3, 5, 5\), whose axes 1 and -1 could"
+    ):
+        make()(logits, target)
+    first = make(class_dim=1)(logits, target.movedim(-1, 1) if soft else target)
+    last = make(class_dim=-1)(logits.movedim(1, -1), target)
+    torch.testing.assert_close(first, last)
+
+
+def test_a_map_whose_width_is_the_number_of_classes_is_not_ambiguous_if_its_labels_are_not():
+    logits, labels = torch.randn(2, C, 3, C), torch.randint(C, (2, 3, C))
+    loss = ew.EMDLoss(ew.Chain(C))
+    torch.testing.assert_close(loss(logits, labels), ew.EMDLoss(ew.Chain(C), class_dim=1)(logits, labels))
+    with pytest.raises(ValueError, match=r"target: expected class indices \(integers\) of shape \(2, 3, 5\)"):
+        loss(logits, torch.randint(C, (2, C, 3)))
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "message"),
+    [
+        (
+            {},
+            (2, 3, C),
+            r"\(C\), \(N, C\) or \(N, C, d1, …\) with C = 5.*\(2, 3, 5\); pass class_dim=-1 if the classes",
+        ),
+        ({"class_dim": 2}, (2, C), r"expected shape \(C\), or C on axis class_dim=2, with C = 5, .* got \(2, 5\)"),
+        ({"class_dim": -3}, (2, C), r"expected shape \(C\), or C on axis class_dim=-3, with C = 5"),
+        ({"class_dim": 0}, (2, C), "C on axis class_dim=0"),
+    ],
+)
+def test_a_wrong_axis_is_named(options, shape, message):
+    with pytest.raises(ValueError, match=message):
+        ew.EMDLoss(ew.Chain(C), **options)(torch.randn(shape), torch.zeros(shape[:-1], dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"class_dim": 1.5}, TypeError, r"class_dim: expected an axis \(an integer\) or None, got 1\.5"),
+        ({"empty": 0}, ValueError, 'empty: expected "nan" or "zero", got 0'),
+    ],
+)
+def test_bad_options(make, options, error, message):
+    with pytest.raises(error, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize("rows", [3, 100])
+@pytest.mark.parametrize(("empty", "value"), [("nan", torch.nan), ("zero", 0.0)])
+def test_the_mean_of_nothing(make, rows, empty, value):
+    logits = torch.randn(rows, C, requires_grad=True)
+    loss = make(empty=empty)(logits, torch.full((rows,), -100))
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), torch.tensor(value), equal_nan=True)
+    assert torch.equal(logits.grad, torch.zeros(rows, C))
+    nothing = make(empty=empty)(torch.zeros(0, C), torch.zeros(0, dtype=torch.long))
+    torch.testing.assert_close(nothing, torch.tensor(value), equal_nan=True)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("rows", [8, 100])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"label_smoothing": 0.1}, {"normalize": None}, {"normalize": "l1"}, {"weight": torch.ones(C)}],
+    ids=str,
+)
+def test_ignored_rows_may_hold_anything(make, rows, kernels, options):
+    p = torch.rand(rows, C).softmax(-1)
+    labels = torch.randint(C, (rows,))
+    labels[::3] = -100
+    clean = p.clone().requires_grad_()
+    dirty = p.clone()
+    dirty[::3] = torch.tensor([torch.nan, torch.inf, -torch.inf, -1.0, 1e30])
+    dirty.requires_grad_()
+    with nullcontext() if kernels else without_kernels():
+        losses = [make(**options)(x, labels) for x in (clean, dirty)]
+        for loss in losses:
+            loss.backward()
+    torch.testing.assert_close(losses[1], losses[0])
+    torch.testing.assert_close(dirty.grad, clean.grad)
+    assert torch.equal(dirty.grad[::3], torch.zeros_like(dirty.grad[::3]))
+
+
+def test_ignored_rows_under_transforms_and_second_derivatives():
+    logits, labels = torch.randn(4, C, dtype=torch.float64), torch.tensor([0, -100, 3, 1])
+    logits[1] = torch.nan
+    loss = ew.EMDLoss(ew.Chain(C), reduction="sum")
+    gradient = torch.func.grad(loss)(logits, labels)
+    assert gradient[1].eq(0).all()
+    assert gradient.isfinite().all()
+    x = logits.clone().requires_grad_()
+    (first,) = torch.autograd.grad(loss(x, labels), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), x)
+    assert second[1].eq(0).all()
+    assert second.isfinite().all()
+
+
+@pytest.mark.parametrize("rows", [6, 100])
+@pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0])
+def test_root_is_the_root_of_each_row(rows, rho):
+    logits, labels = torch.randn(rows, C), torch.randint(C, (rows,))
+    for space in (ew.Chain(C), ew.Ring(C), TREE):
+        plain = ew.EMDLoss(space, rho, reduction="none")(logits, labels)
+        rooted = ew.EMDLoss(space, rho, reduction="none", root=True)(logits, labels)
+        torch.testing.assert_close(rooted, plain ** (1 / rho))
+        torch.testing.assert_close(ew.EMDLoss(space, rho, root=True)(logits, labels), rooted.mean())
+
+
+def test_nima():
+    """The root mean square of the difference between two cumulative distributions (Talebi and Milanfar, 2018)."""
+    votes, logits = torch.rand(8, 10).softmax(-1), torch.randn(8, 10)
+    difference = (logits.softmax(-1) - votes).cumsum(-1)
+    expected = difference.square().mean(-1).sqrt().mean()
+    torch.testing.assert_close(ew.EMDLoss(ew.Chain(10, costs=1 / 10), root=True)(logits, votes), expected)
+
+
+@pytest.mark.parametrize("rho", [1.5, 2.0, 3.0])
+def test_a_root_has_no_gradient_where_it_is_zero(rho):
+    p = torch.eye(C)[:3].requires_grad_()
+    loss = ew.EMDLoss(ew.Chain(C), rho, normalize=None, root=True)(p, torch.eye(C)[:3])
+    loss.backward()
+    assert loss == 0
+    assert torch.equal(p.grad, torch.zeros(3, C))
+
+
+def test_gradients_of_a_root_by_finite_differences():
+    logits = torch.from_numpy(np.random.default_rng(0).normal(size=(3, C))).requires_grad_()
+    labels = torch.tensor([0, 4, 2])
+    loss = ew.EMDLoss(TREE, root=True)
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels), logits)
+    assert torch.autograd.gradgradcheck(lambda x: loss(x, labels), logits)
+
+
+def test_rho_is_by_default_what_the_space_allows():
+    assert ew.EMDLoss(ew.Chain(3)).rho == ew.EMDLoss(ew.Ring(3)).rho == ew.EMDLoss(TREE).rho == 2
+    assert ew.EMDLoss(ew.CostMatrix(TREE.distances())).rho == 1
+
+
+def test_options_are_shown():
+    assert "rho=2, root=True" in repr(ew.EMDLoss(ew.Chain(3), root=True, class_dim=-1, empty="zero"))
+    assert "class_dim=-1, empty='zero'" in repr(ew.SinkhornLoss(ew.Chain(3), class_dim=-1, empty="zero"))

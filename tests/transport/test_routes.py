@@ -1,0 +1,156 @@
+"""One function decides which implementation serves a call, once, and the same for a loss as for a distance."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+import earthwork as ew
+from earthwork.kernels.cpu import operators, without_kernels
+from earthwork.transport import routes
+
+C = 16
+COSTS = torch.linspace(0.5, 2.0, C - 1)
+PARENTS = [-1, 0, 0, *([1] * 8), *([2] * 8)]
+SPACES: dict[str, Callable[[], ew.Space]] = {
+    "chain": lambda: ew.Chain(C, COSTS),
+    "ring": lambda: ew.Ring(C),
+    "tree": lambda: ew.Tree(PARENTS),
+    "matrix": lambda: ew.CostMatrix(ew.Chain(C).distances()),
+    "learned": lambda: ew.Chain(C, COSTS.clone().requires_grad_()),
+}
+# What serves 20 rows of float32 on each space.
+ROUTES = {"chain": "kernels", "ring": "composed", "tree": "kernels", "matrix": "programme", "learned": "composed"}
+
+
+def chosen(call: Callable[[], Any]) -> list[str]:
+    """The routes that a call chooses, by looking at every function that it calls."""
+    names: list[str] = []
+
+    def look(frame: Any, event: str, result: Any) -> None:
+        if event == "return" and frame.f_code is routes.choose.__code__:
+            names.append(result.name)
+
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+def calls(
+    space: ew.Space, rows: int, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> dict[str, Callable[[], Any]]:
+    """Every kind of call on the same logits."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, C, generator=generator).to(dtype)
+    labels = torch.randint(C, (rows,), generator=generator)
+    q = torch.randn(rows, C, generator=generator).softmax(-1).to(dtype)
+    p = logits.softmax(-1)
+    rho = space.default_rho
+    learned = logits.clone().requires_grad_()
+    return {
+        "emd": lambda: ew.emd(p, q, space, rho),
+        "emd of logits": lambda: ew.emd(logits, q, space, rho, normalize="softmax"),
+        "emd with a gradient": lambda: ew.emd(learned, q, space, rho, normalize="softmax"),
+        "emd_gradient": lambda: ew.emd_gradient(p, q, space, rho),
+        "loss of labels": lambda: ew.EMDLoss(space)(logits, labels),
+        "loss of labels with a gradient": lambda: ew.EMDLoss(space)(learned, labels),
+        "smoothed loss": lambda: ew.EMDLoss(space, label_smoothing=0.1)(logits, labels),
+        "loss of probabilities": lambda: ew.EMDLoss(space, normalize=None)(p, labels),
+        "rooted loss": lambda: ew.EMDLoss(space, root=True)(logits, labels),
+        "weighted loss": lambda: ew.EMDLoss(space, weight=torch.ones(C))(logits, labels),
+        "loss of distributions": lambda: ew.EMDLoss(space)(logits, q),
+    }
+
+
+def check(space: ew.Space, expected: str, rows: int = 20, dtype: torch.dtype = torch.float32) -> None:
+    for name, call in calls(space, rows, dtype).items():
+        assert chosen(call) == [expected], name
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_loss_and_a_distance_choose_the_same_route_once(name):
+    pytest.importorskip("numba")
+    check(SPACES[name](), ROUTES[name])
+
+
+@pytest.mark.parametrize("name", ["chain", "tree"])
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [(torch.float64, "kernels"), (torch.bfloat16, "kernels"), (torch.float16, "kernels")]
+)
+def test_types(name, dtype, expected):
+    pytest.importorskip("numba")
+    check(SPACES[name](), expected, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["chain", "tree"])
+def test_small_batches_and_no_kernels(name):
+    check(SPACES[name](), "first order", rows=2)
+    with without_kernels():
+        check(SPACES[name](), "first order")
+
+
+@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
+def test_forward_mode_is_composed(name):
+    space = SPACES[name]()
+    with forward_ad.dual_level():
+        check(space, "composed")
+
+
+@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
+def test_transforms_are_composed(name):
+    space = SPACES[name]()
+    logits, labels = torch.randn(20, C), torch.randint(C, (20,))
+    loss = ew.EMDLoss(space, reduction="sum")
+    names = chosen(lambda: torch.func.grad(lambda x: loss(x, labels))(logits))
+    names += chosen(lambda: torch.func.grad(lambda x: ew.emd(x.softmax(-1), x.softmax(-1), space, 2).sum())(logits))
+    assert names == ["composed"] * 2
+
+
+@pytest.mark.parametrize(("rows", "kernel"), [(4096, "kernels"), (4095, "composed")])
+@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
+def test_expected_distances(name, rows, kernel):
+    pytest.importorskip("numba")
+    space = SPACES[name]()
+    p = torch.rand(rows, C).softmax(-1)
+    assert chosen(lambda: ew.expected_distance(p, space)) == [kernel]
+    assert chosen(lambda: ew.decide(p, space)) == [kernel]
+    matrix = ew.CostMatrix(space.distances())
+    torch.testing.assert_close(ew.expected_distance(p, space), ew.expected_distance(p, matrix))
+
+
+@pytest.mark.parametrize("name", ["chain", "tree"])
+def test_the_compiler_takes_the_operator_once_the_tables_are_built(name, monkeypatch):
+    space = SPACES[name]()
+    p = torch.rand(20, C).softmax(-1)
+    monkeypatch.setattr(routes, "_is_compiling", lambda: True)
+    assert routes.choose(space, p, p).name == ("operator" if space.has_kernel_tables else "composed")
+    routes.prepare(space)
+    assert routes.choose(space, p, p).name == ("operator" if operators.AVAILABLE else "composed")
+    assert routes.choose(space, p, p.double()).name == "composed"
+    assert routes.choose(ew.Ring(C), p, p).name == "composed"
+
+
+def test_a_tree_builds_no_tables_before_they_are_used():
+    tree = SPACES["tree"]()
+    assert not tree.has_kernel_tables
+    tree.distances()
+    with without_kernels():
+        ew.emd(torch.rand(20, C).softmax(-1), torch.rand(20, C).softmax(-1), tree)
+    assert not tree.has_kernel_tables
+
+
+@pytest.mark.parametrize("name", ["chain", "tree", "ring", "matrix"])
+def test_every_route_has_the_same_result(name):
+    space = SPACES[name]()
+    double = {name: call() for name, call in calls(space, 20, torch.float64).items()}
+    with without_kernels():
+        for name, call in calls(space, 20, torch.float64).items():
+            torch.testing.assert_close(call(), double[name], rtol=1e-9, atol=1e-12)
