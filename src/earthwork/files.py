@@ -326,6 +326,32 @@ class ArrayFile:
             except ValueError as error:
                 raise self._unreadable(error) from None
 
+    def map(self, member: str = "") -> NDArray[Any]:
+        """An array that is read from the file as it is used; it must not be compressed."""
+        with self._opened(member) as file:
+            header = self._header(file, member)
+            offset = file.tell()
+        self._check_size(header, member, offset)
+        if self._archive:
+            offset += self._member_offset(member)
+        if 0 in header.shape:
+            return np.empty(header.shape, header.dtype)
+        return np.memmap(self.path, header.dtype, "r", offset, header.shape, "F" if header.by_column else "C")
+
+    def _member_offset(self, member: str) -> int:
+        with self._readable(), zipfile.ZipFile(self.path) as archive:
+            entry = archive.getinfo(f"{member}.npy")
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(
+                f"{self.path}: `{member}`: expected an array that is not compressed, as numpy.savez writes it"
+            )
+        with self.path.open("rb") as file:
+            file.seek(entry.header_offset)
+            local = file.read(30)
+        return (
+            entry.header_offset + 30 + int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+        )
+
     def stream(self, member: str, rows: int) -> Iterator[NDArray[Any]]:
         """The rows of a numeric array, at most ``rows`` at a time."""
         with self._opened(member) as file:

@@ -85,6 +85,8 @@ def test_convert(shell: Shell, tmp_path: Path) -> None:
 def test_convert_says_what_is_lost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["tree", "convert", "imagenet1k", str(tmp_path / "a.nwk")]) == 0
     assert capsys.readouterr().err == "note: .nwk files hold no order of classes, no ids; .json holds everything\n"
+    assert run(["tree", "convert", "imagenet1k", str(tmp_path / "a.npz")]) == 0
+    assert capsys.readouterr().err == "note: .npz files hold no names, no ids; .json holds everything\n"
     assert run(["tree", "convert", "imagenet1k", str(tmp_path / "a.json")]) == 0
     assert capsys.readouterr().err == ""
 

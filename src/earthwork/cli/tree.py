@@ -124,7 +124,7 @@ def convert(
     target: Annotated[Path, typer.Argument(help="The file to write; its ending says the format.")],
     classes: Annotated[Path | None, typer.Option(help="A file of class names, in the order to keep.")] = None,
 ) -> None:
-    """Convert a tree to another format: .json, .nwk, .csv, .tsv, .yaml, .txt."""
+    """Convert a tree to another format: .json, .nwk, .csv, .tsv, .yaml, .txt, .npz."""
     tree = load_tree(source)
     if classes is not None:
         tree = trees.restrict(tree, read_classes(classes))
@@ -224,14 +224,15 @@ def lost_in(tree: Tree, path: Path) -> list[str]:
     suffix = path.suffix.lower()
     if suffix == ".json":
         return []
-    keeps_costs = suffix in (".nwk", ".newick", ".tree", ".tre", ".yaml", ".yml")
-    keeps_order = suffix in (".csv", ".tsv", ".txt")
+    keeps_costs = suffix in (".nwk", ".newick", ".tree", ".tre", ".yaml", ".yml", ".npz")
+    keeps_order = suffix in (".csv", ".tsv", ".txt", ".npz")
     by_position = tree.bins[tree._order[tree.bins].argsort()]
     return [
         what
         for what, lost in {
             "costs": not keeps_costs and not bool((tree.costs == 1).all()),
             "order of classes": not keeps_order and not torch.equal(by_position, tree.bins),
+            "names": suffix == ".npz" and tree.names is not None,
             "ids": bool(tree.node_data),
         }.items()
         if lost

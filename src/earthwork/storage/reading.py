@@ -17,6 +17,7 @@ from earthwork.text import with_near_matches
 from earthwork.trees.assemble import Classes, check_unique
 from earthwork.trees.nested import from_nested
 from earthwork.trees.newick import from_newick
+from earthwork.trees.parts import read_arrays
 from earthwork.trees.paths import from_csv, from_paths, read_csv
 from earthwork.trees.relations import from_edges, from_networkx, from_parents
 from earthwork.trees.shipped import SHIPPED
@@ -38,6 +39,7 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
     | `.csv`, `.tsv` otherwise | a tree: a row for each class, a column for each level |
     | `.txt` | a tree: the path to a class in each line |
     | `.graphml`, `.gml` | a tree as a graph (needs networkx) |
+    | `.npz` | a tree as the arrays `parents`, `bins` and perhaps `costs`; see `ew.trees.read_part` |
     | `.npy` | a cost matrix |
 
     A string that is a specification or a shipped name is never taken for a file; write ``"./cifar10"`` for a file of
@@ -304,4 +306,5 @@ _READERS: dict[str, Callable[..., Space]] = {
     ".graphml": read_graph,
     ".gml": read_graph,
     ".npy": _read_npy,
+    ".npz": read_arrays,
 }

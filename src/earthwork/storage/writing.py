@@ -16,6 +16,7 @@ from earthwork.storage.documents import dumps
 from earthwork.storage.matrices import dump_matrix
 from earthwork.trees.nested import dump_yaml
 from earthwork.trees.newick import to_newick
+from earthwork.trees.parts import dump_arrays
 from earthwork.trees.paths import dump_csv, to_paths
 
 
@@ -29,6 +30,7 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
     | `.csv`, `.tsv` | cost matrices | nothing |
     | `.csv`, `.tsv` | trees | costs, ids and info |
     | `.txt` | trees | costs, ids and info |
+    | `.npz` | trees | names, ids and info; the nodes are renumbered in preorder |
     | `.nwk`, `.newick`, `.tree`, `.tre` | trees | the order of the classes, ids and info |
     | `.yaml`, `.yml` | trees | the order of the classes, ids and info |
 
@@ -91,6 +93,7 @@ _WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
         ".csv": dump_csv,
         ".tsv": lambda tree: dump_csv(tree, "\t"),
         ".txt": _paths,
+        ".npz": dump_arrays,
     },
     CostMatrix: {
         ".csv": dump_matrix,

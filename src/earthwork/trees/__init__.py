@@ -3,6 +3,7 @@
 from earthwork.trees.clusters import from_confusion, from_embeddings, from_linkage
 from earthwork.trees.nested import from_nested, to_nested
 from earthwork.trees.newick import from_newick, to_newick
+from earthwork.trees.parts import TreePart, read_part
 from earthwork.trees.paths import from_paths, from_table, to_paths, to_table
 from earthwork.trees.relations import from_edges, from_networkx, from_parents, to_edges, to_networkx
 from earthwork.trees.shaping import collapse, relabel, restrict, reweight
@@ -11,6 +12,7 @@ from earthwork.trees.wordnet import from_wordnet
 
 __all__ = [
     "SHIPPED",
+    "TreePart",
     "cifar10",
     "cifar100",
     "collapse",
@@ -26,6 +28,7 @@ __all__ = [
     "from_table",
     "from_wordnet",
     "imagenet1k",
+    "read_part",
     "relabel",
     "restrict",
     "reweight",
