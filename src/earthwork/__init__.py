@@ -19,7 +19,7 @@ from earthwork.transport import ConvergenceWarning, SinkhornResult, emd, emd_gra
 __version__ = "0.2.0"
 
 # Imported on first access, so that `import earthwork` needs only PyTorch and NumPy.
-_SUBMODULES = ("metrics", "plot", "testing", "trees")
+_SUBMODULES = ("boosting", "metrics", "plot", "targets", "testing", "trees")
 
 __all__ = [
     "Chain",
@@ -36,6 +36,7 @@ __all__ = [
     "SoftLabelLoss",
     "Space",
     "Tree",
+    "boosting",
     "decide",
     "decide_top_k",
     "emd",
@@ -47,6 +48,7 @@ __all__ = [
     "plot",
     "save",
     "sinkhorn",
+    "targets",
     "testing",
     "trees",
 ]

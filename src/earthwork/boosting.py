@@ -1,0 +1,313 @@
+r"""Structured losses as objectives of gradient boosting: LightGBM and XGBoost.
+
+A boosting library asks for the gradient and a positive curvature of the loss by the raw scores :math:`x` (one for each
+class). With :math:`p = \mathrm{softmax}(x)`, the mass :math:`m = \mathrm{flow}(p)` below each edge and the indicator
+:math:`a_{ej}` of "bin :math:`j` lies below edge :math:`e`", the mass has the derivative
+:math:`\partial m_e / \partial x_j = p_j (a_{ej} - m_e)`. With the second derivative :math:`h_e` of the cost of an edge,
+the Gauss–Newton matrix is :math:`J^T \mathrm{diag}(h) J`, and its diagonal takes one pass over the edges:
+
+.. math:: p_j^2 \sum_e h_e (a_{ej} - m_e)^2 = p_j^2 \Big[\sum_e h_e m_e^2 + \mathrm{potential}(h (1 - 2m))_j\Big].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from earthwork.decisions import decide
+from earthwork.losses import EdgeCrossEntropyLoss, EMDLoss
+from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.space import check_rho
+
+Array: TypeAlias = NDArray[Any]
+Curvature: TypeAlias = Literal["gauss-newton", "majorant"]
+
+# Curvatures are kept above this part of the sum of all costs, so that a leaf of certain rows takes no infinite step.
+_LEAST_CURVATURE = 1e-6
+# Flows below this count as this in |φ|^(ρ−2), which is infinite at 0 for ρ < 2.
+_LEAST_FLOW = 1e-6
+# How many entries are worked on at a time.
+_BLOCK = 1 << 20
+
+
+class Objective:
+    r"""EMD^ρ or edge cross entropy as a custom objective for LightGBM and XGBoost.
+
+    The labels are class indices, the bins of ``space``. Pass :attr:`lightgbm` or :attr:`xgboost` as the objective to
+    the libraries' own training function or to their scikit-learn classes, and the number of classes as ``num_class``. A
+    trained model then predicts raw scores, which :meth:`predict_proba` turns into probabilities.
+
+    Args:
+        space: How the classes are arranged: a chain, a ring or a tree.
+        rho: The exponent of EMD^ρ, ≥ 1. Not used by edge cross entropy.
+        loss: ``"emd"`` or ``"edge"`` (edge cross entropy, on a chain or a tree).
+        mix: The share of cross entropy in the loss, from 0 to 1.
+        weight: A weight ≥ 0 for each class, shape ``[num_bins]``.
+        curvature: ``"gauss-newton"``: the diagonal of the Gauss–Newton matrix. ``"majorant"``: the diagonal of a matrix
+            that is nowhere below the whole Hessian, so that a Newton step never overshoots to second order; more
+            careful, and slower to learn.
+
+    Example:
+        >>> import numpy as np, earthwork as ew
+        >>> objective = ew.boosting.Objective(ew.Chain(3))
+        >>> gradient, curvature = objective.derivatives(np.zeros((1, 3)), np.array([0]))
+        >>> gradient.round(3)
+        array([[-0.37 ,  0.074,  0.296]])
+        >>> curvature.round(3)
+        array([[0.123, 0.049, 0.123]])
+    """
+
+    def __init__(
+        self,
+        space: EdgeSpace,
+        rho: float = 2.0,
+        *,
+        loss: Literal["emd", "edge"] = "emd",
+        mix: float = 0.0,
+        weight: Any = None,
+        curvature: Curvature = "gauss-newton",
+    ) -> None:
+        if not isinstance(space, EdgeSpace):
+            raise TypeError(f"space: expected a Chain, Ring or Tree, got {space!r}")
+        check_rho(rho)
+        if loss not in ("emd", "edge"):
+            raise ValueError(f'loss: expected "emd" or "edge", got {loss!r}')
+        if not isinstance(mix, (int, float)) or isinstance(mix, bool) or not 0 <= mix <= 1:
+            raise ValueError(f"mix: expected a number from 0 to 1, got {mix!r}")
+        if curvature not in ("gauss-newton", "majorant"):
+            raise ValueError(f'curvature: expected "gauss-newton" or "majorant", got {curvature!r}')
+        self.space = space
+        self.rho = float(rho)
+        self.loss = loss
+        self.mix = float(mix)
+        self.curvature: Curvature = curvature
+        # The loss of a row is scaled by the weight of its label, as in EMDLoss(reduction="sum").
+        self._loss = (
+            EMDLoss(space, rho, weight=weight, reduction="sum")
+            if loss == "emd"
+            else EdgeCrossEntropyLoss(space, weight=weight, reduction="sum")
+        )
+
+    def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[Array, Array]:
+        """For ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
+        return self._serve(first, second, weight)
+
+    def xgboost(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
+        """For ``xgboost.train`` (scores, matrix) and its scikit-learn classes (labels, scores, weight)."""
+        return self._serve(first, second, sample_weight)
+
+    def _serve(self, first: Any, second: Any, weight: Any) -> tuple[Array, Array]:
+        scores, labels, weight = _arguments(first, second, weight)
+        return self.derivatives(scores, labels, weight)
+
+    def derivatives(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
+        """The gradient of the loss by the scores and its positive diagonal curvature.
+
+        Args:
+            scores: Raw scores, shape ``[rows, num_bins]``.
+            labels: Class indices, shape ``[rows]``.
+            sample_weight: A weight ≥ 0 for each row, shape ``[rows]``.
+
+        Returns:
+            Gradient and curvature, of the shape of ``scores``.
+        """
+        x, y = as_scores(scores, self.space), as_labels(labels, self.space)
+        if len(x) != len(y):
+            raise ValueError(f"labels: expected {len(x)}, one for each row of the scores, got {len(y)}")
+        gradient, curvature = torch.empty_like(x), torch.empty_like(x)
+        step = max(1, _BLOCK // x.shape[1])
+        for start in range(0, len(x), step):
+            rows = slice(start, start + step)
+            gradient[rows], curvature[rows] = self._block(x[rows], y[rows])
+        if sample_weight is not None and len(sample_weight):
+            scale = torch.as_tensor(np.asarray(sample_weight), dtype=x.dtype).unsqueeze(-1)
+            gradient, curvature = gradient * scale, curvature * scale
+        return gradient.numpy(), curvature.numpy()
+
+    def _block(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(self._loss(x, labels), x)
+        with torch.no_grad():
+            p = x.softmax(-1)
+            curvature = self._curvature(p, labels, gradient)
+            share = 1.0 if self._loss.weight is None else self._loss.weight.to(p)[labels].unsqueeze(-1)
+            curvature = curvature * share
+            if self.mix:
+                n = p.shape[-1]
+                cross = p.scatter_add(-1, labels.unsqueeze(-1), p.new_full((len(p), 1), -1.0))
+                gradient = (1 - self.mix) * gradient + self.mix * share * cross
+                # As LightGBM's own multiclass objective bounds it.
+                curvature = (1 - self.mix) * curvature + self.mix * share * (n / max(n - 1, 1)) * p * (1 - p)
+            least = _LEAST_CURVATURE * max(float(self.space.costs.sum()), torch.finfo(p.dtype).tiny)
+            return gradient, curvature.clamp(min=least)
+
+    def _curvature(self, p: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
+        space = self.space
+        below = space.flow(p)
+        label = space.flow(torch.zeros_like(p).scatter_(-1, labels.unsqueeze(-1), 1.0))
+        second = self._second_derivative(below, label)
+        if self.curvature == "gauss-newton":
+            return p.square() * _spread(space, below, second)
+        # (Σ c_j δ_j)² ≤ Σ |c_j| · Σ |c_j| δ_j² bounds J^T diag(h) J by a diagonal, with c_j = p_j (a_ej − m_e), whose
+        # sizes sum to 2 m (1 − m). The rest of the Hessian is Σ p_j v_j (δ_j − Σ p δ)², where p_j v_j is the gradient.
+        second = second * below * (1 - below)
+        bound = 2 * p * _mean_distance(space, below, second)
+        rising = gradient.clamp(min=0)
+        return bound + 2 * (rising + p * rising.sum(-1, keepdim=True))
+
+    def _second_derivative(self, below: Tensor, label: Tensor) -> Tensor:
+        """Of the cost of each edge by the mass below it; for ρ < 2 the curvature of the parabola that majorises it."""
+        costs, rho = self.space.costs.to(below), self.rho
+        if self.loss == "edge":
+            least = torch.finfo(below.dtype).eps
+            if self.curvature == "gauss-newton":
+                # The cost of an edge is the log loss of a logit, whose Fisher information this is.
+                return costs / (below * (1 - below)).clamp(min=least)
+            return costs / (1 - (below - label).abs()).clamp(min=least).square()
+        size = self.space.settle(below - label, costs, rho).abs()
+        if rho == 2:
+            return (2 * costs).expand_as(size)
+        if rho > 2:
+            return rho * (rho - 1) * costs * size.pow(rho - 2)
+        return rho * costs * size.clamp(min=_LEAST_FLOW).pow(rho - 2)
+
+    def predict_proba(self, scores: Array) -> Array:
+        """Probabilities from the raw scores that a model with this objective predicts: their softmax."""
+        proba: Array = as_scores(scores, self.space).softmax(-1).numpy()
+        return proba
+
+    def __repr__(self) -> str:
+        what = f"rho={self.rho:g}" if self.loss == "emd" else 'loss="edge"'
+        return f"Objective({self.space}, {what}, mix={self.mix:g}, curvature={self.curvature!r})"
+
+
+def _mean_distance(space: EdgeSpace, below: Tensor, weights: Tensor) -> Tensor:
+    """``Σ_e weights_e |a_ej − m_e|`` for each bin j."""
+    return (weights * below).sum(-1, keepdim=True) + space.potential(weights * (1 - 2 * below))
+
+
+def _spread(space: EdgeSpace, below: Tensor, second: Tensor) -> Tensor:
+    """``Σ_e h_e (a_ej − m_e)²`` for each bin j; on a ring less what the free circulation takes away."""
+    spread = (second * below.square()).sum(-1, keepdim=True) + space.potential(second * (1 - 2 * below))
+    if space.acyclic:
+        return spread
+    total = second.sum(-1, keepdim=True)
+    drift = space.potential(second) - (second * below).sum(-1, keepdim=True)
+    return spread - drift.square() / total.clamp(min=torch.finfo(total.dtype).tiny)
+
+
+class EvalMetric:
+    """A metric on held-out data for early stopping, for LightGBM and XGBoost.
+
+    Args:
+        space: How the classes are arranged.
+        name: ``"rps"``: the ranked probability score, EMD² to the label. ``"mae"``: the mean distance between the label
+            and the class of the highest score. ``"risk"``: the same with the class of least expected distance.
+            ``"severity"``: the mean distance of the mistakes.
+        raw: Whether the library passes raw scores, as it does with an :class:`Objective`; with its built-in multiclass
+            objective it passes probabilities.
+
+    Example:
+        >>> import numpy as np, earthwork as ew
+        >>> metric = ew.boosting.EvalMetric(ew.Chain(3), "mae")
+        >>> metric.value(np.array([[3.0, 0.0, 0.0], [3.0, 0.0, 0.0]]), np.array([0, 2]))
+        1.0
+    """
+
+    def __init__(
+        self, space: EdgeSpace, name: Literal["rps", "mae", "risk", "severity"] = "rps", *, raw: bool = True
+    ) -> None:
+        if name not in _METRICS:
+            raise ValueError(f"name: expected one of {sorted(_METRICS)}, got {name!r}")
+        self.space = space
+        self.name = name
+        self.raw = raw
+        # XGBoost's scikit-learn classes name a metric by this.
+        self.__name__ = name
+
+    def value(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> float:
+        """The weighted mean over the rows; NaN if there is nothing to average."""
+        x, y = as_scores(scores, self.space), as_labels(labels, self.space)
+        values, counts = _METRICS[self.name](x.softmax(-1) if self.raw else x, y, self.space)
+        if sample_weight is not None and len(sample_weight):
+            counts = counts * torch.as_tensor(np.asarray(sample_weight), dtype=counts.dtype)
+        return float((values * counts).sum() / counts.sum())
+
+    def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[str, float, bool]:
+        """For ``feval`` of ``lightgbm.train`` and ``eval_metric`` of its scikit-learn classes."""
+        scores, labels, weight = _arguments(first, second, weight)
+        return self.name, self.value(scores, labels, weight), False
+
+    def xgboost(self, scores: Any, matrix: Any) -> tuple[str, float]:
+        """For ``custom_metric`` of ``xgboost.train``; its scikit-learn classes take the metric itself."""
+        scores, labels, weight = _arguments(scores, matrix, None)
+        return self.name, self.value(scores, labels, weight)
+
+    def __call__(self, y_true: Array, y_score: Array, sample_weight: Array | None = None) -> float:
+        """For ``eval_metric`` of XGBoost's scikit-learn classes."""
+        return self.value(y_score, y_true, sample_weight)
+
+
+def _rps(p: Tensor, labels: Tensor, space: EdgeSpace) -> tuple[Tensor, Tensor]:
+    loss = EMDLoss(space, 2.0, normalize=None, reduction="none")
+    return loss(p, labels), torch.ones(len(p), dtype=p.dtype)
+
+
+def _mae(p: Tensor, labels: Tensor, space: EdgeSpace) -> tuple[Tensor, Tensor]:
+    return space.distance(p.argmax(-1), labels).to(p), torch.ones(len(p), dtype=p.dtype)
+
+
+def _risk(p: Tensor, labels: Tensor, space: EdgeSpace) -> tuple[Tensor, Tensor]:
+    return space.distance(decide(p, space), labels).to(p), torch.ones(len(p), dtype=p.dtype)
+
+
+def _severity(p: Tensor, labels: Tensor, space: EdgeSpace) -> tuple[Tensor, Tensor]:
+    answers = p.argmax(-1)
+    return space.distance(answers, labels).to(p), (answers != labels).to(p)
+
+
+_METRICS: dict[str, Callable[[Tensor, Tensor, EdgeSpace], tuple[Tensor, Tensor]]] = {
+    "rps": _rps,
+    "mae": _mae,
+    "risk": _risk,
+    "severity": _severity,
+}
+
+
+def _arguments(first: Any, second: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """Scores, labels and weights, whether called as (scores, dataset) or as (labels, scores, weight)."""
+    if hasattr(second, "get_label"):
+        return first, second.get_label(), second.get_weight()
+    return second, first, weight
+
+
+def as_scores(scores: Array, space: Space) -> Tensor:
+    """Raw scores as a tensor ``[rows, num_bins]``, or an error that says what came instead."""
+    array = np.ascontiguousarray(scores)
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    if array.ndim != 2 or array.shape[1] != space.num_bins:
+        raise ValueError(
+            f"scores: expected shape (rows, {space.num_bins}), the bins of {space}, got {array.shape}; the booster's "
+            f"num_class must be {space.num_bins}"
+        )
+    return torch.from_numpy(array)
+
+
+def as_labels(labels: Array, space: Space) -> Tensor:
+    """Class indices as a tensor ``[rows]``; boosting libraries store them as floating point numbers."""
+    array = np.asarray(labels)
+    indices = array.astype(np.int64)
+    wrong = (indices != array) | (indices < 0) | (indices >= space.num_bins)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"labels: expected class indices from 0 to {space.num_bins - 1}, got {array[row]} at position {row}"
+        )
+    return torch.from_numpy(indices)

@@ -1,0 +1,191 @@
+r"""Targets for the losses that are not class indices: numbers as distributions, and sets of possible classes.
+
+A floating point target of the input's shape is a distribution; a boolean one is a set: "one of these".
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from earthwork.spaces import Tree
+
+
+def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
+    r"""Numbers as histograms of a normal distribution around them (HL-Gauss).
+
+    .. math:: q_i = \frac{\Phi((e_{i+1} - v) / \sigma) - \Phi((e_i - v) / \sigma)}
+                         {\Phi((e_n - v) / \sigma) - \Phi((e_0 - v) / \sigma)}
+
+    as in Farebrother et al., "Stop Regressing" (2024). Values outside the edges are moved to the nearest edge.
+
+    Args:
+        values: Numbers, shape ``[...]``.
+        edges: The edges of the classes, increasing, shape ``[n + 1]``.
+        sigma: The standard deviation, > 0. Three quarters of a bin's width is usual.
+
+    Returns:
+        Distributions, shape ``[..., n]``.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> ew.targets.gaussian(torch.tensor([1.5]), torch.tensor([0.0, 1.0, 2.0, 3.0]), sigma=0.75)
+        tensor([[0.2407, 0.5186, 0.2407]])
+    """
+    values = _numbers("values", values)
+    edges = _increasing("edges", edges, values, least=2)
+    if not isinstance(sigma, (int, float)) or isinstance(sigma, bool) or not 0 < sigma < math.inf:
+        raise ValueError(f"sigma: expected a finite number > 0, got {sigma!r}")
+    centre = values.double().clamp(edges[0].item(), edges[-1].item()).unsqueeze(-1)
+    z = (edges.double() - centre) / (sigma * math.sqrt(2))
+    # Differences of the smaller tail, so that nothing cancels far from the value; ndtr loses digits there.
+    mass = torch.where(z[..., :-1] > 0, -torch.erfc(z).diff(dim=-1), torch.erfc(-z).diff(dim=-1))
+    return (mass / mass.sum(-1, keepdim=True)).to(values.dtype)
+
+
+def two_hot(values: Tensor, centers: Tensor) -> Tensor:
+    r"""Numbers as two neighbouring classes, weighted so that the mean of their centers is the number.
+
+    Args:
+        values: Numbers, shape ``[...]``. Those outside the centers go to the nearest one.
+        centers: What each class stands for, increasing, shape ``[n]``.
+
+    Returns:
+        Distributions, shape ``[..., n]``.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> ew.targets.two_hot(torch.tensor([0.25, 9.0]), torch.tensor([0.0, 1.0, 2.0]))
+        tensor([[0.7500, 0.2500, 0.0000],
+                [0.0000, 0.0000, 1.0000]])
+    """
+    values = _numbers("values", values)
+    centers = _increasing("centers", centers, values, least=2)
+    inside = values.clamp(centers[0].item(), centers[-1].item())
+    upper = torch.searchsorted(centers, inside.contiguous(), right=True).clamp(1, len(centers) - 1)
+    low, high = centers[upper - 1], centers[upper]
+    share = ((inside - low) / (high - low)).unsqueeze(-1)
+    target = values.new_zeros(*values.shape, len(centers))
+    target.scatter_(-1, (upper - 1).unsqueeze(-1), 1 - share)
+    return target.scatter_(-1, upper.unsqueeze(-1), share)
+
+
+def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Tensor:
+    """Sets of neighbouring classes, ``low`` to ``high`` inclusive: censored labels on a chain.
+
+    Args:
+        low: The lowest possible class, shape ``[...]``; ``None``: the first one.
+        high: The highest possible class, of a shape that broadcasts; ``None``: the last one.
+        n: The number of classes.
+
+    Returns:
+        Boolean masks, shape ``[..., n]``.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> ew.targets.interval(torch.tensor([1, 3]), None, 4)    # at least 1, at least 3
+        tensor([[False,  True,  True,  True],
+                [False, False, False,  True]])
+    """
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"n: expected a number of classes ≥ 1, got {n!r}")
+    bounds = [_class_index(name, bound, n) for name, bound in (("low", low), ("high", high))]
+    first = torch.zeros((), dtype=torch.long) if bounds[0] is None else bounds[0]
+    last = torch.full((), n - 1) if bounds[1] is None else bounds[1]
+    device = next((bound.device for bound in bounds if bound is not None and bound.ndim), torch.device("cpu"))
+    first, last = torch.broadcast_tensors(first.to(device), last.to(device))
+    if (first > last).any():
+        place = tuple((first > last).nonzero()[0].tolist())
+        raise ValueError(
+            f"low and high: expected low ≤ high, got {int(first[place])} and {int(last[place])}"
+            + (f" at position {place[0] if len(place) == 1 else place}" if place else "")
+        )
+    classes = torch.arange(n, device=device)
+    allowed: Tensor = (classes >= first.unsqueeze(-1)) & (classes <= last.unsqueeze(-1))
+    return allowed
+
+
+def coarse(nodes: Tensor | Sequence[str] | Sequence[int] | str | int, tree: Tree) -> Tensor:
+    """Sets of the classes below nodes of a tree: labels that name a group.
+
+    Args:
+        nodes: Nodes, as indices of any shape ``[...]`` or as names.
+        tree: The hierarchy.
+
+    Returns:
+        Boolean masks, shape ``[..., num_bins]``.
+
+    Example:
+        >>> import earthwork as ew
+        >>> tree = ew.Tree([-1, 0, 0, 1, 1], names=["thing", "animal", "rock", "cat", "dog"])
+        >>> ew.targets.coarse(["animal", "rock"], tree)      # rock, cat, dog
+        tensor([[False,  True,  True],
+                [ True, False, False]])
+    """
+    if not isinstance(tree, Tree):
+        raise TypeError(f"tree: expected a Tree, got {tree!r}")
+    index = _nodes(nodes, tree)
+    # A bin lies below a node if its place in a depth-first walk is among those of the node's subtree.
+    start = tree._order[index].unsqueeze(-1)
+    place = tree._order[tree.bins].to(index.device)
+    mask = (place >= start) & (place < start + tree._size[index].unsqueeze(-1))
+    if not mask.any(-1).all():
+        node = int(index[~mask.any(-1)].flatten()[0])
+        name = repr(tree.names[node]) if tree.names else str(node)
+        raise ValueError(f"nodes: expected nodes with a class below them, got {name}, which has none")
+    return mask
+
+
+def _nodes(nodes: Any, tree: Tree) -> Tensor:
+    single = isinstance(nodes, (str, int))
+    items = [nodes] if single else nodes
+    if not isinstance(items, Tensor) and len(items) and isinstance(items[0], str):
+        if tree.names is None:
+            raise ValueError(f"nodes: expected node indices, because {tree} has no names, got {items[0]!r}")
+        places = {name: node for node, name in enumerate(tree.names)}
+        for name in items:
+            if name not in places:
+                near = difflib.get_close_matches(str(name), places, 3)
+                hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+                raise ValueError(f"nodes: expected names of nodes of {tree}, got {name!r}{hint}")
+        items = [places[name] for name in items]
+    index = torch.as_tensor(items)
+    if index.is_floating_point() or index.dtype == torch.bool:
+        raise TypeError(f"nodes: expected node indices or names, got {index.dtype}")
+    if ((index < 0) | (index >= tree.num_nodes)).any():
+        wrong = index[(index < 0) | (index >= tree.num_nodes)].flatten()[0]
+        raise ValueError(f"nodes: expected node indices from 0 to {tree.num_nodes - 1}, got {int(wrong)}")
+    return index.squeeze(0) if single else index
+
+
+def _class_index(name: str, bound: Tensor | int | None, n: int) -> Tensor | None:
+    if bound is None:
+        return None
+    index = torch.as_tensor(bound)
+    if index.is_floating_point() or index.dtype == torch.bool:
+        raise TypeError(f"{name}: expected class indices, got {index.dtype}")
+    if ((index < 0) | (index >= n)).any():
+        wrong = int(index[(index < 0) | (index >= n)].flatten()[0])
+        raise ValueError(f"{name}: expected class indices from 0 to {n - 1}, got {wrong}")
+    return index
+
+
+def _numbers(name: str, values: Tensor) -> Tensor:
+    if not isinstance(values, Tensor) or not values.is_floating_point():
+        what = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise TypeError(f"{name}: expected a floating point tensor, got {what}")
+    if not torch.isfinite(values).all():
+        raise ValueError(f"{name}: expected finite numbers, got {values[~torch.isfinite(values)].flatten()[0].item()}")
+    return values
+
+
+def _increasing(name: str, numbers: Tensor, values: Tensor, least: int) -> Tensor:
+    numbers = _numbers(name, torch.as_tensor(numbers, dtype=values.dtype, device=values.device))
+    if numbers.ndim != 1 or len(numbers) < least or (numbers.diff() <= 0).any():
+        raise ValueError(f"{name}: expected at least {least} increasing numbers, got shape {tuple(numbers.shape)}")
+    return numbers
