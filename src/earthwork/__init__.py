@@ -1,9 +1,9 @@
 """Losses that know how classes are arranged: in a row, around a circle, in a hierarchy."""
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from earthwork.decisions import decide, decide_top_k, expected_distance
+from earthwork.decisions import decide, decide_top_k, expected_distance, fit_temperature, tune_vagueness
 from earthwork.losses import (
     EdgeCrossEntropyLoss,
     EMDLoss,
@@ -16,10 +16,14 @@ from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
 from earthwork.storage import load, save
 from earthwork.transport import ConvergenceWarning, SinkhornResult, emd, emd_gradient, emd_hessian, sinkhorn
 
+if TYPE_CHECKING:
+    from earthwork.evaluation import evaluate
+
 __version__ = "0.2.0"
 
 # Imported on first access, so that `import earthwork` needs only PyTorch and NumPy.
 _SUBMODULES = ("boosting", "metrics", "plot", "targets", "testing", "trees")
+_LAZY = {"evaluate": "evaluation"}
 
 __all__ = [
     "Chain",
@@ -42,7 +46,9 @@ __all__ = [
     "emd",
     "emd_gradient",
     "emd_hessian",
+    "evaluate",
     "expected_distance",
+    "fit_temperature",
     "load",
     "metrics",
     "plot",
@@ -51,12 +57,15 @@ __all__ = [
     "targets",
     "testing",
     "trees",
+    "tune_vagueness",
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f"earthwork.{name}")
+    if name in _LAZY:
+        return getattr(import_module(f"earthwork.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'earthwork' has no attribute {name!r}")
 
 

@@ -74,7 +74,7 @@ def brute_force_risk(p: torch.Tensor, tree: ew.Tree, vagueness: float) -> torch.
     return risk
 
 
-@pytest.mark.parametrize("vagueness", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("vagueness", [-0.7, -0.2, 0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("inner_bins", [False, True])
 def test_inner_nodes_against_brute_force(vagueness: float, inner_bins: bool, rng: np.random.Generator) -> None:
     for _ in range(20):
@@ -116,9 +116,9 @@ def test_calibrated_predictions_are_wrong_by_less(rng: np.random.Generator) -> N
     ("options", "error", "message"),
     [
         ({"vagueness": 0.5}, ValueError, "vagueness: expected 0 unless allow_inner is True, got 0.5"),
-        ({"allow_inner": True, "vagueness": -1.0}, ValueError, "vagueness: expected a finite number ≥ 0, got -1.0"),
-        ({"allow_inner": True, "vagueness": float("nan")}, ValueError, "vagueness: expected a finite number ≥ 0"),
-        ({"allow_inner": True, "vagueness": "low"}, TypeError, "vagueness: expected a number ≥ 0, got 'low'"),
+        ({"allow_inner": True, "vagueness": -torch.inf}, ValueError, "vagueness: expected a finite number, got -inf"),
+        ({"allow_inner": True, "vagueness": float("nan")}, ValueError, "vagueness: expected a finite number"),
+        ({"allow_inner": True, "vagueness": "low"}, TypeError, "vagueness: expected a number, got 'low'"),
     ],
 )
 def test_bad_options(options: dict[str, object], error: type[Exception], message: str) -> None:

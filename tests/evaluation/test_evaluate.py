@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 import earthwork as ew
 from earthwork.cli.app import run
-from earthwork.evaluation import evaluate, sources
+from earthwork.evaluation import sources
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def save(tmp_path: Path, case: dict[str, Any]) -> Any:
 
 def test_the_report_is_that_of_the_whole(tree: ew.Tree, case: dict[str, Any], save: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(sources, "_PIECE", 7 * tree.num_bins)
-    result = evaluate([save()], tree, top_k=2, bootstrap=50)
+    result = ew.evaluate([save()], None, tree, top_k=2, bootstrap=50)
     whole = ew.metrics.hierarchical_report(
         torch.from_numpy(case["probs"]), torch.from_numpy(case["labels"]), tree, top_k=2
     )
@@ -37,21 +37,25 @@ def test_the_report_is_that_of_the_whole(tree: ew.Tree, case: dict[str, Any], sa
         assert_allclose(line.estimates[0].value, whole[line.label].value, rtol=1e-6)
         assert line.estimates[0].low <= line.estimates[0].value <= line.estimates[0].high  # type: ignore[operator]
     logits = save("logits.npz", probs=None, logits=case["logits"])
-    assert_allclose(evaluate([logits], tree, bootstrap=0).report["EMD"].value, result.report["EMD"].value, rtol=1e-5)
+    assert_allclose(
+        ew.evaluate([logits], None, tree, bootstrap=0).report["EMD, ρ = 1"].value,
+        result.report["EMD, ρ = 1"].value,
+        rtol=1e-5,
+    )
 
 
 def test_decisions_are_compared_with_the_model_itself(tree: ew.Tree, case: dict[str, Any], save: Any) -> None:
-    result = evaluate([save("a.npz"), save("b.npz")], tree, decide=True, bootstrap=100)
+    result = ew.evaluate([save("a.npz"), save("b.npz")], None, tree, decide="least_risk", bootstrap=100)
     assert [model.name for model in result.models] == ["a", "a, least risk", "b", "b, least risk"]
     assert [model.baseline for model in result.models] == [None, 0, 0, 2]
     cost = result.report.line("expected cost").estimates
     assert cost[1].value <= cost[0].value
     p, labels = torch.from_numpy(case["probs"]), torch.from_numpy(case["labels"])
     measured = tree.distance(ew.decide(p, tree), labels).mean()
-    assert_allclose(result.report.line("mean distance, top 1").estimates[1].value, measured)
+    assert_allclose(result.report.line("mean distance").estimates[1].value, measured)
     # The same file twice shows no differences, and what no decision changes is not listed as one.
     assert {row.model for row in result.differences} == {"a, least risk", "b, least risk"}
-    assert "EMD" not in {row.label for row in result.differences}
+    assert "EMD, ρ = 1" not in {row.label for row in result.differences}
 
 
 def test_a_better_model_is_found_better_and_noise_is_not(tree: ew.Tree, tmp_path: Path) -> None:
@@ -65,9 +69,9 @@ def test_a_better_model_is_found_better_and_noise_is_not(tree: ew.Tree, tmp_path
         return tmp_path / name
 
     paths = [model("plain.npz", 0.3), model("twin.npz", 0.3), model("better.npz", 0.6)]
-    result = evaluate(paths, tree, bootstrap=300)
+    result = ew.evaluate(paths, None, tree, bootstrap=300)
     found = {(row.model, row.label): row for row in result.differences}
-    better = found["better", "mean distance, top 1"]
+    better = found["better", "mean distance"]
     assert better.better is True
     assert better.high < 0
     assert better.p < 0.01
@@ -80,8 +84,11 @@ def test_the_most_expensive_confusions(tree: ew.Tree, tmp_path: Path) -> None:
     labels = np.array([0, 0, 0, 1, 2, 3])
     answers = np.array([1, 1, 4, 1, 2, 0])
     np.savez(tmp_path / "a.npz", probs=np.eye(5, dtype=np.float32)[answers], labels=labels)
-    result = evaluate([tmp_path / "a.npz"], tree, bootstrap=0)
-    shown = [(c.truth, c.answer, c.times, c.distance, c.cost) for c in result.confusions(0)]
+    result = ew.evaluate([tmp_path / "a.npz"], None, tree, bootstrap=0)
+    shown = [
+        (result.name_of(0, c.truth), result.name_of(0, c.answer), c.times, c.distance, c.cost)
+        for c in result.confusions(0)
+    ]
     assert shown == [("cat", "dog", 2, 2.0, 4.0), ("cat", "car", 1, 4.0, 4.0), ("bus", "cat", 1, 4.0, 4.0)]
     assert sorted(result.mistakes(0)) == [2, 2, 4, 4]
 
@@ -89,7 +96,18 @@ def test_the_most_expensive_confusions(tree: ew.Tree, tmp_path: Path) -> None:
 def test_command_line(tree_file: Path, save: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     files = [str(save("plain.npz")), str(save("other.npz"))]
-    arguments = ["evaluate", *files, "--tree", str(tree_file), "--decide", "--bootstrap", "50", "--out", str(out)]
+    arguments = [
+        "evaluate",
+        *files,
+        "--space",
+        str(tree_file),
+        "--decide",
+        "least-risk",
+        "--bootstrap",
+        "50",
+        "--out",
+        str(out),
+    ]
     assert run(arguments) == 0
     shown = capsys.readouterr().out
     for text in ("mistake severity, distance", "plain, least risk", "60 predictions, with 95%", "verdict"):
@@ -105,7 +123,7 @@ def test_command_line(tree_file: Path, save: Any, tmp_path: Path, capsys: pytest
 
 def test_a_model_without_mistakes(tree: ew.Tree, tree_file: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", probs=np.eye(5, dtype=np.float32), labels=np.arange(5))
-    arguments = ["evaluate", str(tmp_path / "a.npz"), "--tree", str(tree_file), "--out", str(tmp_path), "--bootstrap"]
+    arguments = ["evaluate", str(tmp_path / "a.npz"), "--space", str(tree_file), "--out", str(tmp_path), "--bootstrap"]
     assert run([*arguments, "10"]) == 0
     severity = json.loads((tmp_path / "report.json").read_text())["metrics"]["a"]["mistake severity, distance"]
     assert severity["value"] is None
@@ -113,18 +131,18 @@ def test_a_model_without_mistakes(tree: ew.Tree, tree_file: Path, tmp_path: Path
 
 ERRORS = {
     "not distributions": ({"probs": "halved"}, [], r"model.npz: expected probabilities, .* got a sum of 0.5 of row 0"),
-    "logits as probabilities": ({"probs": "logits"}, [], "for logits pass --normalize softmax"),
+    "logits as probabilities": ({"probs": "logits"}, [], "for logits pass normalize=.* --normalize softmax"),
     "not finite": (
         {"probs": "nan"},
         ["--normalize", "softmax"],
-        "expected finite numbers, got one that is not in row 2",
+        "expected finite numbers, got NaN or infinity in row 2",
     ),
     "no rows": ({"probs": "none", "labels": "none"}, [], "expected at least one prediction, got none"),
     "bad normalize": ({}, ["--normalize", "sum"], "--normalize: expected softmax or l1, got 'sum'"),
     "bad bootstrap": ({}, ["--bootstrap", "-1"], "--bootstrap: expected a number of resamplings ≥ 0, got -1"),
     "bad top k": ({}, ["--top-k", "0"], "--top-k: expected a number ≥ 1, got 0"),
-    "no such tree": ({}, ["--tree", "imagenet1"], "imagenet1"),
-    "no such labels": ({}, ["--labels", "nowhere.txt"], "nowhere.txt: No such file or directory"),
+    "no such tree": ({}, ["--space", "imagenet1"], "imagenet1"),
+    "no such labels": ({}, ["--labels-file", "nowhere.txt"], "nowhere.txt: No such file or directory"),
 }
 
 
@@ -139,7 +157,7 @@ def test_errors_are_one_line_and_exit_code_2(
     nan[2, 1] = np.nan
     values = {"halved": case["probs"] / 2, "logits": case["logits"], "nan": nan, "none": case["probs"][:0]}
     arrays = {key: case[key][:0] if value == "none" else values[value] for key, value in changes.items()}
-    code = run(["evaluate", str(save(**arrays)), "--tree", str(tree_file), *arguments])
+    code = run(["evaluate", str(save(**arrays)), "--space", str(tree_file), *arguments])
     error = capsys.readouterr().err
     assert code == 2
     assert error.count("\n") == 1
@@ -150,38 +168,38 @@ def test_files_that_do_not_belong_together(tree: ew.Tree, case: dict[str, Any], 
     whole = save("a.npz")
     part = save("b.npz", probs=case["probs"][1:], labels=case["labels"][1:])
     with pytest.raises(ValueError, match=r"b\.npz: expected as many rows as .*a\.npz, which has 60, .* got 59"):
-        evaluate([whole, part], tree)
+        ew.evaluate([whole, part], None, tree)
     # How many rows a table has is known only at its end.
     for name, rows in (("d.csv", 60), ("e.csv", 50)):
         table = pd.DataFrame(case["probs"][:rows], columns=tree.bin_names).assign(label=case["labels"][:rows])
         table.to_csv(whole.with_name(name), index=False)
     with pytest.raises(ValueError, match=r"e\.csv: expected as many rows as .*d\.csv, which has 60, .* got 50"):
-        evaluate([whole.with_name("d.csv"), whole.with_name("e.csv")], tree)
+        ew.evaluate([whole.with_name("d.csv"), whole.with_name("e.csv")], None, tree)
     other = save("c.npz", labels=(case["labels"] + (np.arange(60) == 7)) % tree.num_bins)
     with pytest.raises(ValueError, match=r"c\.npz: expected the labels of .*, got another one in row 7 and 0 more"):
-        evaluate([whole, other], tree)
+        ew.evaluate([whole, other], None, tree)
     with pytest.raises(ValueError, match="predictions: expected each file once"):
-        evaluate([whole, whole], tree)
-    with pytest.raises(ValueError, match="bootstrap: expected a number of resamplings ≥ 0, got -1"):
-        evaluate([whole], tree, bootstrap=-1)
+        ew.evaluate([whole, whole], None, tree)
+    with pytest.raises(ValueError, match="bootstrap: expected a whole number ≥ 0, got -1"):
+        ew.evaluate([whole], None, tree, bootstrap=-1)
 
 
 def test_files_of_the_same_name_are_told_apart(tree: ew.Tree, save: Any, tmp_path: Path) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
-    result = evaluate([save("x/a.npz"), save("y/a.npz")], tree, bootstrap=0)
+    result = ew.evaluate([save("x/a.npz"), save("y/a.npz")], None, tree, bootstrap=0)
     assert result.report.models == ("x/a", "y/a")
 
 
 def test_rows_of_text_with_few_digits_can_be_normalised(tree: ew.Tree, case: dict[str, Any], save: Any) -> None:
     rounded = save(probs=np.round(case["probs"], 2))
-    with pytest.raises(ValueError, match="for other masses --normalize l1"):
-        evaluate([rounded], tree)
-    assert evaluate([rounded], tree, normalize="l1", bootstrap=0).report.rows == 60
+    with pytest.raises(ValueError, match="--normalize l1"):
+        ew.evaluate([rounded], None, tree)
+    assert ew.evaluate([rounded], None, tree, normalize="l1", bootstrap=0).report.rows == 60
 
 
 def test_progress_is_told(tree: ew.Tree, save: Any) -> None:
     told: list[tuple[str, float]] = []
-    evaluate([save()], tree, bootstrap=10, progress=lambda what, share: told.append((what, share)))
+    ew.evaluate([save()], None, tree, bootstrap=10, progress=lambda what, share: told.append((what, share)))
     assert told[0] == ("reading model", 1.0)
     assert told[-1] == ("resampling", 1.0)

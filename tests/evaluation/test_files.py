@@ -12,12 +12,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import earthwork as ew
-from earthwork.evaluation import open_predictions, sources
+from earthwork.evaluation import ClassIndex, open_predictions, sources
 
 
-def read(path: Path, tree: ew.Tree, labels: Path | None = None) -> tuple[Any, np.ndarray, np.ndarray]:
-    opened = open_predictions(path, tree, labels)
-    values, truth = zip(*opened.pieces, strict=True)
+def read(path: Any, tree: ew.Space, labels: Any = None) -> tuple[Any, np.ndarray, np.ndarray]:
+    opened = open_predictions(path, ClassIndex(tree), labels)
+    values, truth = zip(*opened, strict=True)
     return opened.kind, np.concatenate(values), np.concatenate(truth)
 
 
@@ -120,22 +120,22 @@ def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tup
         "b.npz": (lambda f: f.write_bytes(b""), "the file is empty"),
         "c.npz": (lambda f: f.write_text("hello"), r"not a readable \.npz file"),
         "d.npz": (lambda f: np.savez(f, x=probs), "expected an array `probs` or `logits`, got `x`"),
-        "e.npz": (lambda f: np.savez(f, probs=probs), "expected an array `labels`, got `probs`; --labels takes them"),
+        "e.npz": (lambda f: np.savez(f, probs=probs), "expected an array `labels`, got `probs`; pass labels"),
         "f.npz": (
             lambda f: np.savez(f, probs=probs[:, 1:], labels=labels),
-            r"expected predictions of shape \(rows, 5\), a column for each class of the tree, got \(60, 4\)",
+            r"expected predictions of shape \(rows, 5\), a column for each class of the space, got \(60, 4\)",
         ),
         "g.npz": (
             lambda f: np.savez(f, probs=probs, labels=labels[1:]),
-            "as many labels as predictions, got 59 and 60",
+            "as many labels as predictions, got 59 labels and 60 rows",
         ),
         "h.npz": (
             lambda f: np.savez(f, probs=probs, labels=labels + 1),
-            r"labels: expected class indices from 0 to 4, the classes of the tree, got 5 in row \d+",
+            r"labels: expected class indices from 0 to 4, got '5' in row \d+",
         ),
         "i.npz": (
             lambda f: np.savez(f, probs=probs, labels=np.array(["kat", "dog", "trukc"] * 20)),
-            r"labels: 2 not among the classes of the tree: 'kat' \(near: 'cat'\), 'trukc' \(near: 'truck'\)",
+            r"labels: 2 not among the classes of the space: 'kat' \(near: 'cat'\), 'trukc' \(near: 'truck'\)",
         ),
         "j.npz": (
             lambda f: np.savez(f, probs=probs, labels=labels.astype(object)),
@@ -143,7 +143,7 @@ def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tup
         ),
         "k.npz": (
             lambda f: np.savez(f, probs=probs, labels=labels, classes=[*names[:-1], "boat"]),
-            "classes: 1 not among the classes of the tree: 'boat'",
+            "classes: 1 not among the classes of the space: 'boat'",
         ),
         "l.npz": (
             lambda f: np.savez(f, probs=probs, labels=labels, classes=names[1:]),
@@ -155,7 +155,7 @@ def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tup
         ),
         "n.npz": (
             lambda f: np.savez(f, probs=probs, labels=labels + 0.5),
-            "expected class indices or names, got float",
+            r"labels: \d not among the classes of the space: '\d\.5'",
         ),
         "o.npz": (
             lambda f: np.savez(f, probs=probs.astype(str), labels=labels),
@@ -164,7 +164,7 @@ def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tup
         "p.npz": (zipped_nonsense, r"not a readable \.npz file"),
         "q.npy": (
             lambda f: np.save(f, probs),
-            r"an \.npy file holds predictions only; pass their labels with --labels",
+            r"an \.npy file holds predictions only; pass labels",
         ),
         "r.csv": (lambda f: f.write_text(""), "not a readable table"),
         "s.csv": (
@@ -173,15 +173,15 @@ def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tup
         ),
         "t.csv": (
             lambda f: frame(case, [*names[:-1], "caar"]).to_csv(f, index=False),
-            r"columns: 1 not among the classes of the tree: 'caar' \(near: 'car'.*\)",
+            r"columns: 1 not among the classes of the space: 'caar' \(near: 'car'.*\)",
         ),
         "u.csv": (
             lambda f: frame(case, names).drop(columns="dog").to_csv(f, index=False),
-            "columns: 1 classes of the tree are missing: dog",
+            "columns: 1 classes of the space are missing: dog",
         ),
         "v.csv": (
             lambda f: frame(case, names).astype(str).replace(str(labels[0]), "x").to_csv(f, index=False),
-            r"labels: 1 not among the classes of the tree: 'x'",
+            r"labels: 1 not among the classes of the space: 'x'",
         ),
         "w.csv": (
             lambda f: f.write_text(",".join(["label", *names]) + "\n0,1,0,zero,0,0\n"),
@@ -190,7 +190,7 @@ def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tup
         "x.parquet": (lambda f: f.write_text("hello"), "not a readable Parquet file"),
         "y.parquet": (
             lambda f: pd.DataFrame({"probs": [[0.5, 0.5]], "label": [0]}).to_parquet(f),
-            "expected 5 numbers in each row, one for each class of the tree",
+            "expected 5 numbers in each row, one for each class of the space",
         ),
         "z.parquet": (
             lambda f: frame(case, names).astype({"dog": str}).to_parquet(f),
@@ -221,7 +221,7 @@ def test_a_file_that_ends_early(tree: ew.Tree, case: dict[str, Any], tmp_path: P
 
 def test_no_such_file(tree: ew.Tree, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
-        open_predictions(tmp_path / "a.npz", tree)
+        open_predictions(tmp_path / "a.npz", ClassIndex(tree))
 
 
 def test_labels_that_went_through_a_table_of_floats(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
@@ -231,18 +231,20 @@ def test_labels_that_went_through_a_table_of_floats(tree: ew.Tree, case: dict[st
 
 def test_labels_without_names(case: dict[str, Any], tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", probs=case["probs"], labels=np.array(["cat"] * 60))
-    with pytest.raises(ValueError, match="expected class indices, because the tree has no names, got 'cat'"):
-        open_predictions(tmp_path / "a.npz", ew.Tree([-1, 0, 0, 0, 0, 0]))
+    with pytest.raises(
+        ValueError, match="expected class indices from 0 to 4, because the classes have no names, got 'cat' in row 0"
+    ):
+        open_predictions(tmp_path / "a.npz", ClassIndex(ew.Tree([-1, 0, 0, 0, 0, 0])))
 
 
 def test_bad_label_files(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", case["probs"])
     (tmp_path / "none.txt").write_text("")
     with pytest.raises(ValueError, match=r"none\.txt: expected labels, got none"):
-        open_predictions(tmp_path / "a.npy", tree, tmp_path / "none.txt")
+        open_predictions(tmp_path / "a.npy", ClassIndex(tree), tmp_path / "none.txt")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"binary\.txt: expected a \.npy file, or text with a label in each line"):
-        open_predictions(tmp_path / "a.npy", tree, tmp_path / "binary.txt")
+        open_predictions(tmp_path / "a.npy", ClassIndex(tree), tmp_path / "binary.txt")
     frame(case, list(tree.bin_names or ())).to_csv(tmp_path / "a.csv", index=False)
     (tmp_path / "few.txt").write_text("0\n1\n")
     with pytest.raises(ValueError, match="expected as many labels as predictions, got 2"):

@@ -34,6 +34,13 @@ METRICS: dict[str, tuple[Callable[..., Any], Callable[..., Tensor], dict[str, An
     "cost": (ew.metrics.ExpectedCost, F.expected_cost, {"decision": "least_risk"}),
     "inner": (ew.metrics.HierarchicalF1, F.hierarchical_f1, {"decision": "inner", "vagueness": 0.1}),
     "logits": (ew.metrics.MeanDistance, F.mean_distance, {"normalize": "softmax"}),
+    "coverage": (ew.metrics.Coverage, F.coverage, {"decision": "inner", "vagueness": 0.3}),
+    "ancestor": (ew.metrics.RightOrAncestor, F.right_or_ancestor, {"decision": "inner"}),
+    "gap": (ew.metrics.ExpectedCostGap, F.expected_cost_gap, {}),
+    "rms": (ew.metrics.RootMeanSquaredDistance, F.root_mean_squared_distance, {}),
+    "macro": (ew.metrics.MacroMeanDistance, F.macro_mean_distance, {"decision": "least_risk"}),
+    "within": (ew.metrics.WithinDistance, F.within_distance, {"distance": 0.7}),
+    "kappa": (ew.metrics.WeightedKappa, F.weighted_kappa, {"power": 1}),
     "rps": (ew.metrics.RankedProbabilityScore, F.ranked_probability_score, {}),
 }
 

@@ -11,7 +11,17 @@ from numpy.testing import assert_allclose
 
 import earthwork as ew
 from earthwork.metrics import functional as F  # noqa: N812
-from earthwork.metrics.report import interval, p_value, resampled_sums
+from earthwork.metrics.batch import as_batch
+from earthwork.metrics.measures import Accuracy
+from earthwork.metrics.report import (
+    Rows,
+    interval,
+    measure_rows,
+    p_value,
+    resample,
+    standard_measures,
+    values_of,
+)
 from earthwork.metrics.table import Estimate, Line, Report
 from tests.cases import KINDS, random_distribution, random_space, random_tree
 
@@ -23,9 +33,9 @@ def test_values_are_those_of_the_functions(rng: np.random.Generator) -> None:
     expected = {
         "mistake severity, distance": F.mistake_severity(p, labels, tree),
         "mistake severity, height": F.mistake_severity(p, labels, tree, "height"),
-        "mean distance, top 1": F.mean_distance(p, labels, tree),
+        "mean distance": F.mean_distance(p, labels, tree),
         "mean distance, top 3": F.mean_distance(p, labels, tree, 3),
-        "EMD": F.mean_emd(p, labels, tree),
+        "EMD, ρ = 1": F.mean_emd(p, labels, tree),
         "EMD, ρ = 2": F.mean_emd(p, labels, tree, 2),
         "expected cost": F.expected_cost(p, labels, tree),
         "hierarchical precision, micro": F.hierarchical_precision(p, labels, tree),
@@ -35,7 +45,10 @@ def test_values_are_those_of_the_functions(rng: np.random.Generator) -> None:
     }
     for label, value in expected.items():
         assert_allclose(report[label].value, value, rtol=1e-12, err_msg=label)
-    with pytest.raises(KeyError, match="'AUC': expected one of accuracy, accuracy, top 3"):
+    assert_allclose(
+        ew.metrics.hierarchical_report(p.numpy(), labels.numpy(), tree)["accuracy"].value, report["accuracy"].value
+    )
+    with pytest.raises(KeyError, match="'AUC': expected one of EMD, ρ = 2, log loss, accuracy, accuracy, top 3"):
         report["AUC"]
 
 
@@ -48,7 +61,35 @@ def test_every_space_and_decision(kind: str, decision: str, rng: np.random.Gener
     p = random_distribution(rng, 30, space.num_bins)
     labels = torch.from_numpy(rng.integers(0, space.num_bins, 30))
     report = ew.metrics.hierarchical_report(p, labels, space, bootstrap=20, decision=decision)  # type: ignore[arg-type]
-    assert all(x.low <= x.value <= x.high for line in report.lines for x in line.estimates if line.label == "EMD")  # type: ignore[operator]
+    estimate = report["EMD, ρ = 1"]
+    assert estimate.low <= estimate.value <= estimate.high  # type: ignore[operator]
+
+
+LINES = {
+    "chain": ["ranked probability score", "MAE", "off-by-one accuracy", "quadratic kappa", "macro-averaged MAE"],
+    "ring": ["circular ranked probability score", "circular MAE", "off-by-one accuracy", "linear kappa"],
+    "tree": ["EMD, ρ = 2", "mean distance, top 4", "mistake severity, height", "hierarchical F1, macro"],
+    "matrix": ["Brier score", "mean distance", "linear kappa", "macro-averaged mean distance"],
+}
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_the_words_of_each_arrangement(kind: str, rng: np.random.Generator) -> None:
+    space: ew.Space = {
+        "chain": ew.Chain(4),
+        "ring": ew.Ring(4),
+        "tree": ew.Tree([-1, 0, 0, 1, 1, 2, 2]),
+        "matrix": ew.CostMatrix(1 - np.eye(4)),
+    }[kind]
+    report = ew.metrics.hierarchical_report(random_distribution(rng, 9, 4), torch.arange(9) % 4, space)
+    labels = [line.label for line in report.lines]
+    assert set(LINES[kind]) <= set(labels)
+    assert ("hierarchical F1, micro" in labels) == ("accuracy at depth 1" in labels) == (kind == "tree")
+    assert labels[0] in ("ranked probability score", "circular ranked probability score", "EMD, ρ = 2", "Brier score")
+    assert labels[1] == "log loss"
+    undecided = [line.label for line in report.lines if line.higher_is_better is None]
+    assert undecided == ["expected cost", "expected − measured cost", "EMD, ρ = 1"]
+    assert "overconfident" in report.notes[0]
 
 
 REPORT = Report(
@@ -82,7 +123,7 @@ def test_latex() -> None:
 
 
 def test_pandas_and_dict() -> None:
-    frame = REPORT.to_pandas()
+    frame = REPORT.to_frame()
     assert frame.loc["EMD, ρ = 2", ("tree_loss", "high")] == 2.5
     assert list(frame.columns)[:3] == [("plain", "value"), ("plain", "low"), ("plain", "high")]
     assert json.loads(json.dumps(REPORT.to_dict()))["tree_loss"]["accuracy"] == 0.5
@@ -101,12 +142,17 @@ def test_rich_and_text() -> None:
         assert "tree_loss" in text
 
 
+def rows_of(columns: np.ndarray) -> Rows:
+    none = np.zeros(len(columns))
+    return Rows(columns.astype(np.float32), columns.sum(0), *(none,) * 5)  # type: ignore[arg-type]
+
+
 def test_intervals_cover_the_truth_as_often_as_they_say(rng: np.random.Generator) -> None:
     covered = []
     for _ in range(200):
-        rows = rng.random((100, 1)) < 0.3
-        columns = np.concatenate([rows, np.ones((100, 1))], -1)
-        sums = resampled_sums([columns], 200, seed=int(rng.integers(2**31)))[0]
+        hits = rng.random((100, 1)) < 0.3
+        rows = rows_of(np.concatenate([hits, np.ones((100, 1))], -1))
+        sums = resample([rows], [Accuracy()], ew.Chain(3), 200, seed=int(rng.integers(2**31)))[0]
         low, high = interval(sums[:, 0] / sums[:, 1])
         covered.append(low <= 0.3 <= high)
     # 95 % less the discreteness of 100 coins; 4 standard errors of 200 draws are 6 %.
@@ -114,11 +160,26 @@ def test_intervals_cover_the_truth_as_often_as_they_say(rng: np.random.Generator
 
 
 def test_the_same_rows_are_drawn_for_all_models(rng: np.random.Generator) -> None:
-    columns = rng.random((50, 3))
-    first, second = resampled_sums([columns, columns + 1], 30, seed=1)
+    columns = rng.random((50, 2))
+    models = [rows_of(columns), rows_of(columns + 1)]
+    first, second = resample(models, [Accuracy()], ew.Chain(3), 30, seed=1)
     assert_allclose(second - first, 50, rtol=1e-5)
-    again = resampled_sums([columns], 30, seed=1)[0]
+    again = resample(models[:1], [Accuracy()], ew.Chain(3), 30, seed=1)[0]
     assert_allclose(again, first)
+
+
+def test_resampled_values_are_those_of_the_drawn_rows(rng: np.random.Generator) -> None:
+    """The sums of classes too: each replicate equals the measures of the rows that were drawn."""
+    space = ew.Chain(4)
+    batch = as_batch(random_distribution(rng, 25, 4), torch.from_numpy(rng.integers(0, 4, 25)), space)
+    measures = standard_measures(space)
+    draws = resample([measure_rows(batch, measures)], measures, space, 5, seed=3)[0]
+    values = values_of(measures, space, draws)
+    draw = np.random.default_rng(3)
+    for replicate in values:
+        rows = torch.from_numpy(draw.integers(0, 25, 25, dtype=np.int32)).long()
+        drawn = as_batch(batch.p[rows], batch.labels[rows], space)
+        assert_allclose(replicate, [float(measure.of(drawn)) for measure in measures], rtol=1e-4, atol=1e-5)
 
 
 def test_p_value() -> None:

@@ -152,7 +152,7 @@ def test_a_report_prints_a_line_for_each_check():
         ((squared, ew.Chain(2)), {}, ValueError, "space: expected at least three bins"),
         ((lambda p, q: 1.0, CHAIN), {}, TypeError, "loss_fn: expected it to return a tensor, got float"),
         ((squared, CHAIN), {"rho": 0.5}, ValueError, "rho: expected a finite number ≥ 1"),
-        ((squared, ew.CostMatrix(CHAIN.distances())), {"rho": 2}, ValueError, "rho: expected 1 for a CostMatrix"),
+        ((squared, ew.CostMatrix(CHAIN.distances())), {"rho": 2}, ValueError, "rho: expected 1 on CostMatrix"),
     ],
 )
 def test_bad_input_is_named(arguments, options, error, match):

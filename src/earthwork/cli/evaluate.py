@@ -1,8 +1,7 @@
-"""``earthwork evaluate``: what a model's predictions are worth, given how the classes are arranged."""
+"""``earthwork evaluate``: metrics of a model's predictions, given how the classes are arranged."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -12,13 +11,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress, TaskID
-from rich.table import Table
 
-from earthwork import trees
 from earthwork.evaluation import Evaluation, evaluate
-from earthwork.storage import load_tree
+from earthwork.files import to_json, write_atomically
+from earthwork.storage import load
 
 _WIDE = 200
 
@@ -27,108 +24,128 @@ def command(
     predictions: Annotated[
         list[Path], typer.Argument(metavar="PREDICTIONS", help="Files: npz, npy, csv, tsv or parquet.")
     ],
-    tree: Annotated[str, typer.Option(help=f"A file, or one of {', '.join(trees.SHIPPED)}.")],
+    space: Annotated[
+        str, typer.Option(help="How the classes are arranged: a file, chain:7, ring:24, or the name of a shipped tree.")
+    ],
     labels: Annotated[
-        Path | None, typer.Option(help="A file of labels, instead of those with the predictions.")
+        str | None, typer.Option(metavar="index|name", help="How to read labels that can be both.")
     ] = None,
-    normalize: Annotated[str | None, typer.Option(help="softmax for logits, l1 for masses.")] = None,
-    decide: Annotated[bool, typer.Option("--decide", help="Add what least-risk decisions would have given.")] = False,
-    top_k: Annotated[int, typer.Option(help="How many answers the top-k metrics look at.")] = 5,
+    labels_file: Annotated[
+        Path | None, typer.Option(help="A file of labels, in place of those with the predictions.")
+    ] = None,
+    label_column: Annotated[str | None, typer.Option(help="The column of a table that holds the labels.")] = None,
+    normalize: Annotated[
+        str | None, typer.Option(metavar="softmax|l1", help="softmax for logits, l1 for masses.")
+    ] = None,
+    decide: Annotated[
+        str | None,
+        typer.Option(metavar="least-risk|inner", help="Add least-risk decisions; inner: also inner nodes of a tree."),
+    ] = None,
+    vagueness: Annotated[float, typer.Option(help="With --decide inner: the cost of an inner node.")] = 0.0,
+    accuracy: Annotated[
+        float | None, typer.Option(help="With --decide inner: tune for this share of right answers or ancestors.")
+    ] = None,
+    coverage: Annotated[
+        float | None, typer.Option(help="With --decide inner: tune for this share of answers that are classes.")
+    ] = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Add calibrated probabilities, fitted on one half of the rows."),
+    ] = False,
+    top_k: Annotated[int | None, typer.Option(help="How many answers the top-k metrics look at.")] = None,
     bootstrap: Annotated[int, typer.Option(help="Resamplings for the intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A folder for the report and the picture.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the resampling, and of the halves.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A folder for the report and the pictures.")] = None,
 ) -> None:
-    """Report what predictions are worth given a hierarchy, and compare models on the same rows."""
-    if normalize not in (None, "softmax", "l1"):
-        raise ValueError(f"--normalize: expected softmax or l1, got {normalize!r}")
+    """Report the metrics of predictions, and compare models on the same rows."""
+    _check_choice("--normalize", normalize, ("softmax", "l1"))
+    _check_choice("--labels", labels, ("index", "name"))
+    _check_choice("--decide", decide, ("least-risk", "inner"))
     if bootstrap < 0:
         raise ValueError(f"--bootstrap: expected a number of resamplings ≥ 0, got {bootstrap}")
-    if top_k < 1:
+    if top_k is not None and top_k < 1:
         raise ValueError(f"--top-k: expected a number ≥ 1, got {top_k}")
     with _LateProgress() as progress:
         result = evaluate(
             predictions,
-            load_tree(tree),
-            labels=labels,
+            labels_file,
+            load(space),
             normalize=normalize,  # type: ignore[arg-type]
-            decide=decide,
+            decide=decide and decide.replace("-", "_"),  # type: ignore[arg-type]
+            vagueness=vagueness,
+            accuracy=accuracy,
+            coverage=coverage,
+            calibrate=calibrate,
+            label_kind=labels,  # type: ignore[arg-type]
+            label_column=label_column,
             top_k=top_k,
             bootstrap=bootstrap,
             seed=seed,
             progress=progress,
         )
-    # A pipe or a file has no width that a table would have to fit.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
-    console.print(result.report)
-    if result.differences:
-        console.print(differences_table(result))
+    # A pipe or a file has no width that the tables would have to fit.
+    Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(result)
     if out is not None:
         for path in write(result, out):
             print(path)
 
 
-def differences_table(result: Evaluation) -> Table:
-    """What sets the models apart from their baselines."""
-    table = Table(title="Differences, by paired bootstrap", title_justify="left")
-    table.add_column("metric")
-    for name in ("difference", "95% interval", "p"):
-        table.add_column(name, justify="right")
-    table.add_column("verdict")
-    before = None
-    for row in result.differences:
-        if before != row.model:
-            table.add_section()
-            table.add_row(f"[bold]{escape(row.model)} against {escape(row.baseline)}[/bold]")
-        before = row.model
-        style = {True: "green", False: "red", None: "dim"}[row.better]
-        interval = f"{row.low:+.4f} to {row.high:+.4f}"
-        verdict = f"[{style}]{row.verdict}[/{style}]"
-        table.add_row(row.label, f"{row.value:+.4f}", interval, f"{row.p:.3f}", verdict)
-    return table
+def _check_choice(option: str, value: str | None, choices: tuple[str, ...]) -> None:
+    if value is not None and value not in choices:
+        hint = "; --labels-file takes a file" if option == "--labels" else ""
+        raise ValueError(f"{option}: expected {' or '.join(choices)}, got {value!r}{hint}")
 
 
 def write(result: Evaluation, folder: Path) -> list[Path]:
-    """Write the report in all forms, and the picture."""
+    """Write the report in all forms, and the pictures."""
     from earthwork.plot.evaluation import draw_evaluation
 
-    folder.mkdir(parents=True, exist_ok=True)
-    picture = folder / "evaluation.png"
     texts = {
         "report.md": result.report.to_markdown(),
         "report.tex": result.report.to_latex(),
-        "report.json": json.dumps(_document(result), indent=1, ensure_ascii=False) + "\n",
+        "report.json": to_json(_document(result), indent=1) + "\n",
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_atomically(folder / name, text)
+    picture = folder / "evaluation.png"
     draw_evaluation(result, picture)
     return [*(folder / name for name in texts), picture]
 
 
 def _document(result: Evaluation) -> dict[str, Any]:
     metrics = {
-        model: {line.label: _known(line.estimates[place]._asdict()) for line in result.report.lines}
+        model: {line.label: line.estimates[place]._asdict() for line in result.report.lines}
         for place, model in enumerate(result.report.models)
     }
     confusions = {
-        model.name: [confusion._asdict() for confusion in result.confusions(place)]
+        model.name: [
+            {
+                "truth": result.name_of(place, confusion.truth),
+                "answer": result.name_of(place, confusion.answer),
+                "times": confusion.times,
+                "distance": confusion.distance,
+            }
+            for confusion in result.confusions(place)
+        ]
         for place, model in enumerate(result.models)
     }
     return {
         "rows": result.report.rows,
+        "held_out": result.held_out,
         "confidence": result.report.confidence,
+        "models": {
+            model.name: {"decision": model.decision, "temperature": model.temperature, "vagueness": model.vagueness}
+            for model in result.models
+        },
         "metrics": metrics,
-        "differences": [_known(row._asdict()) for row in result.differences],
+        "differences": [{**row._asdict(), "verdict": row.verdict} for row in result.differences],
         "confusions": confusions,
+        "notes": result.notes,
     }
 
 
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN."""
-    return {name: None if value != value else value for name, value in values.items()}
-
-
 class _LateProgress(AbstractContextManager["_LateProgress"]):
-    """A bar on stderr that shows itself only after a second."""
+    """A progress bar on stderr that appears only after a second."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

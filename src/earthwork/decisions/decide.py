@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from earthwork.decisions.expected_distance import expected
+from earthwork.decisions.expected_distance import expected, takes_arrays
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.tree import as_tree
 from earthwork.transport.masses import Normalize, as_distributions
@@ -16,6 +16,7 @@ from earthwork.transport.masses import Normalize, as_distributions
 _ROUNDING = 64
 
 
+@takes_arrays
 def decide(
     p: Tensor,
     space: Space,
@@ -36,19 +37,21 @@ def decide(
 
     where :math:`\lambda` is ``vagueness`` and :math:`h(v)` the distance from :math:`v` to the farthest bin below it,
     0 where :math:`v` is a bin itself. At :math:`\lambda = 0` that is the median of the tree: go down as long as some
-    branch holds more than half of the mass. At :math:`\lambda = 1` an inner node's extra cost is the
-    worst mistake below it, and above that the answer is always a bin.
+    branch holds more than half of the mass. At :math:`\lambda = 1` an inner node's extra cost is the worst mistake
+    below it, and above that the answer is always a bin. A negative :math:`\lambda` rewards vagueness, and below -1 the
+    answer is always the root. :func:`~earthwork.tune_vagueness` finds the value for a given accuracy or coverage.
 
     Args:
-        p: Probabilities, shape ``[..., num_bins]``.
+        p: Probabilities, shape ``[..., num_bins]``: a tensor or an array.
         space: How the bins are arranged.
         allow_inner: Whether the answer may be an inner node. The space must be a tree.
-        vagueness: The cost of an inner node per unit of its height, ≥ 0. Needs ``allow_inner``.
+        vagueness: The cost of an inner node per unit of its height, from -1 (always the root) to 1 (always a bin).
+            Needs ``allow_inner``.
         normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` or ``"l1"``.
         validate: Check that each row is a distribution.
 
     Returns:
-        Bin indices, shape ``[...]``; with ``allow_inner`` node indices.
+        Bin indices, shape ``[...]``; with ``allow_inner`` node indices. An array if ``p`` is one.
 
     Raises:
         TypeError: If ``p`` is not a floating point tensor, or ``allow_inner`` is asked of another space than a tree.
@@ -67,26 +70,27 @@ def decide(
     if not allow_inner:
         if vagueness != 0:
             raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
-        return _first_least(expected(p, space))
+        return first_least(expected(p, space))
     check_vagueness(vagueness)
     tree = as_tree(space, "allow_inner", "whose inner nodes are answers too")
-    return _first_least(node_risk(p, tree, float(vagueness)))
+    return first_least(node_risk(p, tree, float(vagueness)))
 
 
+@takes_arrays
 def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
     """The ``k`` bins with the least expected distance to the truth, the best first.
 
     Among bins of equal risk (up to rounding) the one of lowest index comes first. Takes O(k · bins).
 
     Args:
-        p: Probabilities, shape ``[..., num_bins]``.
+        p: Probabilities, shape ``[..., num_bins]``: a tensor or an array.
         space: How the bins are arranged.
         k: How many, from 1 to the number of bins.
         normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` or ``"l1"``.
         validate: Check that each row is a distribution.
 
     Returns:
-        Bin indices, shape ``[..., k]``.
+        Bin indices, shape ``[..., k]``. An array if ``p`` is one.
 
     Example:
         >>> import torch, earthwork as ew
@@ -98,7 +102,7 @@ def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None
     risk = expected(p, space)
     taken = []
     for _ in range(k):
-        taken.append(_first_least(risk))
+        taken.append(first_least(risk))
         risk = risk.scatter(-1, taken[-1].unsqueeze(-1), math.inf)
     return torch.stack(taken, -1)
 
@@ -116,29 +120,30 @@ def node_risk(p: Tensor, tree: Tree, vagueness: float) -> Tensor:
     every_node = Tree(tree.parents, tree.costs.detach(), bins=torch.arange(tree.num_nodes, device="cpu"))
     masses = p.new_zeros(*p.shape[:-1], tree.num_nodes).index_copy(-1, tree.bins.to(p.device), p)
     risk = expected(masses, every_node.to(p.device))
-    height = _farthest_bin_below(tree).to(p)
-    height[tree.bins.to(p.device)] = 0
-    reachable = height >= 0
-    return torch.where(reachable, risk + vagueness * torch.where(reachable, height, 0), math.inf)
+    return risk + node_costs(tree, vagueness).to(p)
 
 
-def _farthest_bin_below(tree: Tree) -> Tensor:
-    """The distance from each node to the farthest bin below it, -inf where there is none: ``[num_nodes]``."""
+def node_costs(tree: Tree, vagueness: float) -> Tensor:
+    """The cost of the vagueness of each node as an answer, infinite where there is no bin below: ``[num_nodes]``."""
     with torch.no_grad():
         depth = tree._distance_to_root().double()
         at_bins = torch.full_like(depth, -math.inf).index_copy(0, tree.bins, depth[tree.bins])
-        return tree.largest_below(at_bins) - depth
+        height = tree.largest_below(at_bins) - depth
+    height[tree.bins] = 0
+    reachable = height >= 0
+    return torch.where(reachable, vagueness * torch.where(reachable, height, 0), math.inf)
 
 
-def _first_least(risk: Tensor) -> Tensor:
+def first_least(risk: Tensor) -> Tensor:
+    """The index of the least risk, up to rounding; of equal ones the lowest."""
     least = risk.amin(-1, keepdim=True)
-    scale = torch.where(risk.isinf(), 0, risk).amax(-1, keepdim=True)
+    scale = torch.where(risk.isinf(), 0, risk.abs()).amax(-1, keepdim=True)
     return (risk <= least + _ROUNDING * torch.finfo(risk.dtype).eps * scale).int().argmax(-1)
 
 
 def check_vagueness(vagueness: float) -> None:
-    """Raise unless ``vagueness`` is a finite number ≥ 0."""
+    """Raise unless ``vagueness`` is a finite number."""
     if not isinstance(vagueness, int | float) or isinstance(vagueness, bool):
-        raise TypeError(f"vagueness: expected a number ≥ 0, got {vagueness!r}")
-    if not 0 <= vagueness < math.inf:
-        raise ValueError(f"vagueness: expected a finite number ≥ 0, got {vagueness}")
+        raise TypeError(f"vagueness: expected a number, got {vagueness!r}")
+    if not math.isfinite(vagueness):
+        raise ValueError(f"vagueness: expected a finite number, got {vagueness}")

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, Protocol, cast, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import ParamSpec
 
 from earthwork.spaces import Space
 from earthwork.transport.masses import Normalize, as_distributions
 from earthwork.transport.routes import choose
 
+Arguments = ParamSpec("Arguments")
 
+
+class TakesArrays(Protocol[Arguments]):
+    """A function of a tensor that takes and returns NumPy arrays as well."""
+
+    @overload
+    def __call__(self, p: Tensor, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor: ...
+    @overload
+    def __call__(self, p: NDArray[Any], *args: Arguments.args, **kwargs: Arguments.kwargs) -> NDArray[Any]: ...
+
+
+def takes_arrays(function: Callable[Concatenate[Tensor, Arguments], Tensor]) -> TakesArrays[Arguments]:
+    """Let a function take a NumPy array as its first argument, and then return one."""
+
+    @wraps(function)
+    def wrapper(p: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
+        if isinstance(p, np.ndarray) and p.dtype.kind in "fiu":
+            return function(torch.from_numpy(np.ascontiguousarray(p)), *args, **kwargs).detach().numpy()
+        return function(p, *args, **kwargs)
+
+    return cast(TakesArrays[Arguments], wrapper)
+
+
+@takes_arrays
 def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
     r"""For every bin, the expected distance to a bin drawn from ``p`` (probabilities, not logits).
 
@@ -21,15 +53,15 @@ def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, v
     ``CostMatrix`` needs its matrix; there :math:`d(i, j)` is the cost of answering :math:`i` where :math:`j` is true.
 
     Args:
-        p: Probabilities, shape ``[..., num_bins]``.
+        p: Probabilities, shape ``[..., num_bins]``: a tensor or an array.
         space: How the bins are arranged.
         normalize: ``None``: ``p`` is distributions. ``"softmax"``: logits. ``"l1"``: masses, to be divided by their
             sum.
         validate: Check that each row is a distribution. Without the check the result is :math:`p D^T` for any ``p``.
 
     Returns:
-        The expected distances, of the shape and type of ``p``. Differentiable any number of times, also with respect
-        to the space's costs.
+        The expected distances, of the shape and type of ``p`` (an array if ``p`` is one). Differentiable any number of
+        times, also with respect to the space's costs.
 
     Raises:
         TypeError: If ``p`` is not a floating point tensor.

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from earthwork.metrics.measures import DepthAccuracy, Measure
+from earthwork.metrics.measures import Measure
 from earthwork.metrics.report import Floats, interval, p_value, value_labels, values_of
-from earthwork.spaces import Space, Tree
+from earthwork.spaces import Space
 
 
 class Difference(NamedTuple):
@@ -25,6 +25,7 @@ class Difference(NamedTuple):
         high: The upper end.
         p: The two-sided bootstrap p-value.
         better: Whether the interval says that the model is better (``True``), worse (``False``) or neither.
+        judged: Whether the metric's value alone tells which model is better.
     """
 
     model: str
@@ -35,11 +36,12 @@ class Difference(NamedTuple):
     high: float
     p: float
     better: bool | None
+    judged: bool = True
 
     @property
     def verdict(self) -> str:
-        """The answer in a word."""
-        return {True: "better", False: "worse", None: "no difference shown"}[self.better]
+        """The answer in a word; a dash for metrics that cannot give one."""
+        return {True: "better", False: "worse", None: "no difference shown"}[self.better] if self.judged else "–"
 
 
 def compare(
@@ -53,14 +55,13 @@ def compare(
 ) -> list[Difference]:
     """The differences of all models from their baselines.
 
-    Left out are the curve over depths, and metrics that are the same by nature: those of the probabilities, where two
-    models differ only in what they decide.
+    Curves are left out, and metrics that are equal in every resampling, as those of the probabilities are where two
+    models differ only in their decisions.
     """
-    shown = [measure for measure in measures if not isinstance(measure, DepthAccuracy)]
-    width = sum(measure.width(space) for measure in shown)
-    labels = value_labels(shown, space)
-    values = [values_of(shown, space, total[..., :width]) for total in sums]
-    spread = [values_of(shown, space, total[..., :width]) for total in draws]
+    kept = [not measure.is_curve for measure in measures for _ in value_labels([measure], space)]
+    labels = value_labels(measures, space)
+    values = [values_of(measures, space, total) for total in sums]
+    spread = [values_of(measures, space, total) for total in draws]
     differences = []
     for model, baseline in enumerate(baselines):
         if baseline is None:
@@ -68,14 +69,13 @@ def compare(
         for place, (label, higher_is_better) in enumerate(labels):
             replicates = spread[model][:, place] - spread[baseline][:, place]
             value = float(values[model][place] - values[baseline][place])
-            if value == 0 and not replicates.any():
+            if not kept[place] or (value == 0 and not replicates.any()):
                 continue
             low, high = interval(replicates, confidence)
             rises = True if low > 0 else False if high < 0 else None
-            better = None if rises is None else rises == higher_is_better
-            differences.append(
-                Difference(models[model], models[baseline], label, value, low, high, p_value(replicates), better)
-            )
+            better = None if rises is None or higher_is_better is None else rises == higher_is_better
+            names, judged = (models[model], models[baseline]), higher_is_better is not None
+            differences.append(Difference(*names, label, value, low, high, p_value(replicates), better, judged))
     return differences
 
 
@@ -83,38 +83,39 @@ class Confusion(NamedTuple):
     """A class that is taken for another one.
 
     Attributes:
-        truth: What it is.
-        answer: What it is taken for.
-        times: How often.
-        distance: How far apart the two are.
+        truth: The label.
+        answer: The answer.
+        times: How often this answer was given for this label.
+        distance: The distance between the two.
     """
 
-    truth: str
-    answer: str
+    truth: int
+    answer: int
     times: int
     distance: float
 
     @property
     def cost(self) -> float:
-        """What it costs in all."""
+        """The total cost: how often times how far."""
         return self.times * self.distance
 
 
-def most_expensive(
-    labels: NDArray[np.int32],
-    answers: NDArray[np.int32],
-    distances: NDArray[np.floating[Any]],
-    tree: Tree,
-    count: int,
+def count_confusions(
+    labels: NDArray[np.integer[Any]], answers: NDArray[np.integer[Any]], distances: NDArray[np.floating[Any]]
 ) -> list[Confusion]:
-    """The confusions with the highest cost in all, the highest first; of equal ones those of lower nodes first."""
+    """All confusions, those of the highest total cost first; of equal ones those of lower indices first.
+
+    Args:
+        labels: The label of each row.
+        answers: The answer of each row.
+        distances: The distance between the two.
+    """
     wrong = np.flatnonzero(labels != answers)
-    pairs = labels[wrong].astype(np.int64) * tree.num_nodes + answers[wrong]
-    kinds, first, counts = np.unique(pairs, return_index=True, return_counts=True)
+    pairs = np.stack([labels[wrong], answers[wrong]], -1).astype(np.int64)
+    kinds, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
     each = distances[wrong][first].astype(np.float64)
-    best = np.argsort(-(counts * each), kind="stable")[:count]
-    names = tree.names or tuple(map(str, range(tree.num_nodes)))
+    order = np.argsort(-(counts * each), kind="stable")
     return [
-        Confusion(names[pair // tree.num_nodes], names[pair % tree.num_nodes], int(number), float(distance))
-        for pair, number, distance in zip(kinds[best].tolist(), counts[best], each[best], strict=True)
+        Confusion(truth, answer, int(number), float(distance))
+        for (truth, answer), number, distance in zip(kinds[order].tolist(), counts[order], each[order], strict=True)
     ]

@@ -1,143 +1,308 @@
-"""From prediction files to a report: one pass over each file, then everything else on a few numbers for each row."""
+"""From predictions to a result: one pass over each model's predictions, which keeps a few numbers for each row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork.evaluation.comparison import Confusion, Difference, compare, most_expensive
+from earthwork.decisions.calibration import fit_temperature, tune_vagueness
+from earthwork.evaluation.comparison import compare
+from earthwork.evaluation.labels import ClassIndex, LabelKind
+from earthwork.evaluation.result import Evaluation, Model
 from earthwork.evaluation.sources import Predictions, open_predictions
-from earthwork.metrics.batch import Batch
-from earthwork.metrics.measures import Measure
-from earthwork.metrics.report import report_of, resampled_sums, standard_measures
-from earthwork.metrics.table import Report
-from earthwork.spaces import Tree
-from earthwork.transport.masses import Normalize, check_distributions
+from earthwork.metrics.batch import Batch, Decision, check_decision
+from earthwork.metrics.report import Rows, check_whole, joined, measure_rows, report_of, resample, standard_measures
+from earthwork.spaces import Space
+from earthwork.spaces.space import check_space
+from earthwork.spaces.tree import as_tree
+from earthwork.transport.masses import Normalize, check_distributions, check_normalize, l1_normalized
 
-Progress = Callable[[str, float], None]
+Progress: TypeAlias = Callable[[str, float], None]
+Deciding: TypeAlias = Literal["least_risk", "inner"]
 
-_REMEDY = "for logits pass --normalize softmax (or store them as `logits`), for other masses --normalize l1"
-
-
-class Rows(NamedTuple):
-    """The numbers of all rows of a model.
-
-    Attributes:
-        columns: Those of all measures side by side, in single precision: ``[rows, width]``.
-        sums: Their sums, added up in double precision.
-        labels: The node of each label.
-        answers: The node of each answer.
-        distances: The distance between the two.
-    """
-
-    columns: NDArray[np.float32]
-    sums: NDArray[np.float64]
-    labels: NDArray[np.int32]
-    answers: NDArray[np.int32]
-    distances: NDArray[np.float32]
-
-
-class Model(NamedTuple):
-    """One column of a comparison.
-
-    Attributes:
-        name: What the table calls it.
-        rows: Its numbers, row by row.
-        baseline: The place of the model with which it is compared; ``None`` for the first.
-    """
-
-    name: str
-    rows: Rows
-    baseline: int | None
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What came of it.
-
-    Attributes:
-        tree: The tree.
-        models: The models: each file, and with ``decide`` its least-risk decisions after it.
-        report: The table of all metrics.
-        differences: What sets the models apart from their baselines.
-    """
-
-    tree: Tree
-    models: tuple[Model, ...]
-    report: Report
-    differences: tuple[Difference, ...]
-
-    def mistakes(self, model: int) -> NDArray[np.float32]:
-        """The distances of a model's wrong answers."""
-        rows = self.models[model].rows
-        wrong: NDArray[np.float32] = rows.distances[rows.answers != rows.labels]
-        return wrong
-
-    def confusions(self, model: int, count: int = 10) -> list[Confusion]:
-        """The confusions that cost a model most in all."""
-        rows = self.models[model].rows
-        return most_expensive(rows.labels, rows.answers, rows.distances, self.tree, count)
+_REMEDY = (
+    'for logits pass normalize="softmax" (on the command line --normalize softmax, or store them as `logits`), for '
+    'other masses normalize="l1" (--normalize l1)'
+)
+_LABEL_REMEDY = 'label_kind="index" or "name" (on the command line --labels index or --labels name)'
+# How many numbers of the held-out half are kept to fit one temperature: plenty, and 256 MiB at most.
+_KEPT = 2**26
 
 
 def evaluate(
-    paths: Sequence[Path],
-    tree: Tree,
+    predictions: Any,
+    labels: Any,
+    space: Space,
     *,
-    labels: Path | None = None,
     normalize: Normalize = None,
-    decide: bool = False,
-    top_k: int = 5,
+    decide: Deciding | None = None,
+    vagueness: float = 0.0,
+    accuracy: float | None = None,
+    coverage: float | None = None,
+    calibrate: bool = False,
+    label_kind: LabelKind | None = None,
+    label_column: str | None = None,
+    top_k: int | None = None,
     bootstrap: int = 1000,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluate prediction files against a tree.
+    """Evaluate the predictions of one or several models, given how the classes are arranged.
+
+    Several models are compared with the first one, on the same rows, by the paired bootstrap.
 
     Args:
-        paths: The files, as for :func:`open_predictions`, with the same rows in the same order.
-        tree: The tree of the classes.
-        labels: A file of labels, instead of those in the files.
-        normalize: What makes the predictions distributions; by default softmax for what a file calls logits.
-        decide: Whether to add what least-risk decisions would have given.
-        top_k: How many answers the top-k metrics look at.
+        predictions: Probabilities, ``[rows, classes]``: an array, a tensor, a pandas or polars data frame, or the path
+            of a file (.npz, .npy, .csv, .tsv or .parquet, see :func:`~earthwork.evaluation.open_predictions`). Several
+            models: a mapping from names to those, or a list of paths. All have the same rows in the same order.
+        labels: The classes, by index or by name: an array, a series, a list or the path of a file. ``None``: those that
+            the files or data frames hold.
+        space: How the classes are arranged.
+        normalize: What makes the predictions distributions: ``"softmax"`` for logits, ``"l1"`` for other masses. By
+            default ``"softmax"`` for what a file calls logits.
+        decide: Adds a model for each model: its ``"least_risk"`` decisions, or those that may be ``"inner"`` nodes of a
+            tree (see :func:`~earthwork.decide`).
+        vagueness: The cost of an inner node, with ``decide="inner"``.
+        accuracy: In place of ``vagueness``: the share of inner decisions to be the label or an ancestor of it. The
+            vagueness is tuned on one half of the rows, and all models are evaluated on the other half.
+        coverage: In place of ``vagueness``: the share of inner decisions to be classes, tuned in the same way.
+        calibrate: Adds a model for each model: its probabilities at the temperature that fits one half of the rows; all
+            models are evaluated on the other half.
+        label_kind: How to read labels for which both is possible: as ``"index"`` or as ``"name"``.
+        label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
+        top_k: How many answers the top-k metrics look at. Default: 5 on a tree, else 1.
         bootstrap: How many times to resample the rows; 0 for no intervals.
-        seed: Of the resampling.
-        progress: Told what is being done and which share of it is.
+        seed: Of the resampling and of the halves.
+        progress: Called with what is being done and the share of it that is done.
+
+    Returns:
+        A result that prints as the command ``earthwork evaluate`` does, also with rich, and has ``to_frame()``.
 
     Raises:
-        ValueError: If a file does not hold what it should, or the files do not belong together.
+        ValueError: If predictions or labels are not what they should be, or the models do not belong together.
+
+    Example:
+        >>> import numpy as np, earthwork as ew
+        >>> rng = np.random.default_rng(0)
+        >>> labels = rng.integers(0, 5, 200)
+        >>> near = rng.normal(size=(200, 5)) - abs(np.arange(5) - labels[:, None])
+        >>> models = {"near": near, "sharper": 2 * near}
+        >>> result = ew.evaluate(models, labels, ew.Chain(5), normalize="softmax", bootstrap=100)
+        >>> result.report.line("accuracy").estimates[0].value
+        0.465
+        >>> result.to_frame().columns.tolist()
+        ['model', 'metric', 'value', 'low', 'high', 'baseline', 'difference', 'p', 'verdict']
     """
-    if bootstrap < 0:
-        raise ValueError(f"bootstrap: expected a number of resamplings ≥ 0, got {bootstrap}")
-    measures = standard_measures(tree, top_k)
-    files = [open_predictions(path, tree, labels) for path in paths]
-    _check_counts(files)
+    check_space(space)
+    check_normalize(normalize)
+    check_whole("bootstrap", bootstrap)
+    check_whole("seed", seed)
+    plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate)
+    measures = standard_measures(space, top_k, inner=decide == "inner")
+    sources = _open(predictions, labels, ClassIndex(space, label_kind, _LABEL_REMEDY), label_column)
+    tuning = _held_out(len(next(iter(sources.values())).labels), seed) if plan.tunes else None
     models: list[Model] = []
-    for file, name in zip(files, _names(paths), strict=True):
-        plain, wise = measure_rows(file, tree, measures, normalize, decide, _named(progress, f"reading {name}"))
-        if models:
-            _check_same(models[0].rows, plain, paths[0], file.path)
-        models.append(Model(name, plain, 0 if models else None))
-        if wise is not None:
-            models.append(Model(f"{name}, least risk", wise, len(models) - 1))
-    columns = [model.rows.columns for model in models]
-    draws = resampled_sums(columns, bootstrap, seed, _named(progress, "resampling")) if bootstrap else None
-    names = [model.name for model in models]
-    sums = [model.rows.sums for model in models]
-    report = report_of(names, measures, tree, sums, draws, len(columns[0]))
-    differences = compare(names, [m.baseline for m in models], measures, tree, sums, draws) if draws else []
-    return Evaluation(tree, tuple(models), report, tuple(differences))
+    for name, source in sources.items():
+        told = _named(progress, f"reading {name}")
+        variants = _variants(source, space, normalize, plan, tuning)
+        pieces: list[list[Rows]] = [[] for _ in variants]
+        for p, target in _batches(source, space, normalize, tuning, told):
+            for variant, found in zip(variants, pieces, strict=True):
+                found.append(measure_rows(variant.batch(p, target, space), measures))
+        first = len(models)
+        for variant, found in zip(variants, pieces, strict=True):
+            baseline = first + variant.baseline if variant.baseline is not None else 0 if models else None
+            models.append(Model(name + variant.suffix, joined(found), baseline, *variant[2:]))
+    names, rows = [model.name for model in models], [model.rows for model in models]
+    draws = resample(rows, measures, space, bootstrap, seed, _named(progress, "resampling")) if bootstrap else None
+    sums = [model.sums for model in rows]
+    report = report_of(names, measures, space, sums, draws, len(rows[0].labels))
+    baselines = [model.baseline for model in models]
+    differences = compare(names, baselines, measures, space, sums, draws) if draws else []
+    return Evaluation(space, tuple(models), report, tuple(differences), 0 if tuning is None else int(tuning.sum()))
+
+
+class _Plan(NamedTuple):
+    """What is evaluated of each model."""
+
+    decide: Deciding | None
+    vagueness: float
+    accuracy: float | None
+    coverage: float | None
+    calibrate: bool
+
+    @property
+    def tunes(self) -> bool:
+        """Whether something is tuned on held-out rows."""
+        return self.calibrate or self.accuracy is not None or self.coverage is not None
+
+
+def _plan(
+    space: Space,
+    decide: Deciding | None,
+    vagueness: float,
+    accuracy: float | None,
+    coverage: float | None,
+    calibrate: bool,
+) -> _Plan:
+    if decide not in (None, "least_risk", "inner"):
+        raise ValueError(f'decide: expected "least_risk", "inner" or None, got {decide!r}')
+    check_decision(decide or "argmax", space, vagueness)
+    targets = {"accuracy": accuracy, "coverage": coverage}
+    given = {name: value for name, value in targets.items() if value is not None}
+    for name, value in given.items():
+        if decide != "inner" or vagueness != 0 or len(given) > 1:
+            raise ValueError(f'{name}: expected with decide="inner", without a vagueness or another target')
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ValueError(f"{name}: expected a share from 0 to 1, got {value!r}")
+    return _Plan(decide, vagueness, accuracy, coverage, calibrate)
+
+
+class _Variant(NamedTuple):
+    """A model as it is, or with other probabilities or decisions."""
+
+    suffix: str
+    baseline: int | None
+    decision: Decision = "argmax"
+    temperature: float = 1.0
+    vagueness: float = 0.0
+
+    def batch(self, p: Tensor, labels: Tensor, space: Space) -> Batch:
+        """Checked distributions and labels as a batch with this variant's answers."""
+        if self.temperature != 1:
+            p = _softened(p, self.temperature)
+        return Batch(space, labels, p, None, self.decision, self.vagueness)
+
+
+def _variants(
+    source: Predictions, space: Space, normalize: Normalize, plan: _Plan, tuning: NDArray[np.bool_] | None
+) -> list[_Variant]:
+    """The forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
+    variants = [_Variant("", None)]
+    temperature, suffix, vagueness = 1.0, "", plan.vagueness
+    if tuning is not None:
+        p, labels = _kept(_batches(source, space, normalize, ~tuning, None), space.num_bins)
+        if plan.calibrate:
+            temperature = fit_temperature(_log(p), labels)
+            variants.append(_Variant(suffix := ", calibrated", 0, temperature=temperature))
+        if plan.accuracy is not None or plan.coverage is not None:
+            tree = as_tree(space, "decide", 'for "inner"')
+            p = _softened(p, temperature)
+            vagueness = tune_vagueness(p, labels, tree, accuracy=plan.accuracy, coverage=plan.coverage)
+    if plan.decide is not None:
+        words = {"least_risk": "least risk", "inner": "inner nodes"}[plan.decide]
+        base = len(variants) - 1
+        variants.append(_Variant(f"{suffix}, {words}", base, plan.decide, temperature, vagueness))
+    return variants
+
+
+def _log(p: Tensor) -> Tensor:
+    return p.clamp(min=torch.finfo(p.dtype).tiny).log()
+
+
+def _softened(p: Tensor, temperature: float) -> Tensor:
+    """The distributions whose logits are divided by a temperature."""
+    return (_log(p) / temperature).softmax(-1)
+
+
+def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
+    """One half of the rows, at random."""
+    if rows < 2:
+        raise ValueError(f"predictions: expected at least 2 rows to hold one half out, got {rows}")
+    chosen = np.zeros(rows, dtype=bool)
+    chosen[np.random.default_rng(seed).permutation(rows)[: rows // 2]] = True
+    return chosen
+
+
+def _kept(batches: Iterator[tuple[Tensor, Tensor]], classes: int) -> tuple[Tensor, Tensor]:
+    """The first of the batches, as many as fit the memory set aside for them."""
+    found, rows = [], 0
+    for p, labels in batches:
+        found.append((p, labels))
+        rows += len(labels)
+        if rows * classes > _KEPT:
+            break
+    return torch.cat([p for p, _ in found]), torch.cat([labels for _, labels in found])
+
+
+def _batches(
+    source: Predictions,
+    space: Space,
+    normalize: Normalize,
+    left_out: NDArray[np.bool_] | None,
+    progress: Callable[[float], None] | None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The distributions and labels of the rows that are not left out, checked once."""
+    start = 0
+    for values, labels in source:
+        end = start + len(labels)
+        kept = slice(None) if left_out is None else np.flatnonzero(~left_out[start:end])
+        p = _distributions(values, source, normalize, start)
+        yield p[kept], torch.from_numpy(labels)[kept]
+        start = end
+        if progress is not None:
+            progress(start / len(source.labels))
+
+
+def _distributions(values: NDArray[Any], source: Predictions, normalize: Normalize, first_row: int) -> Tensor:
+    stored = torch.float16 if source.half or values.dtype == np.float16 else torch.float32
+    dtype = np.float32 if values.dtype.kind == "f" and values.dtype.itemsize <= 4 else np.float64
+    p = torch.from_numpy(np.ascontiguousarray(values, dtype=dtype))
+    if normalize is None and source.kind == "logits":
+        normalize = "softmax"
+    if normalize is not None and not bool(torch.isfinite(p).all()):
+        row = int((~torch.isfinite(p)).any(-1).int().argmax())
+        raise ValueError(f"{source.source}: expected finite numbers, got NaN or infinity in row {first_row + row}")
+    if normalize == "softmax":
+        return p.softmax(-1)
+    if normalize == "l1":
+        p = l1_normalized(source.source, p, validate=True)
+    check_distributions(p, source.source, stored, _REMEDY, first_row)
+    return p
 
 
 def _named(progress: Progress | None, what: str) -> Callable[[float], None] | None:
     return None if progress is None else lambda share: progress(what, share)
+
+
+def _open(predictions: Any, labels: Any, classes: ClassIndex, label_column: str | None) -> dict[str, Predictions]:
+    """The predictions of each model by its name, all with the same labels."""
+    given = _by_name(predictions)
+    single = len(given) == 1
+    opened = {
+        name: open_predictions(
+            source,
+            classes,
+            labels,
+            label_column=label_column,
+            name="predictions" if single else f"predictions[{name!r}]",
+        )
+        for name, source in given.items()
+    }
+    first = next(iter(opened.values()))
+    if len(first.labels) == 0:
+        raise ValueError(f"{first.source}: expected at least one prediction, got none")
+    for other in opened.values():
+        _check_same(first, other)
+    return opened
+
+
+def _by_name(predictions: Any) -> dict[str, Any]:
+    if isinstance(predictions, Mapping):
+        if not predictions:
+            raise ValueError("predictions: expected at least one model, got an empty mapping")
+        return {str(name): source for name, source in predictions.items()}
+    if isinstance(predictions, str | Path):
+        return {Path(predictions).stem: predictions}
+    if isinstance(predictions, Sequence) and predictions and all(isinstance(x, str | Path) for x in predictions):
+        return dict(zip(_names([Path(path) for path in predictions]), predictions, strict=True))
+    return {"model": predictions}
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -149,92 +314,15 @@ def _names(paths: Sequence[Path]) -> list[str]:
     raise ValueError(f"predictions: expected each file once, got {', '.join(map(str, paths))}")
 
 
-def _check_counts(files: Sequence[Predictions]) -> None:
-    """Before anything is read, where the counts are known."""
-    known = [file for file in files if file.rows is not None]
-    for file in known[1:]:
-        if file.rows != known[0].rows:
-            _raise_counts(known[0].path, known[0].rows, file.path, file.rows)
-
-
-def _check_same(first: Rows, other: Rows, first_path: Path, path: Path) -> None:
+def _check_same(first: Predictions, other: Predictions) -> None:
     if len(first.labels) != len(other.labels):
-        _raise_counts(first_path, len(first.labels), path, len(other.labels))
+        raise ValueError(
+            f"{other.source}: expected as many rows as {first.source}, which has {len(first.labels)}, to compare them "
+            f"row by row, got {len(other.labels)}"
+        )
     different = np.flatnonzero(first.labels != other.labels)
     if len(different):
         raise ValueError(
-            f"{path}: expected the labels of {first_path}, row by row, got another one in row {different[0]} "
+            f"{other.source}: expected the labels of {first.source}, row by row, got another one in row {different[0]} "
             f"and {len(different) - 1} more"
         )
-
-
-def _raise_counts(first: Path, count: int | None, path: Path, other: int | None) -> None:
-    raise ValueError(
-        f"{path}: expected as many rows as {first}, which has {count}, to compare them row by row, got {other}"
-    )
-
-
-def measure_rows(
-    file: Predictions,
-    tree: Tree,
-    measures: Sequence[Measure],
-    normalize: Normalize,
-    decide: bool,
-    progress: Callable[[float], None] | None = None,
-) -> tuple[Rows, Rows | None]:
-    """The rows of a file, and with ``decide`` those of its least-risk decisions."""
-    plain: list[Rows] = []
-    wise: list[Rows] = []
-    start = 0
-    with torch.no_grad():
-        for values, labels in file.pieces:
-            p, target = _distributions(values, file, normalize, start), torch.from_numpy(labels)
-            plain.append(_piece(Batch(p, target, tree), measures))
-            if decide:
-                wise.append(_piece(Batch(p, target, tree, decision="least_risk"), measures))
-            start += len(labels)
-            if progress is not None and file.rows:
-                progress(start / file.rows)
-    if start == 0:
-        raise ValueError(f"{file.path}: expected at least one prediction, got none")
-    return _joined(plain), _joined(wise) if decide else None
-
-
-def _distributions(values: NDArray[np.generic], file: Predictions, normalize: Normalize, start: int) -> Tensor:
-    single = values.dtype.itemsize <= 4
-    p = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32 if single else np.float64))
-    if normalize is None and file.kind == "logits":
-        normalize = "softmax"
-    if normalize is not None and not bool(torch.isfinite(p).all()):
-        row = int((~torch.isfinite(p)).any(-1).int().argmax())
-        raise ValueError(f"{file.path}: expected finite numbers, got one that is not in row {start + row}")
-    if normalize == "softmax":
-        return p.softmax(-1)
-    if normalize == "l1":
-        mass = p.abs().sum(-1, keepdim=True)
-        p = p / torch.where(mass > 0, mass, 1)
-    stored = torch.float16 if values.dtype.itemsize == 2 else p.dtype
-    check_distributions(p, str(file.path), stored, _REMEDY, start)
-    return p
-
-
-def _piece(batch: Batch, measures: Sequence[Measure]) -> Rows:
-    columns = torch.cat([measure.columns(batch) for measure in measures], -1)
-    return Rows(
-        columns.float().numpy(),
-        columns.sum(0).numpy(),
-        batch.truth.int().numpy(),
-        batch.answers.int().numpy(),
-        batch.distance.float().numpy(),
-    )
-
-
-def _joined(pieces: Sequence[Rows]) -> Rows:
-    columns, sums, labels, answers, distances = zip(*pieces, strict=True)
-    return Rows(
-        np.concatenate(columns),
-        np.sum(sums, 0),
-        np.concatenate(labels),
-        np.concatenate(answers),
-        np.concatenate(distances),
-    )

@@ -1,109 +1,186 @@
-"""The classes of a tree as a file names them: by index, by name, or by id."""
+"""Which class a label or a column means, by index, by name or by id: one rule for every format."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from earthwork.spaces import Tree
+from earthwork.spaces import Space, Tree
 from earthwork.text import abbreviate, with_near_matches
 
 Kind: TypeAlias = Literal["probs", "logits"]
+LabelKind: TypeAlias = Literal["index", "name"]
+Indices: TypeAlias = NDArray[np.int64]
 
 _NUMBERED = re.compile(r"(?P<prefix>|p|probs?|logits?|class)[ _-]?(?P<number>\d+)", re.IGNORECASE)
+_INTEGRAL = re.compile(r"([+-]?\d{1,18})(?:\.0*)?")
 
 
 class ClassIndex:
-    """Finds the bins of a tree by their names, or by the ids that its nodes have.
+    """Finds the classes of a space by index, by name, or by the ids of a tree's nodes.
+
+    Labels are names if they are given as text that are class names, and indices if they are integers that can only be
+    indices. A text file does not tell ``3`` from ``"3"``, and the classes of a scale are often called "1" to "5":
+    where both readings are possible, and differ, an error shows both.
 
     Args:
-        tree: The tree.
+        space: How the classes are arranged.
+        label_kind: How to read labels and columns: as ``"index"`` or as ``"name"``; by default by the rule above.
+        remedy: How the caller can choose, for the error message.
     """
 
-    def __init__(self, tree: Tree) -> None:
-        self.count = tree.num_bins
-        self.names = tree.bin_names or ()
-        ids = tree.node_data.get("id")
-        bins = tree.bins.tolist()
-        self._places = {} if ids is None else {str(ids[node]): place for place, node in enumerate(bins)}
-        self._places |= {name: place for place, name in enumerate(self.names) if name}
+    def __init__(
+        self, space: Space, label_kind: LabelKind | None = None, remedy: str = 'label_kind="index" or "name"'
+    ) -> None:
+        if label_kind not in (None, *get_args(LabelKind)):
+            raise ValueError(f'label_kind: expected "index", "name" or None, got {label_kind!r}')
+        self.count = space.num_bins
+        self.names = space.bin_names or ()
+        self._kind, self._remedy = label_kind, remedy
+        self._places = _ids(space) | {name: place for place, name in enumerate(self.names) if name}
 
     def call(self, place: int) -> str:
-        """What a class is called."""
+        """The name of a class, or its index if it has none."""
         return (self.names[place] if self.names else "") or str(place)
 
     def knows(self, names: Sequence[str]) -> bool:
         """Whether all names are classes."""
         return all(name in self._places for name in names)
 
-    def find(self, what: str, names: Sequence[str]) -> NDArray[np.int64]:
-        """The class of each name.
+    def labels(self, what: str, values: NDArray[Any], *, typed: bool = True) -> Indices:
+        """The classes that an array of labels means.
+
+        Args:
+            what: What the labels are called in error messages.
+            values: Integers, floats without a fraction, or text; shape ``[rows]``.
+            typed: Whether text was stored as text. In a text file everything is text, also integers.
 
         Raises:
-            ValueError: If some are unknown: all of them, with near matches.
+            ValueError: If a label is missing or unknown, or can be read in two ways.
         """
-        unknown = [name for name in dict.fromkeys(names) if name not in self._places]
-        if unknown:
-            if not self._places:
-                raise ValueError(f"{what}: expected class indices, because the tree has no names, got {unknown[0]!r}")
-            raise ValueError(f"{what}: {len(unknown)} not among the classes of the tree: "
-                             f"{with_near_matches(unknown, self._places)}")  # fmt: skip
-        return np.array([self._places[name] for name in names], dtype=np.int64)
+        if values.ndim != 1:
+            raise ValueError(f"{what}: expected one label for each row, shape [rows], got shape {values.shape}")
+        unique, first, inverse = _unique(what, values)
+        is_text = all(isinstance(value, str) for value in unique)
+        return self._read(what, [str(value) for value in unique], typed and is_text, first)[inverse]
 
-    def labels(self, what: str, values: NDArray[Any], first_row: int = 0) -> NDArray[np.int64]:
-        """The classes that an array of labels means: numbers, numbers as text, or names."""
-        if values.dtype.kind in "UST" or values.dtype.kind == "O":
-            texts = [value.decode() if isinstance(value, bytes) else str(value) for value in values.tolist()]
-            odd = [text for text in texts if not text.strip().isdecimal()]
-            if odd or self.knows(texts):
-                # Where numbers and names are mixed, the names that are no classes are the ones to tell.
-                self.find(what, odd)
-                return self.find(what, texts)
-            values = np.array([int(text) for text in texts])
-        if values.dtype.kind == "f" and (values == np.floor(values)).all():
-            values = values.astype(np.int64)
-        if values.dtype.kind not in "iu":
-            raise ValueError(f"{what}: expected class indices or names, got {values.dtype}")
-        bad = np.flatnonzero((values < 0) | (values >= self.count))
-        if len(bad):
-            raise ValueError(
-                f"{what}: expected class indices from 0 to {self.count - 1}, the classes of the tree, "
-                f"got {values[bad[0]]} in row {first_row + bad[0]}"
-            )
-        return values.astype(np.int64)
+    def _read(self, what: str, texts: Sequence[str], is_text: bool, rows: Sequence[int]) -> Indices:
+        """The class of each label; ``rows`` says where it was found."""
+        named = [self._named(text) for text in texts]
+        numbered = [self._numbered(text) for text in texts]
+        by_name = self._kind != "index" and bool(self._places) and None not in named
+        by_index = self._kind != "name" and None not in numbered
+        if by_name and by_index and not is_text:
+            self._check_one_reading(what, texts, named, numbered)
+        if not (by_name or by_index):
+            self._raise_unknown(what, texts, rows, self._kind)
+        return np.array(named if by_name else numbered, dtype=np.int64)
 
-    def order(self, what: str, names: Sequence[str]) -> tuple[NDArray[np.int64] | None, Kind | None]:
+    def _check_one_reading(
+        self, what: str, texts: Sequence[str], named: Sequence[int | None], numbered: Sequence[int | None]
+    ) -> None:
+        for text, name, number in zip(texts, named, numbered, strict=True):
+            if name != number:
+                raise ValueError(
+                    f"{what}: {text} can be the class called {self.call(name or 0)!r} (index {name}) or the class with "
+                    f"index {number} ({self.call(number or 0)!r}); choose with {self._remedy}"
+                )
+
+    def _named(self, text: str) -> int | None:
+        found = self._places.get(text, self._places.get(text.strip()))
+        if found is None and (number := _INTEGRAL.fullmatch(text.strip())):
+            # Integers that went through a column of floats.
+            found = self._places.get(number[1])
+        return found
+
+    def _numbered(self, text: str) -> int | None:
+        number = _INTEGRAL.fullmatch(text.strip())
+        return int(number[1]) if number and 0 <= int(number[1]) < self.count else None
+
+    def _raise_unknown(
+        self, what: str, texts: Sequence[str], rows: Sequence[int] | None, kind: LabelKind | None
+    ) -> NoReturn:
+        odd = [text for text in texts if not _INTEGRAL.fullmatch(text.strip())]
+        if kind == "index" or not odd or not self._places:
+            got = next(text for text in odd or texts if self._numbered(text) is None)
+            why = "" if self._places else ", because the classes have no names"
+            where = "" if rows is None else f" in row {rows[texts.index(got)]}"
+            raise ValueError(f"{what}: expected class indices from 0 to {self.count - 1}{why}, got {got!r}{where}")
+        # Where numbers and names are mixed, the unknown names are what is wrong.
+        unknown = [text for text in odd if self._named(text) is None] or [t for t in texts if self._named(t) is None]
+        raise ValueError(
+            f"{what}: {len(unknown)} not among the classes of the space: {with_near_matches(unknown, self._places)}"
+        )
+
+    def order(self, what: str, names: Sequence[str]) -> tuple[Indices | None, Kind | None]:
         """From the names of columns, which column holds each class, and what the names say they hold.
 
         Columns are named by class, by id, or by number (``3``, ``prob_3``, ``logit_3``).
 
         Returns:
-            The column of each class, ``None`` if they are in the tree's order; and ``"logits"``, ``"probs"`` or
+            The column of each class, ``None`` if they are in the space's order; and ``"logits"``, ``"probs"`` or
             ``None``.
         """
         found = [_NUMBERED.fullmatch(name) for name in names]
         kind: Kind | None = None
+        texts = list(names)
         if not self.knows(names) and all(found):
-            numbers = [int(match["number"]) for match in found if match]
             prefixes = {match["prefix"].lower() for match in found if match}
             kind = "logits" if prefixes <= {"logit", "logits"} else "probs" if prefixes <= {"prob", "probs"} else None
-            places = self.labels(what, np.array(numbers, dtype=np.int64))
-        else:
-            places = self.find(what, names)
-        order = np.full(self.count, -1)
-        order[places] = np.arange(len(places))
+            # After a prefix, a number can still be a name: prob_3 for the class called 3.
+            texts = [str(int(match["number"])) for match in found if match]
+        places = self._columns(what, texts)
         if len(np.unique(places)) < len(places):
             raise ValueError(f"{what}: expected each class once, got {_repeated(names, places)}")
+        order = np.full(self.count, -1)
+        order[places] = np.arange(len(places))
         missing = [self.call(place) for place in np.flatnonzero(order < 0).tolist()]
         if missing:
-            raise ValueError(f"{what}: {len(missing)} classes of the tree are missing: {abbreviate(missing)}")
+            raise ValueError(f"{what}: {len(missing)} classes of the space are missing: {abbreviate(missing)}")
         return (None if (order == np.arange(self.count)).all() else order), kind
 
+    def _columns(self, what: str, texts: Sequence[str]) -> Indices:
+        """The class of each column. Unlike labels, the columns must hold every class, which leaves fewer readings."""
+        named = [self._named(text) for text in texts]
+        numbered = [self._numbered(text) for text in texts]
+        whole = [set(reading) == set(range(self.count)) for reading in (named, numbered)]
+        if all(whole) and self._kind is None:
+            self._check_one_reading(what, texts, named, numbered)
+        by_name = (self._kind != "index" or not whole[1]) if whole[0] else not whole[1] and None not in named
+        if not by_name and None in numbered:
+            self._raise_unknown(what, texts, None, None)
+        return np.array(named if by_name else numbered, dtype=np.int64)
 
-def _repeated(names: Sequence[str], places: NDArray[np.int64]) -> str:
+
+def _ids(space: Space) -> dict[str, int]:
+    if not isinstance(space, Tree) or "id" not in space.node_data:
+        return {}
+    ids = space.node_data["id"]
+    return {str(ids[node]): place for place, node in enumerate(space.bins.tolist()) if ids[node]}
+
+
+def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indices]:
+    """The different labels, the first row of each, and which of them each row has."""
+    if values.dtype.kind not in "OUSTiufb":
+        raise ValueError(f"{what}: expected class indices or names, got {values.dtype}")
+    if values.dtype.kind == "O":
+        places: dict[Any, int] = {}
+        inverse = np.array([places.setdefault((type(x), x), len(places)) for x in values.tolist()], dtype=np.int64)
+        unique, first = [value for _, value in places], np.unique(inverse, return_index=True)[1]
+    else:
+        found, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+        unique = found.tolist()
+    unique = [value.decode() if isinstance(value, bytes) else value for value in unique]
+    for value, row in zip(unique, first.tolist(), strict=True):
+        if value is None or value != value or (isinstance(value, str) and not value.strip()):
+            raise ValueError(f"{what}: expected a label in each row, got none in row {row}")
+    return unique, first.tolist(), inverse
+
+
+def _repeated(names: Sequence[str], places: Indices) -> str:
     counts = np.bincount(places)
     return abbreviate([repr(name) for name, place in zip(names, places, strict=True) if counts[place] > 1])

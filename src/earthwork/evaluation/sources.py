@@ -1,87 +1,174 @@
-"""Prediction files of any format, read a piece at a time: CSV by pandas, Parquet by PyArrow."""
+"""Predictions from files, arrays and data frames in one form: classes in the space's order, a label for each row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from earthwork.evaluation.labels import ClassIndex, Kind
+from earthwork.evaluation.labels import ClassIndex, Indices, Kind
 from earthwork.extras import require
 from earthwork.files import ArrayFile
-from earthwork.spaces import Tree
-
-# Numbers read at a time: 16 MiB of them in single precision.
-_PIECE = 2**22
 
 ENDINGS = (".npz", ".npy", ".csv", ".tsv", ".parquet")
 
-Labels: TypeAlias = NDArray[np.int64]
-Opened: TypeAlias = "tuple[Kind | None, int | None, Iterator[tuple[NDArray[Any], Labels]]]"
+Pieces: TypeAlias = Callable[[], Iterator[NDArray[Any]]]
 
+# Numbers read at a time: 16 MiB in single precision.
+_PIECE = 2**22
 _LABEL_NAMES = ("label", "labels", "target")
+# What pandas and its users call the numbers of the rows.
+_ROW_NAMES = ("", "unnamed: 0", "__index_level_0__", "index", "id", "row", "row_id")
+_NO_LABELS = "pass labels (on the command line --labels-file)"
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """A file of predictions.
+    """The predictions of one model, with a label for each row.
 
     Attributes:
-        path: The file.
-        kind: Whether it says that it holds probabilities or logits; ``None`` if it does not say.
-        rows: How many predictions, if that is known before reading.
-        pieces: Yields predictions ``[rows, classes]``, in the tree's order, with their labels, a class each.
+        source: Where they come from, for messages.
+        kind: Whether the source says that it holds probabilities or logits; ``None`` if it does not say.
+        labels: The class of each row.
+        pieces: Starts an iterator over predictions ``[some rows, classes]``, in the order of the space's classes.
+        half: Whether the predictions were stored in half precision, whatever the type of the pieces.
     """
 
-    path: Path
+    source: str
     kind: Kind | None
-    rows: int | None
-    pieces: Iterator[tuple[NDArray[Any], NDArray[np.int64]]]
+    labels: Indices
+    pieces: Pieces
+    half: bool = False
+
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], Indices]]:
+        """Pieces of the predictions with their labels."""
+        start = 0
+        for values in self.pieces():
+            labels = self.labels[start : start + len(values)]
+            start += len(values)
+            if start > len(self.labels):
+                break
+            yield values, labels
+        if start != len(self.labels):
+            count = f"more than {len(self.labels)}" if start > len(self.labels) else str(start)
+            raise ValueError(
+                f"{self.source}: expected as many labels as predictions, got {len(self.labels)} labels and {count} rows"
+            )
 
 
-def open_predictions(path: Path, tree: Tree, labels: Path | None = None) -> Predictions:
-    """Open a file of predictions.
+def open_predictions(
+    source: Any, classes: ClassIndex, labels: Any = None, *, label_column: str | None = None, name: str = "predictions"
+) -> Predictions:
+    """Predictions of any form.
 
-    ======== ==================================================================================================
-    ending   what it holds
-    ======== ==================================================================================================
-    .npz     ``probs`` or ``logits`` ``[rows, classes]``, ``labels`` ``[rows]``, and if the columns are in another
-             order than the tree's classes, their names as ``classes``
-    .npy     the predictions only, so labels come from a file of their own
-    .csv     a column ``label``, and one for each class, named by it (or ``0``, ``prob_0``, ``logit_0`` …)
-    .tsv     the same, separated by tabs
-    .parquet the same, or a column of lists, ``probs`` or ``logits``
-    ======== ==================================================================================================
-
-    Labels are class indices, names or ids.
+    ============ ==============================================================================================
+    source       what it holds
+    ============ ==============================================================================================
+    .npz file    ``probs`` or ``logits`` ``[rows, classes]``, ``labels`` ``[rows]``, and if the columns are in another
+                 order than the space's classes, their names as ``classes``
+    .npy file    the predictions only
+    .csv, .tsv   a column ``label``, and one for each class, named by it (or ``0``, ``prob_0``, ``logit_0`` …)
+    .parquet     the same, or a column of lists, ``probs`` or ``logits``
+    data frame   the same, of pandas or polars
+    array        the predictions only, ``[rows, classes]``: NumPy or a tensor
+    ============ ==============================================================================================
 
     Args:
-        path: The file.
-        tree: The tree of the classes.
-        labels: A file of labels (.npy, or text with one in each line), instead of those in ``path``.
+        source: A path, a data frame or an array.
+        classes: The classes of the space, and how labels are to be read.
+        labels: The labels: an array, a series, a list, or the path of an .npy file or of a text file with one label in
+            each line. By default those that ``source`` holds.
+        label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
+        name: What an array or data frame is called in messages.
 
     Raises:
-        ValueError: If the file does not hold what it should.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the source does not hold what it should.
     """
-    if path.suffix.lower() not in ENDINGS:
+    truth = None if labels is None else _read_labels(labels, classes)
+    if isinstance(source, str | Path):
+        return _open_file(Path(source), classes, truth, label_column)
+    if hasattr(source, "columns"):
+        return _open_table(name, _frame(name, source), classes, truth, label_column)
+    half = isinstance(source, Tensor) and source.is_floating_point() and source.itemsize == 2
+    return _open_array(name, _as_array(name, source), classes, truth, half)
+
+
+def _open_file(path: Path, classes: ClassIndex, truth: Indices | None, label_column: str | None) -> Predictions:
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
         raise ValueError(f"{path}: expected a file ending in {', '.join(ENDINGS)}")
     if not path.exists():
         raise FileNotFoundError(2, "no such file", str(path))
-    classes = ClassIndex(tree)
-    truth = None if labels is None else read_labels(labels, classes)
+    if ending in (".npz", ".npy"):
+        return _open_array_file(path, classes, truth)
+    table = _parquet(path, classes) if ending == ".parquet" else _csv(path, classes)
+    return _open_table(str(path), table, classes, truth, label_column)
+
+
+def _read_labels(labels: Any, classes: ClassIndex) -> Indices:
+    """Labels that are given apart from the predictions."""
+    if not isinstance(labels, str | Path):
+        array = _as_array("labels", labels)
+        return classes.labels("labels", array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array)
+    path = Path(labels)
+    if path.suffix.lower() == ".npy":
+        return classes.labels(str(path), _not_empty(path, np.ravel(ArrayFile(path).read())))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: expected a .npy file, or text with a label in each line") from None
+    return classes.labels(str(path), _not_empty(path, np.array(lines)), typed=False)
+
+
+def _not_empty(path: Path, values: NDArray[Any]) -> NDArray[Any]:
+    if len(values) == 0:
+        raise ValueError(f"{path}: expected labels, got none")
+    return values
+
+
+def _as_array(name: str, values: Any) -> NDArray[Any]:
+    if isinstance(values, Tensor):
+        # NumPy has no bfloat16.
+        return (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().numpy()
+    if hasattr(values, "to_numpy"):
+        return np.asarray(values.to_numpy())
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name}: expected an array, a tensor or a data frame, got {type(values).__name__}") from None
+
+
+def _open_array(name: str, values: NDArray[Any], classes: ClassIndex, truth: Indices | None, half: bool) -> Predictions:
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"{name}: expected numbers, got {values.dtype}")
+    if truth is None:
+        raise ValueError(f"{name}: an array holds predictions only; {_NO_LABELS}")
+    _check_shape(name, values.shape, classes.count, len(truth))
     size = max(1, _PIECE // classes.count)
-    if path.suffix.lower() in (".npz", ".npy"):
-        return _open_array(path, classes, truth, size)
-    reader = _read_parquet if path.suffix.lower() == ".parquet" else _read_csv
-    kind, rows, pieces = reader(path, classes, truth, size)
-    return Predictions(path, kind, rows, pieces)
+
+    def pieces() -> Iterator[NDArray[Any]]:
+        yield from (values[start : start + size] for start in range(0, len(values), size))
+
+    return Predictions(name, None, truth, pieces, half)
 
 
-def _open_array(path: Path, classes: ClassIndex, truth: NDArray[np.int64] | None, size: int) -> Predictions:
+def _check_shape(name: str, shape: tuple[int, ...], count: int, rows: int) -> None:
+    if len(shape) != 2 or shape[1] != count:
+        raise ValueError(
+            f"{name}: expected predictions of shape (rows, {count}), a column for each class of the space, got {shape}"
+        )
+    if shape[0] != rows:
+        raise ValueError(f"{name}: expected as many labels as predictions, got {rows} labels and {shape[0]} rows")
+
+
+def _open_array_file(path: Path, classes: ClassIndex, truth: Indices | None) -> Predictions:
     file = ArrayFile(path)
     kind: Kind | None = None
     if path.suffix.lower() == ".npz":
@@ -89,140 +176,162 @@ def _open_array(path: Path, classes: ClassIndex, truth: NDArray[np.int64] | None
         if kind not in file.members:
             raise ValueError(f"{path}: expected an array `probs` or `logits`, got {file.listed()}")
         if truth is None and "labels" not in file.members:
-            raise ValueError(
-                f"{path}: expected an array `labels`, got {file.listed()}; --labels takes them from a file"
-            )
+            raise ValueError(f"{path}: expected an array `labels`, got {file.listed()}; {_NO_LABELS}")
     elif truth is None:
-        raise ValueError(f"{path}: an .npy file holds predictions only; pass their labels with --labels")
+        raise ValueError(f"{path}: an .npy file holds predictions only; {_NO_LABELS}")
     member = kind or ""
     shape = file.shape(member)
-    if len(shape) != 2 or shape[1] != classes.count:
-        raise ValueError(
-            f"{path}: expected predictions of shape (rows, {classes.count}), a column for each class of the tree, "
-            f"got {shape}"
-        )
-    order = None
+    if truth is None:
+        truth = classes.labels(f"{path}: labels", np.ravel(file.read("labels")))
+    _check_shape(str(path), shape, classes.count, len(truth))
+    order: Indices | None = None
     if "classes" in file.members:
         names = [str(name) for name in np.ravel(file.read("classes")).tolist()]
         if len(names) != classes.count:
             raise ValueError(f"{path}: expected {classes.count} names in `classes`, got {len(names)}")
         order, _ = classes.order(f"{path}: classes", names)
+
+    def pieces() -> Iterator[NDArray[Any]]:
+        for values in file.stream(member, max(1, _PIECE // classes.count)):
+            yield values if order is None else values[:, order]
+
+    return Predictions(str(path), kind, truth, pieces)
+
+
+class _Table(NamedTuple):
+    """A table with named columns.
+
+    Attributes:
+        names: The names of the columns.
+        labels: Reads one column whole.
+        typed: Whether the column of labels keeps text apart from numbers.
+        pieces: Reads some columns, as ``[some rows, columns]``; of a single column of lists, the lists as rows.
+        lists: Whether a column may hold lists.
+    """
+
+    names: list[str]
+    labels: Callable[[str], NDArray[Any]]
+    typed: bool
+    pieces: Callable[[list[str], bool], Iterator[NDArray[Any]]]
+
+
+def _open_table(
+    source: str, table: _Table, classes: ClassIndex, truth: Indices | None, label_column: str | None
+) -> Predictions:
+    label, names = _split_columns(source, table.names, classes, truth is None, label_column)
+    lists: Kind | None = "probs" if "probs" in names else "logits" if "logits" in names else None
+    order, kind = (None, lists) if lists else classes.order(f"{source}: columns", names)
     if truth is None:
-        truth = classes.labels(f"{path}: labels", np.ravel(file.read("labels")))
-    if len(truth) != shape[0]:
-        raise ValueError(f"{path}: expected as many labels as predictions, got {len(truth)} and {shape[0]}")
+        truth = classes.labels(f"{source}: labels", table.labels(label or ""), typed=table.typed)
 
-    def pieces() -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-        start = 0
-        for values in file.stream(member, size):
-            yield (values if order is None else values[:, order]), truth[start : start + len(values)]
-            start += len(values)
+    def pieces() -> Iterator[NDArray[Any]]:
+        for values in table.pieces([lists] if lists else names, lists is not None):
+            if values.ndim != 2 or values.shape[1] != classes.count:
+                raise ValueError(
+                    f"{source}: expected {classes.count} numbers in each row, one for each class of the space"
+                )
+            yield values if order is None else values[:, order]
 
-    return Predictions(path, kind, shape[0], pieces())
-
-
-def read_labels(path: Path, classes: ClassIndex) -> NDArray[np.int64]:
-    """Labels from a file of their own."""
-    if path.suffix.lower() == ".npy":
-        values = np.ravel(ArrayFile(path).read())
-    else:
-        try:
-            values = np.array(path.read_text(encoding="utf-8").splitlines())
-        except UnicodeDecodeError:
-            raise ValueError(f"{path}: expected a .npy file, or text with a label in each line") from None
-    if len(values) == 0:
-        raise ValueError(f"{path}: expected labels, got none")
-    return classes.labels(str(path), values)
+    return Predictions(source, kind, truth, pieces)
 
 
-def _read_csv(path: Path, classes: ClassIndex, truth: Labels | None, size: int) -> Opened:
-    """A text table with a header: a column of labels, and one for each class."""
+def _split_columns(
+    source: str, names: Sequence[str], classes: ClassIndex, needed: bool, label_column: str | None
+) -> tuple[str | None, list[str]]:
+    """The column of labels, and those that hold the predictions."""
+    repeated = [name for place, name in enumerate(names) if name in names[:place]]
+    if repeated:
+        raise ValueError(f"{source}: expected each column once, got {repeated[0]!r} again")
+    if label_column is not None and label_column not in names:
+        raise ValueError(f"{source}: expected a column {label_column!r} with the labels, got {', '.join(names)}")
+    found = [name for name in names if name.strip().lower() in _LABEL_NAMES] if label_column is None else [label_column]
+    if needed and len(found) != 1:
+        raise ValueError(
+            f"{source}: expected one column called {', '.join(_LABEL_NAMES[:-1])} or {_LABEL_NAMES[-1]}, got "
+            f"{len(found)}; pass label_column (on the command line --label-column), or {_NO_LABELS}"
+        )
+    rest = [name for name in names if name not in found]
+    numbers = [name for name in rest if name.strip().lower() in _ROW_NAMES and not classes.knows([name])]
+    return (found[0] if needed else None), [name for name in rest if name not in numbers]
+
+
+def _frame(source: str, frame: Any) -> _Table:
+    """A data frame of pandas or polars."""
+    columns = {str(name): name for name in frame.columns}
+    if len(columns) < len(frame.columns):
+        raise ValueError(f"{source}: expected each column once, got {', '.join(map(str, frame.columns))}")
+
+    def pieces(names: list[str], lists: bool) -> Iterator[NDArray[Any]]:
+        found = [frame[columns[name]].to_numpy() for name in names]
+        yield _stacked(source, names, [np.array(found[0].tolist())] if lists else found, lists)
+
+    return _Table(list(columns), lambda name: np.asarray(frame[columns[name]].to_numpy()), True, pieces)
+
+
+def _csv(path: Path, classes: ClassIndex) -> _Table:
     pandas = require("pandas", "evaluate", "reading CSV")
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    options = {"sep": "\t" if path.suffix.lower() == ".tsv" else ",", "keep_default_na": False}
     try:
-        head = [str(name) for name in pandas.read_csv(path, sep=separator, nrows=0).columns]
+        names = [str(name) for name in pandas.read_csv(path, nrows=0, **options).columns]
     except (pandas.errors.EmptyDataError, pandas.errors.ParserError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a readable table: {error}") from None
-    label, names = _label_column(path, head, truth)
-    order, kind = classes.order(f"{path}: columns", names)
 
-    def pieces() -> Iterator[tuple[NDArray[Any], Labels]]:
-        start = 0
-        kinds = dict.fromkeys(names, np.float64) | ({} if label is None else {label: str})
-        options = {"sep": separator, "dtype": kinds, "chunksize": size, "keep_default_na": False}
+    def read(**more: Any) -> Any:
         try:
-            with pandas.read_csv(path, **options) as frames:
-                for frame in frames:
-                    found = None if label is None else frame[label].to_numpy(object)
-                    yield _piece(path, frame[names].to_numpy(), found, order, classes, truth, start)
-                    start += len(frame)
+            return pandas.read_csv(path, **options, **more)
         except (ValueError, pandas.errors.ParserError) as error:
-            raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
+            raise ValueError(f"{path}: {error}") from None
 
-    return kind, None, pieces()
+    def labels(name: str) -> NDArray[Any]:
+        return np.asarray(read(usecols=[name], dtype=str)[name].to_numpy(object))
+
+    def pieces(wanted: list[str], lists: bool) -> Iterator[NDArray[Any]]:
+        if lists:
+            raise ValueError(f"{path}: expected a column for each class, got lists of numbers")
+        size = max(1, _PIECE // classes.count)
+        try:
+            with read(usecols=wanted, dtype=np.float64, chunksize=size) as frames:
+                yield from (frame[wanted].to_numpy() for frame in frames)
+        except (ValueError, pandas.errors.ParserError) as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    return _Table(names, labels, False, pieces)
 
 
-def _read_parquet(path: Path, classes: ClassIndex, truth: Labels | None, size: int) -> Opened:
-    """A Parquet table: a column of labels, and one for each class or one of lists."""
+def _parquet(path: Path, classes: ClassIndex) -> _Table:
     pyarrow = require("pyarrow", "evaluate", "reading Parquet")
     parquet = require("pyarrow.parquet", "evaluate", "reading Parquet")
     try:
         file = parquet.ParquetFile(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise ValueError(f"{path}: not a readable Parquet file: {error}") from None
-    label, names = _label_column(path, file.schema_arrow.names, truth)
-    lists = next((name for name in ("probs", "logits") if name in names), None)
-    order, kind = (None, lists) if lists else classes.order(f"{path}: columns", names)
-    wanted = ([lists] if lists else list(names)) + ([label] if label else [])
 
-    def pieces() -> Iterator[tuple[NDArray[Any], Labels]]:
-        start = 0
-        for batch in file.iter_batches(size, columns=wanted):
-            values = _lists(path, batch.column(lists), classes.count) if lists else _columns(path, batch, names)
-            found = None if label is None else np.asarray(batch.column(label).to_pylist())
-            yield _piece(path, values, found, order, classes, truth, start)
-            start += len(values)
+    def labels(name: str) -> NDArray[Any]:
+        values = file.read(columns=[name]).column(name).to_pylist()
+        kinds = {type(value) for value in values}
+        return np.array(values) if len(kinds) == 1 else np.array(values, dtype=object)
 
-    return kind, file.metadata.num_rows, pieces()
+    def pieces(wanted: list[str], lists: bool) -> Iterator[NDArray[Any]]:
+        for batch in file.iter_batches(max(1, _PIECE // classes.count), columns=wanted):
+            if lists:
+                yield _lists(path, batch.column(wanted[0]))
+            else:
+                yield _stacked(str(path), wanted, [np.asarray(batch.column(name)) for name in wanted], False)
 
-
-def _label_column(path: Path, names: Sequence[str], truth: Labels | None) -> tuple[str | None, list[str]]:
-    found = [name for name in names if name.strip().lower() in _LABEL_NAMES]
-    if truth is None and len(found) != 1:
-        raise ValueError(f"{path}: expected one column called {', '.join(_LABEL_NAMES[:-1])} or {_LABEL_NAMES[-1]}, "
-                         f"got {len(found)}; --labels takes them from a file")  # fmt: skip
-    return (found[0] if truth is None else None), [name for name in names if name not in found]
+    return _Table(list(file.schema_arrow.names), labels, True, pieces)
 
 
-def _piece(
-    path: Path,
-    values: NDArray[Any],
-    labels: NDArray[Any] | None,
-    order: NDArray[np.int64] | None,
-    classes: ClassIndex,
-    truth: Labels | None,
-    start: int,
-) -> tuple[NDArray[Any], Labels]:
-    values = values if order is None else values[:, order]
-    if truth is None:
-        return values, classes.labels(f"{path}: labels", np.asarray(labels), start)
-    if start + len(values) > len(truth):
-        raise ValueError(f"{path}: expected as many labels as predictions, got {len(truth)} labels and more rows")
-    return values, truth[start : start + len(values)]
-
-
-def _lists(path: Path, column: Any, count: int) -> NDArray[Any]:
+def _lists(path: Path, column: Any) -> NDArray[Any]:
     if not hasattr(column, "flatten") or column.null_count:
         raise ValueError(f"{path}: expected a list of numbers in each row, got {column.type}")
     flat = np.asarray(column.flatten())
-    if flat.dtype.kind not in "fiu" or len(flat) != count * len(column):
-        raise ValueError(f"{path}: expected {count} numbers in each row, one for each class of the tree")
-    return flat.reshape(len(column), count)
+    if flat.dtype.kind not in "fiu" or len(flat) % max(1, len(column)):
+        raise ValueError(f"{path}: expected lists of numbers of one length, got {column.type}")
+    return flat.reshape(len(column), -1)
 
 
-def _columns(path: Path, batch: Any, names: Sequence[str]) -> NDArray[Any]:
-    columns = [np.asarray(batch.column(name)) for name in names]
-    odd = [name for name, column in zip(names, columns, strict=True) if column.dtype.kind not in "fiu"]
-    if odd:
-        raise ValueError(f"{path}: expected numbers in column {odd[0]!r}, got {batch.column(odd[0]).type}")
-    return np.stack(columns, -1)
+def _stacked(source: str, names: Sequence[str], columns: Sequence[NDArray[Any]], lists: bool) -> NDArray[Any]:
+    for name, column in zip(names, columns, strict=True):
+        if column.dtype.kind not in "fiu":
+            raise ValueError(f"{source}: expected numbers in column {name!r}, got {column.dtype}")
+    return columns[0] if lists else np.stack(columns, -1)

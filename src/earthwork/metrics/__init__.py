@@ -7,27 +7,45 @@ if TYPE_CHECKING:
     from earthwork.metrics import functional as functional
     from earthwork.metrics.classes import (
         AccuracyAtDepth,
+        AnswersByDistance,
+        CalibrationCurve,
+        Coverage,
         ExpectedCost,
+        ExpectedCostGap,
         HierarchicalF1,
         HierarchicalPrecision,
         HierarchicalRecall,
+        MacroMeanDistance,
         MeanDistance,
         MeanEMD,
         MistakeSeverity,
         RankedProbabilityScore,
+        RightOrAncestor,
+        RootMeanSquaredDistance,
+        WeightedKappa,
+        WithinDistance,
     )
     from earthwork.metrics.report import hierarchical_report
 
 __all__ = [
     "AccuracyAtDepth",
+    "AnswersByDistance",
+    "CalibrationCurve",
+    "Coverage",
     "ExpectedCost",
+    "ExpectedCostGap",
     "HierarchicalF1",
     "HierarchicalPrecision",
     "HierarchicalRecall",
+    "MacroMeanDistance",
     "MeanDistance",
     "MeanEMD",
     "MistakeSeverity",
     "RankedProbabilityScore",
+    "RightOrAncestor",
+    "RootMeanSquaredDistance",
+    "WeightedKappa",
+    "WithinDistance",
     "hierarchical_report",
 ]
 

@@ -1,19 +1,22 @@
-"""Predictions and labels, read once for all measures: rows, answers, and where they meet the truth in the tree."""
+"""Predictions and labels, checked once for all measures: rows, answers, and where they meet the truth in a tree."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias, TypedDict, get_args, get_type_hints
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from earthwork.decisions import decide, decide_top_k
 from earthwork.decisions.decide import check_k, check_vagueness, node_risk
 from earthwork.decisions.expected_distance import expected
 from earthwork.spaces import Space, Tree
-from earthwork.spaces.space import check_space
+from earthwork.spaces.space import check_ignore_index, check_space
+from earthwork.spaces.tree import as_tree
 from earthwork.transport.masses import Normalize, as_distributions
 
 Decision: TypeAlias = Literal["argmax", "least_risk", "inner"]
@@ -25,7 +28,7 @@ class Options(TypedDict, total=False):
     Attributes:
         decision: ``"argmax"``: the most probable class. ``"least_risk"``: :func:`earthwork.decide`. ``"inner"``: the
             same with ``allow_inner``.
-        vagueness: What an inner node costs, with ``decision="inner"``.
+        vagueness: The cost of an inner node, with ``decision="inner"``.
         normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
         ignore_index: The label of rows that do not count.
     """
@@ -36,112 +39,59 @@ class Options(TypedDict, total=False):
     ignore_index: int | None
 
 
+@dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows of predictions with their labels.
+    """Rows of predictions with their labels, all of them checked.
 
-    Args:
-        preds: Probabilities (or what ``normalize`` makes probabilities) of shape ``[C]``, ``[N, C]`` or
-            ``[N, C, d1, …]``, or class indices of the shape of ``target``.
-        target: Class indices, of the shape of the probabilities without ``C``.
+    Answers are bins, except those of ``decision="inner"``, which are nodes of the tree; the truth is of the same kind.
+
+    Attributes:
         space: How the classes are arranged.
-        decision: How a prediction becomes an answer.
+        labels: The class of each row, ``[rows]``.
+        probs: The distributions, ``[rows, num_bins]``; ``None`` if only answers were given.
+        given: The answers that were given in place of distributions, ``[rows]``.
+        decision: How a distribution becomes an answer.
         vagueness: The cost of an inner node, for ``decision="inner"``.
-        normalize: What makes ``preds`` distributions.
-        ignore_index: The label of rows that do not count.
     """
 
-    def __init__(
-        self,
-        preds: Tensor,
-        target: Tensor,
-        space: Space,
-        *,
-        decision: Decision = "argmax",
-        vagueness: float = 0.0,
-        normalize: Normalize = None,
-        ignore_index: int | None = None,
-        **unknown: object,
-    ) -> None:
-        if unknown:
-            raise TypeError(f"options: expected only {', '.join(get_type_hints(Options))}, got {', '.join(unknown)}")
-        check_space(space)
-        check_decision(decision, space, vagueness)
-        check_ignore_index(ignore_index)
-        if not isinstance(preds, Tensor):
-            raise TypeError(f"preds: expected a tensor, got {type(preds).__name__}")
-        self.space = space
-        self._decision, self._vagueness = decision, vagueness
-        self._p: Tensor | None = None
-        self._indices: Tensor | None = None
-        if preds.is_floating_point():
-            rows = preds.movedim(1, -1) if preds.ndim > 2 else preds
-            labels = _check_target(target, rows.shape[:-1], space, ignore_index)
-            counted = _counted(labels, ignore_index)
-            p = rows.reshape(-1, rows.shape[-1]) if rows.ndim else rows
-            self._p = as_distributions(p if counted is None else p[counted], space, normalize, name="preds").detach()
-        else:
-            self._indices = _check_indices("preds", preds, space)
-            labels = _check_target(target, preds.shape, space, ignore_index)
-            counted = _counted(labels, ignore_index)
-            self._indices = self._indices.reshape(-1) if counted is None else self._indices.reshape(-1)[counted]
-        self.labels = labels if counted is None else labels[counted]
+    space: Space
+    labels: Tensor
+    probs: Tensor | None = None
+    given: Tensor | None = None
+    decision: Decision = "argmax"
+    vagueness: float = 0.0
+
+    def decided(self, decision: Decision, vagueness: float = 0.0) -> Batch:
+        """The same rows with other decisions."""
+        return replace(self, decision=decision, vagueness=vagueness)
 
     @property
     def p(self) -> Tensor:
-        """The distributions, shape ``[rows, C]``."""
-        if self._p is None:
+        """The distributions, for a measure that needs them."""
+        if self.probs is None:
             raise ValueError("preds: expected probabilities, of shape [N, C], for this metric, got class indices")
-        return self._p
+        return self.probs
 
     @property
     def tree(self) -> Tree:
         """The space, for a measure that needs ancestors."""
-        if not isinstance(self.space, Tree):
-            raise TypeError(f"space: expected a Tree, for a metric about ancestors, got {self.space}")
-        return self.space
+        return check_tree(self.space)
 
     @cached_property
     def truth(self) -> Tensor:
-        """Where the labels are: nodes of a tree, bins of another space."""
-        return self._places(self.labels)
+        """The labels, as bins or nodes like the answers."""
+        return self.tree.bins[self.labels] if self.decision == "inner" else self.labels
 
     @cached_property
     def answers(self) -> Tensor:
-        """Where the answers are: nodes of a tree, bins of another space."""
-        if self._decision == "inner":
-            return decide(self.p, self.space, allow_inner=True, vagueness=self._vagueness, validate=False)
-        return self._places(self._answer_bins)
-
-    @cached_property
-    def _answer_bins(self) -> Tensor:
-        if self._indices is None:
-            return self.p.argmax(-1) if self._decision == "argmax" else decide(self.p, self.space, validate=False)
-        if self._decision != "argmax":
-            raise ValueError(f'preds: expected probabilities for decision="{self._decision}", got class indices')
-        return self._indices
-
-    @property
-    def expected_cost(self) -> Tensor:
-        """The distance from each answer to the truth that its distribution expects."""
-        if isinstance(self.space, Tree) and self._decision == "inner":
-            risk, answers = node_risk(self.p, self.space, 0.0), self.answers
-        else:
-            risk, answers = expected(self.p, self.space), self._answer_bins
-        return risk.gather(-1, answers.unsqueeze(-1)).squeeze(-1).detach().double()
-
-    def best(self, k: int) -> Tensor:
-        """Where the ``k`` best answers are, the best first: ``[rows, k]``. Of equal ones the lowest index is first."""
-        if k == 1:
-            return self.answers.unsqueeze(-1)
-        check_ranking(k, self._decision)
-        check_k("top_k", k, self.space)
-        if self._decision == "least_risk":
-            return self._places(decide_top_k(self.p, self.space, k, validate=False))
-        left, taken = self.p.clone(), []
-        for _ in range(k):
-            taken.append(left.argmax(-1, keepdim=True))
-            left.scatter_(-1, taken[-1], -math.inf)
-        return self._places(torch.cat(taken, -1))
+        """The answers: nodes for ``decision="inner"``, else bins."""
+        if self.decision == "inner":
+            return decide(self.p, self.space, allow_inner=True, vagueness=self.vagueness, validate=False)
+        if self.given is None:
+            return self.p.argmax(-1) if self.decision == "argmax" else decide(self.p, self.space, validate=False)
+        if self.decision != "argmax":
+            raise ValueError(f'preds: expected probabilities for decision="{self.decision}", got class indices')
+        return self.given
 
     @cached_property
     def wrong(self) -> Tensor:
@@ -151,29 +101,95 @@ class Batch:
     @cached_property
     def distance(self) -> Tensor:
         """The distance from each answer to its label."""
-        return self.distance_between(self.answers, self.truth)
+        return self.distance_to_truth(self.answers)
+
+    def distance_to_truth(self, answers: Tensor) -> Tensor:
+        """The distance from some answers, ``[rows, ...]``, to the label of their row, in double precision."""
+        truth = self.truth.reshape(-1, *[1] * (answers.ndim - 1))
+        between = self.tree.node_distance if self.decision == "inner" else self.space.distance
+        return between(answers, truth).detach().double()
+
+    @property
+    def expected_cost(self) -> Tensor:
+        """The distance from each answer to the truth that its distribution expects."""
+        risk = node_risk(self.p, self.tree, 0.0) if self.decision == "inner" else expected(self.p, self.space)
+        return risk.gather(-1, self.answers.unsqueeze(-1)).squeeze(-1).detach().double()
+
+    def best(self, k: int) -> Tensor:
+        """The ``k`` best answers, the best first: ``[rows, k]``. Of equal ones the lowest index is first."""
+        if k == 1:
+            return self.answers.unsqueeze(-1)
+        check_ranking(k, self.decision)
+        check_k("top_k", k, self.space)
+        if self.decision == "least_risk":
+            return decide_top_k(self.p, self.space, k, validate=False)
+        left, taken = self.p.clone(), []
+        for _ in range(k):
+            taken.append(left.argmax(-1, keepdim=True))
+            left.scatter_(-1, taken[-1], -math.inf)
+        return torch.cat(taken, -1)
+
+    @cached_property
+    def answer_nodes(self) -> Tensor:
+        """The answers as nodes of the tree."""
+        return self.answers if self.decision == "inner" else self.tree.bins[self.answers]
+
+    @cached_property
+    def truth_nodes(self) -> Tensor:
+        """The labels as nodes of the tree."""
+        return self.tree.bins[self.labels]
 
     @cached_property
     def ancestor(self) -> Tensor:
         """The lowest common ancestor of each answer and its label, a node."""
-        return self.tree.lowest_common_ancestor(self.answers, self.truth)
+        return self.tree.lowest_common_ancestor(self.answer_nodes, self.truth_nodes)
 
-    def distance_between(self, a: Tensor, b: Tensor) -> Tensor:
-        """The distance from one place to another, in double precision."""
-        space = self.space
-        distance = space.node_distance(a, b) if isinstance(space, Tree) else space.distance(a, b)
-        return distance.detach().double()
 
-    def _places(self, bins: Tensor) -> Tensor:
-        return self.space.bins[bins] if isinstance(self.space, Tree) else bins
+def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Batch:
+    """Check predictions and labels.
+
+    Args:
+        preds: Probabilities (or what ``normalize`` makes probabilities) of shape ``[C]``, ``[N, C]`` or
+            ``[N, C, d1, …]``, or class indices of the shape of ``target``.
+        target: Class indices, of the shape of the probabilities without ``C``.
+        space: How the classes are arranged.
+        options: See :class:`Options`.
+    """
+    unknown = [name for name in options if name not in get_type_hints(Options)]
+    if unknown:
+        raise TypeError(f"options: expected only {', '.join(get_type_hints(Options))}, got {', '.join(unknown)}")
+    check_space(space)
+    decision, vagueness = options.get("decision", "argmax"), options.get("vagueness", 0.0)
+    ignore_index = options.get("ignore_index")
+    check_decision(decision, space, vagueness)
+    if ignore_index is not None:
+        ignore_index = check_ignore_index(ignore_index)
+    if not isinstance(preds, Tensor):
+        raise TypeError(f"preds: expected a tensor, got {type(preds).__name__}")
+    if not preds.is_floating_point():
+        given = _check_indices("preds", preds, space).reshape(-1)
+        labels = _check_target(target, preds.shape, space, ignore_index)
+        counted = slice(None) if ignore_index is None else labels != ignore_index
+        return Batch(space, labels[counted], None, given[counted], decision, vagueness)
+    rows = preds.movedim(1, -1) if preds.ndim > 2 else preds
+    labels = _check_target(target, rows.shape[:-1], space, ignore_index)
+    counted = slice(None) if ignore_index is None else labels != ignore_index
+    p = rows.reshape(-1, rows.shape[-1]) if rows.ndim else rows
+    p = as_distributions(p[counted] if p.ndim else p, space, options.get("normalize"), name="preds").detach()
+    return Batch(space, labels[counted], p, None, decision, vagueness)
+
+
+def check_tree(space: Space) -> Tree:
+    """The space, or a ``TypeError`` if it has no ancestors."""
+    return as_tree(space, "space", "for a metric about ancestors")
 
 
 def check_decision(decision: str, space: Space, vagueness: float) -> None:
     """Raise unless ``decision`` is a way to decide in this space, and ``vagueness`` a cost that it has."""
     if decision not in get_args(Decision):
         raise ValueError(f'decision: expected "argmax", "least_risk" or "inner", got {decision!r}')
-    if decision == "inner" and not isinstance(space, Tree):
-        raise TypeError(f'decision: expected a Tree for "inner", got {space}')
+    if decision == "inner":
+        as_tree(space, "decision", 'for "inner"')
     check_vagueness(vagueness)
     if decision != "inner" and vagueness != 0:
         raise ValueError(f'vagueness: expected 0 unless decision is "inner", got {vagueness!r}')
@@ -183,16 +199,6 @@ def check_ranking(top_k: int, decision: str) -> None:
     """Raise if more than the best answer is asked for where answers have no ranking."""
     if decision == "inner" and top_k != 1:
         raise ValueError(f'top_k: expected 1 with decision="inner", got {top_k}')
-
-
-def check_ignore_index(ignore_index: int | None) -> None:
-    """Raise unless ``ignore_index`` is a label or ``None``."""
-    if ignore_index is not None and (not isinstance(ignore_index, int) or isinstance(ignore_index, bool)):
-        raise TypeError(f"ignore_index: expected an integer or None, got {ignore_index!r}")
-
-
-def _counted(labels: Tensor, ignore_index: int | None) -> Tensor | None:
-    return None if ignore_index is None else labels != ignore_index
 
 
 def _check_target(target: Tensor, shape: torch.Size, space: Space, ignore_index: int | None) -> Tensor:

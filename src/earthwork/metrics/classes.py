@@ -2,123 +2,33 @@
 
 from __future__ import annotations
 
-import copy
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from earthwork.extras import require
-from earthwork.metrics.batch import (
-    Batch,
-    Decision,
-    Options,
-    check_decision,
-    check_ignore_index,
-    check_ranking,
+from earthwork.metrics.ancestors import AncestorAccuracy, AncestorScore, AnswerCoverage, Average, DepthAccuracy
+from earthwork.metrics.base import SpaceMetric
+from earthwork.metrics.curves import (
+    DistanceShares,
+    Reliability,
+    distance_levels,
+    draw_distances,
+    draw_reliability,
+    new_axes,
 )
 from earthwork.metrics.measures import (
-    AncestorScore,
-    Average,
-    DecisionCost,
-    DepthAccuracy,
-    MeanTransport,
-    Measure,
-    RankedScore,
+    ClassMeanDistance,
+    Kappa,
+    RootMeanSquare,
     Severity,
     SeverityMeasure,
     TopDistance,
+    Within,
 )
-from earthwork.spaces import Chain, Space, Tree
-from earthwork.spaces.space import check_space
-from earthwork.transport.masses import Normalize, check_normalize
-
-require("torchmetrics", "metrics", "earthwork.metrics")
-from torchmetrics import Metric  # noqa: E402
-
-
-class SpaceMetric(Metric):
-    """What the metrics have in common. Merges across batches and processes exactly: its state is sums.
-
-    Args:
-        space: How the classes are arranged.
-        measure: What to measure.
-        decision: How a prediction becomes an answer: ``"argmax"``, ``"least_risk"`` or ``"inner"``.
-        vagueness: The cost of an inner node, with ``decision="inner"``.
-        normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
-        ignore_index: The label of rows that do not count.
-        kwargs: Options of every torchmetrics metric.
-    """
-
-    is_differentiable = False
-    full_state_update = False
-    plot_lower_bound = 0.0
-
-    def __init__(
-        self,
-        space: Space,
-        measure: Measure,
-        *,
-        decision: Decision = "argmax",
-        vagueness: float = 0.0,
-        normalize: Normalize = None,
-        ignore_index: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        check_space(space)
-        check_decision(decision, space, vagueness)
-        check_ignore_index(ignore_index)
-        check_normalize(normalize)
-        measure.check(space)
-        # The metric's own copy, so that moving the metric leaves the caller's space alone.
-        self.space = copy.copy(space)
-        self.measure = measure
-        self.options: Options = {
-            "decision": decision,
-            "vagueness": vagueness,
-            "normalize": normalize,
-            "ignore_index": ignore_index,
-        }
-        self._state = _state_name(measure, self.options, space)
-        self.add_state(self._state, torch.zeros(measure.width(space), dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        """Take in a batch.
-
-        Args:
-            preds: Probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or class indices of the shape of
-                ``target`` where no probabilities are needed.
-            target: Class indices, of the shape of the probabilities without ``C``.
-        """
-        columns = self.measure.columns(Batch(preds, target, self.space, **self.options))
-        setattr(self, self._state, getattr(self, self._state) + columns.sum(0))
-
-    def compute(self) -> Tensor:
-        """The value over everything so far; NaN if nothing counts."""
-        return self.measure.value(getattr(self, self._state))
-
-    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
-        """Draw one or several values.
-
-        Args:
-            val: What ``compute`` or ``forward`` returned, or a list of such; by default the value now.
-            ax: The axes to draw in.
-
-        Returns:
-            The figure and the axes.
-        """
-        return self._plot(val, ax)
-
-
-# In a MetricCollection torchmetrics takes metrics whose states have the same names and are equal after one batch for
-# one metric from then on. So a state's name says all that it depends on.
-def _state_name(measure: Measure, options: Options, space: Space) -> str:
-    parts = [repr(measure), repr(options), type(space).__name__]
-    parts += [f"{name}{x.detach().cpu().tolist()}" for name, x in (*space.named_buffers(), *space.named_parameters())]
-    return f"sums_{zlib.crc32(''.join(parts).encode()):08x}"
+from earthwork.metrics.scores import CostGap, DecisionCost, MeanTransport, RankedScore
+from earthwork.spaces import Chain, Ring, Space, Tree
 
 
 class MeanEMD(SpaceMetric):
@@ -177,7 +87,75 @@ class MeanDistance(SpaceMetric):
 
     def __init__(self, space: Space, top_k: int = 1, **kwargs: Any) -> None:
         super().__init__(space, TopDistance(top_k), **kwargs)
-        check_ranking(top_k, self.options["decision"])
+
+
+class RootMeanSquaredDistance(SpaceMetric):
+    """:func:`~earthwork.metrics.functional.root_mean_squared_distance` of all batches.
+
+    Args:
+        space: How the classes are arranged.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+    """
+
+    higher_is_better = False
+
+    def __init__(self, space: Space, **kwargs: Any) -> None:
+        super().__init__(space, RootMeanSquare(), **kwargs)
+
+
+class MacroMeanDistance(SpaceMetric):
+    """:func:`~earthwork.metrics.functional.macro_mean_distance` of all batches.
+
+    Args:
+        space: How the classes are arranged.
+        kwargs: ``decision``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+    """
+
+    higher_is_better = False
+
+    def __init__(self, space: Space, **kwargs: Any) -> None:
+        super().__init__(space, ClassMeanDistance(), **kwargs)
+
+
+class WithinDistance(SpaceMetric):
+    """:func:`~earthwork.metrics.functional.within_distance` of all batches.
+
+    Args:
+        space: How the classes are arranged.
+        distance: How far an answer may be from the label.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+    """
+
+    higher_is_better = True
+    plot_upper_bound = 1.0
+
+    def __init__(self, space: Space, distance: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(space, Within(distance), **kwargs)
+
+
+class WeightedKappa(SpaceMetric):
+    """:func:`~earthwork.metrics.functional.weighted_kappa` of all batches.
+
+    Args:
+        space: How the classes are arranged.
+        power: Of the distance: 1 for linear, 2 for quadratic weights.
+        kwargs: ``decision``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> metric = ew.metrics.WeightedKappa(ew.Chain(4), power=1)
+        >>> metric.update(torch.tensor([0, 1]), torch.tensor([0, 1]))
+        >>> metric.update(torch.tensor([2, 2]), torch.tensor([1, 3]))
+        >>> metric.compute()
+        tensor(0.5789, dtype=torch.float64)
+    """
+
+    higher_is_better = True
+    plot_lower_bound = -1.0
+    plot_upper_bound = 1.0
+
+    def __init__(self, space: Space, power: float = 2.0, **kwargs: Any) -> None:
+        super().__init__(space, Kappa(power), **kwargs)
 
 
 class AccuracyAtDepth(SpaceMetric):
@@ -195,9 +173,7 @@ class AccuracyAtDepth(SpaceMetric):
 
     def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
         """Draw one or several curves over the depth; see :meth:`SpaceMetric.plot`."""
-        if ax is None:
-            ax = require("matplotlib.pyplot", "plot", "plot()").subplots()[1]
-        curves = [self.compute()] if val is None else [val] if isinstance(val, Tensor) else list(val)
+        ax, curves = new_axes(ax), self._values(val)
         for step, curve in enumerate(curves):
             ax.plot(torch.arange(len(curve)), curve.cpu(), marker="o", label=str(step))
         ax.set(xlabel="depth", ylabel="accuracy", ylim=(0, 1.02), title="AccuracyAtDepth")
@@ -251,17 +227,41 @@ class HierarchicalF1(_AncestorMetric):
         super().__init__(space, AncestorScore("F1", average), **kwargs)
 
 
+class RightOrAncestor(_AncestorMetric):
+    """:func:`~earthwork.metrics.functional.right_or_ancestor` of all batches.
+
+    Args:
+        space: The tree.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+    """
+
+    def __init__(self, space: Tree, **kwargs: Any) -> None:
+        super().__init__(space, AncestorAccuracy(), **kwargs)
+
+
+class Coverage(_AncestorMetric):
+    """:func:`~earthwork.metrics.functional.coverage` of all batches.
+
+    Args:
+        space: The tree.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+    """
+
+    def __init__(self, space: Tree, **kwargs: Any) -> None:
+        super().__init__(space, AnswerCoverage(), **kwargs)
+
+
 class RankedProbabilityScore(SpaceMetric):
     """:func:`~earthwork.metrics.functional.ranked_probability_score` of all batches.
 
     Args:
-        space: The chain.
+        space: The chain, or a ring for the circular form.
         kwargs: ``normalize``, ``ignore_index``, and torchmetrics' own.
     """
 
     higher_is_better = False
 
-    def __init__(self, space: Chain, **kwargs: Any) -> None:
+    def __init__(self, space: Chain | Ring, **kwargs: Any) -> None:
         super().__init__(space, RankedScore(), **kwargs)
 
 
@@ -277,3 +277,88 @@ class ExpectedCost(SpaceMetric):
 
     def __init__(self, space: Space, **kwargs: Any) -> None:
         super().__init__(space, DecisionCost(), **kwargs)
+
+
+class ExpectedCostGap(SpaceMetric):
+    """:func:`~earthwork.metrics.functional.expected_cost_gap` of all batches; a calibrated model has 0.
+
+    Args:
+        space: How the classes are arranged.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+    """
+
+    higher_is_better = None
+    plot_lower_bound = None
+
+    def __init__(self, space: Space, **kwargs: Any) -> None:
+        super().__init__(space, CostGap(), **kwargs)
+
+
+class AnswersByDistance(SpaceMetric):
+    """The share of rows whose answer is at each distance from the label: the confusions by distance.
+
+    ``compute()`` gives the shares, and :attr:`distances` what they belong to: the distances between the classes, or 31
+    equal steps if there are more than 30.
+
+    Args:
+        space: How the classes are arranged.
+        kwargs: ``decision``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> metric = ew.metrics.AnswersByDistance(ew.Chain(3))
+        >>> metric(torch.tensor([0, 1, 2, 2]), torch.tensor([0, 1, 1, 0])), metric.distances
+        (tensor([0.5000, 0.2500, 0.2500], dtype=torch.float64), tensor([0., 1., 2.], dtype=torch.float64))
+    """
+
+    higher_is_better = None
+
+    def __init__(self, space: Space, **kwargs: Any) -> None:
+        super().__init__(space, DistanceShares(), **kwargs)
+
+    @property
+    def distances(self) -> Tensor:
+        """The distances, in ascending order."""
+        return distance_levels(self.space)
+
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
+        """Draw the wrong answers of one or several values as bars; see :meth:`SpaceMetric.plot`."""
+        ax, curves = new_axes(ax), self._values(val)
+        shares = [curve.cpu().numpy()[1:] for curve in curves]
+        draw_distances(ax, self.distances.numpy()[1:], shares, [f"step {step}" for step in range(len(curves))])
+        if len(curves) > 1:
+            ax.legend(loc="lower left", bbox_to_anchor=(0, 1.08), frameon=False)
+        return ax.get_figure(), ax
+
+
+class CalibrationCurve(SpaceMetric):
+    """How often the most probable class is right, by its probability.
+
+    ``compute()`` gives, for each bin of the probability, its mean, the share of right answers and the share of all
+    rows, shape ``[bins, 3]``; NaN in bins without rows.
+
+    Args:
+        space: How the classes are arranged.
+        bins: How many bins from 0 to 1.
+        kwargs: ``normalize``, ``ignore_index``, and torchmetrics' own.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> metric = ew.metrics.CalibrationCurve(ew.Chain(2), bins=2)
+        >>> metric(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 1]))[1]
+        tensor([0.7000, 0.5000, 1.0000], dtype=torch.float64)
+    """
+
+    higher_is_better = None
+
+    def __init__(self, space: Space, bins: int = 10, **kwargs: Any) -> None:
+        super().__init__(space, Reliability(bins), **kwargs)
+
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
+        """Draw one or several curves; see :meth:`SpaceMetric.plot`."""
+        ax, curves = new_axes(ax), self._values(val)
+        for step, curve in enumerate(curves):
+            draw_reliability(ax, curve.cpu().numpy(), f"step {step}")
+        if len(curves) > 1:
+            ax.legend(loc="lower left", bbox_to_anchor=(0, 1.08), frameon=False)
+        return ax.get_figure(), ax

@@ -1,11 +1,13 @@
 """What the metrics measure: a few numbers for each row, and a value computed from their sums.
 
 The same code serves the functions, the torchmetrics classes, which add up batches and processes, and the bootstrap,
-which weights rows.
+which weights rows. This module holds the measures of answers; `scores` holds those of probabilities, `ancestors` those
+of answers in a hierarchy.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
@@ -14,54 +16,85 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import check_k
-from earthwork.metrics.batch import Batch
-from earthwork.spaces import Chain, CostMatrix, Space, Tree
-from earthwork.spaces.space import check_rho
-from earthwork.transport.emd import label_distances
+from earthwork.metrics.batch import Batch, check_ranking
+from earthwork.spaces import Space
+from earthwork.spaces.tree import as_tree
 
 SeverityMeasure: TypeAlias = Literal["distance", "height"]
-Average: TypeAlias = Literal["micro", "macro"]
-Kind: TypeAlias = Literal["precision", "recall", "F1"]
+Group: TypeAlias = Literal["labels", "answers", "label_distances"]
 
 
 @dataclass(frozen=True)
 class Measure(ABC):
-    """A mean or a ratio of means over rows."""
+    """A function of sums over rows.
 
-    higher_is_better: ClassVar[bool]
+    Attributes:
+        higher_is_better: Whether a higher value means a better model; ``None`` if the value alone does not tell.
+        groups: Sums for each class: how often it is the label or the answer, or the distances of the rows it labels.
+        is_curve: Whether the value has an axis: one point for each column.
+    """
+
+    higher_is_better: ClassVar[bool | None]
+    groups: ClassVar[tuple[Group, ...]] = ()
+    is_curve: ClassVar[bool] = False
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """What a table calls it."""
+        """The name in a table."""
 
     @abstractmethod
     def columns(self, batch: Batch) -> Tensor:
-        """The numbers to add up for each row: ``[rows, width]``, in double precision."""
+        """The numbers to add up over rows: ``[rows, width]``, in double precision."""
 
     @abstractmethod
-    def value(self, sums: Tensor) -> Tensor:
-        """The value from the columns' sums: ``[..., width]`` to ``[...]``. NaN where there is nothing to average."""
+    def value(self, sums: Tensor, space: Space) -> Tensor:
+        """The value from the sums: ``[..., size]`` to ``[...]``. NaN where there is nothing to average.
+
+        The sums are those of the columns, followed by those of each group, ``num_bins`` each.
+        """
 
     def width(self, space: Space) -> int:
         """The number of columns."""
         return 2
 
-    def check(self, space: Space) -> None:  # noqa: B027  most measures make sense in every space
-        """Raise unless the measure makes sense in this space."""
+    def size(self, space: Space) -> int:
+        """The number of sums."""
+        return self.width(space) + len(self.groups) * space.num_bins
+
+    def check(self, space: Space, decision: str) -> None:
+        """Raise unless the measure is defined in this space for such decisions."""
+        if self.groups and decision == "inner":
+            raise ValueError(f'decision: expected answers that are classes for the {self.label}, got "inner"')
+
+    def sums(self, batch: Batch) -> Tensor:
+        """The sums over a batch: ``[size]``."""
+        return torch.cat([self.columns(batch).sum(0), *(group_sums(batch, group) for group in self.groups)])
 
     def of(self, batch: Batch) -> Tensor:
         """The value for one batch."""
-        self.check(batch.space)
-        return self.value(self.columns(batch).sum(0))
+        self.check(batch.space, batch.decision)
+        return self.value(self.sums(batch), batch.space)
+
+
+def group_sums(batch: Batch, group: Group) -> Tensor:
+    """The sums of a group over a batch: ``[num_bins]``."""
+    place = batch.answers if group == "answers" else batch.labels
+    numbers = batch.distance if group == "label_distances" else torch.ones_like(place, dtype=torch.float64)
+    return numbers.new_zeros(batch.space.num_bins).index_add(0, place, numbers)
 
 
 class MeanMeasure(Measure):
     """The mean of one number over some of the rows."""
 
-    def value(self, sums: Tensor) -> Tensor:
-        """The sum of the numbers divided by that of the rows."""
+    def value(self, sums: Tensor, space: Space) -> Tensor:
+        """The sum of the numbers divided by the number of rows."""
         return sums[..., 0] / sums[..., 1]
+
+
+def with_ones(numbers: Tensor) -> Tensor:
+    """The columns of a mean over all rows."""
+    return torch.stack([numbers, torch.ones_like(numbers)], -1)
 
 
 @dataclass(frozen=True)
@@ -73,13 +106,12 @@ class Accuracy(MeanMeasure):
 
     @property
     def label(self) -> str:
-        """What a table calls it."""
+        """The name in a table."""
         return "accuracy" if self.top_k == 1 else f"accuracy, top {self.top_k}"
 
     def columns(self, batch: Batch) -> Tensor:
         """Whether a row is right, and 1."""
-        right = (batch.best(self.top_k) == batch.truth.unsqueeze(-1)).any(-1).double()
-        return torch.stack([right, torch.ones_like(right)], -1)
+        return with_ones((batch.best(self.top_k) == batch.truth.unsqueeze(-1)).any(-1).double())
 
 
 @dataclass(frozen=True)
@@ -91,15 +123,15 @@ class Severity(MeanMeasure):
 
     @property
     def label(self) -> str:
-        """What a table calls it."""
+        """The name in a table."""
         return f"mistake severity, {self.measure}"
 
-    def check(self, space: Space) -> None:
+    def check(self, space: Space, decision: str) -> None:
         """Raise unless the measure is known and the space has heights if it is about them."""
         if self.measure not in ("distance", "height"):
             raise ValueError(f'measure: expected "distance" or "height", got {self.measure!r}')
-        if self.measure == "height" and not isinstance(space, Tree):
-            raise TypeError(f'space: expected a Tree for measure="height", got {space}')
+        if self.measure == "height":
+            as_tree(space, "space", 'for measure="height"')
 
     def columns(self, batch: Batch) -> Tensor:
         """The distance or height if the row is wrong, and whether it is."""
@@ -113,152 +145,132 @@ class TopDistance(MeanMeasure):
     """The mean distance from the best answers to the label."""
 
     top_k: int = 1
+    name: str = "mean distance"
     higher_is_better = False
 
     @property
     def label(self) -> str:
-        """What a table calls it."""
-        return f"mean distance, top {self.top_k}"
+        """The name in a table."""
+        return self.name if self.top_k == 1 else f"{self.name}, top {self.top_k}"
 
-    def check(self, space: Space) -> None:
+    def check(self, space: Space, decision: str) -> None:
         """Raise unless the space has that many answers."""
         check_k("top_k", self.top_k, space)
+        check_ranking(self.top_k, decision)
 
     def columns(self, batch: Batch) -> Tensor:
         """The mean distance from the best answers, and 1."""
-        best = batch.best(self.top_k)
-        mean = batch.distance_between(best, batch.truth.unsqueeze(-1)).mean(-1)
-        return torch.stack([mean, torch.ones_like(mean)], -1)
+        return with_ones(batch.distance_to_truth(batch.best(self.top_k)).mean(-1))
 
 
 @dataclass(frozen=True)
-class MeanTransport(MeanMeasure):
-    """The mean EMD^ρ from the prediction to the label."""
+class RootMeanSquare(MeanMeasure):
+    """The root of the mean squared distance from the answer to the label."""
 
-    rho: float = 1.0
+    name: str = "root mean squared distance"
     higher_is_better = False
 
     @property
     def label(self) -> str:
-        """What a table calls it."""
-        return "EMD" if self.rho == 1 else f"EMD, ρ = {self.rho:g}"
-
-    def check(self, space: Space) -> None:
-        """Raise unless ρ is a number ≥ 1 and the space has edges for a relaxation."""
-        check_rho(self.rho)
-        if isinstance(space, CostMatrix) and self.rho != 1:
-            raise TypeError(f"rho: expected 1 in a CostMatrix, which has no edges, got {self.rho:g}")
+        """The name in a table."""
+        return self.name
 
     def columns(self, batch: Batch) -> Tensor:
-        """The distance and 1."""
-        distance = label_distances(batch.p, batch.labels, batch.space, float(self.rho)).detach().double()
-        return torch.stack([distance, torch.ones_like(distance)], -1)
+        """The squared distance, and 1."""
+        return with_ones(batch.distance.square())
+
+    def value(self, sums: Tensor, space: Space) -> Tensor:
+        """The root of the mean."""
+        return super().value(sums, space).sqrt()
 
 
 @dataclass(frozen=True)
-class RankedScore(MeanTransport):
-    """The mean ranked probability score."""
+class Within(MeanMeasure):
+    """The share of rows whose answer is at most so far from the label."""
 
-    rho: float = 2.0
-
-    @property
-    def label(self) -> str:
-        """What a table calls it."""
-        return "ranked probability score"
-
-    def check(self, space: Space) -> None:
-        """Raise unless the space is a chain."""
-        if not isinstance(space, Chain):
-            raise TypeError(f"space: expected a Chain, for the ranked probability score, got {space}")
-
-
-@dataclass(frozen=True)
-class DecisionCost(MeanMeasure):
-    """The mean distance from the answer to the truth that the prediction itself expects."""
-
-    higher_is_better = False
-
-    @property
-    def label(self) -> str:
-        """What a table calls it."""
-        return "expected cost"
-
-    def columns(self, batch: Batch) -> Tensor:
-        """The expected distance and 1."""
-        cost = batch.expected_cost
-        return torch.stack([cost, torch.ones_like(cost)], -1)
-
-
-def check_tree(space: Space) -> None:
-    """Raise unless the space is a tree."""
-    if not isinstance(space, Tree):
-        raise TypeError(f"space: expected a Tree, for a metric about ancestors, got {space}")
-
-
-@dataclass(frozen=True)
-class DepthAccuracy(Measure):
-    """The share of rows that are right down to each depth."""
-
+    distance: float = 1.0
+    name: str | None = None
     higher_is_better = True
 
     @property
     def label(self) -> str:
-        """What a table calls it."""
-        return "accuracy at depth"
+        """The name in a table."""
+        return f"accuracy within distance {self.distance:g}" if self.name is None else self.name
 
-    def check(self, space: Space) -> None:
-        """Raise unless the space is a tree."""
-        check_tree(space)
+    def check(self, space: Space, decision: str) -> None:
+        """Raise unless the distance is a number ≥ 0."""
+        if not isinstance(self.distance, int | float) or isinstance(self.distance, bool):
+            raise TypeError(f"distance: expected a number ≥ 0, got {self.distance!r}")
+        if not 0 <= self.distance < math.inf:
+            raise ValueError(f"distance: expected a finite number ≥ 0, got {self.distance}")
+
+    def columns(self, batch: Batch) -> Tensor:
+        """Whether the answer is near enough, and 1."""
+        # A distance is a sum of edge costs, which rounds.
+        return with_ones((batch.distance <= self.distance * (1 + 1e-9)).double())
+
+
+class TotalMeasure(Measure):
+    """A measure without columns: all of its sums are groups, or its own."""
 
     def width(self, space: Space) -> int:
-        """One column for each depth."""
-        return space.depth + 1 if isinstance(space, Tree) else 1
+        """No columns."""
+        return 0
 
     def columns(self, batch: Batch) -> Tensor:
-        """Whether the row is right at each depth; at depth 0 every row is."""
-        depths = torch.arange(batch.tree.depth + 1, device=batch.truth.device)
-        shared = batch.tree.depths[batch.ancestor].unsqueeze(-1)
-        return ((depths <= shared) | ~batch.wrong.unsqueeze(-1)).double()
-
-    def value(self, sums: Tensor) -> Tensor:
-        """The curve: ``[..., depth + 1]``."""
-        return sums / sums[..., :1]
+        """No columns: ``[rows, 0]``."""
+        return batch.labels.new_zeros(len(batch.labels), 0, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
-class AncestorScore(Measure):
-    """Precision, recall or F1 of the sets of ancestors (with the node itself, without the root)."""
+class ClassMeanDistance(TotalMeasure):
+    """The mean over classes of the mean distance from the answer to the label."""
 
-    kind: Kind = "F1"
-    average: Average = "micro"
-    higher_is_better = True
+    name: str = "macro-averaged mean distance"
+    higher_is_better = False
+    groups = ("labels", "label_distances")
 
     @property
     def label(self) -> str:
-        """What a table calls it."""
-        return f"hierarchical {self.kind}, {self.average}"
+        """The name in a table."""
+        return self.name
 
-    def check(self, space: Space) -> None:
-        """Raise unless the space is a tree and the average is known."""
-        check_tree(space)
-        if self.average not in ("micro", "macro"):
-            raise ValueError(f'average: expected "micro" or "macro", got {self.average!r}')
+    def value(self, sums: Tensor, space: Space) -> Tensor:
+        """The mean over the classes that are the label of some row."""
+        counts, distances = sums[..., : space.num_bins], sums[..., space.num_bins :]
+        return (distances / counts).nanmean(-1)
+
+
+@dataclass(frozen=True)
+class Kappa(Measure):
+    """Cohen's kappa, weighted by a power of the distance."""
+
+    power: float = 2.0
+    higher_is_better = True
+    groups = ("answers", "labels")
+
+    @property
+    def label(self) -> str:
+        """The name in a table."""
+        names = {1.0: "linear", 2.0: "quadratic"}
+        return f"{names[self.power]} kappa" if self.power in names else f"kappa, power {self.power:g}"
+
+    def check(self, space: Space, decision: str) -> None:
+        """Raise unless the power is a number > 0 and the answers are classes."""
+        super().check(space, decision)
+        if not isinstance(self.power, int | float) or isinstance(self.power, bool):
+            raise TypeError(f"power: expected a number > 0, got {self.power!r}")
+        if not 0 < self.power < math.inf:
+            raise ValueError(f"power: expected a finite number > 0, got {self.power}")
 
     def columns(self, batch: Batch) -> Tensor:
-        """What is shared and what that is divided by: counts of nodes for micro, the row's score and 1 for macro."""
-        depths = batch.tree.depths
-        shared = depths[batch.ancestor].double()
-        answer, truth = depths[batch.answers].double(), depths[batch.truth].double()
-        if self.kind == "F1":
-            shared, whole = 2 * shared, answer + truth
-        else:
-            whole = answer if self.kind == "precision" else truth
-        if self.average == "micro":
-            return torch.stack([shared, whole], -1)
-        # The root has no ancestors to get right: right if it is the label, else wrong.
-        score = torch.where(whole > 0, shared / whole.clamp(min=1), (~batch.wrong).double())
-        return torch.stack([score, torch.ones_like(score)], -1)
+        """The cost of the row, and 1."""
+        return with_ones(batch.distance.pow(self.power))
 
-    def value(self, sums: Tensor) -> Tensor:
-        """The share."""
-        return sums[..., 0] / sums[..., 1]
+    def value(self, sums: Tensor, space: Space) -> Tensor:
+        """One minus the cost of the answers in relation to that of independent answers."""
+        n = space.num_bins
+        cost, rows = sums[..., 0], sums[..., 1]
+        answers, labels = sums[..., 2 : 2 + n], sums[..., 2 + n :]
+        weights = space.distances().detach().to(sums).pow(self.power)
+        return 1 - cost * rows / ((answers @ weights) * labels).sum(-1)

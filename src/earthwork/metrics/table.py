@@ -10,7 +10,7 @@ from earthwork.extras import require
 
 
 class Estimate(NamedTuple):
-    """A value, and where it may lie by the luck of the draw if that is known."""
+    """A value, and its confidence interval if that is known."""
 
     value: float
     low: float | None = None
@@ -24,19 +24,32 @@ class Estimate(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One metric of all models."""
+    """One metric of all models.
+
+    Attributes:
+        label: The metric.
+        higher_is_better: Whether a higher value means a better model; ``None`` if the value alone does not tell.
+        estimates: Its values, in the order of the models.
+    """
 
     label: str
-    higher_is_better: bool
+    higher_is_better: bool | None
     estimates: tuple[Estimate, ...]
 
     @property
     def arrow(self) -> str:
         """Which way is better."""
-        return "↑" if self.higher_is_better else "↓"
+        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
+
+    @property
+    def title(self) -> str:
+        """The metric, with its arrow."""
+        return f"{self.label} {self.arrow}".rstrip()
 
     def best(self) -> set[int]:
         """Which models are best: none if there is only one, or nothing to tell them apart."""
+        if self.higher_is_better is None:
+            return set()
         values = [_number(estimate.value) for estimate in self.estimates]
         known = [estimate.value for estimate in self.estimates if not math.isnan(estimate.value)]
         if len(set(values)) < 2 or not known:
@@ -50,16 +63,18 @@ class Report:
     """Metrics of one or several models on the same rows.
 
     Attributes:
-        models: What the models are called.
+        models: The names of the models.
         lines: The metrics.
-        rows: On how many predictions.
+        rows: The number of predictions.
         confidence: Of the intervals, if there are any.
+        notes: Remarks on the metrics.
     """
 
     models: tuple[str, ...]
     lines: tuple[Line, ...]
     rows: int
     confidence: float | None = None
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, label: str) -> Estimate:
         """The first model's estimate of a metric."""
@@ -78,7 +93,7 @@ class Report:
 
     @property
     def title(self) -> str:
-        """What the table is about."""
+        """The heading of the table."""
         intervals = "" if self.confidence is None else f", with {self.confidence:.0%} bootstrap intervals"
         return f"{self.rows:,} predictions{intervals}"
 
@@ -89,9 +104,9 @@ class Report:
             for place, model in enumerate(self.models)
         }
 
-    def to_pandas(self) -> Any:
-        """A data frame with a row for each metric, and for each model the columns value, low and high."""
-        pandas = require("pandas", "evaluate", "to_pandas()")
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each metric, and for each model the columns value, low and high."""
+        pandas = require("pandas", "evaluate", "to_frame()")
         data = {
             (model, field): [getattr(line.estimates[place], field) for line in self.lines]
             for place, model in enumerate(self.models)
@@ -106,19 +121,19 @@ class Report:
         for line in self.lines:
             best = line.best()
             cells = [f"**{cell}**" if k in best else str(cell) for k, cell in enumerate(line.estimates)]
-            lines.append(f"| {line.label} {line.arrow} | {' | '.join(cells)} |")
+            lines.append(f"| {line.title} | {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 
     def to_latex(self) -> str:
         """A table for a paper; needs the package booktabs."""
         head = " & ".join(["metric", *(_escape(model, "&%_#$") for model in self.models)])
         lines = [rf"\begin{{tabular}}{{l{'r' * len(self.models)}}}", r"\toprule", rf"{head} \\", r"\midrule"]
-        arrows = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
+        signs = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "ρ": r"$\rho$", "−": "$-$"}
         for line in self.lines:
             best = line.best()
             cells = [rf"\textbf{{{cell}}}" if k in best else str(cell) for k, cell in enumerate(line.estimates)]
-            label = line.label.replace("ρ", r"$\rho$")
-            lines.append(rf"{label} {arrows[line.arrow]} & {' & '.join(cells)} \\")
+            title = "".join(signs.get(sign, sign) for sign in line.title)
+            lines.append(rf"{title} & {' & '.join(cells)} \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def __rich__(self) -> Any:
@@ -130,11 +145,11 @@ class Report:
             best = line.best()
             cells = [f"[bold]{_escape(str(cell), '[')}[/bold]" if k in best else _escape(str(cell), "[")
                      for k, cell in enumerate(line.estimates)]  # fmt: skip
-            table.add_row(f"{line.label} {line.arrow}", *cells)
+            table.add_row(line.title, *cells)
         return table
 
     def __str__(self) -> str:
-        labels = ["", *(f"{line.label} {line.arrow}" for line in self.lines)]
+        labels = ["", *(line.title for line in self.lines)]
         columns = [labels] + [
             [model, *(str(line.estimates[place]) for line in self.lines)] for place, model in enumerate(self.models)
         ]

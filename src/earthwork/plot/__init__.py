@@ -1,5 +1,6 @@
-"""Pictures from results."""
+"""Pictures of trees and of evaluations."""
 
+from earthwork.plot.evaluation import plot_distances, plot_evaluation, plot_reliability
 from earthwork.plot.plot_tree import plot_tree
 
-__all__ = ["plot_tree"]
+__all__ = ["plot_distances", "plot_evaluation", "plot_reliability", "plot_tree"]

@@ -1,103 +1,189 @@
-"""What a model gets wrong, and how badly: the picture of an evaluation."""
+"""Pictures of an evaluation: the distances of mistakes, the calibration, and the confusions that cost most."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from earthwork.extras import require
+from earthwork.metrics.curves import Reliability, draw_distances, draw_reliability, new_axes
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from earthwork.evaluation import Evaluation
 
 # Okabe and Ito's colours, which differ for every kind of colour vision.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_LONGEST_NAME = 22
-_MANY_DISTANCES = 30  # beyond which distances share the bars of a histogram
+_LONGEST_CLASS, _LONGEST_MODEL = 24, 48
+_MANY_DISTANCES = 30  # with more, a histogram is drawn
+_PANELS_A_ROW = 3
+
+
+def plot_evaluation(evaluation: Evaluation) -> Figure:
+    """Draw all that :func:`~earthwork.evaluate` found: a legend above all panels, and the confusions of every model.
+
+    Args:
+        evaluation: The result of :func:`~earthwork.evaluate`.
+
+    Returns:
+        The figure; ``figure.savefig("evaluation.png")`` writes the picture.
+
+    Example:
+        >>> import numpy as np, earthwork as ew
+        >>> p = np.array([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.1, 0.8, 0.1]])
+        >>> figure = ew.plot.plot_evaluation(ew.evaluate(p, np.array([0, 0, 1]), ew.Chain(3), bootstrap=0))
+        >>> [axes.get_title() for axes in figure.axes]
+        ['Distance of wrong answers', 'Calibration', 'Costliest confusions: model']
+    """
+    figures = require("matplotlib.figure", "plot", "a picture")
+    count = len(evaluation.models)
+    rows = math.ceil(count / _PANELS_A_ROW)
+    entries = math.ceil(count / 2)
+    height = 3.8 + 0.25 * entries
+    figure: Figure = figures.Figure(figsize=(15, height + 3.6 * rows), layout="constrained")
+    parts: Any = figure.subfigures(2, 1, height_ratios=[height, 3.6 * rows])
+    top, bottom = parts
+    curve = any(line.label.startswith("accuracy at depth") for line in evaluation.report.lines)
+    panels = top.subplots(1, 3 if curve else 2)
+    if curve:
+        _draw_depths(panels[0], evaluation)
+    plot_distances(evaluation, ax=panels[-2])
+    plot_reliability(evaluation, ax=panels[-1])
+    handles = [require("matplotlib.patches", "plot", "a legend").Patch(color=_colour(k)) for k in range(count)]
+    names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
+    for axes in panels:
+        if (legend := axes.get_legend()) is not None:
+            legend.remove()
+    if count > 1:
+        top.legend(handles, names, loc="outside upper left", ncols=2, frameon=False)
+    panels = np.ravel(bottom.subplots(rows, min(count, _PANELS_A_ROW), squeeze=False))
+    for model in range(len(panels)):
+        if model < count:
+            _draw_confusions(panels[model], evaluation, model)
+        else:
+            panels[model].set_visible(False)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
 
 
 def draw_evaluation(evaluation: Evaluation, path: Path) -> None:
-    """Draw accuracy by depth, how far off the mistakes are, and which confusions cost most.
+    """Write the picture of :func:`plot_evaluation`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plot_evaluation(evaluation).savefig(path, dpi=150)
+
+
+def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
+    """Draw how many answers are how far from the label: the confusions by distance, without the right answers.
 
     Args:
-        evaluation: What to draw.
-        path: The picture to write.
+        evaluation: The result of :func:`~earthwork.evaluate`.
+        ax: Where to draw. Default: new axes.
     """
-    figures = require("matplotlib.figure", "plot", "a picture")
-    figure = figures.Figure(figsize=(15, 4.8), layout="constrained")
-    depth, mistakes, confusions = figure.subplots(1, 3, width_ratios=[1, 1, 1.25])
-    _draw_depths(depth, evaluation)
-    _draw_mistakes(mistakes, evaluation)
-    _draw_confusions(confusions, evaluation)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    ax = new_axes(ax, "plot_distances")
+    sizes = [evaluation.mistakes(place) for place in range(len(evaluation.models))]
+    distinct = np.unique(np.concatenate(sizes))
+    if len(distinct) == 0:
+        draw_distances(ax, np.zeros(1), [np.zeros(1)], [""])
+        ax.text(0.5, 0.5, "no mistakes", transform=ax.transAxes, ha="center")
+        return ax
+    edges, middle = _bars(distinct)
+    shares = [np.histogram(size, edges)[0] / evaluation.report.rows for size in sizes]
+    names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
+    draw_distances(ax, middle, shares, names, [_colour(place) for place in range(len(sizes))])
+    _legend_above(ax, len(sizes))
+    return ax
 
 
-def _draw_depths(axes: Any, evaluation: Evaluation) -> None:
+def _bars(distinct: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The edges of the bars, and where their middles are."""
+    if len(distinct) <= _MANY_DISTANCES:
+        gap = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
+        between = (distinct[1:] + distinct[:-1]) / 2
+        return np.concatenate([[distinct[0] - gap / 2], between, [distinct[-1] + gap / 2]]), distinct
+    edges = np.linspace(0, float(distinct[-1]), _MANY_DISTANCES + 1)
+    return edges, (edges[1:] + edges[:-1]) / 2
+
+
+def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None = None) -> Axes:
+    """Draw the share of right answers over the probability of the most probable class: a calibrated model is diagonal.
+
+    Args:
+        evaluation: The result of :func:`~earthwork.evaluate`.
+        bins: How many groups of rows, by probability.
+        ax: Where to draw. Default: new axes.
+    """
+    ax = new_axes(ax, "plot_reliability")
+    measure, drawn = Reliability(bins), 0
+    for place, model in enumerate(evaluation.models):
+        # The least-risk answers of a model do not change its probabilities.
+        if model.baseline is not None and model.decision != "argmax":
+            continue
+        sums = measure.sums_of(torch.from_numpy(model.rows.confidences), torch.from_numpy(model.rows.hits))
+        draw_reliability(ax, measure.value(sums).numpy(), _short(model.name, _LONGEST_MODEL), _colour(place))
+        drawn += 1
+    _legend_above(ax, drawn)
+    return ax
+
+
+def _draw_depths(axes: Axes, evaluation: Evaluation) -> None:
     curve = [line for line in evaluation.report.lines if line.label.startswith("accuracy at depth")]
     depths = np.arange(1, len(curve) + 1)
     for place, model in enumerate(evaluation.models):
-        colour = _COLOURS[place % len(_COLOURS)]
         points = [line.estimates[place] for line in curve]
-        axes.plot(depths, [point.value for point in points], color=colour, marker="o", ms=3.5, label=model.name)
+        axes.plot(depths, [p.value for p in points], color=_colour(place), marker="o", ms=3.5, label=model.name)
         if evaluation.report.confidence is not None:
             low, high = [p.low or 0.0 for p in points], [p.high or 0.0 for p in points]
-            axes.fill_between(depths, low, high, color=colour, alpha=0.15, lw=0)
-    axes.set(xlabel="depth in the tree", ylabel="share of rows that are right so far down", title="Accuracy by depth")
+            axes.fill_between(depths, low, high, color=_colour(place), alpha=0.15, lw=0)
+    axes.set(xlabel="depth in the tree", ylabel="share of rows right down to there", title="Accuracy by depth")
     axes.set_ylim(top=1.0)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xticks(depths)
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=8)
 
 
-def _draw_mistakes(axes: Any, evaluation: Evaluation) -> None:
-    sizes = [evaluation.mistakes(place) for place in range(len(evaluation.models))]
-    distinct = np.unique(np.concatenate(sizes))
-    axes.set(xlabel="distance between answer and label", ylabel="share of all rows", title="How far off mistakes are")
-    axes.grid(alpha=0.25, axis="y")
-    if len(distinct) == 0:
-        axes.text(0.5, 0.5, "no mistakes", transform=axes.transAxes, ha="center")
-        return
-    if len(distinct) <= _MANY_DISTANCES:
-        gap = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
-        edges = np.append(distinct - gap / 2, distinct[-1] + gap / 2)
-    else:
-        edges = np.linspace(0, float(distinct[-1]), _MANY_DISTANCES + 1)
-        gap = float(edges[1] - edges[0])
-    width = 0.85 * gap / len(sizes)
-    for place, (model, size) in enumerate(zip(evaluation.models, sizes, strict=True)):
-        share = np.histogram(size, edges)[0] / evaluation.report.rows
-        middle = distinct if len(distinct) <= _MANY_DISTANCES else (edges[1:] + edges[:-1]) / 2
-        shift = (place - (len(sizes) - 1) / 2) * width
-        colour = _COLOURS[place % len(_COLOURS)]
-        label = f"{model.name}: mean {size.mean():.2f}" if len(size) else f"{model.name}: none"
-        axes.bar(middle + shift, share, width, color=colour, label=label)
-    axes.legend(frameon=False, fontsize=8)
-
-
-def _draw_confusions(axes: Any, evaluation: Evaluation) -> None:
-    worst = evaluation.confusions(0)
-    name = evaluation.models[0].name
-    title = "Most expensive confusions" if len(evaluation.models) == 1 else f"Most expensive confusions of {name}"
-    axes.set(title=title, xlabel="total distance")
+def _draw_confusions(axes: Axes, evaluation: Evaluation, model: int) -> None:
+    worst = evaluation.confusions(model)
+    axes.set(xlabel="total distance", ylabel="truth → answer")
+    axes.set_title(f"Costliest confusions: {_short(evaluation.models[model].name, _LONGEST_MODEL)}", fontsize=10)
     if not worst:
         axes.text(0.5, 0.5, "no mistakes", transform=axes.transAxes, ha="center")
         axes.set_yticks([])
         return
     places = np.arange(len(worst))[::-1]
-    axes.barh(places, [confusion.cost for confusion in worst], color=_COLOURS[0], alpha=0.8)
-    axes.set_yticks(places, [f"{_short(c.truth)} → {_short(c.answer)}" for c in worst], fontsize=8)
+    axes.barh(places, [confusion.cost for confusion in worst], color=_colour(model), alpha=0.8)
+    names = [
+        " → ".join(_short(evaluation.name_of(model, place), _LONGEST_CLASS) for place in (c.truth, c.answer))
+        for c in worst
+    ]
+    axes.set_yticks(places, names, fontsize=8)
     for place, confusion in zip(places, worst, strict=True):
-        text = f" {confusion.times} × {confusion.distance:g}"
+        text = f" {confusion.times} × {confusion.distance:.3g}"
         axes.text(confusion.cost, place, text, va="center", fontsize=7, color="#444444")
-    axes.margins(x=0.18)
+    axes.margins(x=0.2)
     axes.grid(alpha=0.25, axis="x")
 
 
-def _short(name: str) -> str:
-    name = name.split(",")[0]
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+def _legend_above(ax: Axes, count: int) -> None:
+    """A legend above the axes, where it covers nothing."""
+    if count > 1:
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1.08), frameon=False, fontsize=8, borderaxespad=0)
+
+
+def _colour(place: int) -> str:
+    return _COLOURS[place % len(_COLOURS)]
+
+
+def _short(name: str, longest: int) -> str:
+    """A name that fits: the first of several synonyms, and an ellipsis in its middle if it is still too long."""
+    name = name if longest == _LONGEST_MODEL else name.split(",")[0]
+    if len(name) <= longest:
+        return name
+    half = (longest - 1) // 2
+    return f"{name[: longest - 1 - half]}…{name[-half:]}"

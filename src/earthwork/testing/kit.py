@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from earthwork.spaces import CostMatrix, Space
-from earthwork.spaces.space import check_rho, check_space
+from earthwork.spaces import Space
+from earthwork.spaces.space import check_space
 from earthwork.testing import checks
 from earthwork.testing.checks import Report
 from earthwork.testing.probes import Subject
@@ -80,8 +80,6 @@ def check_emd_loss(
     subject = Subject(loss_fn, logits)
     findings = [check(subject, space) for check in _CHECKS]
     if rho is not None:
-        check_rho(rho)
-        if isinstance(space, CostMatrix) and rho != 1:
-            raise ValueError(f"rho: expected 1 for a CostMatrix, got {rho}")
+        space.check_rho(rho)
         findings.append(checks.value(subject, space, float(rho)))
     return Report(tuple(findings))

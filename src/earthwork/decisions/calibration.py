@@ -1,0 +1,155 @@
+"""Tuning on held-out data: the temperature of probabilities, and how vague answers in a tree may be."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from earthwork.decisions.decide import first_least, node_costs, node_risk
+from earthwork.spaces import Tree
+from earthwork.spaces.tree import as_tree
+from earthwork.transport.masses import as_distributions
+
+# Temperatures beyond these change nothing that could be measured.
+_COLDEST, _HOTTEST = 1e-2, 1e2
+_STEPS = 60
+_GRID = 129
+# Numbers of the risks held at a time: 64 MiB.
+_BLOCK = 2**23
+
+
+def fit_temperature(logits: Any, labels: Any) -> float:
+    r"""The temperature at which a model's probabilities fit held-out labels best.
+
+    It minimises the log loss of :math:`\mathrm{softmax}(z / T)` over :math:`T` (Guo et al., "On calibration of modern
+    neural networks", ICML 2017). Least-risk decisions take the probabilities at their word, so they are only as good
+    as the calibration.
+
+    Args:
+        logits: The logits of held-out rows, shape ``[N, C]``: a tensor or an array. The logarithms of probabilities
+            are logits too.
+        labels: Their class indices, shape ``[N]``.
+
+    Returns:
+        The temperature, from 0.01 to 100: above 1 if the model is overconfident. Divide the logits by it.
+
+    Raises:
+        TypeError: If the logits are not floating point numbers or the labels not integers.
+        ValueError: If the shapes do not fit, a label is out of range or a logit is not finite.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> logits = torch.tensor([[8.0, 0.0], [8.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
+        >>> temperature = ew.fit_temperature(logits, torch.tensor([0, 0, 1, 1]))
+        >>> round(temperature, 2)   # right three times out of four: log(3) = 8 / T
+        7.28
+    """
+    z, y = _check(logits, labels)
+    z = z - z.amax(-1, keepdim=True)
+    own = z.gather(-1, y.unsqueeze(-1)).squeeze(-1)
+
+    def slope(inverse: float) -> float:
+        """The derivative of the log loss by 1 / T, which grows with 1 / T."""
+        p = (z * inverse).softmax(-1)
+        return float(((p * z).sum(-1) - own).mean())
+
+    low, high = math.log(1 / _HOTTEST), math.log(1 / _COLDEST)
+    if slope(math.exp(high)) < 0:
+        return _COLDEST
+    if slope(math.exp(low)) > 0:
+        return _HOTTEST
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if slope(math.exp(middle)) < 0:
+            low = middle
+        else:
+            high = middle
+        if high - low < 1e-7:
+            break
+    return math.exp(-(low + high) / 2)
+
+
+def _check(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    z, y = (torch.as_tensor(x) if isinstance(x, np.ndarray | list) else x for x in (logits, labels))
+    if not isinstance(z, Tensor) or not z.is_floating_point():
+        raise TypeError(f"logits: expected floating point numbers, got {getattr(z, 'dtype', type(z).__name__)}")
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool:
+        raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
+    if z.ndim != 2 or y.shape != z.shape[:1] or len(y) == 0:
+        raise ValueError(
+            f"logits, labels: expected shapes [N, C] and [N] with N ≥ 1, got {tuple(z.shape)} and {tuple(y.shape)}"
+        )
+    if bool(((y < 0) | (y >= z.shape[1])).any()):
+        bad = int(y[(y < 0) | (y >= z.shape[1])][0])
+        raise ValueError(f"labels: expected class indices from 0 to {z.shape[1] - 1}, got {bad}")
+    if not bool(torch.isfinite(z).all()):
+        row = int((~torch.isfinite(z)).any(-1).int().argmax())
+        raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
+    return z.detach().double(), y.long().to(z.device)
+
+
+def tune_vagueness(
+    p: Tensor, labels: Tensor, tree: Tree, *, accuracy: float | None = None, coverage: float | None = None
+) -> float:
+    """The ``vagueness`` with which :func:`~earthwork.decide` reaches a target on held-out data.
+
+    Args:
+        p: The probabilities of held-out rows, shape ``[N, C]``.
+        labels: Their class indices, shape ``[N]``.
+        tree: The tree.
+        accuracy: The share of answers that shall be the label or an ancestor of it. The result is the largest
+            vagueness that reaches it, with the most specific answers.
+        coverage: The share of answers that shall be classes. The result is the least vagueness that reaches it, with
+            the most cautious answers.
+
+    Returns:
+        The vagueness, from -2 (always the root) to 2 (always a class).
+
+    Raises:
+        TypeError: If the space is not a tree.
+        ValueError: Unless exactly one target is given, a share from 0 to 1.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> tree = ew.Tree([-1, 0, 0, 1, 1])
+        >>> p = torch.tensor([[0.1, 0.5, 0.4], [0.0, 0.9, 0.1], [0.8, 0.1, 0.1]])
+        >>> y = torch.tensor([2, 1, 0])
+        >>> vagueness = ew.tune_vagueness(p, y, tree, accuracy=1.0)
+        >>> ew.decide(p, tree, allow_inner=True, vagueness=vagueness)   # the first is only right at node 1
+        tensor([1, 3, 2])
+    """
+    as_tree(tree, "tree", "whose inner nodes are answers")
+    given = {name: value for name, value in (("accuracy", accuracy), ("coverage", coverage)) if value is not None}
+    if len(given) != 1:
+        raise ValueError(f"accuracy, coverage: expected one of them, got {len(given)}")
+    ((name, target),) = given.items()
+    if not isinstance(target, int | float) or not 0 <= target <= 1:
+        raise ValueError(f"{name}: expected a share from 0 to 1, got {target!r}")
+    p = as_distributions(p, tree).detach()
+    grid: list[float] = torch.linspace(-1, 1, _GRID, dtype=torch.float64).tolist()
+    candidates: list[float] = [-2.0, *grid, 2.0]
+    if name == "coverage":
+        reached = _shares(p, labels, tree, candidates)[1] >= target - 1e-12
+        return candidates[int(reached.int().argmax())]
+    reached = _shares(p, labels, tree, candidates)[0] >= target - 1e-12
+    return candidates[int(reached.nonzero().max())]
+
+
+def _shares(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> tuple[Tensor, Tensor]:
+    """For each vagueness the share of answers that are the label or above it, and of those that are classes."""
+    costs = [node_costs(tree, vagueness).to(p) for vagueness in candidates]
+    is_class = torch.zeros(tree.num_nodes, dtype=torch.bool, device=p.device)
+    is_class[tree.bins] = True
+    right, classes = torch.zeros(2, len(candidates), dtype=torch.float64)
+    for part in torch.arange(len(p)).split(max(1, _BLOCK // tree.num_nodes)):
+        risk = node_risk(p[part], tree, 0.0)
+        truth = tree.bins[labels[part]]
+        for place, cost in enumerate(costs):
+            answers = first_least(risk + cost)
+            right[place] += (tree.lowest_common_ancestor(answers, truth) == answers).sum()
+            classes[place] += is_class[answers].sum()
+    return right / len(p), classes / len(p)

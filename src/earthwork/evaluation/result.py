@@ -1,0 +1,158 @@
+"""The result of an evaluation: tables of metrics and differences, confusions, and a data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earthwork.evaluation.comparison import Confusion, Difference, count_confusions
+from earthwork.extras import require
+from earthwork.metrics.batch import Decision
+from earthwork.metrics.report import Rows
+from earthwork.metrics.table import Report
+from earthwork.spaces import Space
+
+
+class Model(NamedTuple):
+    """One column of a comparison.
+
+    Attributes:
+        name: The name in tables.
+        rows: Its numbers, row by row.
+        baseline: The place of the model with which it is compared; ``None`` for the first.
+        decision: How its answers were chosen.
+        temperature: The temperature that its probabilities were calibrated with.
+        vagueness: The cost of an inner node, with ``decision="inner"``.
+    """
+
+    name: str
+    rows: Rows
+    baseline: int | None
+    decision: Decision = "argmax"
+    temperature: float = 1.0
+    vagueness: float = 0.0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of one or several models on the same rows, and what sets the models apart.
+
+    Attributes:
+        space: How the classes are arranged.
+        models: The models: each of those given, followed by its calibrated form and its decisions if asked for.
+        report: The table of all metrics.
+        differences: What sets the models apart from their baselines.
+        held_out: The number of rows on which temperatures and decisions were tuned, and nothing was measured.
+    """
+
+    space: Space
+    models: tuple[Model, ...]
+    report: Report
+    differences: tuple[Difference, ...]
+    held_out: int = 0
+
+    def mistakes(self, model: int) -> NDArray[np.float32]:
+        """The distances of a model's wrong answers."""
+        rows = self.models[model].rows
+        wrong: NDArray[np.float32] = rows.distances[rows.answers != rows.labels]
+        return wrong
+
+    def confusions(self, model: int, count: int = 10) -> list[Confusion]:
+        """The confusions that cost a model most in all."""
+        rows = self.models[model].rows
+        return count_confusions(rows.labels, rows.answers, rows.distances)[:count]
+
+    def name_of(self, model: int, place: int) -> str:
+        """The name of a label or an answer of a model: a class, or a node if its answers are nodes."""
+        names = self.space.names if self.models[model].decision == "inner" else self.space.bin_names
+        return (names[place] if names else "") or str(place)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks below the tables."""
+        tuned = [
+            f"{model.name}: "
+            + ", ".join(
+                [f"temperature {model.temperature:.3g}"] * (model.temperature != 1)
+                + [f"vagueness {model.vagueness:.3g}"] * (model.vagueness != 0)
+            )
+            for model in self.models
+            if model.temperature != 1 or model.vagueness != 0
+        ]
+        held_out = [f"Tuned on {self.held_out:,} other rows."] if self.held_out else []
+        return (*self.report.notes, *held_out, *tuned)
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each model and metric: the value, and the difference from the baseline."""
+        pandas = require("pandas", "evaluate", "to_frame()")
+        found = {(row.model, row.label): row for row in self.differences}
+        records = []
+        for place, model in enumerate(self.models):
+            baseline = None if model.baseline is None else self.models[model.baseline].name
+            for line in self.report.lines:
+                record = {"model": model.name, "metric": line.label, **line.estimates[place]._asdict()}
+                row = found.get((model.name, line.label))
+                record |= {"baseline": baseline, "difference": row and row.value, "p": row and row.p}
+                records.append(record | {"verdict": row and row.verdict})
+        return pandas.DataFrame.from_records(records)
+
+    def __str__(self) -> str:
+        parts = [str(self.report), _differences_text(self.differences), "\n".join(self.notes)]
+        return "\n\n".join(part for part in parts if part)
+
+    def __rich__(self) -> Any:
+        group = require("rich.console", "cli", "a table in the terminal").Group
+        parts = [self.report, *([_differences_table(self.differences)] if self.differences else [])]
+        return group(*parts, *(_escape(note) for note in self.notes))
+
+
+_TITLE = "Differences, by paired bootstrap"
+_HEADER = ("metric", "difference", "95% interval", "p", "verdict")
+
+
+def _cells(row: Difference) -> tuple[str, ...]:
+    return row.label, f"{row.value:+.4f}", f"{row.low:+.4f} to {row.high:+.4f}", f"{row.p:.3f}", row.verdict
+
+
+def _by_model(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
+    groups: dict[str, list[Difference]] = {}
+    for row in differences:
+        groups.setdefault(f"{row.model} against {row.baseline}", []).append(row)
+    return groups
+
+
+def _differences_text(differences: Sequence[Difference]) -> str:
+    cells = [_HEADER, *map(_cells, differences)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADER))]
+    sides = ("<", ">", ">", ">", "<")
+
+    def text(row: Sequence[str]) -> str:
+        return "  ".join(f"{x:{side}{w}}" for x, side, w in zip(row, sides, widths, strict=True)).rstrip()
+
+    lines = [_TITLE, text(_HEADER)]
+    for title, rows in _by_model(differences).items():
+        lines += [title, *(text(_cells(row)) for row in rows)]
+    return "\n".join(lines) if differences else ""
+
+
+def _differences_table(differences: Sequence[Difference]) -> Any:
+    table = require("rich.table", "cli", "a table in the terminal").Table(title=_TITLE, title_justify="left")
+    for name in _HEADER:
+        table.add_column(name, justify="left" if name in ("metric", "verdict") else "right")
+    for title, rows in _by_model(differences).items():
+        table.add_section()
+        table.add_row(f"[bold]{_escape(title)}[/bold]")
+        for row in rows:
+            style = {True: "green", False: "red", None: "dim"}[row.better]
+            *cells, verdict = _cells(row)
+            table.add_row(*cells, f"[{style}]{verdict}[/{style}]")
+    return table
+
+
+def _escape(text: str) -> str:
+    escaped: str = require("rich.markup", "cli", "a table").escape(text)
+    return escaped
