@@ -46,7 +46,7 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: F.mean_distance(P, Y, CHAIN, decision="inner"),
         TypeError,
-        'decision: expected a Tree for "inner"',
+        'decision: expected a Tree, for "inner"',
     ),
     (
         lambda: F.mean_distance(P, Y, TREE, 2, decision="inner"),
@@ -139,7 +139,7 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, top_k=0),
         ValueError,
-        "top_k: expected an integer ≥ 1, got 0",
+        "top_k: expected a whole number ≥ 1, got 0",
     ),
     (
         lambda: ew.metrics.hierarchical_report(P[:0], Y[:0], CHAIN),

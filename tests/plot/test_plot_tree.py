@@ -65,6 +65,24 @@ def test_other_exponents() -> None:
     assert "∇EMD$^{1.5}$" in texts(plot_tree(Tree([-1, 0, 0]), [0.5, 0.5], [1.0, 0.0], rho=[1.5]))
 
 
+@pytest.mark.parametrize("costs", [1.0, 0.5])
+@pytest.mark.parametrize("filled", [False, True])
+def test_texts_do_not_overlap_at_twenty_classes(filled: bool, costs: float) -> None:
+    paths = [
+        f"group {g}/subgroup {g}{s}/a class called {g}{s}{c}" for g in range(3) for s in range(3) for c in range(2)
+    ]
+    tree = trees.from_paths([*paths, "group 0/alone", "group 1/apart"]).with_costs(costs)
+    assert tree.num_bins == 20
+    p, q = torch.full((20,), 0.05), torch.eye(20)[3]
+    ax = plot_tree(tree, p, q) if filled else plot_tree(tree)
+    ax.figure.canvas.draw()
+    renderer = ax.figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    # Less a point on each side: boxes of letters are a little larger than the letters.
+    boxes = [(t.get_text(), t.get_window_extent(renderer).padded(-1)) for t in ax.texts if t.get_text()]
+    overlaps = [(a, b) for k, (a, x) in enumerate(boxes) for b, y in boxes[:k] if x.overlaps(y)]
+    assert not overlaps
+
+
 def test_many_classes() -> None:
     p = torch.full((100,), 0.01)
     ax = plot_tree(trees.cifar100(), p, torch.eye(100)[3])

@@ -273,7 +273,7 @@ class ExpectedCost(SpaceMetric):
         kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
     """
 
-    higher_is_better = False
+    higher_is_better = None
 
     def __init__(self, space: Space, **kwargs: Any) -> None:
         super().__init__(space, DecisionCost(), **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LONGEST_CLASS, _LONGEST_MODEL = 24, 48
 _MANY_DISTANCES = 30  # with more, a histogram is drawn
+_FEW_DISTANCES = 8  # with more, not all of them have a tick
 _PANELS_A_ROW = 3
 
 
@@ -40,15 +42,15 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
         >>> p = np.array([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.1, 0.8, 0.1]])
         >>> figure = ew.plot.plot_evaluation(ew.evaluate(p, np.array([0, 0, 1]), ew.Chain(3), bootstrap=0))
         >>> [axes.get_title() for axes in figure.axes]
-        ['Distance of wrong answers', 'Calibration', 'Costliest confusions: model']
+        ['Distance of wrong answers', 'Calibration', 'model']
     """
     figures = require("matplotlib.figure", "plot", "a picture")
     count = len(evaluation.models)
     rows = math.ceil(count / _PANELS_A_ROW)
     entries = math.ceil(count / 2)
     height = 3.8 + 0.25 * entries
-    figure: Figure = figures.Figure(figsize=(15, height + 3.6 * rows), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=[height, 3.6 * rows])
+    figure: Figure = figures.Figure(figsize=(15, height + 3.9 * rows), layout="constrained")
+    parts: Any = figure.subfigures(2, 1, height_ratios=[height, 3.9 * rows])
     top, bottom = parts
     curve = any(line.label.startswith("accuracy at depth") for line in evaluation.report.lines)
     panels = top.subplots(1, 3 if curve else 2)
@@ -63,6 +65,7 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
             legend.remove()
     if count > 1:
         top.legend(handles, names, loc="outside upper left", ncols=2, frameon=False)
+    bottom.suptitle("Costliest confusions: truth → answer")
     panels = np.ravel(bottom.subplots(rows, min(count, _PANELS_A_ROW), squeeze=False))
     for model in range(len(panels)):
         if model < count:
@@ -98,6 +101,8 @@ def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
     shares = [np.histogram(size, edges)[0] / evaluation.report.rows for size in sizes]
     names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
     draw_distances(ax, middle, shares, names, [_colour(place) for place in range(len(sizes))])
+    if len(middle) <= _FEW_DISTANCES:
+        ax.set_xticks(middle, [f"{distance:.3g}" for distance in middle])
     _legend_above(ax, len(sizes))
     return ax
 
@@ -150,8 +155,9 @@ def _draw_depths(axes: Axes, evaluation: Evaluation) -> None:
 
 def _draw_confusions(axes: Axes, evaluation: Evaluation, model: int) -> None:
     worst = evaluation.confusions(model)
-    axes.set(xlabel="total distance", ylabel="truth → answer")
-    axes.set_title(f"Costliest confusions: {_short(evaluation.models[model].name, _LONGEST_MODEL)}", fontsize=10)
+    name = _short(evaluation.models[model].name, _LONGEST_MODEL)
+    axes.set(xlabel="total distance: times × distance", title="\n".join(textwrap.wrap(name, 32)))
+    axes.title.set_fontsize(9)
     if not worst:
         axes.text(0.5, 0.5, "no mistakes", transform=axes.transAxes, ha="center")
         axes.set_yticks([])

@@ -1,8 +1,9 @@
-"""A tree as a picture: its nodes, the dirt on its edges, and what the leaves hold."""
+"""A tree as a picture: its nodes, the flow over its edges, and the content of its classes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _UP, _DOWN, _STILL = "#b5531c", "#2f6690", "#9a9a9a"
-_MANY = 12  # labels that stand side by side; more are turned upright
-_CROWDED = 30  # classes beyond which numbers at the edges would cover each other
-_ROW = 0.42
-_STILL_BELOW = 1e-9  # dirt that is only a rounding error
+_MANY = 12  # classes whose names are written side by side; more are written upright
+_CROWDED = 30  # classes beyond which numbers at the edges are left out
+_LEVEL = 1.3  # inches between two levels of the tree
+_ROW = 0.42  # the height of a row of numbers, in levels
+_STILL_BELOW = 1e-9  # amounts that are only rounding errors
+_LONGEST_INNER, _LONGEST_LEAF = 24, 40
 _WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
 
 
@@ -35,17 +38,18 @@ def plot_tree(
     labels: bool | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a tree and, with two distributions, the dirt that crosses each edge, as figure 1 of the paper does.
+    """Draw a tree and, with two distributions, the flow over each edge, as in figure 1 of the paper.
 
-    Below each class stand its ``p``, its ``q`` and the gradients of the distance. An edge's number is the amount of
-    dirt, its arrow the direction, its width the amount once more; with more than 30 classes the numbers are left out.
+    Below each class are its ``p``, its ``q`` and the gradients of the distance. The number at an edge is the amount
+    that crosses it, the arrow its direction, and the width of the edge shows the amount too; with more than 30 classes
+    the numbers are left out. New axes are so wide that names and numbers do not overlap.
 
     Args:
         tree: The tree. About 200 classes fit one picture.
-        p: What is in the bins, shape ``[num_bins]``.
-        q: What should be there, shape ``[num_bins]``.
+        p: The content of the bins, shape ``[num_bins]``.
+        q: The content to compare with, shape ``[num_bins]``.
         rho: The exponents of the distances whose gradients are shown.
-        costs: Whether to write the costs at the edges. Default: if they are not all 1 and there is room.
+        costs: Whether to write the costs at the edges. Default: if they are not all 1 and there are at most 30 classes.
         labels: Whether to write the names. Default: those of all nodes up to 100, then only those of classes.
         ax: Where to draw. Default: new axes of a fitting size.
 
@@ -63,15 +67,16 @@ def plot_tree(
     require("matplotlib", "plot", "plot_tree")
     rows, flow = _results(tree, p, q, rho)
     layout = _layout(tree)
-    if ax is None:
-        ax = _new_axes(layout, len(rows))
-    _draw_edges(ax, tree, layout, flow)
     if costs is None:
         costs = layout.slots <= _CROWDED and not bool((tree.costs == 1).all())
-    _write_edges(ax, tree, layout, flow if layout.slots <= _CROWDED else None, costs)
-    if labels is None or labels:
-        _write_names(ax, tree, layout, inner=tree.num_nodes <= 100)
-    _write_rows(ax, tree, layout, rows, named=labels is not False)
+    marks = _edge_marks(tree, layout, flow if layout.slots <= _CROWDED else None, costs)
+    names = _names(tree, layout, inner=tree.num_nodes <= 100) if labels is None or labels else []
+    if ax is None:
+        ax = _new_axes(layout, names, marks, len(rows))
+    _draw_edges(ax, tree, layout, flow)
+    for mark in (*marks, *names):
+        _write(ax, mark)
+    _write_rows(ax, tree, layout, rows, names)
     ax.set_axis_off()
     return ax
 
@@ -123,12 +128,71 @@ def _layout(tree: Tree) -> _Layout:
     return _Layout(x, y, int(has_slot.sum()))
 
 
-def _new_axes(layout: _Layout, rows: int) -> Axes:
+class _Mark(NamedTuple):
+    """A text at a node or an edge.
+
+    Attributes:
+        text: What to write.
+        x: The place, in slots.
+        y: The place, in levels.
+        lift: By how many points the text is moved up, or to the left if it is upright.
+        size: Of the letters.
+        colour: Of the letters.
+        upright: Whether it is written from bottom to top.
+        align: Where the place is: at the text's center, bottom or top.
+    """
+
+    text: str
+    x: float
+    y: float
+    lift: float
+    size: float
+    colour: str = "black"
+    upright: bool = False
+    align: str = "center"
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """The width and the height of the text in inches, as if it were written from left to right."""
+        path = require("matplotlib.textpath", "plot", "plot_tree").TextPath((0, 0), self.text, size=self.size)
+        return float(path.get_extents().width) / 72, 1.35 * self.size / 72
+
+    @property
+    def width(self) -> float:
+        """The width that the text takes up, in inches."""
+        return self.extent[1 if self.upright else 0] + 0.06
+
+
+def _new_axes(layout: _Layout, names: Sequence[_Mark], marks: Sequence[_Mark], rows: int) -> Axes:
+    """Axes in which neighbouring texts do not overlap, up to 60 inches wide."""
     pyplot = require("matplotlib.pyplot", "plot", "plot_tree")
-    width = min(max(5.0, 0.3 * layout.slots if layout.slots > _MANY else 1.3 * layout.slots), 60.0)
-    height = min(1.3 * layout.y.max() + _ROW * (rows + 1) + 0.8, 40.0)
-    ax: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+    slot = 0.3 if layout.slots > _MANY else 1.3
+    levels: dict[tuple[float, float], list[_Mark]] = {}
+    for mark in (*names, *marks):
+        levels.setdefault((round(mark.y, 6), mark.lift), []).append(mark)
+    for level in levels.values():
+        level.sort(key=lambda mark: mark.x)
+        for left, right in pairwise(level):
+            if right.x - left.x > 1e-9:
+                slot = max(slot, (left.width + right.width) / 2 / (right.x - left.x))
+    width = min(max(5.0, slot * (layout.slots + (0.9 if rows else 0.0))), 60.0)
+    top, bottom = _limits(layout, names, rows)
+    ax: Axes = pyplot.subplots(figsize=(width, min(_LEVEL * (top - bottom), 40.0)), layout="constrained")[1]
     return ax
+
+
+def _below_names(layout: _Layout, names: Sequence[_Mark]) -> float:
+    """Where the rows of numbers begin: below the names of the leaves."""
+    lengths = [mark.extent[0 if mark.upright else 1] for mark in names if mark.align == "top"]
+    return -(max(lengths) + 0.2) / _LEVEL if lengths else -0.1
+
+
+def _row_height(layout: _Layout) -> float:
+    return 1.3 * _ROW if layout.slots > _MANY else _ROW
+
+
+def _limits(layout: _Layout, names: Sequence[_Mark], rows: int) -> tuple[float, float]:
+    return float(layout.y.max()) + 0.4, _below_names(layout, names) - rows * _row_height(layout) - 0.1
 
 
 def _edges(tree: Tree) -> list[tuple[int, int, int]]:
@@ -147,28 +211,57 @@ def _draw_edges(ax: Axes, tree: Tree, layout: _Layout, flow: NDArray[np.float64]
     ax.scatter(layout.x, layout.y, s=14, color="#222222", zorder=2)
 
 
-def _write_edges(ax: Axes, tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, with_costs: bool) -> None:
-    """The dirt and the cost of each edge, one above the other in its middle."""
+def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, with_costs: bool) -> list[_Mark]:
+    """The amount and the cost of each edge, one above the other, half a level above its lower end."""
     costs = tree.costs.detach().cpu().tolist()
+    leaf = tree._size.cpu().numpy() == 1
+    marks = []
     for edge, node, parent in _edges(tree):
-        middle = ((layout.x[node] + layout.x[parent]) / 2, (layout.y[node] + layout.y[parent]) / 2)
+        upright = layout.slots > _MANY and bool(leaf[node])
+        rise = 0.5 / (layout.y[parent] - layout.y[node])
+        at = (layout.x[node] + rise * (layout.x[parent] - layout.x[node]), layout.y[node] + 0.5)
         if flow is not None:
-            _write(ax, middle, 5 if with_costs else 0, _arrow(float(flow[edge])), _colour(float(flow[edge])), 9)
+            amount = float(flow[edge])
+            marks.append(_Mark(_arrow(amount), *at, 5.0 if with_costs else 0.0, 9.0, _colour(amount), upright))
         if with_costs:
-            _write(ax, middle, -6 if flow is not None else 0, f"cost {_short(costs[edge])}", "#666666", 7)
+            lift = -6.0 if flow is not None else 0.0
+            marks.append(_Mark(f"cost {_short(costs[edge])}", *at, lift, 7.0, "#666666", upright))
+    return marks
 
 
-def _write(ax: Axes, at: tuple[float, float], lift: float, text: str, colour: str, size: float) -> None:
+def _names(tree: Tree, layout: _Layout, inner: bool) -> list[_Mark]:
+    """The names of the leaves below them, and of the inner nodes above them."""
+    leaf = tree._size.cpu().numpy() == 1
+    bins = set(tree.bins.tolist())
+    marks = []
+    for node in range(tree.num_nodes):
+        name = str(node) if tree.names is None else tree.names[node]
+        at = (layout.x[node], layout.y[node])
+        if leaf[node]:
+            upright = layout.slots > _MANY
+            marks.append(_Mark(_fit(name, _LONGEST_LEAF), *at, -5.0, 9.0, upright=upright, align="top"))
+        elif inner or node in bins:
+            marks.append(_Mark(_fit(name, _LONGEST_INNER), *at, 6.0, 9.0, align="bottom"))
+    return marks
+
+
+def _fit(name: str, longest: int) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def _write(ax: Axes, mark: _Mark) -> None:
+    sideways = mark.upright and mark.align == "center"
     ax.annotate(
-        text,
-        at,
-        (0, lift),
+        mark.text,
+        (mark.x, mark.y),
+        (-mark.lift, 0) if sideways else (0, mark.lift),
         textcoords="offset points",
-        color=colour,
-        size=size,
+        color=mark.colour,
+        size=mark.size,
+        rotation=90 if mark.upright else 0,
         ha="center",
-        va="center",
-        bbox=_WHITE,
+        va=mark.align,
+        bbox=None if mark.align == "top" else _WHITE,
         zorder=3,
     )
 
@@ -181,37 +274,23 @@ def _colour(amount: float) -> str:
     return _STILL if abs(amount) < _STILL_BELOW else _UP if amount > 0 else _DOWN
 
 
-def _write_names(ax: Axes, tree: Tree, layout: _Layout, inner: bool) -> None:
+def _write_rows(
+    ax: Axes, tree: Tree, layout: _Layout, rows: dict[str, NDArray[np.float64]], names: Sequence[_Mark]
+) -> None:
     upright = layout.slots > _MANY
-    leaf = tree._size.cpu().numpy() == 1
-    bins = set(tree.bins.tolist())
-    for node in range(tree.num_nodes):
-        name = str(node) if tree.names is None else tree.names[node]
-        at = (layout.x[node], layout.y[node])
-        if leaf[node]:
-            side = {"rotation": 90, "va": "top"} if upright else {"va": "top"}
-            ax.annotate(name, at, (0, -5), textcoords="offset points", ha="center", size=9, **side)
-        elif inner or node in bins:
-            ax.annotate(name, at, (0, 6), textcoords="offset points", ha="center", va="bottom", size=9, bbox=_WHITE)
-
-
-def _write_rows(ax: Axes, tree: Tree, layout: _Layout, rows: dict[str, NDArray[np.float64]], named: bool) -> None:
-    upright = layout.slots > _MANY
-    longest = max(map(len, tree.bin_names or ("0",)))
-    top = -(0.13 * longest + 0.2 if upright else 0.35) if named else -0.1
+    below, step = _below_names(layout, names), _row_height(layout)
     left, right = -0.5, layout.slots - 0.5
-    step = 2 * _ROW if upright else _ROW
     for place, (name, values) in enumerate(rows.items()):
-        middle = top - (place + 0.5) * step
-        ax.plot([left - 0.9, right], [top - place * step] * 2, color="#cccccc", linewidth=0.8, zorder=0)
+        middle = below - (place + 0.5) * step
+        ax.plot([left - 0.9, right], [below - place * step] * 2, color="#cccccc", linewidth=0.8, zorder=0)
         ax.text(left - 0.1, middle, name, ha="right", va="center", size=10)
         for node, value in zip(tree.bins.tolist(), values.tolist(), strict=True):
             rotation, size = (90, 7) if upright else (0, 10)
             at = (layout.x[node], middle)
             ax.text(*at, _short(value), ha="center", va="center", rotation=rotation, size=size)
-    bottom = top - len(rows) * step
+    top, bottom = _limits(layout, names, len(rows))
     ax.set_xlim(left - (0.9 if rows else 0.0), right)
-    ax.set_ylim(bottom - 0.1, layout.y.max() + 0.4)
+    ax.set_ylim(bottom, top)
 
 
 def _short(value: float) -> str:

@@ -1,0 +1,69 @@
+"""The pictures of an evaluation: every model has its confusions, and no legend covers a panel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+
+import earthwork as ew
+
+matplotlib.use("agg")
+from matplotlib import pyplot
+
+NAMES = ("a network with a long name, trained with cross entropy", "the same one, trained with EMD² for longer", "x")
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    pyplot.close("all")
+
+
+def result(space: ew.Space, **options: Any) -> Any:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, space.num_bins, 200)
+    near = -space.distances().numpy()[labels]
+    models = {name: near + rng.normal(size=near.shape) for name in NAMES}
+    return ew.evaluate(models, labels, space, normalize="softmax", bootstrap=0, **options)
+
+
+@pytest.mark.parametrize("kind", ["chain", "tree"])
+def test_three_models_with_long_names(kind: str) -> None:
+    space: ew.Space = ew.trees.cifar10() if kind == "tree" else ew.Chain(7, names=[f"rating {k}" for k in range(7)])
+    figure: Any = ew.plot.plot_evaluation(result(space))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[:-3] == ["Accuracy by depth"] * (kind == "tree") + ["Distance of wrong answers", "Calibration"]
+    assert [title.split()[0] for title in titles[-3:]] == ["a", "the", "x"]
+    assert all(axes.get_legend() is None for axes in figure.axes)
+    for axes in figure.axes[-3:]:
+        assert all(" → " in label.get_text() for label in axes.get_yticklabels())
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    legend = figure.subfigs[0].legends[0].get_window_extent(renderer)
+    for axes in figure.axes:
+        assert not legend.overlaps(axes.get_window_extent(renderer)), axes.get_title()
+    boxes = [axes.title.get_window_extent(renderer) for axes in figure.axes]
+    assert not any(x.overlaps(y) for k, x in enumerate(boxes) for y in boxes[:k])
+
+
+def test_single_panels_have_their_legend_above() -> None:
+    evaluation = result(ew.Chain(5), decide="least_risk")
+    for draw, count in ((ew.plot.plot_distances, 6), (ew.plot.plot_reliability, 3)):
+        ax: Any = draw(evaluation)
+        ax.figure.canvas.draw()
+        renderer = ax.figure.canvas.get_renderer()
+        assert len(ax.get_legend().get_texts()) == count, "least-risk answers have the probabilities of their model"
+        assert not ax.get_legend().get_window_extent(renderer).overlaps(ax.get_window_extent(renderer))
+
+
+def test_a_model_without_mistakes_and_many_distances() -> None:
+    right = ew.evaluate(np.eye(4), np.arange(4), ew.Chain(4), bootstrap=0)
+    assert "no mistakes" in [text.get_text() for axes in ew.plot.plot_evaluation(right).axes for text in axes.texts]
+    rng = np.random.default_rng(0)
+    chain = ew.Chain(60, rng.random(59))
+    many = ew.evaluate(rng.dirichlet(np.ones(60), 500), rng.integers(0, 60, 500), chain, bootstrap=0)
+    assert len(ew.plot.plot_distances(many).patches) == 30
