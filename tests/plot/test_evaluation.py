@@ -13,6 +13,7 @@ import earthwork as ew
 
 matplotlib.use("agg")
 from matplotlib import pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 NAMES = ("a network with a long name, trained with cross entropy", "the same one, trained with EMD² for longer", "x")
 
@@ -41,8 +42,9 @@ def test_three_models_with_long_names(kind: str) -> None:
     assert all(axes.get_legend() is None for axes in figure.axes)
     for axes in figure.axes[-3:]:
         assert all(" → " in label.get_text() for label in axes.get_yticklabels())
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
     legend = figure.subfigs[0].legends[0].get_window_extent(renderer)
     for axes in figure.axes:
         assert not legend.overlaps(axes.get_window_extent(renderer)), axes.get_title()

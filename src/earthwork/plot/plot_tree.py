@@ -160,7 +160,8 @@ class _Mark(NamedTuple):
     @property
     def width(self) -> float:
         """The width that the text takes up, in inches."""
-        return self.extent[1 if self.upright else 0] + 0.06
+        sideways = 2 * abs(self.lift) / 72 if self.upright and self.align == "center" else 0.0
+        return self.extent[1 if self.upright else 0] + sideways + 0.06
 
 
 def _new_axes(layout: _Layout, names: Sequence[_Mark], marks: Sequence[_Mark], rows: int) -> Axes:
@@ -169,7 +170,7 @@ def _new_axes(layout: _Layout, names: Sequence[_Mark], marks: Sequence[_Mark], r
     slot = 0.3 if layout.slots > _MANY else 1.3
     levels: dict[tuple[float, float], list[_Mark]] = {}
     for mark in (*names, *marks):
-        levels.setdefault((round(mark.y, 6), mark.lift), []).append(mark)
+        levels.setdefault((round(mark.y, 6), 0.0 if mark.upright else mark.lift), []).append(mark)
     for level in levels.values():
         level.sort(key=lambda mark: mark.x)
         for left, right in pairwise(level):
