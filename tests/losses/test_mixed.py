@@ -64,3 +64,32 @@ def test_it_can_be_copied_after_a_transform():
     copy.deepcopy(mixed)
     mixed(logits, labels)
     assert list(pickle.loads(pickle.dumps(mixed)).parts) == ["EMDLoss", "CrossEntropyLoss"]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_the_classes_of_all_terms_may_be_on_any_axis(axis, soft, reduction):
+    logits = torch.randn(3, 5, 5)
+    target = torch.rand(3, 5, 5).softmax(-1) if soft else torch.randint(5, (3, 5))
+    mixed = ew.MixedLoss(
+        (0.5, ew.EMDLoss(CHAIN, reduction=reduction)),
+        (0.5, nn.CrossEntropyLoss(reduction=reduction)),
+        class_dim=axis,
+    )
+    ours = mixed(logits.movedim(-1, axis), target.movedim(-1, axis) if soft else target)
+    first = logits.movedim(-1, 1), target.movedim(-1, 1) if soft else target
+    expected = 0.5 * ew.EMDLoss(CHAIN, reduction=reduction, class_dim=1)(*first)
+    expected = expected + 0.5 * nn.CrossEntropyLoss(reduction=reduction)(*first)
+    torch.testing.assert_close(ours, expected)
+    assert mixed.parts["EMDLoss"].shape == expected.shape
+
+
+def test_wrong_axes_of_a_mixture():
+    mixed = ew.MixedLoss((1.0, ew.EMDLoss(CHAIN)), class_dim=2)
+    with pytest.raises(ValueError, match=r"input: expected an axis class_dim=2, got shape \(3, 5\)"):
+        mixed(torch.randn(3, 5), torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"target: expected shape \(3, 4\) or \(3, 4, 5\), got \(3, 5\)"):
+        mixed(torch.randn(3, 4, 5), torch.zeros(3, 5, dtype=torch.long))
+    with pytest.raises(TypeError, match=r"class_dim: expected an axis \(an integer\) or None, got 'last'"):
+        ew.MixedLoss((1.0, ew.EMDLoss(CHAIN)), class_dim="last")  # type: ignore[arg-type]
