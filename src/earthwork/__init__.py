@@ -11,6 +11,7 @@ from earthwork.losses import (
     MixedLoss,
     SinkhornLoss,
     SoftLabelLoss,
+    TokenEMDLoss,
 )
 from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
 from earthwork.storage import load, save
@@ -39,6 +40,7 @@ __all__ = [
     "SinkhornResult",
     "SoftLabelLoss",
     "Space",
+    "TokenEMDLoss",
     "Tree",
     "boosting",
     "decide",

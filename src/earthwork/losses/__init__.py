@@ -6,6 +6,7 @@ from earthwork.losses.hierarchical_cross_entropy import HierarchicalCrossEntropy
 from earthwork.losses.mixed import MixedLoss
 from earthwork.losses.sinkhorn_loss import SinkhornLoss
 from earthwork.losses.soft_labels import SoftLabelLoss
+from earthwork.losses.tokens import TokenEMDLoss
 
 __all__ = [
     "EMDLoss",
@@ -14,4 +15,5 @@ __all__ = [
     "MixedLoss",
     "SinkhornLoss",
     "SoftLabelLoss",
+    "TokenEMDLoss",
 ]

@@ -1,0 +1,198 @@
+"""Number tokens: against the published number token loss (package ntloss) and against distances by brute force."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+import earthwork as ew
+
+VOCABULARY = 40
+
+
+class Tokenizer:
+    """As much of a Hugging Face tokenizer as is needed; " 5" is written with the marker of byte-level tokenizers."""
+
+    all_special_ids = (0,)
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def get_vocab(self):
+        return {token: index for index, token in enumerate(self.tokens)}
+
+    def decode(self, indices):
+        return "".join(self.tokens[index].replace("Ġ", " ") for index in indices)
+
+    def __len__(self):
+        return len(self.tokens)
+
+    def add_tokens(self, tokens):
+        return 0
+
+
+def words(numbers):
+    return ["<0>", *numbers, *(f"word{'x' * k}" for k in range(VOCABULARY - 1 - len(numbers)))]
+
+
+def batch(seed, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(2, 7, VOCABULARY, generator=generator, dtype=torch.float64)
+    labels = torch.randint(VOCABULARY, (2, 7), generator=generator)
+    labels[:, :4] = labels[:, :4] % 10 + 1
+    labels[0, 0] = -100
+    return logits.to(dtype).requires_grad_(), labels
+
+
+DIGITS = words(list("3901425786"))
+NUMBERS = words(["7", "120", "3", "15", "2", "999", "40", "1", "8", "64"])
+
+
+@pytest.mark.parametrize("reweigh", [False, True])
+@pytest.mark.parametrize(("tokens", "digits"), [(DIGITS, True), (NUMBERS, False)])
+@pytest.mark.parametrize("seed", range(3))
+def test_at_rho_1_it_is_the_number_token_loss(seed, tokens, digits, reweigh):
+    ntloss = pytest.importorskip("ntloss")
+    tokenizer = Tokenizer(tokens)
+    theirs = ntloss.NTLoss(tokenizer, vocab_size=VOCABULARY, digit_level=digits, reweigh=reweigh)
+    outside = 1.01 * theirs.max_dist.item() if reweigh else None
+    ours = ew.TokenEMDLoss.from_tokenizer(tokenizer, 1, digits=digits, diameter=None, outside=outside)
+    logits, labels = batch(seed)
+    expected, value = theirs(logits, labels), ours(logits, labels)
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-6)
+    gradients = [torch.autograd.grad(loss, logits)[0] for loss in (value, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6 * (outside or 1))
+
+
+def test_the_squashed_form_is_a_cost_matrix_over_the_number_tokens():
+    ntloss = pytest.importorskip("ntloss")
+    theirs = ntloss.NTLoss(Tokenizer(NUMBERS), VOCABULARY, digit_level=False, reweigh=False, squash_factor=4.0)
+    logits, labels = batch(5)
+    number = labels.clamp(min=0) * (labels >= 1) * (labels <= 10) > 0
+    ours = ew.EMDLoss(ew.CostMatrix(theirs.dist_lookup.double()))(logits[number][:, 1:11], labels[number] - 1)
+    torch.testing.assert_close(ours, theirs(logits, labels).double(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("outside", [None, 0.0, 12.0])
+def test_distances_by_brute_force(rho, outside):
+    tokens, values = [9, 2, 5, 30, 7], [4.0, -1.0, 4.0, 0.5, 10.0]
+    loss = ew.TokenEMDLoss(tokens, values, rho, diameter=3.0, outside=outside, reduction="none")
+    logits, _ = batch(1)
+    labels = torch.tensor([[9, 5, 1, 30, 7, 2, -100], [0, 2, 9, 39, 7, 30, 5]])
+    result = loss(logits, labels)
+    p_all = logits.softmax(-1)
+    p = p_all if outside is not None else logits[..., tokens].softmax(-1)
+    for place in [(i, j) for i in range(2) for j in range(7)]:
+        label = int(labels[place])
+        if label not in tokens:
+            assert result[place] == 0
+            continue
+        bins = sorted(set(values))
+        mass = dict.fromkeys(bins, 0.0)
+        for k, (token, value) in enumerate(zip(tokens, values, strict=True)):
+            mass[value] += p[place][token if outside is not None else k].item()
+        true = values[tokens.index(label)]
+        rest = 1 - sum(mass.values())
+        mass[true] += rest - 1
+        total = (outside or 0.0) * abs(rest) ** rho
+        running = 0.0
+        for low, high in pairwise(bins):
+            running += mass[low]
+            total += (high - low) * 3 / 11 * abs(running) ** rho
+        assert result[place].item() == pytest.approx(total, abs=1e-9)
+
+
+@pytest.mark.parametrize("outside", [None, 5.0])
+@pytest.mark.parametrize("shift", [False, True])
+def test_from_hidden_is_the_same_loss(outside, shift):
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(2, 7, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(VOCABULARY, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(VOCABULARY, generator=generator, dtype=torch.float64, requires_grad=True)
+    _, labels = batch(2)
+    loss = ew.TokenEMDLoss(range(1, 11), range(10), outside=outside, shift=shift)
+    full = loss(torch.nn.functional.linear(hidden, weight, bias), labels)
+    short = loss.from_hidden(hidden, weight, labels, bias)
+    torch.testing.assert_close(short, full)
+    for ours, theirs in zip(*(torch.autograd.grad(x, (hidden, weight, bias)) for x in (short, full)), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_shift_compares_each_position_with_the_next_label():
+    logits, labels = batch(3)
+    options = {"token_ids": range(1, 11), "values": range(10)}
+    shifted = ew.TokenEMDLoss(**options, shift=True)(logits, labels)
+    torch.testing.assert_close(shifted, ew.TokenEMDLoss(**options)(logits[:, :-1], labels[:, 1:]))
+
+
+@pytest.mark.parametrize("outside", [None, 3.0])
+def test_no_number_in_the_batch_is_0_with_a_gradient_of_0(outside):
+    loss = ew.TokenEMDLoss([1, 2], [0.0, 1.0], outside=outside)
+    logits = torch.randn(2, 3, 5, requires_grad=True)
+    value = loss(logits, torch.tensor([[0, 3, 4], [-100, 4, 99]]))
+    (slope,) = torch.autograd.grad(value, logits)
+    assert value == 0
+    assert not slope.any()
+
+
+def test_accumulated_gradients_are_those_of_one_batch():
+    logits, labels = batch(4)
+    loss = ew.TokenEMDLoss(range(1, 11), range(10))
+    count = ((labels >= 1) & (labels <= 10)).sum()
+    whole = torch.autograd.grad(loss(logits, labels), logits)[0]
+    parts = sum(torch.autograd.grad(loss(logits[i : i + 1], labels[i : i + 1], count), logits)[0] for i in range(2))
+    torch.testing.assert_close(parts, whole)
+
+
+def test_half_precision_is_no_worse_than_the_peers():
+    ntloss = pytest.importorskip("ntloss")
+    exact, labels = batch(6)
+    rounded = exact.detach().bfloat16()
+    theirs = ntloss.NTLoss(Tokenizer(DIGITS), VOCABULARY, reweigh=False)
+    ours = ew.TokenEMDLoss.from_tokenizer(Tokenizer(DIGITS), 1, diameter=None)
+    truth = ours(rounded.double(), labels)
+    errors = [(loss(rounded, labels).double() - truth).abs() for loss in (ours, theirs)]
+    assert errors[0] <= errors[1]
+
+
+def test_number_tokens_of_a_tokenizer():
+    tokens = ["<0>", "7", "Ġ7", "12", "Ġ-3", "0.5", "5a", "٣", "1e3", "²", "+4", "a7", "Ġ", "007"]
+    found = ew.losses.tokens.number_tokens(Tokenizer(tokens), digits=False)
+    assert found == {1: 7, 2: 7, 3: 12, 4: -3, 5: 0.5, 10: 4, 13: 7}
+    assert ew.losses.tokens.number_tokens(Tokenizer(tokens)) == {1: 7, 2: 7}
+
+
+def make(**options):
+    return ew.TokenEMDLoss(**({"token_ids": [1, 2], "values": [0.0, 1.0]} | options))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: make(token_ids=[1, 1]), ValueError, "token_ids: expected each token once"),
+        (lambda: make(token_ids=[1.0, 2.0]), TypeError, "token_ids: expected integers, got torch.float32"),
+        (lambda: make(token_ids=[-1, 2]), ValueError, "token_ids: expected one axis of at least one token ≥ 0"),
+        (lambda: make(values=[0.0]), ValueError, r"values: expected 2 numbers, one for each token, got shape \(1,\)"),
+        (lambda: make(values=[0.0, float("nan")]), ValueError, "values: expected finite numbers, got nan"),
+        (lambda: make(rho=0.5), ValueError, "rho: expected a finite number ≥ 1, got 0.5"),
+        (lambda: make(outside=-1), ValueError, "outside: expected None or a finite number ≥ 0, got -1"),
+        (lambda: make(reduction="max"), ValueError, "reduction: expected"),
+        (lambda: make()(torch.zeros(2, 2), torch.zeros(2).long()), ValueError, "logits: expected a vocab"),
+        (lambda: make()(torch.zeros(2, 9), torch.zeros(3).long()), ValueError, r"labels: expected shape \(2,\)"),
+        (lambda: make()(torch.zeros(2, 9), torch.zeros(2)), TypeError, "labels: expected tokens"),
+        (lambda: make()(torch.zeros(2, 9).long(), torch.zeros(2)), TypeError, "logits: expected a floating"),
+        (lambda: make(shift=True)(torch.zeros(9), torch.tensor(1)), ValueError, "labels: expected a sequence to shift"),
+        (
+            lambda: make().from_hidden(torch.zeros(2, 3), torch.zeros(9, 4), torch.zeros(2).long()),
+            ValueError,
+            r"weight: expected shape \(vocabulary, 3\).*got \(9, 4\)",
+        ),
+        (lambda: ew.TokenEMDLoss.from_tokenizer(Tokenizer(["a", "b"])), ValueError, "tokenizer: expected single"),
+    ],
+)  # fmt: skip
+def test_bad_input(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
