@@ -95,7 +95,7 @@ def evaluate(
         >>> models = {"near": near, "sharper": 2 * near}
         >>> result = ew.evaluate(models, labels, ew.Chain(5), normalize="softmax", bootstrap=100)
         >>> result.report.line("accuracy").estimates[0].value
-        0.465
+        0.635
         >>> result.to_frame().columns.tolist()
         ['model', 'metric', 'value', 'low', 'high', 'baseline', 'difference', 'p', 'verdict']
     """

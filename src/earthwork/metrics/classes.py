@@ -147,7 +147,7 @@ class WeightedKappa(SpaceMetric):
         >>> metric.update(torch.tensor([0, 1]), torch.tensor([0, 1]))
         >>> metric.update(torch.tensor([2, 2]), torch.tensor([1, 3]))
         >>> metric.compute()
-        tensor(0.5789, dtype=torch.float64)
+        tensor(0.5556, dtype=torch.float64)
     """
 
     higher_is_better = True

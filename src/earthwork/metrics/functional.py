@@ -154,7 +154,7 @@ def weighted_kappa(
         >>> import torch, earthwork as ew
         >>> from earthwork.metrics.functional import weighted_kappa
         >>> weighted_kappa(torch.tensor([0, 1, 2, 2]), torch.tensor([0, 1, 1, 3]), ew.Chain(4))
-        tensor(0.7647, dtype=torch.float64)
+        tensor(0.7333, dtype=torch.float64)
     """
     return Kappa(power).of(as_batch(preds, target, space, **options))
 

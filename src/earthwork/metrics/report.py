@@ -71,14 +71,14 @@ def hierarchical_report(
         3 predictions
                                         model
         ranked probability score ↓     0.2567
-        log loss ↓                     0.5945
+        log loss ↓                     0.5946
         accuracy ↑                     0.6667
         off-by-one accuracy ↑          0.6667
         MAE ↓                          0.6667
         root mean squared distance ↓   1.1547
         macro-averaged MAE ↓           0.5000
         quadratic kappa ↑              0.0000
-        linear kappa ↑                 0.1429
+        linear kappa ↑                 0.2500
         mistake severity, distance ↓   2.0000
         expected cost                  0.5000
         expected − measured cost      -0.1667
