@@ -1,7 +1,7 @@
 """Write the measured parts of docs/reproduction.md from the results in docs/results.
 
-Run it after new results: `python scripts/make_reproduction_page.py`. With --check it only says whether the page is what
-the results say.
+Run it after new results: `python scripts/make_reproduction_page.py`. With --check it writes nothing and fails if the
+page differs from what the results give.
 """
 
 from __future__ import annotations
@@ -12,31 +12,65 @@ from pathlib import Path
 from earthwork.lab.plot.reproduction import save_figures
 from earthwork.lab.report import read_results
 from earthwork.lab.reproduce import EXPERIMENTS
-from earthwork.lab.reproduce.claims import as_markdown, judge_claims
+from earthwork.lab.reproduce.claims import as_markdown, judge_claims, summary_as_markdown
 from earthwork.lab.reproduce.experiment import Results
 from earthwork.lab.reproduce.figures import figures
+from earthwork.lab.statistics import interval_text
 
 DOCS = Path(__file__).parent.parent / "docs"
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+PICTURES = {
+    "ellyvan": {
+        "ellyvan": "The tree of figure 1 with its flows, and below each class p, q and both gradients.",
+        "chain": "Two distributions on a chain of six bins and the flow between neighbouring bins (figure 3).",
+    }
+}
 
 
-def measured(results: dict[str, Results]) -> str:
-    """The table of claims and the figures, as Markdown."""
-    claims = judge_claims(results)
-    parts = ["## Claims\n", as_markdown(claims), "## Figures\n"]
+def summary(results: dict[str, Results]) -> str:
+    """How many claims have which verdict."""
+    return summary_as_markdown(judge_claims(results))
+
+
+def breathing(results: dict[str, Results]) -> str:
+    """The final test EMD of each loss with both heads."""
+    entry = results["breathing"]
+    heads = entry.summary["heads"]
+    lines = ["| loss | the paper's head | softmax head |", "|---|---|---|"]
+    for loss in entry.settings["losses"]:
+        cells = [interval_text(heads[head][loss]["last"]) for head in ("squares", "softmax")]
+        lines.append(f"| {loss} | {' | '.join('NaN' if cell == '–' else cell for cell in cells)} |")
+    constant = interval_text(entry.summary["constant"])
+    lines.append(f"| (the training set's mean spectrum) | {constant} | {constant} |")
+    return "\n".join(lines) + "\n"
+
+
+def claims(results: dict[str, Results]) -> str:
+    """The table of claims."""
+    return as_markdown(judge_claims(results))
+
+
+def pictures(results: dict[str, Results]) -> str:
+    """The figures of every experiment."""
+    parts = []
     for name, entry in results.items():
-        charts = figures(entry)
-        if charts:
+        drawn = {**PICTURES.get(name, {}), **{chart.key: chart.alt for chart in figures(entry)}}
+        if drawn:
             parts.append(f"### {EXPERIMENTS[name].title} ({EXPERIMENTS[name].paper})\n")
-            parts.append(f"Data: {entry.data}.\n")
-            parts += [f"![{chart.alt}](results/figures/{chart.key}.svg)\n" for chart in charts]
+            parts.append(f"Data: {entry.data}. Measured with earthwork {entry.environment['earthwork']}.\n")
+            parts += [f"![{alt}](results/figures/{key}.svg)\n" for key, alt in drawn.items()]
     return "\n".join(parts)
 
 
+BLOCKS = {"summary": summary, "breathing": breathing, "claims": claims, "figures": pictures}
+
+
 def page(text: str, results: dict[str, Results]) -> str:
-    """The page with its measured part made anew."""
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n{measured(results)}\n{END}{rest.split(END)[1]}"
+    """The page with its measured blocks written again."""
+    for name, write in BLOCKS.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        head, rest = text.split(begin)
+        text = f"{head}{begin}\n{write(results)}\n{end}{rest.split(end)[1]}"
+    return text
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""``earthwork reproduce``: the paper's tables and figures, measured again."""
+"""``earthwork reproduce``: measure the paper's tables and figures again."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _TAKES_DATA = ("breathing", "imagenet")
 
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help=_NAMES)],
-    quick: Annotated[bool, typer.Option(help="A small version, only to see that it works.")] = False,
+    quick: Annotated[bool, typer.Option(help="A small version that only shows that everything runs.")] = False,
     data: Annotated[
         Path | None, typer.Option(help="A folder of recordings or images; by default $EARTHWORK_DATA, if that is set.")
     ] = None,
-    simulate: Annotated[bool, typer.Option(help="Simulated data, whatever $EARTHWORK_DATA says.")] = False,
+    simulate: Annotated[bool, typer.Option(help="Use simulated data, even if $EARTHWORK_DATA is set.")] = False,
     seeds: Annotated[int | None, typer.Option(help="How many seeds or folds.")] = None,
-    runs: Annotated[Path | None, typer.Option(help="imagenet: finished runs of earthwork train.")] = None,
+    runs: Annotated[Path | None, typer.Option(help="imagenet: a folder of finished runs of earthwork train.")] = None,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("results"),
 ) -> None:
-    """Measure a table or figure of the paper again; go on where an earlier run into the same folder stopped."""
+    """Measure a table or figure of the paper again. A run into the same folder resumes."""
     require("scipy", "reproduce", "earthwork reproduce")
     from earthwork.lab.reproduce import EXPERIMENTS, Request
 

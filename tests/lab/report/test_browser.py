@@ -97,9 +97,16 @@ def shown(page: Any) -> dict[str, list[float]]:
         "rows => rows.map(r => [r.dataset.name, r.dataset.values])"
     )
     found = {name: json.loads(values) for name, values in rows}
-    for rho in (1, 2):
-        found[f"EMD{rho}"] = [float(page.locator(f'#playground output[data-rho="{rho}"]').get_attribute("data-value"))]
+    for name in ("1", "2", "rho", "lam"):
+        output = page.locator(f'#playground output[data-rho="{name}"]')
+        found[f"EMD{name}"] = [float(output.get_attribute("data-value"))]
     return found
+
+
+def slide(page: Any, name: str, value: float) -> None:
+    page.locator(f"#playground input.{name}").evaluate(
+        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", value
+    )
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -127,6 +134,71 @@ def compare(values: dict[str, list[float]], place: ew.Space) -> None:
         # An edge without flow has no derivative at ρ = 1, and the masses' last bits decide which subgradient is shown.
         if rho == 2 or (place.flow(p - q).abs() > 1e-12).all():
             assert values[name] == pytest.approx(ew.emd_gradient(p, q, place, rho).tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize(("rho", "power"), [(1.0, -1.0), (1.25, 0.0), (2.5, 1.0)])
+def test_the_sliders_agree_with_the_library(page: Any, name: str, rho: float, power: float) -> None:
+    page.locator("#playground select").select_option(name)
+    slide(page, "rho", rho)
+    slide(page, "lam", power)
+    lam = float(page.locator("#playground .lam-value").get_attribute("data-value"))
+    assert lam == pytest.approx(10**power)
+    values = shown(page)
+    p, q = (torch.tensor(values[key], dtype=torch.float64) for key in "pq")
+    space = SPACES[name]
+    assert values["EMDrho"][0] == pytest.approx(ew.emd(p, q, space, rho).item(), abs=1e-6)
+    # Flows that are 0 have no derivative at ρ = 1.
+    if rho > 1 or (space.flow(p - q).abs() > 1e-12).all():
+        assert values["∇EMDρ"] == pytest.approx(ew.emd_gradient(p, q, space, rho).tolist(), abs=1e-6)
+    result = ew.sinkhorn(p, q, space, lam=lam, max_iter=2000)
+    assert values["EMDlam"][0] == pytest.approx(result.value.item(), abs=1e-6)
+    # Empty bins pull towards minus infinity, which the library and the page cut at the same smallest number.
+    assert values["∇SD"] == pytest.approx(result.gradient.tolist(), abs=1e-4)
+
+
+def test_home_and_end_move_a_bar_to_its_ends(page: Any) -> None:
+    bar = page.locator('#playground .bar[data-which="q"][data-bin="2"]')
+    bar.focus()
+    page.keyboard.press("End")
+    assert shown(page)["q"] == pytest.approx([0, 0, 1, 0])
+    assert bar.get_attribute("aria-valuenow") == "1.000"
+    page.keyboard.press("Home")
+    assert shown(page)["q"][2] == 0
+
+
+def test_an_unknown_class_is_reported(page: Any) -> None:
+    search, message = page.locator("#tree-controls input"), page.locator("#tree-message")
+    search.fill("no such class")
+    search.press("Enter")
+    assert message.inner_text() == "No class is called “no such class”."
+    search.fill("tabby")
+    search.press("Enter")
+    assert message.inner_text() == ""
+
+
+def test_verdicts_are_summarised_and_visible_on_a_phone(page: Any) -> None:
+    assert page.locator("#claims .summary li").count() == 6
+    page.set_viewport_size({"width": 390, "height": 800})
+    for cell in page.locator(".claims td.verdict").all()[:5]:
+        box = cell.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+        assert box["y"] < cell.locator("xpath=../td[4]").bounding_box()["y"]
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_labels_do_not_collide_on_a_phone(page: Any, name: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.locator("#playground select").select_option(name)
+    page.wait_for_timeout(300)
+    boxes = page.locator("#playground svg text").evaluate_all(
+        "texts => texts.map(t => { const b = t.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })"
+    )
+    for i, a in enumerate(boxes):
+        for b in boxes[:i]:
+            width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+            assert not (width > 2 and height > 4), (a, b)
 
 
 def test_the_playground_starts_with_figure_1_and_takes_keys(page: Any) -> None:

@@ -35,7 +35,7 @@ def test_the_page_is_small(page: str) -> None:
 
 
 def test_quick_runs_and_simulated_data_are_announced(page: str) -> None:
-    assert "Quick runs, which only show that everything works" in page
+    assert "Quick runs, which only show that everything runs" in page
     assert "Simulated data, not real data: breathing" in page
 
 
@@ -53,7 +53,7 @@ def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
 def test_a_summary_of_another_version_is_named(tiny_results: Path, tmp_path: Path) -> None:
     results = read_results(tiny_results)
     del results["timing"].summary["printed"]
-    with pytest.raises(ResultsError, match=r"a summary lacks 'printed', so it is another version's"):
+    with pytest.raises(ResultsError, match=r"a summary has no 'printed', so another version wrote it"):
         write_report(results, tmp_path)
 
 

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import earthwork as ew
-from earthwork.lab.reproduce import EXPERIMENTS, Results, convergence, ellyvan, gradients, stability, timing
-from earthwork.lab.reproduce.figures import figures
+from earthwork.lab.plot.reproduction import COLOURS
+from earthwork.lab.reproduce import EXPERIMENTS, Results, convergence, ellyvan, equations, gradients, stability, timing
+from earthwork.lab.reproduce.figures import LOSS_COLOURS, NEUTRAL, band_series, figures
 from tests.lab.reproduce.tiny import STABILITY
 
 
@@ -27,10 +29,56 @@ def test_figure_1_is_as_printed() -> None:
     assert (found["emd"], found["emd2"]) == pytest.approx((0.9, 0.19))
 
 
-def test_the_printed_hessian_is_n_squared_too_large() -> None:
-    found = ellyvan.measure(ellyvan.Settings())["hessian"]
-    assert found["printed_over_true"] == pytest.approx(16)
-    assert found["ours_error"] < 1e-12
+@pytest.fixture(scope="module")
+def checked() -> dict[str, Any]:
+    return ellyvan.measure_equations(ellyvan.Settings())
+
+
+def test_the_printed_hessian_is_n_squared_too_large(checked: dict[str, Any]) -> None:
+    assert checked["hessian"]["printed_over_true"] == pytest.approx(16)
+    assert checked["hessian"]["ours_error"] < 1e-12
+
+
+def test_the_closed_forms_are_those_of_the_linear_programme(checked: dict[str, Any]) -> None:
+    assert checked["linear_programme_error"] < 1e-9
+
+
+def test_the_printed_tree_gradient_is_right_on_a_chain_and_wrong_on_a_tree() -> None:
+    p, q = equations.random_distributions(2, 5, seed=0)
+    # A chain whose bins hang one below the other, the last one at the root: the printed sum over 1..i is right there.
+    chain = ew.Tree([1, 2, 3, 4, -1], bins=[0, 1, 2, 3, 4])
+    torch.testing.assert_close(
+        equations.tree_gradient_as_printed(chain, p, q, 2.0), ew.emd_gradient(p, q, chain, rho=2), rtol=0, atol=1e-12
+    )
+    tree = ellyvan.space(ellyvan.Settings())
+    printed = equations.tree_gradient_as_printed(tree, p[:4] / p[:4].sum(), q[:4] / q[:4].sum(), 2.0)
+    true = ew.emd_gradient(p[:4] / p[:4].sum(), q[:4] / q[:4].sum(), tree, rho=2)
+    assert (printed - true).abs().max() > 0.1
+
+
+def test_algorithm_1_minimises_the_objective_with_the_other_sign(checked: dict[str, Any]) -> None:
+    found = checked["sinkhorn"]
+    assert found["excess_with_printed_sign"] > 0 > found["excess_with_other_sign"]
+    assert found["sweeps_made"] > found["limit"]
+    assert abs(found["sum_of_printed_gradient"]) > 0.1
+
+
+def test_the_facts_of_the_tree(checked: dict[str, Any]) -> None:
+    tree = stability.paper_tree()
+    distances = tree.distances() + 100 * torch.eye(1000)
+    assert checked["tree"] == {
+        "nodes": 1374,
+        "diameter": 19.0,
+        "smallest_distance": distances.min().item(),
+        "diameter_in_hops": 26.0,
+    }
+
+
+def test_sinkhorn_is_best_on_small_spaces_and_small_ratios() -> None:
+    settings = stability.Settings(pairs=3, sizes=(4, 30), ratios=(1.0, 100.0))
+    found = stability.measure_conditions(settings)
+    assert sum(found["by_size"]["4"]) < sum(found["by_size"]["30"])
+    assert max(found["by_ratio"]["1"]) < min(found["by_ratio"]["100"])
 
 
 @pytest.mark.parametrize(
@@ -54,7 +102,7 @@ def test_gradients_are_the_derivatives_of_their_losses() -> None:
 
 def test_stability_compares_with_the_earth_movers_distance() -> None:
     found = stability.measure(STABILITY, "edges", 10.0)
-    tree = ew.trees.imagenet1k(rule="paper")
+    tree = stability.paper_tree()
     p, q = stability.draw_pairs(STABILITY, 1000)
     value = ew.sinkhorn(p, q, tree, lam=10.0, max_iter=100, method="paper").value
     expected = (value / ew.emd(p, q, tree)).tolist()
@@ -103,11 +151,38 @@ def test_every_figure_has_axes_a_legend_and_a_description(results: dict[str, Res
             assert all(len(s.y) == len(s.x or chart.x) for s in chart.series)
 
 
+def test_a_loss_has_one_colour_everywhere(results: dict[str, Results]) -> None:
+    seen: dict[str, set[int | None]] = {}
+    for entry in results.values():
+        for chart in figures(entry):
+            for series in chart.series:
+                seen.setdefault(series.name, set()).add(series.colour)
+    losses = {name: colours for name, colours in seen.items() if name in LOSS_COLOURS}
+    assert {"EMD²", "CE", "SD", "MSE", "½ EMD² + ½ CE"} <= set(losses)
+    assert all(colours == {LOSS_COLOURS[name]} for name, colours in losses.items())
+    others = {colour for name, colours in seen.items() if name not in LOSS_COLOURS for colour in colours}
+    assert not others & set(LOSS_COLOURS.values()) - {LOSS_COLOURS["SD"]}
+    assert max(LOSS_COLOURS.values()) < NEUTRAL < len(COLOURS)
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(2, False), (3, True)])
+def test_bands_need_three_runs(count: int, drawn: bool) -> None:
+    series = band_series("EMD²", {"mean": [1.0], "low": [0.5], "high": [1.5]}, count)
+    assert (series.low is not None, series.high is not None) == (drawn, drawn)
+
+
+def test_the_papers_times_are_only_beside_its_own_batch(results: dict[str, Results]) -> None:
+    timed = results["timing"]
+    assert timed.settings["batch"] != timing.PRINTED_BATCH
+    assert not any("paper" in series.name for series in figures(timed)[0].series)
+    same = Results("timing", {**timed.settings, "batch": 512}, summary=timed.summary)
+    assert any("paper" in series.name for series in figures(same)[0].series)
+
+
 def test_figures_are_written_as_svg_and_png(results: dict[str, Results], tmp_path: Path) -> None:
     from earthwork.lab.plot.reproduction import save_figures
 
     files = [path for name in ("ellyvan", "timing", "breathing") for path in save_figures(results[name], tmp_path)]
-    assert {path.name for path in files} == {
-        f"{name}.{kind}" for name in ("ellyvan", "timing", "breathing") for kind in ("svg", "png")
-    }
+    names = ("ellyvan", "chain", "timing", "breathing-squares", "breathing-softmax")
+    assert {path.name for path in files} == {f"{name}.{kind}" for name in names for kind in ("svg", "png")}
     assert all(path.stat().st_size > 1000 for path in files)

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+import earthwork as ew
 from earthwork.lab.reproduce import EXPERIMENTS, Request, imagenet, run
 from tests.lab.reproduce.tiny import write_runs
 
@@ -59,13 +61,58 @@ def test_a_folder_without_images_says_what_was_looked_for(tmp_path: Path) -> Non
         imagenet.find_images(tmp_path)
 
 
+def test_permuted_leaves_keep_the_tree_and_move_the_classes() -> None:
+    tree = ew.trees.cifar10()
+    permuted = imagenet.permute_leaves(tree, seed=1)
+    assert sorted(permuted.bins.tolist()) == sorted(tree.bins.tolist())
+    assert sorted(permuted.distances().flatten().tolist()) == sorted(tree.distances().flatten().tolist())
+    assert not torch.equal(permuted.distances(), tree.distances())
+
+
+def test_final_scores_are_those_of_the_library() -> None:
+    torchmetrics = pytest.importorskip("torchmetrics.functional.classification")
+    tree = ew.trees.cifar10()
+    torch.manual_seed(0)
+    p, labels = (3 * torch.randn(200, 10)).softmax(-1), torch.randint(10, (200,))
+    found = imagenet.scores_of(p, labels, tree)
+    q = torch.nn.functional.one_hot(labels, 10).float()
+    calibration = torchmetrics.multiclass_calibration_error(p, labels, 10, n_bins=15)
+    assert found["emd"] == pytest.approx(ew.emd(p, q, tree).mean().item(), rel=1e-5)
+    assert found["calibration"] == pytest.approx(100 * calibration.item(), rel=1e-4)
+    assert found["top1"] == pytest.approx(100 * (p.argmax(-1) == labels).float().mean().item())
+    distances = tree.distances()[p.argmax(-1), labels]
+    assert found["distance"] == pytest.approx(distances.mean().item())
+    assert found["severity"] == pytest.approx(distances[distances > 0].mean().item())
+    decided = tree.distances()[(p.double() @ tree.distances()).argmin(-1), labels].mean().item()
+    assert found["distance_decided"] == pytest.approx(decided)
+    assert set(found) == set(imagenet.FINAL)
+
+
+def test_the_settings_are_the_published_ones_and_longer() -> None:
+    settings = imagenet.TINY
+    assert settings.losses[:4] == ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
+    assert (settings.batch, settings.per_class, settings.precision) == (128, 20, "bf16-mixed")
+    assert settings.epochs[0] >= 100
+    assert settings.epochs[1] >= 20
+    assert settings.seeds >= 3
+    assert settings.controls == ("0.5*emd2+0.5*ce",)
+
+
 def test_a_run_on_simulated_features_is_labelled_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightning")
     from dataclasses import replace
 
-    small = replace(imagenet.QUICK, losses=("ce",), epochs=(1, 1), seeds=1, tree="cifar10", per_class=2)
+    small = replace(
+        imagenet.QUICK, losses=("ce",), controls=("emd2",), epochs=(1, 1), seeds=1, tree="cifar10", per_class=2
+    )
     monkeypatch.setattr(imagenet, "QUICK", small)
     results = run(EXPERIMENTS["imagenet"], Request(quick=True, out=tmp_path))
     assert results.data == "SIMULATED features, not images"
-    assert list(results.parts) == ["few, ce, seed 0", "all, ce, seed 0"]
+    assert list(results.parts) == [
+        "few, ce, seed 0",
+        "few, permuted emd2, seed 0",
+        "all, ce, seed 0",
+        "all, permuted emd2, seed 0",
+    ]
+    assert set(results.summary["few"]["permuted emd2"]["final"]) == set(imagenet.FINAL)
     assert (tmp_path / "imagenet-runs" / "few" / "ce-seed-0" / "ce" / "seed-0" / "result.json").is_file()

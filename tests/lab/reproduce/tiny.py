@@ -13,11 +13,20 @@ import pytest
 from earthwork.lab.reproduce import EXPERIMENTS, Request, breathing, convergence, run, stability, timing
 
 STABILITY = replace(
-    stability.QUICK, lams=(1.0, 10.0), iterations=(10, 100), reference=120, log_iterations=5, scales=("edges",)
+    stability.QUICK,
+    lams=(1.0, 10.0),
+    iterations=(10, 100),
+    reference=120,
+    log_iterations=5,
+    scales=("edges",),
+    sizes=(4, 8),
+    ratios=(1.0, 10.0),
 )
 TIMING = replace(timing.QUICK, batch=2, iterations=(10, 100), repeats=2)
 CONVERGENCE = replace(convergence.QUICK, rates=(0.1,), epochs=1, per_class=2, hidden=8)
-BREATHING = replace(breathing.QUICK, clips=6, epochs=1, validation=1, simulated=(6, 2.0), clip_seconds=30.0, bins=20)
+BREATHING = replace(
+    breathing.QUICK, clips=6, epochs=1, validation=1, simulated=(6, 2.0), clip_seconds=30.0, bins=20, max_iter=10
+)
 
 
 @contextmanager

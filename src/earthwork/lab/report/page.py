@@ -65,8 +65,8 @@ def write_report(
         charts = [asdict(chart) for entry in results.values() for chart in figures(entry)]
     except KeyError as error:
         raise ResultsError(
-            f"results: a summary lacks {error}, so it is another version's; run the same `earthwork reproduce` again "
-            "into its folder, which makes the summary anew from the parts"
+            f"results: a summary has no {error}, so another version wrote it; run the same `earthwork reproduce` again "
+            "into its folder, which computes the summary from the finished parts"
         ) from error
     content = [navigation(list(results)), banners(results), *sections, tree_section(tree, confusions is not None)]
     data = {

@@ -7,9 +7,10 @@ from html import escape
 from importlib.resources import files
 
 from earthwork.lab.reproduce import EXPERIMENTS
+from earthwork.lab.reproduce.claims import MEANINGS, count_verdicts
 from earthwork.lab.reproduce.experiment import Numbers, Results
 from earthwork.lab.reproduce.figures import Chart, figures
-from earthwork.lab.reproduce.verdicts import Claim
+from earthwork.lab.reproduce.verdicts import Claim, Verdict
 
 # What the paper shows, in words and printed numbers; its curves are not copied.
 PAPER: dict[str, str] = {
@@ -51,12 +52,20 @@ PAPER: dict[str, str] = {
     ),
 }
 
-_CLASSES = {"holds": "holds", "does not hold": "fails", "not measurable here": "unknown"}
+_CLASSES: dict[Verdict, str] = {
+    "holds": "holds",
+    "does not hold": "fails",
+    "undecided": "open",
+    "beats a broken baseline": "open",
+    "judged too early": "open",
+    "not measurable here": "unknown",
+}
 
 
 def navigation(names: Sequence[str]) -> str:
     """Links to the sections."""
-    links = {"claims": "Claims", "playground": "Playground", **{n: EXPERIMENTS[n].paper for n in names}, "tree": "Tree"}
+    papers = {name: EXPERIMENTS[name].paper for name in names}
+    links = {"claims": "Verdicts", "playground": "Playground", **papers, "tree": "Tree"}
     items = "".join(f'<li><a href="#{key}">{escape(text)}</a></li>' for key, text in links.items())
     return f'<nav class="no-print" aria-label="Contents"><ul>{items}</ul></nav>'
 
@@ -66,7 +75,7 @@ def banners(results: Mapping[str, Results]) -> str:
     lines = []
     quick = [name for name, entry in results.items() if entry.quick]
     if quick:
-        lines.append(f"Quick runs, which only show that everything works: {', '.join(quick)}.")
+        lines.append(f"Quick runs, which only show that everything runs: {', '.join(quick)}.")
     simulated = [name for name, entry in results.items() if "SIMULATED" in entry.data]
     if simulated:
         lines.append(f"Simulated data, not real data: {', '.join(simulated)}.")
@@ -77,15 +86,17 @@ def banners(results: Mapping[str, Results]) -> str:
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """The claims with their verdicts."""
-    holds, fails, unknown = (sum(claim.verdict == word for claim in claims) for word in _CLASSES)
+    """The claims with their verdicts, and a summary above them."""
     rows = "".join(
         f'<tr><td data-label="where">{escape(c.where)}</td><td data-label="the paper says">{escape(c.says)}</td>'
-        f'<td data-label="we measured">{escape(c.measured)}</td>'
-        f'<td data-label="verdict" class="verdict {_CLASSES[c.verdict]}">{escape(c.verdict)}</td></tr>'
+        f'<td data-label="verdict" class="verdict {_CLASSES[c.verdict]}">{escape(c.verdict)}</td>'
+        f'<td data-label="measured">{escape(c.measured)}</td></tr>'
         for c in claims
     )
-    counts = f"Of {len(claims)} claims {holds} hold, {fails} do not, and {unknown} cannot be judged here."
+    counts = "".join(
+        f'<li><b class="{_CLASSES[word]}">{count}</b>{escape(word)}<small>{escape(MEANINGS[word])}</small></li>'
+        for word, count in count_verdicts(claims).items()
+    )
     return template("claims.html").replace("<!--COUNTS-->", counts).replace("<!--ROWS-->", rows)
 
 
@@ -162,23 +173,33 @@ def _ellyvan_table(results: Results) -> str:
 
 
 def _timing_table(results: Results) -> str:
-    seconds, printed = results.summary["seconds"], results.summary["printed"]
+    seconds, table = results.summary["seconds"], results.summary["printed"]
+    comparable = results.settings["batch"] == results.summary["printed_batch"]
     places = list(dict.fromkeys(", ".join(name.rsplit(", ", 2)[1:]) for name in seconds))
     rows = []
     for row in dict.fromkeys(name.rsplit(", ", 2)[0] for name in seconds):
-        paper = printed.get(row, {})
+        paper = table.get(row, {})
         ours = [_time(seconds.get(f"{row}, {place}", {}).get("median")) for place in places]
-        rows.append([row, *ours, _time(paper.get("cpu")), _time(paper.get("cuda"))])
-    return _table(["", *(f"ours, {place}" for place in places), "paper, CPU", "paper, GPU"], rows)
+        # The paper's times are for its own batch, so they are not shown beside those of another one.
+        printed = [_time(paper.get("cpu")), _time(paper.get("cuda"))] if comparable else []
+        rows.append([row, *ours, *printed])
+    header = ["paper, CPU", "paper, GPU"] if comparable else []
+    return _table(["", *(f"ours, {place}" for place in places), *header], rows)
 
 
 def _breathing_table(results: Results) -> str:
     rows = [
-        [name, _mean(entry["last"]), _rates(entry["rates"]), *(_mean(mean) for mean in entry["last_by_rate"].values())]
-        for name, entry in results.summary["heads"]["squares"].items()
+        [
+            f"{name}, {head}",
+            _mean(entry["last"]),
+            _rates(entry["rates"]),
+            *(_mean(mean) for mean in entry["last_by_rate"].values()),
+        ]
+        for head, losses in results.summary["heads"].items()
+        for name, entry in losses.items()
     ]
     rates = [f"at rate {rate:g}" for rate in results.settings["rates"]]
-    return _table(["loss", "test EMD at the end", "chosen rates", *rates], rows)
+    return _table(["loss, head", "test EMD at the end", "chosen rates", *rates], rows)
 
 
 def _rates(rates: Sequence[float]) -> str:

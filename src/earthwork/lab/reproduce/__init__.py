@@ -1,4 +1,4 @@
-"""The paper's tables and figures, measured again: one file for each, with its settings as data."""
+"""The paper's tables and figures, measured again: one module for each, with its settings as a dataclass."""
 
 from earthwork.lab.reproduce.breathing import Breathing
 from earthwork.lab.reproduce.convergence import Convergence

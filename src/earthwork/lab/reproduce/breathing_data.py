@@ -30,14 +30,14 @@ _LOOKED_FOR = (
 
 @dataclass(frozen=True)
 class Recording:
-    """One sitting of one person.
+    """One recording session of one person.
 
     Attributes:
-        name: What it is called.
-        person: Whose it is; a split by person keeps equal ones together.
+        name: The name of the recording.
+        person: The person; all recordings of a person are in the same fold.
         chest: Chest movement.
         nasal: Nasal airflow, of the same length.
-        rate: Samples a second.
+        rate: Samples per second.
     """
 
     name: str
@@ -51,7 +51,7 @@ def load_recordings(folder: Path) -> list[Recording]:
     """The recordings in a folder (or an .npz file).
 
     Raises:
-        ValueError: If there are none, with what was looked for, or if a record lacks a channel.
+        ValueError: If there are none (the message says what was looked for), or if a record lacks a channel.
     """
     if folder.is_file():
         return _from_npz(folder)
@@ -64,7 +64,7 @@ def load_recordings(folder: Path) -> list[Recording]:
             return [recording for archive in archives for recording in _from_npz(archive)]
         if headers:
             return _from_wfdb(headers)
-    raise ValueError(f"data {folder}: looked for {_LOOKED_FOR}, and found none of it")
+    raise ValueError(f"data {folder}: looked for {_LOOKED_FOR}, and found none")
 
 
 def _from_npz(path: Path) -> list[Recording]:
@@ -139,7 +139,7 @@ def _recording(
 
 
 def simulate_recordings(persons: int, minutes: float, rate: float, seed: int) -> list[Recording]:
-    """Made-up breathing: a rate that wanders, uneven breaths, and a chest that at times moves for other reasons.
+    """Simulated breathing: a drifting rate, uneven breaths, and a chest that at times moves for other reasons.
 
     Example:
         >>> from earthwork.lab.reproduce.breathing_data import simulate_recordings
@@ -178,9 +178,9 @@ class Clips:
     """The clips of several recordings.
 
     Attributes:
-        chest: Each of mean 0 and variance 1, shape ``[clips, samples]``.
-        spectra: The nasal power in each frequency bin, of sum 1, shape ``[clips, bins]``.
-        persons: Whose each clip is.
+        chest: Chest movement, each clip with mean 0 and variance 1, shape ``[clips, samples]``.
+        spectra: The share of the nasal power in each frequency bin, shape ``[clips, bins]``.
+        persons: The person of each clip.
     """
 
     chest: Tensor
@@ -223,7 +223,7 @@ def _clips(
     nasal = np.stack([recording.nasal[start : start + length] for start in starts])
     chest = np.stack([recording.chest[start : start + length] for start in starts])
     spectra = spectrum(nasal, recording.rate, bins)
-    # A sensor that fell off has no spectrum.
+    # A detached sensor records a constant, which has no spectrum.
     good = (spectra.sum(-1) > 0) & (chest.std(-1) > 0)
     slow = _resampled(chest[good], recording.rate, rate, round(seconds * rate))
     slow = (slow - slow.mean(-1, keepdims=True)) / np.maximum(slow.std(-1, keepdims=True), 1e-12)

@@ -18,12 +18,12 @@ class Settings:
 
     Attributes:
         bins: The bins of the chain.
-        centre: Where the smooth hump is, as a share of the chain.
+        centre: The centre of the smooth hump, as a share of the chain.
         width: Its standard deviation, as a share of the chain.
         spikes: Places (as shares of the chain) and heights of the spikes.
         floor: The share of the mass that is spread evenly, so that no bin is empty.
         lams: The regularisations of the Sinkhorn distance, with distances in bins.
-        max_iter: Its iterations, many so that only λ matters.
+        max_iter: Its iterations, so many that it converges.
     """
 
     bins: int = 100
@@ -61,7 +61,7 @@ def gradients(p: Tensor, q: Tensor, settings: Settings) -> dict[str, Tensor]:
 
 
 def measure(settings: Settings) -> Numbers:
-    """The gradients and what the text says about them, as numbers."""
+    """The gradients, and the properties that the text claims of them."""
     p, q = distributions(settings)
     forth, back = gradients(p, q, settings), gradients(q, p, settings)
     true = forth["EMD"]
@@ -94,7 +94,7 @@ def _reach(gradient: Tensor) -> float:
 
 
 def _asymmetry(forth: Tensor, back: Tensor) -> float:
-    """How far exchanging p and q is from turning the gradient round: 0 for a difference of the two."""
+    """How far exchanging p and q is from negating the gradient, relative to its size."""
     return float((forth + back).norm() / forth.norm())
 
 

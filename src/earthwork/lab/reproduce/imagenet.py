@@ -1,19 +1,31 @@
-"""Figure 6: the paper's four losses on images, with few of them and with all."""
+"""Figure 6: the paper's four losses on images, with few of them and with all, beside losses of our own."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+import torch
+from torch import Tensor
+
+from earthwork.decisions import decide
 from earthwork.extras import require
-from earthwork.files import read_json, read_yaml
+from earthwork.files import ArrayFile, read_json, read_yaml
 from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.lab.statistics import bands, mean_interval
+from earthwork.spaces import Space, Tree
+from earthwork.storage import load_tree
+
+if TYPE_CHECKING:
+    from earthwork.lab.training import Settings as TrainingSettings
+    from earthwork.lab.training.data import TrainingData
 
 CURVES = ("top1", "emd")
+FINAL = ("top1", "emd", "severity", "calibration", "distance", "distance_decided")
 SHARES = {"few": "4 % of the training images", "all": "all training images"}
+PERMUTED = "permuted "
 _SIMULATED = "SIMULATED features, not images"
 _ARCHIVES = ("*.tar.xz", "*.tar.gz", "*.tar", "*.zip")
 
@@ -23,17 +35,24 @@ class Settings:
     """The paper's optimiser and losses; its network on ImageNet, a small one on Tiny ImageNet.
 
     Attributes:
-        losses: In the language of ``earthwork train``: CE, EMD², 1:1 and 1:3 mixtures.
+        losses: In the language of ``earthwork train``: the paper's four (CE, EMD², 1:1 and 1:3 mixtures), then edge
+            cross entropy, soft labels and hierarchical cross entropy (ours).
+        controls: Losses that are also trained on a tree whose leaves are randomly permuted (ours). If the tree matters,
+            this must be worse.
         model: The network.
         tree: The hierarchy.
         batch: The minibatch.
-        rate: SGD's learning rate; its decay, momentum and weight penalty are the harness's, which are the paper's.
+        rate: SGD's learning rate; decay, momentum and weight penalty are the defaults of ``earthwork train``, which are
+            the paper's.
         per_class: Images of each class that make 4 % of them.
-        epochs: How long, with few images and with all.
+        epochs: The number of epochs, with few images and with all.
         seeds: How many, from 0.
+        precision: As Lightning names it.
+        eval_every: Epochs between two validations with few images; with all images every epoch is validated.
     """
 
-    losses: tuple[str, ...] = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
+    losses: tuple[str, ...] = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce", "edge", "soft:10", "hxe:0.1")
+    controls: tuple[str, ...] = ("0.5*emd2+0.5*ce",)
     model: str = "alexnet-bn"
     tree: str = "imagenet1k_paper"
     batch: int = 512
@@ -41,10 +60,12 @@ class Settings:
     per_class: int = 50
     epochs: tuple[int, int] = (200, 100)
     seeds: int = 3
+    precision: str = "bf16-mixed"
+    eval_every: int = 4
 
 
 TINY = Settings(model="alexnet-bn-small", tree="tiny_imagenet200_paper", batch=128, per_class=20, epochs=(100, 20))
-SIMULATED = replace(TINY, model="mlp-wide", per_class=4, epochs=(30, 15))
+SIMULATED = replace(TINY, model="mlp-wide", per_class=4, epochs=(30, 15), precision="32-true", eval_every=1)
 QUICK = replace(SIMULATED, epochs=(3, 2), seeds=2)
 
 
@@ -53,13 +74,13 @@ class Imagenet:
 
     name = "imagenet"
     paper = "figure 6"
-    title = "Four losses on images, with few of them and with all"
+    title = "Losses on images, with few of them and with all"
 
     def plan(self, request: Request) -> Plan:
         """A part for each share of the data, seed and loss.
 
         Raises:
-            ValueError: If there are neither images nor finished runs where they should be.
+            ValueError: If there are neither images nor finished runs in the given folder.
         """
         if request.runs is not None:
             return _plan_of_runs(request.runs)
@@ -68,11 +89,12 @@ class Imagenet:
         settings = QUICK if request.quick else SIMULATED if images is None else _for(images)
         if request.seeds is not None:
             settings = replace(settings, seeds=request.seeds)
+        losses = (*settings.losses, *(PERMUTED + loss for loss in settings.controls))
         parts = {
             _key(share, loss, seed): partial(_train, settings, images, share, loss, seed, request.out / "imagenet-runs")
             for share in SHARES
             for seed in range(settings.seeds)
-            for loss in settings.losses
+            for loss in losses
         }
         return Plan(asdict(settings), parts, summarise, _data_name(str(images or "simulated")))
 
@@ -100,35 +122,90 @@ def _for(images: Path) -> Settings:
     return TINY if "tiny" in str(images).lower() else Settings()
 
 
+def permute_leaves(tree: Tree, seed: int) -> Tree:
+    """The same tree with its classes at other leaves."""
+    order = torch.randperm(tree.num_bins, generator=torch.Generator().manual_seed(seed))
+    return Tree(tree.parents, tree.costs, bins=tree.bins[order])
+
+
 def _train(settings: Settings, images: Path | None, share: str, loss: str, seed: int, out: Path) -> Numbers:
-    """One run of the training harness, going on from its last checkpoint."""
+    """One run of the training harness, resumed from its last checkpoint, and its scores on the unchanged tree."""
     from earthwork.lab.training import Settings as TrainingSettings
-    from earthwork.lab.training import simulated_data
     from earthwork.lab.training.recorder import StopRequestedError
     from earthwork.lab.training.run import train
-    from earthwork.storage import load_tree
 
     few = share == "few"
+    expression = loss.removeprefix(PERMUTED)
     options = TrainingSettings(
         data=str(images or "simulated"),
         space=settings.tree,
-        out=str(out / share / f"{loss.replace('*', '')}-seed-{seed}"),
-        loss=(loss,),
+        out=str(out / share / f"{loss.replace('*', '').replace(' ', '-')}-seed-{seed}"),
+        loss=(expression,),
         model=settings.model,
         epochs=settings.epochs[0 if few else 1],
         batch_size=settings.batch,
         lr=settings.rate,
         per_class=settings.per_class if few else None,
         seed=seed,
+        precision=settings.precision,
+        eval_every=settings.eval_every if few else 1,
     )
-    per_class = settings.per_class * (1 if few else 5)
-    tree = load_tree(settings.tree)
-    data_of = None if images else lambda number: simulated_data(tree, number, per_class=per_class)
+    data = _load(settings, options, images, few)
+    trained = data
+    if loss != expression:
+        trained = replace(data, space=permute_leaves(cast(Tree, data.space), seed))
+    resume = (Path(options.out) / "config.yaml").is_file()
     try:
-        (result,) = train(options, resume=(Path(options.out) / "config.yaml").is_file(), data_of=data_of)
+        (result,) = train(options, resume=resume, data_of=lambda _: trained)
     except StopRequestedError:
         raise KeyboardInterrupt from None
-    return _numbers(asdict(result))
+    return {**_numbers(asdict(result)), "loss": loss, "final": final_scores(options, data.space)}
+
+
+def _load(settings: Settings, options: TrainingSettings, images: Path | None, few: bool) -> TrainingData:
+    from earthwork.lab.training import simulated_data
+    from earthwork.lab.training.data import load_data
+
+    tree = load_tree(settings.tree)
+    if images is None:
+        return simulated_data(tree, options.seed, per_class=settings.per_class * (1 if few else 5))
+    return load_data(options, tree, options.seed, print)
+
+
+def final_scores(options: TrainingSettings, space: Space) -> Numbers:
+    """Scores of the predictions for the validation data after the last epoch, over the unpermuted tree.
+
+    Besides top-1, EMD and severity: the calibration error (15 bins), and the mean distance of the answer from the
+    label, for the most probable class and for the one that `decide` returns.
+    """
+    from earthwork.lab.training.run import run_folder
+
+    (expression,) = options.expressions
+    file = ArrayFile(run_folder(options, expression, options.seed) / "predictions.npz")
+    p, labels = (torch.from_numpy(file.read(name)) for name in ("probs", "labels"))
+    return scores_of(p.float(), labels.long(), space)
+
+
+def scores_of(p: Tensor, labels: Tensor, space: Space) -> Numbers:
+    """The final scores of probabilities ``[N, num_bins]`` and labels ``[N]``."""
+    answers, confidence = p.argmax(-1), p.amax(-1)
+    right = answers == labels
+    distance = space.distance(answers, labels)
+    return {
+        "top1": 100 * right.double().mean().item(),
+        "emd": (p * space.distances().to(p)[labels]).sum(-1).mean().item(),
+        "severity": distance[~right].double().mean().item(),
+        "calibration": 100 * _calibration_error(confidence, right),
+        "distance": distance.double().mean().item(),
+        "distance_decided": space.distance(decide(p, space, validate=False), labels).double().mean().item(),
+    }
+
+
+def _calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> float:
+    """The expected calibration error: |accuracy − confidence| over bins of equal width, weighted by their size."""
+    index = (confidence * bins).long().clamp_max(bins - 1)
+    gaps = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, right.double() - confidence.double())
+    return float(gaps.abs().sum() / len(confidence))
 
 
 def _numbers(result: dict[str, Any]) -> Numbers:
@@ -184,6 +261,11 @@ def _over_seeds(runs: list[Numbers]) -> Numbers:
         **{f"last_{name}": mean_interval([run[name][length - 1] for run in runs]) for name in CURVES},
         **{f"last_{name}_by_seed": [run[name][length - 1] for run in runs] for name in CURVES},
         "lowest_emd_by_seed": [min(run["emd"][:length]) for run in runs],
+        "final": {
+            name: mean_interval([run["final"][name] for run in runs])
+            for name in FINAL
+            if all("final" in r for r in runs)
+        },
     }
 
 

@@ -39,13 +39,13 @@ function scale(low, high, from, to, logarithmic) {
 }
 
 function drawChart(figure, chart) {
-  const left = 66, right = 14, top = 12, bottom = 46;
+  const left = 66, right = 14, top = 12, bottom = chart.kind === "bar" ? 78 : 46;
   let width = 560, height = 330;
   const box = figure.querySelector(".plot"), tip = figure.querySelector(".tip"), legend = figure.querySelector(".legend");
   const shown = chart.series.map(() => true);
   const bars = chart.kind === "bar";
   const places = s => bars ? chart.x.map((_, i) => i) : (s.x && s.x.length ? s.x : chart.x);
-  const colour = i => chart.series[i].dashed ? "var(--c6)" : `var(--c${i % 8})`;
+  const colour = i => chart.series[i].dashed ? "var(--soft)" : `var(--c${(chart.series[i].colour ?? i) % 20})`;
 
   function range() {
     let xs = [], ys = [];
@@ -83,8 +83,9 @@ function drawChart(figure, chart) {
       make("text", { x: left - 6, y: Y(t) + 4, "text-anchor": "end", "font-size": 12 }, svg, short(t));
     }
     if (bars) chart.x.forEach((name, i) => {
-      const words = String(name).split(/, | (?=and)/);
-      words.forEach((word, row) => make("text", { x: X(i), y: height - bottom + 15 + 12 * row, "text-anchor": "middle", "font-size": 10.5 }, svg, word));
+      const narrow = (width - left - right) / chart.x.length < 90;
+      const words = String(name).split(narrow ? /,? / : /, | (?=and)/);
+      words.forEach((word, row) => make("text", { x: X(i), y: height - bottom + 15 + 12 * row, "text-anchor": "middle", "font-size": narrow ? 9.5 : 10.5 }, svg, word));
     });
     else for (const t of chart.x_log ? logTicks(x0, x1) : linearTicks(x0, x1)) {
       make("line", { class: "grid", x1: X(t), x2: X(t), y1: top, y2: height - bottom }, svg);

@@ -127,6 +127,8 @@ function startTree(svg, side, tree) {
   search.addEventListener("change", () => {
     const wanted = search.value.trim().toLowerCase();
     const node = tree.bins.find(other => tree.names[other].toLowerCase() === wanted) ?? tree.bins.find(other => wanted && tree.names[other].toLowerCase().includes(wanted));
+    const message = document.getElementById("tree-message");
+    message.textContent = node === undefined && wanted ? `No class is called “${search.value.trim()}”.` : "";
     if (node !== undefined) choose(node, true);
   });
   show();
