@@ -155,7 +155,7 @@ def test_edges_of_integers() -> None:
         ([], "at least one"),
         ([("a", "b"), ("b", "c"), ("c", "a")], "cycle of 3"),
         ([("a", "r"), ("b", "c"), ("c", "b")], "cycle of 2: '.' → '.' → '.'"),
-        ([("a", "x"), ("b", "y")], "one root, got 2 parents that are no child: 'x', 'y'"),
+        ([("a", "x"), ("b", "y")], "one root, got 2 parents that are not children: 'x', 'y'"),
         ([("a", "x"), ("a", "y")], r"each name once, got 'a' \(2 times\): a child has one parent"),
         ([("a", "x", 1), ("b", "x")], r"a cost for all edges or for none, got none at 1: \('b', 'x'\)"),
         ([("a", "x", 1), ("b", "x", None)], r"finite costs ≥ 0, got \('b', 'x', None\) at 1"),

@@ -35,9 +35,9 @@ def assemble(
 
     Args:
         parents: The index of each node's parent, -1 at the root.
-        names: What the nodes are called; ``""`` for those without a name.
+        names: The names of the nodes; ``""`` for those without a name.
         costs: As for `Tree`.
-        bins: The node of each class where the source has an order of its own; the leaves otherwise.
+        bins: The node of each class, if the source defines an order; the leaves otherwise.
         classes: The user's order. It must name every bin of the source, and may name inner nodes.
         inner_bins: Allow a class to be an ancestor of another class.
         node_data: As for `Tree`.

@@ -1,4 +1,4 @@
-"""A hierarchy when there is none: trees from SciPy's linkage, from class vectors and from a confusion matrix."""
+"""Trees by clustering: from SciPy's linkage, from a vector for each class, from a confusion matrix."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def from_linkage(
 
     Args:
         linkage: Shape ``[n - 1, 4]``: the two clusters that are merged, their distance, the new cluster's size.
-        names: What the ``n`` things are called. The clusters get the names ``cluster 0``, ``cluster 1`` … in the order
-            of their merging.
-        classes: The classes in your order; without ``names``, the names of the ``n`` things.
-        inner_bins: Whether a class may be an ancestor of another class.
+        names: The names of the ``n`` observations. The clusters are named ``cluster 0``, ``cluster 1`` … in the
+            order of their merging.
+        classes: The classes in your order; without ``names``, the names of the ``n`` observations.
+        inner_bins: Allow a class to be an ancestor of another class.
 
     Raises:
         ValueError: If a merge lies below an earlier one, as the methods "centroid" and "median" may do.
@@ -98,7 +98,7 @@ def from_embeddings(
 
     Args:
         vectors: Shape ``[classes, dimensions]``.
-        names: What the classes are called.
+        names: The names of the classes.
         method: How SciPy's ``linkage`` merges: ``"average"``, ``"single"``, ``"complete"``, ``"ward"``.
         metric: Of SciPy's ``pdist``: ``"euclidean"``, ``"cosine"`` ….
         classes: The classes in your order; without ``names``, the names of the vectors.
@@ -139,7 +139,7 @@ def from_confusion(
 
     Args:
         matrix: Shape ``[classes, classes]``: how often row ``i`` was taken for column ``j``; counts or shares.
-        names: What the classes are called.
+        names: The names of the classes.
         method: How SciPy's ``linkage`` merges: ``"average"``, ``"single"``, ``"complete"``.
         classes: The classes in your order; without ``names``, the names of the rows.
 

@@ -31,14 +31,14 @@ def from_parents(
     Args:
         parents: A mapping child → parent with ``None`` at the root; or for each node of ``names`` the parent's name
             (``None`` at the root) or its index (-1 at the root).
-        names: What the nodes are called, where ``parents`` is a sequence.
+        names: The names of the nodes, if ``parents`` is a sequence.
         costs: The cost of every edge, or one for each node (the root's is not used), also by name.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, in the order
             of the nodes.
-        inner_bins: Whether a class may be an ancestor of another class.
+        inner_bins: Allow a class to be an ancestor of another class.
 
     Raises:
-        ValueError: For a cycle, several roots, an unknown parent or a name that comes twice: which ones.
+        ValueError: For a cycle, several roots, an unknown parent or a repeated name; the message names them.
 
     Example:
         >>> import earthwork as ew
@@ -111,10 +111,10 @@ def from_edges(
     Args:
         edges: Tuples of names, or an integer array of shape ``[edges, 2]`` whose labels become names.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``.
-        inner_bins: Whether a class may be an ancestor of another class.
+        inner_bins: Allow a class to be an ancestor of another class.
 
     Raises:
-        ValueError: For a cycle, several roots, a child with two parents or a missing cost: which ones.
+        ValueError: For a cycle, several roots, a child with two parents or a missing cost; the message names them.
 
     Example:
         >>> import earthwork as ew
@@ -128,7 +128,7 @@ def from_edges(
     roots = {name: None for name in parents if name not in places}
     if len(roots) > 1:
         raise ValueError(
-            f"edges: expected one root, got {len(roots)} parents that are no child: {abbreviate(map(repr, roots))}"
+            f"edges: expected one root, got {len(roots)} parents that are not children: {abbreviate(map(repr, roots))}"
         )
     if not roots:
         # Every node has a parent, so there is a cycle, and Tree names it.
@@ -225,7 +225,7 @@ def from_networkx(
         root: The root of an undirected graph.
         weight: The edge attribute that holds the costs; where no edge has it, every edge costs 1.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``.
-        inner_bins: Whether a class may be an ancestor of another class.
+        inner_bins: Allow a class to be an ancestor of another class.
 
     Example:
         >>> import networkx as nx, earthwork as ew

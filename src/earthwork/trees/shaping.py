@@ -44,7 +44,7 @@ def restrict(tree: Tree, classes: Classes, *, inner_bins: bool = False) -> Tree:
 
 
 def collapse(tree: Tree) -> Tree:
-    """Without the nodes that have a single child and are no class; the edges above and below become one.
+    """Drop nodes that have a single child and are not classes; the edges above and below them become one.
 
     Costs and ``node_data["hops"]`` are added up, so distances stay the same.
 
@@ -158,7 +158,7 @@ def reweight(
     | scheme | cost of the edge above node :math:`i` |
     |---|---|
     | `"unit"` | 1 |
-    | `"hops"` | the WordNet edges that it stands for, `node_data["hops"]` |
+    | `"hops"` | the number of WordNet edges that it replaces, `node_data["hops"]` |
     | `"depth"` | :math:`\text{decay}^{d - 1}` at depth :math:`d`: a mistake near the root costs most |
     | `"height"` | :math:`h_\text{parent} - h_i`, with :math:`h` the edges down to the deepest leaf (an ultrametric) |
     | `"information"` | :math:`\log P_\text{parent} - \log P_i`, with :math:`P` the share of `counts` below |

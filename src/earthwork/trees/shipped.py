@@ -19,7 +19,7 @@ def imagenet1k(costs: str = "unit", rule: str = "first") -> Tree:
     far from their wild relatives: a tabby is nearer to a dalmatian than to a tiger. Use it to reproduce the paper.
 
     Args:
-        costs: ``"unit"``: every edge costs 1. ``"hops"``: an edge costs the WordNet edges that it stands for.
+        costs: ``"unit"``: every edge costs 1. ``"hops"``: an edge costs the number of WordNet edges that it replaces.
         rule: ``"first"`` or ``"paper"``; `from_wordnet` has others.
 
     Example:

@@ -41,10 +41,10 @@ def from_wordnet(
             child, then the edges to an ancestor of another parent, then take the parent of least maximal depth. It
             gives 1374 nodes for the 1000 classes of ImageNet, as in the paper, and separates pets from their wild
             relatives.
-        collapse: Whether to drop nodes with a single child that are no class.
+        collapse: Drop nodes that have a single child and are not classes.
         costs: ``"unit"`` or ``"hops"``.
         classes: The classes in your order, by word or by id. Default: the order of ``synsets``.
-        inner_bins: Whether a class may be an ancestor of another class.
+        inner_bins: Allow a class to be an ancestor of another class.
 
     Raises:
         FileNotFoundError: If there is no database: how to get one.

@@ -1,4 +1,4 @@
-"""The noun file of a WordNet ``dict`` folder. Its synsets are called by their byte offset, so nothing is searched."""
+"""The noun file of a WordNet ``dict`` folder. The id of a synset is its byte offset in the file."""
 
 from __future__ import annotations
 
