@@ -10,7 +10,7 @@ LOWEST := .venv-lowest
 INSTALL := -m pip install --quiet --disable-pip-version-check
 LOWEST_TESTS := $(addprefix tests/,cli decisions evaluation kernels losses metrics plot spaces test_default_device.py test_package.py lab/training transport trees)
 
-.PHONY: demo test test-lowest lint format bench bench-quick docs package figures fuzz mutation clean
+.PHONY: demo test test-lowest lint format bench bench-quick study docs package figures fuzz mutation clean
 
 demo: $(DEMO)/.ready
 	$(DEMO)/$(SCRIPTS)/earthwork demo
@@ -42,6 +42,11 @@ format: $(READY)
 bench bench-quick: $(READY)
 	-$(BIN)/python $(INSTALL) --no-deps dlordinal==2.7.0
 	$(BIN)/python -m benchmarks $(if $(filter bench-quick,$@),--quick)
+
+# Which loss should I use? All tasks whose data is in $EARTHWORK_DATA, with the losses of other packages beside ours.
+study: $(READY)
+	-$(BIN)/python $(INSTALL) --no-deps coral-pytorch==1.4.0 dlordinal==2.7.0
+	$(BIN)/earthwork study losses --out docs/results
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

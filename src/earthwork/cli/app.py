@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import earthwork
-from earthwork.cli import demo, evaluate, report, reproduce, train, tree
+from earthwork.cli import demo, evaluate, report, reproduce, study, train, tree
 from earthwork.text import printable
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ app.command("demo")(demo.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("reproduce")(reproduce.command)
+app.command("study")(study.command)
 app.command("train", cls=train.TrainCommand)(train.command)
 app.add_typer(tree.app, name="tree")
 

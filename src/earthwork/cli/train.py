@@ -161,9 +161,9 @@ def show_results(settings: Settings, results: list[RunResult], console: Console,
     if not is_first_process():
         return
     heading = f"{title}, after" if title else "After"
-    _print_table(console, f"{heading} {settings.epochs} epochs", table(results))
+    print_table(console, f"{heading} {settings.epochs} epochs", table(results))
     if has_differences(results):
-        _print_table(console, f"Differences to {results[0].loss}, paired by seed", difference_table(results))
+        print_table(console, f"Differences to {results[0].loss}, paired by seed", difference_table(results))
     draw_curves(results, Path(settings.out) / "curves.png", title)
     console.print(f"written to {settings.out}: summary.md, summary.json, summary.csv, curves.png", soft_wrap=True)
     folder = Path(settings.out) / settings.expressions[0].folder / f"seed-{settings.seed}"
@@ -173,7 +173,7 @@ def show_results(settings: Settings, results: list[RunResult], console: Console,
     )
 
 
-def _print_table(console: Console, title: str, rows: list[list[str]]) -> None:
+def print_table(console: Console, title: str, rows: list[list[str]]) -> None:
     """Print a table. Where the output is not a terminal, it is as wide as it needs to be."""
     shown = Table(title=title, title_justify="left")
     for at, name in enumerate(rows[0]):

@@ -1,0 +1,58 @@
+"""``earthwork study``: losses compared on several tasks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from earthwork.cli.train import print_table
+from earthwork.extras import require
+
+_NAMES = ("losses",)
+
+
+def command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="losses: which loss is best, on which data?")],
+    task: Annotated[
+        list[str] | None, typer.Option(help="Only this task; may be repeated. By default all with data.")
+    ] = None,
+    loss: Annotated[list[str] | None, typer.Option(help="Only this loss; may be repeated. By default all.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="The number of seeds; by default 5, or 3 for images.")] = None,
+    quick: Annotated[bool, typer.Option(help="A small version without external data, to check that it works.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder of external data; by default $EARTHWORK_DATA, if that is set.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="The number of processes; by default one for each core.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("results"),
+) -> None:
+    """Train with every loss on every task, with hyper-parameters chosen on validation data, and test once.
+
+    Finished cells in the output folder are kept, so an interrupted study can be started again.
+    """
+    require("sklearn", "study", "earthwork study")
+    from earthwork.lab.studies.study import Request, run_study, table
+
+    if name not in _NAMES:
+        raise ValueError(f"name: expected {', '.join(_NAMES)}, got {name!r}")
+    place = data or (Path(os.environ["EARTHWORK_DATA"]) if os.environ.get("EARTHWORK_DATA") else None)
+    request = Request(
+        tuple(task or ()), tuple(loss or ()), seeds, quick, place, out, workers or len(os.sched_getaffinity(0))
+    )
+    console = Console()
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+               TextColumn("{task.description}"))  # fmt: skip
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("loading data", total=None)
+
+        def show(done: int, total: int, cell: str) -> None:
+            progress.update(bar, completed=done, total=total, description=cell)
+
+        results = run_study(request, show)
+    for found in results.values():
+        print_table(console, f"{found.data}: means over seeds, * the best", table(found))
+    console.print(f"written to {out}: {', '.join(f'study-{name}.json' for name in results)}", soft_wrap=True)

@@ -1,0 +1,20 @@
+"""Studies: losses compared on real data, with hyper-parameters chosen for each loss on validation data."""
+
+from earthwork.lab.studies import contenders, external, tables
+from earthwork.lab.studies.registry import Contender, Part, Split, Task, named, register_loss, register_task
+from earthwork.lab.studies.study import Request, run_study
+
+__all__ = [
+    "Contender",
+    "Part",
+    "Request",
+    "Split",
+    "Task",
+    "contenders",
+    "external",
+    "named",
+    "register_loss",
+    "register_task",
+    "run_study",
+    "tables",
+]
