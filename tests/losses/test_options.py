@@ -197,3 +197,14 @@ def test_rho_is_by_default_what_the_space_allows():
 def test_options_are_shown():
     assert "rho=2, root=True" in repr(ew.EMDLoss(ew.Chain(3), root=True, class_dim=-1, empty="zero"))
     assert "class_dim=-1, empty='zero'" in repr(ew.SinkhornLoss(ew.Chain(3), class_dim=-1, empty="zero"))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_row_without_a_batch_that_is_long_enough_for_a_kernel(reduction):
+    logits = torch.randn(300, requires_grad=True)
+    loss = ew.EMDLoss(ew.Chain(300), reduction=reduction)(logits, torch.tensor(7))
+    assert loss.shape == ()
+    loss.backward()
+    expected = ew.emd(logits.softmax(-1), torch.eye(300)[7], ew.Chain(300), 2.0)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(logits.grad, torch.autograd.grad(expected, logits)[0])

@@ -128,7 +128,9 @@ class EMDLoss(StructuredLoss):
         whole = self.normalize == "softmax" and not self.label_smoothing and not self.root
         whole = whole and (weight is None or not weight.requires_grad)
         if whole and isinstance(route, Kernels):
-            flat, flat_labels = (rows, labels) if len(shape) == 1 else (rows.flatten(0, -2), labels.flatten())
+            flat, flat_labels = rows, labels
+            if len(shape) != 1:
+                flat, flat_labels = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
             options = (weight, self.ignore_index, self.reduction, self._mean_of_nothing)
             composed = partial(self._loss_by, COMPOSED, labels=flat_labels, stored=stored)
             loss = route.label_loss(flat, flat_labels, self.rho, options, composed)
