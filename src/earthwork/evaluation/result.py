@@ -61,8 +61,8 @@ class Evaluation:
         wrong: NDArray[np.float32] = rows.distances[rows.answers != rows.labels]
         return wrong
 
-    def confusions(self, model: int, count: int = 10) -> list[Confusion]:
-        """The confusions that cost a model most in all."""
+    def confusions(self, model: int, count: int | None = 10) -> list[Confusion]:
+        """The confusions that cost a model most in all; ``None`` for all of them."""
         rows = self.models[model].rows
         return count_confusions(rows.labels, rows.answers, rows.distances)[:count]
 

@@ -9,8 +9,7 @@ import pytest
 
 import earthwork as ew
 from earthwork.lab.report import read_results, write_report
-from earthwork.lab.report.confusions import costliest_confusions
-from earthwork.lab.report.page import _json_for_script
+from earthwork.lab.report.page import _json_for_script, costliest_confusions
 from earthwork.lab.reproduce import EXPERIMENTS, ResultsError
 
 
@@ -72,17 +71,16 @@ def test_confusions_are_ordered_by_what_they_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": np.zeros(2, int)}, "expected `probs` or `logits`, and `labels`, got `labels`"),
-        ({"probs": np.zeros((2, 3)), "labels": np.zeros(2, int)}, r"expected scores of shape \(2, 10\), got \(2, 3\)"),
+        ({"labels": np.zeros(2, int)}, "expected an array `probs` or `logits`, got `labels`"),
         (
-            {"probs": np.zeros((2, 10)), "labels": np.array([0.7, 1])},
-            r"expected `labels` as a row of whole numbers, got float64 of shape \(2,\)",
+            {"probs": np.eye(3), "labels": np.zeros(3, int)},
+            r"expected predictions of shape \(rows, 10\), .*got \(3, 3\)",
         ),
-        ({"probs": np.zeros((2, 10)), "labels": np.array([3, -1])}, "expected labels from 0 to 9, got -1 in row 1"),
-        ({"probs": np.zeros((2, 10)), "labels": np.array([10, 0])}, "expected labels from 0 to 9, got 10 in row 0"),
+        ({"probs": np.eye(10), "labels": np.full(10, 0.7)}, "1 not among the classes of the space: '0.7'"),
+        ({"probs": np.eye(10), "labels": np.array([3, -1] * 5)}, "class indices from 0 to 9, got '-1' in row 1"),
         (
             {"probs": np.full((1, 10), np.nan), "labels": np.zeros(1, int)},
-            "expected finite scores, got float64 with NaN",
+            "expected probabilities, .* got nan in bin 0",
         ),
     ],
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import earthwork
+from earthwork.evaluation import evaluate
 from earthwork.files import to_json, write_atomically
-from earthwork.lab.report.confusions import costliest_confusions
 from earthwork.lab.report.sections import (
     banners,
     claims_table,
@@ -137,3 +137,25 @@ def _chain(bins: int) -> dict[str, Any]:
         "p": [value / sum(hump) for value in hump],
         "q": [value / sum(spike) for value in spike],
     }
+
+
+def costliest_confusions(path: Path, tree: Tree, most: int = 5) -> dict[str, Any]:
+    """For each class the answers that cost most in total: their number times their distance.
+
+    Args:
+        path: A file of predictions with labels, as for :func:`earthwork.evaluate`.
+        tree: The tree over the classes.
+        most: How many answers of each class to keep.
+
+    Raises:
+        ValueError: If the file does not hold predictions for the classes of the tree.
+    """
+    try:
+        found = evaluate(path, None, tree, bootstrap=0).confusions(0, count=None)
+    except ValueError as error:
+        raise ValueError(f"predictions {error}") from error
+    classes: list[list[tuple[int, int, float]]] = [[] for _ in range(tree.num_bins)]
+    for confusion in found:
+        if len(classes[confusion.truth]) < most:
+            classes[confusion.truth].append((confusion.answer, confusion.times, confusion.cost))
+    return {"name": path.stem, "classes": classes}
