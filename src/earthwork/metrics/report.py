@@ -31,7 +31,7 @@ from earthwork.spaces import Chain, EdgeSpace, Ring, Space, Tree
 Floats = NDArray[np.floating[Any]]
 
 _NOTES = (
-    "No arrow: the value alone does not tell which model is better. The EMD at ρ = 1 and the expected cost fall when a "
+    "No arrow: the value alone does not say which model is better. The EMD at ρ = 1 and the expected cost fall when a "
     "model becomes overconfident.",
 )
 # Counts held at a time: 64 MiB.

@@ -1,4 +1,4 @@
-"""A conformance kit: which of the known failings does a loss have?"""
+"""Checks of user-written losses for the known defects of Earth Mover's Distance losses."""
 
 from earthwork.testing.checks import Finding, Report
 from earthwork.testing.kit import check_emd_loss

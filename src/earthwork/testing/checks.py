@@ -12,7 +12,7 @@ from earthwork.spaces import Space
 from earthwork.testing.probes import Subject, cancelling_rows, random_rows
 from earthwork.transport import emd
 
-# Bins beyond these are not tried as labels: pairs of one-hot rows grow with their square.
+# At most so many bins are tried as labels, because the number of pairs grows quadratically.
 _MOST_LABELS = 24
 _EXACT = 1e-6
 _NOISE = 1e-3
@@ -91,7 +91,7 @@ def class_order(subject: Subject, space: Space) -> Finding:
     by_distance = distances.argsort()
     values, distances = values[by_distance], distances[by_distance]
     slack = _EXACT * values.abs().max()
-    # The dearest so far against what comes after at a really larger distance.
+    # Each mistake against the cheapest one at a distance that is larger by more than rounding.
     farther = torch.searchsorted(distances, distances * (1 + _EXACT) + 1e-12, right=True)
     cheapest_after = torch.cat([values.flip(0).cummin(0).values.flip(0), values.new_full((1,), torch.inf)])
     wrong = cheapest_after[farther] < values - slack
@@ -122,7 +122,7 @@ def batch_mean(subject: Subject, space: Space) -> Finding:
 
 
 def at_the_target(subject: Subject, space: Space) -> Finding:
-    """A root has no gradient at 0, so a perfect prediction is answered with NaN."""
+    """A root has no gradient at 0, so the gradient of a perfect prediction may be NaN."""
     p = random_rows(space, 3)
     gradient = subject.gradient(p, p.clone())
     if not gradient.isfinite().all():
@@ -134,7 +134,7 @@ def at_the_target(subject: Subject, space: Space) -> Finding:
 
 
 def conserves_mass(subject: Subject, space: Space) -> Finding:
-    """A gradient that does not sum to 0 makes or destroys dirt."""
+    """A gradient step must not change the total mass, so the gradient sums to 0."""
     if subject.logits:
         return Finding("conserved mass", "skipped", "a softmax conserves mass whatever the loss")
     gradient = subject.gradient(random_rows(space, 4), random_rows(space, 4, seed=1))
@@ -145,7 +145,7 @@ def conserves_mass(subject: Subject, space: Space) -> Finding:
 
 
 def unequal_mass(subject: Subject, space: Space) -> Finding:
-    """Rows of unequal mass have no distance; a silent answer hides a missing softmax."""
+    """The distance between rows of unequal mass is undefined; returning a value would hide a missing softmax."""
     if subject.logits:
         return Finding("unequal mass", "skipped", "logits have no mass")
     p = random_rows(space, 3)
@@ -162,7 +162,7 @@ def single_precision(subject: Subject, space: Space) -> Finding:
         return Finding("float32", "skipped", "needs a space of 6 bins or more")
     p, q = cancelling_rows(space)
     if subject.logits:
-        # A softmax rounds on its own, so the masses cannot be told exactly: only the plain accuracy is looked at.
+        # The softmax rounds too, so the masses do not cancel exactly: only the accuracy on random rows is checked.
         p, q = random_rows(space, 4).float(), random_rows(space, 4, seed=1).float()
     exact = subject.gradient(p.double(), q.double())
     error = (subject.gradient(p, q).double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30)
@@ -172,7 +172,7 @@ def single_precision(subject: Subject, space: Space) -> Finding:
 
 
 def half_precision(subject: Subject, space: Space) -> Finding:
-    """Half precision is a storage type: sums must be taken in more."""
+    """Half precision is a storage type: sums must be computed in float32 or float64."""
     p, q = random_rows(space, 4), random_rows(space, 4, seed=1)
     worst = 0.0
     for dtype in (torch.float16, torch.bfloat16):
@@ -181,7 +181,7 @@ def half_precision(subject: Subject, space: Space) -> Finding:
             value = subject.value(*low)
         except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
             return Finding("half precision", "failed", f"{dtype} raises: {str(error).splitlines()[0][:80]}")
-        # The rows, once rounded, need not have equal masses; only what is computed from them is compared.
+        # Rounding changes the masses of the rows, so the reference is computed from the rounded rows.
         mass = 1 if subject.logits else high[0].sum(-1, keepdim=True)
         exact = subject.value(high[0], high[1] * (mass / high[1].sum(-1, keepdim=True)))
         worst = max(worst, abs(value - exact) / max(abs(exact), 1e-30))
@@ -203,7 +203,7 @@ def value(subject: Subject, space: Space, rho: float) -> Finding:
 
 
 def _one_hot_costs(subject: Subject, space: Space) -> tuple[Tensor, Tensor]:
-    """The loss of being certain and wrong, and the distance by which: a value for each pair of classes."""
+    """The loss of a certain, wrong prediction and its distance to the label, for each pair of classes."""
     step = -(-space.num_bins // _MOST_LABELS)
     bins = torch.arange(0, space.num_bins, step)
     i, j = torch.triu_indices(len(bins), len(bins), 1)

@@ -1,4 +1,4 @@
-"""Any loss through the known failings of Earth Mover's Distance losses."""
+"""Check a user-written loss for the known defects of Earth Mover's Distance losses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_emd_loss(
     logits: bool = False,
     rho: float | None = None,
 ) -> Report:
-    r"""Run a loss of your own through the known failings, and report which of them it has.
+    r"""Check a loss of your own for the known defects of Earth Mover's Distance losses.
 
     ================ ==========================================================================================
     check            what fails it
@@ -43,9 +43,9 @@ def check_emd_loss(
     p = q            a gradient that is NaN, or a value that is not 0, for a perfect prediction
     conserved mass   a gradient that does not sum to 0 over the classes
     unequal mass     no ``ValueError`` for distributions of unequal mass
-    float32          running sums whose noise is taken for flow
+    float32          rounding errors of running sums that are treated as flow
     half precision   an error, or a value far off, in float16 or bfloat16
-    value            (with ``rho``) values that are no multiple of :math:`\mathrm{EMD}^\rho`
+    value            (with ``rho``) values that are not a multiple of :math:`\mathrm{EMD}^\rho`
     ================ ==========================================================================================
 
     Args:
@@ -59,7 +59,7 @@ def check_emd_loss(
         The findings, which print as a table; ``report.failures`` names the checks that failed.
 
     Raises:
-        TypeError: If ``loss_fn`` is not callable or does not return a tensor, or ``space`` is none.
+        TypeError: If ``loss_fn`` is not callable or does not return a tensor, or ``space`` is not a space.
         ValueError: If the space has fewer than three bins, or ``rho`` is not ≥ 1.
 
     Example:

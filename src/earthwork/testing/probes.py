@@ -1,4 +1,4 @@
-"""A loss under test, and the distributions that bring its failings out."""
+"""The loss under test, and distributions on which the known defects show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from earthwork.spaces import Space, Tree
 
-# The smallest mass of a probe of random rows: far from 0, where a loss may take a logarithm.
+# The smallest mass of random rows: far from 0, because a loss may take logarithms.
 _FLOOR = 0.05
 
 
@@ -40,7 +40,7 @@ class Subject:
         return gradient
 
     def _as_input(self, p: Tensor) -> Tensor:
-        # An empty bin's logit, -inf, is no number that a model gives out.
+        # The logit of an empty bin would be -inf, which no model outputs.
         return p.clamp(min=1e-30 if p.dtype in (torch.float32, torch.float64) else 1e-7).log() if self.logits else p
 
 
@@ -52,7 +52,7 @@ def random_rows(space: Space, rows: int, seed: int = 0) -> Tensor:
 
 
 def along(space: Space) -> Tensor:
-    """The bins in an order in which neighbours are near: the walk of a tree, else the classes' own order."""
+    """The bins in an order in which neighbours are near: that of a traversal of the tree, or that of the classes."""
     if isinstance(space, Tree):
         return space._order[space.bins].argsort().cpu()
     return torch.arange(space.num_bins)
