@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 # Imported on first access, so that `import earthwork` needs only PyTorch and NumPy.
-_SUBMODULES = ("boosting", "metrics", "plot", "targets", "testing", "trees")
+_SUBMODULES = ("boosting", "metrics", "plot", "sklearn", "targets", "testing", "trees")
 _LAZY = {"evaluate": "evaluation"}
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "plot",
     "save",
     "sinkhorn",
+    "sklearn",
     "targets",
     "testing",
     "trees",

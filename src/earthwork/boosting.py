@@ -24,6 +24,8 @@ from earthwork.losses import EdgeCrossEntropyLoss, EMDLoss
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.space import check_rho
 
+__all__ = ["EvalMetric", "Objective"]
+
 Array: TypeAlias = NDArray[Any]
 Curvature: TypeAlias = Literal["gauss-newton", "majorant"]
 
@@ -116,7 +118,7 @@ class Objective:
         Returns:
             Gradient and curvature, of the shape of ``scores``.
         """
-        x, y = as_scores(scores, self.space), as_labels(labels, self.space)
+        x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
         if len(x) != len(y):
             raise ValueError(f"labels: expected {len(x)}, one for each row of the scores, got {len(y)}")
         gradient, curvature = torch.empty_like(x), torch.empty_like(x)
@@ -179,7 +181,7 @@ class Objective:
 
     def predict_proba(self, scores: Array) -> Array:
         """Probabilities from the raw scores that a model with this objective predicts: their softmax."""
-        proba: Array = as_scores(scores, self.space).softmax(-1).numpy()
+        proba: Array = _as_scores(scores, self.space).softmax(-1).numpy()
         return proba
 
     def __repr__(self) -> str:
@@ -233,7 +235,7 @@ class EvalMetric:
 
     def value(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> float:
         """The weighted mean over the rows; NaN if there is nothing to average."""
-        x, y = as_scores(scores, self.space), as_labels(labels, self.space)
+        x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
         values, counts = _METRICS[self.name](x.softmax(-1) if self.raw else x, y, self.space)
         if sample_weight is not None and len(sample_weight):
             counts = counts * torch.as_tensor(np.asarray(sample_weight), dtype=counts.dtype)
@@ -287,7 +289,7 @@ def _arguments(first: Any, second: Any, weight: Any) -> tuple[Any, Any, Any]:
     return second, first, weight
 
 
-def as_scores(scores: Array, space: Space) -> Tensor:
+def _as_scores(scores: Array, space: Space) -> Tensor:
     """Raw scores as a tensor ``[rows, num_bins]``, or an error that says what came instead."""
     array = np.ascontiguousarray(scores)
     if array.dtype not in (np.float32, np.float64):
@@ -300,7 +302,7 @@ def as_scores(scores: Array, space: Space) -> Tensor:
     return torch.from_numpy(array)
 
 
-def as_labels(labels: Array, space: Space) -> Tensor:
+def _as_labels(labels: Array, space: Space) -> Tensor:
     """Class indices as a tensor ``[rows]``; boosting libraries store them as floating point numbers."""
     array = np.asarray(labels)
     indices = array.astype(np.int64)

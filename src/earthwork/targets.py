@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Tree
+from earthwork.spaces.tree import as_tree
+
+__all__ = ["coarse", "gaussian", "interval", "two_hot"]
 
 
 def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
@@ -127,8 +130,7 @@ def coarse(nodes: Tensor | Sequence[str] | Sequence[int] | str | int, tree: Tree
         tensor([[False,  True,  True],
                 [ True, False, False]])
     """
-    if not isinstance(tree, Tree):
-        raise TypeError(f"tree: expected a Tree, got {tree!r}")
+    tree = as_tree(tree, "tree", "whose nodes are groups of classes")
     index = _nodes(nodes, tree)
     # A bin lies below a node if its place in a depth-first walk is among those of the node's subtree.
     start = tree._order[index].unsqueeze(-1)
