@@ -171,4 +171,4 @@ def _like(rows: int, dtype: torch.dtype) -> Tensor:
 
 
 def _like_rows(p: Tensor) -> Tensor:
-    return torch.empty_like(p) if p.is_contiguous() else p.new_empty(p.shape)
+    return torch.empty_like(p) if p.is_contiguous() else torch.empty_like(p, memory_format=torch.contiguous_format)

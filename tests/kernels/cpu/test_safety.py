@@ -1,0 +1,156 @@
+"""Whatever other threads and processes do, the kernels read and write their own buffers only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.kernels.cpu import Layout, run, tree_tables
+from tests.kernels.cpu.cases import space_of
+
+ROOT = Path(__file__).parents[3]
+
+
+def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "2"}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, env=environment)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_kernel_leaves_its_buffers(seed):
+    done = _python("-m", "tests.kernels.cpu.guarded", str(seed))
+    assert (done.returncode, done.stdout) == (0, "no access out of bounds\n"), done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")
+def test_the_guard_pages_catch_an_access_out_of_bounds():
+    assert _python("-m", "tests.kernels.cpu.guarded", "overrun").returncode == -signal.SIGSEGV
+
+
+def test_labels_that_another_thread_writes_to():
+    code = """
+        import threading, time, torch
+        import earthwork as ew
+
+        torch.manual_seed(0)
+        losses = [ew.EMDLoss(space, reduction=reduction)
+                  for space in (ew.Chain(50), ew.Tree([-1] + [0] * 7 + [1 + i % 7 for i in range(50)]))
+                  for reduction in ("mean", "none")]
+        logits = torch.randn(2000, 50, requires_grad=True)
+        labels = torch.randint(50, (2000,))
+        good, bad = labels.clone(), torch.full_like(labels, 2**40)
+        stop = False
+
+        def write():
+            while not stop:
+                labels.copy_(bad)
+                labels.copy_(good)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        caught = passed = 0
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            for loss in losses:
+                try:
+                    loss(logits, labels).sum().backward()
+                    passed += 1
+                except ValueError as error:
+                    assert "target: expected class indices" in str(error), error
+                    caught += 1
+        stop = True
+        writer.join()
+        assert caught > 0, (caught, passed)
+        print("alive")
+    """
+    done = _python("-c", textwrap.dedent(code))
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+@pytest.mark.parametrize("share", ["share_memory", "spawn"])
+def test_two_spaces_of_which_one_is_shared_with_another_process(share):
+    tree = ew.Tree([-1] + [0] * 7 + [1 + i % 7 for i in range(1000)])
+    twin = tree.with_costs(2 * tree.costs)
+    p, q = (torch.rand(64, 1000).softmax(-1) for _ in range(2))
+    expected = ew.emd(p, q, tree), ew.emd(p, q, twin), ew.expected_distance(p.repeat(2, 1), tree)
+    if share == "share_memory":
+        twin.share_memory()
+        tree._index_tables.places.share_memory_()
+    else:
+        loader = torch.utils.data.DataLoader(
+            [0], num_workers=1, collate_fn=_Collate(twin), multiprocessing_context="spawn"
+        )
+        assert len(list(loader)) == 1
+    # Overwrite the memory that sharing has freed.
+    _ = [np.full(size, -(2**40)) for size in range(900, 1100) for _ in range(20)]
+    torch.testing.assert_close(
+        (ew.emd(p, q, tree), ew.emd(p, q, twin), ew.expected_distance(p.repeat(2, 1), tree)), expected
+    )
+
+
+class _Collate:
+    def __init__(self, space):
+        self.space = space
+
+    def __call__(self, batch):
+        return self.space.num_bins
+
+
+def test_a_layout_is_a_copy():
+    tables = ew.Tree([-1, 0, 0, 1, 1]).kernel_tables(tree_tables)
+    owned = Layout(tables)
+    before = [table.copy() for table in owned.tables]
+    for table in tables:
+        table.fill_(7)
+    assert all(map(np.array_equal, owned.tables, before))
+    assert all(table.flags.owndata for table in owned.tables)
+
+
+def _tables(name, rng):
+    return [table.clone() for table in space_of(name, rng).kernel_tables(tree_tables)]
+
+
+@pytest.mark.parametrize("value", [-1, 2**40])
+@pytest.mark.parametrize(("name", "index"), [("any", 0), ("any", 1), ("any", 2), ("any", 3), ("chain", 0)])
+def test_tables_with_an_index_out_of_range_are_refused(rng, name, index, value):
+    for place in (0, -1):
+        tables = _tables(name, rng)
+        tables[index][place] = value
+        with pytest.raises(ValueError, match="tables: expected the kernel tables of a space"):
+            Layout(tables)
+
+
+@pytest.mark.parametrize("change", [lambda table: table[:-1], lambda table: table.float(), lambda table: table[None]])
+@pytest.mark.parametrize(("name", "count"), [("any", 7), ("chain", 2), ("ring", 4)])
+def test_tables_of_another_shape_or_type_are_refused(rng, name, count, change):
+    for index in range(count):
+        tables = ew.Ring(9).kernel_tables(tree_tables) if name == "ring" else _tables(name, rng)
+        tables[index] = change(tables[index])
+        with pytest.raises(ValueError, match="tables: expected the kernel tables of a space"):
+            Layout(tables)
+
+
+def test_an_out_of_range_label_is_skipped_and_reported(rng):
+    space = space_of("any", rng)
+    layout = Layout(space.kernel_tables(tree_tables))
+    logits, labels = torch.randn(9, space.num_bins), torch.zeros(9, dtype=torch.int64)
+    expected, slopes, valid = run.labels(layout, logits, labels, 2.0, True)
+    assert valid
+    labels[4] = space.num_bins
+    costs, other, valid = run.labels(layout, logits, labels, 2.0, True)
+    assert not valid
+    assert costs[4] == 0
+    assert (other[4] == 0).all()
+    others = [i for i in range(9) if i != 4]
+    torch.testing.assert_close((costs[others], other[others]), (expected[others], slopes[others]), rtol=0, atol=0)
+    assert run.label_weight(layout, labels, None, -100) == 8

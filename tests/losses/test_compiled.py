@@ -1,0 +1,117 @@
+"""Losses compiled by inductor on the CPU: values and gradients are those of eager mode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.kernels.cpu import operators
+
+ROWS, CLASSES = 16, 12
+RHOS = (1.0, 1.5, 2.0)
+PARENTS = [-1, 0, 0, 1, 1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6]
+_RNG = np.random.default_rng(0)
+SPACES: dict[str, ew.Space] = {
+    "chain": ew.Chain(CLASSES, _RNG.random(CLASSES - 1)),
+    "ring": ew.Ring(CLASSES, _RNG.random(CLASSES)),
+    "tree": ew.Tree(PARENTS, _RNG.random(len(PARENTS))),
+    "matrix": ew.CostMatrix(ew.Ring(CLASSES).distances()),
+}
+
+
+def losses_on(name: str) -> list[ew.EMDLoss | ew.SinkhornLoss]:
+    """Every loss on a space, at several exponents and with its options."""
+    space, weight = SPACES[name], torch.linspace(0.5, 2, CLASSES)
+    rhos = (1.0,) if name == "matrix" else RHOS
+    return [
+        *(ew.EMDLoss(space, rho) for rho in rhos),
+        *(ew.EMDLoss(space, rho, label_smoothing=0.1) for rho in rhos),
+        ew.EMDLoss(space, weight=weight, ignore_index=3),
+        ew.EMDLoss(space, reduction="sum", root=name != "matrix"),
+        ew.SinkhornLoss(space, max_iter=2),
+    ]
+
+
+def check(losses, target):
+    """Compile all losses as one function, each of its own logits, and compare it with eager mode."""
+
+    def values(*logits):
+        return [loss(x, target) for loss, x in zip(losses, logits, strict=True)]
+
+    def gradients(function):
+        generator = torch.Generator().manual_seed(0)
+        logits = [torch.randn(ROWS, CLASSES, generator=generator).requires_grad_() for _ in losses]
+        found = function(*logits)
+        return [x.detach() for x in found], torch.autograd.grad(sum(found), logits)
+
+    torch.compiler.reset()
+    compiled = torch.compile(values, fullgraph=True)
+    torch.testing.assert_close(gradients(compiled), gradients(values), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_labels(name):
+    labels = torch.arange(ROWS) % CLASSES
+    check(losses_on(name), labels)
+
+
+@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
+def test_distributions(name):
+    q = torch.randn(ROWS, CLASSES, generator=torch.Generator().manual_seed(1)).softmax(-1)
+    losses = [ew.EMDLoss(SPACES[name], rho) for rho in RHOS] + [ew.SinkhornLoss(SPACES[name], max_iter=2)]
+    check(losses, q)
+
+
+@pytest.mark.parametrize("name", ["chain", "tree"])
+def test_without_the_kernels(name, monkeypatch):
+    monkeypatch.setattr(operators, "AVAILABLE", False)
+    check([ew.EMDLoss(SPACES[name], rho) for rho in RHOS], torch.arange(ROWS) % CLASSES)
+
+
+@pytest.mark.xfail(strict=True, reason="inductor of torch 2.13 on the CPU: the gradient of a running sum is wrong")
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+def test_inductor_differentiates_a_running_sum():
+    """A bug of torch, not of this library: it is why compiled losses use operators of their own."""
+
+    def squared_distance(logits, q):
+        return (logits.softmax(-1) - q).cumsum(-1).square().sum()
+
+    q = torch.full((8, 10), 0.1)
+    eager = torch.linspace(-1, 1, 80).view(8, 10).sin().requires_grad_()
+    compiled = eager.detach().clone().requires_grad_()
+    squared_distance(eager, q).backward()
+    torch.compiler.reset()
+    torch.compile(squared_distance)(compiled, q).backward()
+    torch.testing.assert_close(compiled.grad, eager.grad)
+
+
+@pytest.mark.parametrize("rows", [2, 26, 40])
+@pytest.mark.parametrize("name", SPACES)
+def test_an_ignored_row_has_no_gradient_even_if_it_is_nan(name, rows):
+    losses = [ew.EMDLoss(SPACES[name]), ew.SinkhornLoss(SPACES[name], max_iter=2)]
+    losses += [ew.EMDLoss(SPACES[name], label_smoothing=0.1), ew.EMDLoss(SPACES[name], weight=torch.ones(CLASSES))]
+    labels = torch.arange(rows) % CLASSES
+    labels[1] = -100
+    for loss in losses:
+        logits = torch.randn(rows, CLASSES)
+        logits[1] = torch.nan
+        value = loss(logits.requires_grad_(), labels)
+        (gradient,) = torch.autograd.grad(value, logits)
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+        assert (gradient[1] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
+def test_an_ignored_row_of_a_compiled_loss(name):
+    labels = torch.arange(8) % CLASSES
+    labels[1] = -100
+    logits = torch.randn(8, CLASSES)
+    logits[1] = torch.nan
+    torch.compiler.reset()
+    compiled = torch.compile(ew.EMDLoss(SPACES[name]), backend="aot_eager", fullgraph=True)
+    (gradient,) = torch.autograd.grad(compiled(logits.requires_grad_(), labels), logits)
+    assert gradient.isfinite().all()
+    assert (gradient[1] == 0).all()
