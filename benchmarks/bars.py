@@ -50,6 +50,12 @@ def bars(results: dict[str, Any]) -> list[Bar]:
         ratio_bar("the same with rho=2 by the portable path / cross entropy", portable, entropy, 8.0),
         ratio_bar("emd on a chain, rho=2, 512 × 1000 / MSE", chain["emd, rho=2"], chain["F.mse_loss"], 2.0),
     ]
+    modes = results["modes, 512 × 1000"]
+    inference, no_grad = modes["EMDLoss, inference tensors"], modes["EMDLoss, no_grad"]
+    found += [
+        ratio_bar("EMDLoss compiled / eager, 512 × 1000", modes["EMDLoss, compiled"], modes["EMDLoss"], 1.2),
+        ratio_bar("EMDLoss of inference tensors / no_grad, 512 × 1000", inference, no_grad, 1.2),
+    ]
     for bins in (10, 60):
         size, small = f"64 × {bins}", results[f"chain, 64 × {bins}"]
         by_hand, with_softmax = small["cumsum by hand"], small["softmax and cumsum by hand"]

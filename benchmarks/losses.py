@@ -41,6 +41,31 @@ def on_the_tree(seconds: float) -> dict[str, Times]:
     return in_turns(cases, seconds)
 
 
+def modes(seconds: float) -> dict[str, Times]:
+    """The loss on ImageNet's hierarchy compiled and in inference mode, beside eager mode and ``no_grad``."""
+    tree = ew.trees.imagenet1k(rule="paper")
+    logits, labels = torch.randn(ROWS, CLASSES), torch.randint(CLASSES, (ROWS,))
+    loss = ew.EMDLoss(tree)
+    with torch.inference_mode():
+        inference = logits.clone(), labels.clone()
+
+    def without_gradient() -> None:
+        with torch.no_grad():
+            loss(logits, labels)
+
+    def inference_tensors() -> None:
+        with torch.inference_mode():
+            loss(*inference)
+
+    cases: Cases = {
+        "EMDLoss": forward_backward(loss, logits, labels),
+        "EMDLoss, compiled": forward_backward(torch.compile(loss, fullgraph=True), logits, labels),
+        "EMDLoss, no_grad": without_gradient,
+        "EMDLoss, inference tensors": inference_tensors,
+    }
+    return in_turns(cases, seconds)
+
+
 def on_the_chain(seconds: float) -> dict[str, Times]:
     """Two batches of histograms."""
     p, q = (torch.randn(ROWS, CLASSES).softmax(-1) for _ in range(2))

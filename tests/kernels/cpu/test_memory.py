@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
+import textwrap
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
 
 import earthwork as ew
+from earthwork.kernels.cpu import run
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import composed_distance, space_of
 
@@ -142,3 +146,83 @@ def test_a_loss_that_is_shared_with_another_process(space, share):
     # Whoever gets the memory that was theirs writes to it.
     _ = [torch.full((size,), -1.0e9).double() for size in range(1, 400)]
     torch.testing.assert_close((loss(logits, labels), ew.expected_distance(p, loss.space)), expected)
+
+
+def test_hooks_on_saved_tensors_see_the_gradient_buffer(rng):
+    space = space_of("any", rng)
+    loss, labels = ew.EMDLoss(space), torch.arange(6) % space.num_bins
+    logits = torch.randn(6, space.num_bins, requires_grad=True)
+    (expected,) = torch.autograd.grad(loss(logits, labels), logits)
+    packed, unpacked = [], []
+
+    def pack(x):
+        packed.append(x)
+        return len(packed) - 1
+
+    def unpack(index):
+        unpacked.append(index)
+        return packed[index].clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        value = loss(logits, labels)
+    assert any(x.shape == logits.shape and x is not logits and torch.equal(x, expected) for x in packed)
+    value.backward()
+    assert unpacked
+    torch.testing.assert_close(logits.grad, expected, rtol=0, atol=0)
+
+
+def test_offloading_saved_tensors(rng):
+    space = space_of("chain", rng)
+    p, q = (random_distribution(rng, 9, space.num_bins).requires_grad_() for _ in range(2))
+    expected = torch.autograd.grad(ew.emd(p, q, space, 1.5).sum(), (p, q))
+    with torch.autograd.graph.save_on_cpu():
+        distances = ew.emd(p, q, space, 1.5)
+    torch.testing.assert_close(torch.autograd.grad(distances.sum(), (p, q)), expected)
+
+
+@pytest.mark.parametrize("upstream", [1.0, 0.5])
+def test_the_gradient_buffer_is_reused_unless_the_graph_is_retained(rng, upstream):
+    space = space_of("any", rng)
+    loss, labels = ew.EMDLoss(space), torch.arange(6) % space.num_bins
+    logits = torch.randn(6, space.num_bins, requires_grad=True)
+    value = loss(logits, labels)
+    address = value.grad_fn.saved_tensors[0].data_ptr()
+    scale = torch.tensor(upstream)
+    (kept,) = torch.autograd.grad(value, logits, scale, retain_graph=True)
+    assert kept.data_ptr() != address
+    (last,) = torch.autograd.grad(value, logits, scale)
+    assert last.data_ptr() == address
+    torch.testing.assert_close(last, kept, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+def test_inference_tensors_take_the_kernels(rng, name, monkeypatch):
+    space = space_of(name, rng)
+    loss, labels = ew.EMDLoss(space), torch.arange(6) % space.num_bins
+    logits, p, q = torch.randn(6, space.num_bins), *(random_distribution(rng, 6, space.num_bins) for _ in range(2))
+    expected = loss(logits, labels), ew.emd(p, q, space, 2), ew.emd_gradient(p, q, space, 2)
+    called = []
+    for kernel in ("labels", "pairs"):
+        original = getattr(run, kernel)
+        monkeypatch.setattr(run, kernel, lambda *x, original=original: called.append(original) or original(*x))
+    with torch.inference_mode():
+        x, y, a, b = logits.clone(), labels.clone(), p.clone(), q.clone()
+        assert x.is_inference()
+        found = loss(x, y), ew.emd(a, b, space, 2), ew.emd_gradient(a, b, space, 2)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert len(called) == 3
+
+
+def test_importing_inside_inference_mode_leaves_the_kernels_on():
+    code = """
+        import torch
+        with torch.inference_mode():
+            import earthwork as ew
+        from earthwork.transport.routes import Kernels, choose
+        p = torch.full((40, 10), 0.1)
+        assert isinstance(choose(ew.Chain(10), p, p), Kernels)
+        with torch.inference_mode():
+            assert isinstance(choose(ew.Chain(10), p.clone(), p.clone()), Kernels)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
