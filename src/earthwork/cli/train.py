@@ -62,6 +62,9 @@ def command(
     lr_decay: Annotated[float | None, typer.Option(help="The rate at step t is lr / (1 + t · decay).")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="ℓ₂ penalty.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="index|name", help="How to read integer labels that can be both.")
+    ] = None,
     standardize: Annotated[
         bool | None, typer.Option(help="Shift and scale the inputs to mean 0 and standard deviation 1.")
     ] = None,

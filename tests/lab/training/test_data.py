@@ -241,8 +241,8 @@ X, Y = np.zeros((4, 2)), np.zeros(4, dtype=int)
         ({"x": X}, r"expected the arrays x and y, missing: y"),
         ({"x": X, "y": Y, "x_val": X}, r"expected both x_val and y_val, or neither"),
         ({"x": X, "y": Y[:3]}, r"expected one label for each of the 4 in x, got 3"),
-        ({"x": X, "y": Y + 10, "x_val": X, "y_val": Y}, r"y: expected class indices from 0 to 9, got 10"),
-        ({"x": X, "y": Y - 1, "x_val": X, "y_val": Y}, r"y: expected class indices from 0 to 9, got -1"),
+        ({"x": X, "y": Y + 10, "x_val": X, "y_val": Y}, r"y and y_val: expected class indices from 0 to 9, got '10'"),
+        ({"x": X, "y": Y - 1, "x_val": X, "y_val": Y}, r"y and y_val: expected class indices from 0 to 9, got '-1'"),
         ({"x": X, "y": Y + 0.5}, r"y: expected class names or indices \[N\], .* got float64 of shape \(4,\)"),
         ({"x": np.zeros((4, 2, 2)), "y": Y}, r"x: expected images .* got float64 of shape \(4, 2, 2\)"),
         ({"x": X[:0], "y": Y[:0]}, r"x is empty"),
@@ -312,6 +312,19 @@ def test_names_on_a_chain_keep_its_order(tmp_path):
     distribution = np.array([[0.9, 0.1]] * 4)
     data = load(three(tmp_path / "b.npz", distribution, classes=np.array(["high", "low"])), chain)
     np.testing.assert_allclose(data.train.labels[0], [0.1, 0, 0.9])
+
+
+def test_integers_that_are_also_names_are_not_guessed(tmp_path):
+    scale = ew.Chain(5, names=["1", "2", "3", "4", "5"])
+    three(tmp_path / "a.npz", np.array([1, 2, 3, 4]))
+    with pytest.raises(ValueError, match=r"1 can be the class called '1' .* choose with --labels index or --labels"):
+        load(tmp_path / "a.npz", scale)
+    assert load(tmp_path / "a.npz", scale, labels="index").train.labels.tolist() == [1, 2, 3, 4]
+    assert load(tmp_path / "a.npz", scale, labels="name").train.labels.tolist() == [0, 1, 2, 3]
+    three(tmp_path / "b.npz", np.array([1, 2, 3, 5]))
+    assert load(tmp_path / "b.npz", scale).train.labels.tolist() == [0, 1, 2, 4], "5 is only a name"
+    three(tmp_path / "c.npz", np.array([0, 1, 2, 3]))
+    assert load(tmp_path / "c.npz", scale).train.labels.tolist() == [0, 1, 2, 3], "0 is only an index"
 
 
 @pytest.mark.parametrize(

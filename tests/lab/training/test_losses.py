@@ -84,6 +84,14 @@ def test_builds_what_it_says(rng):
     torch.testing.assert_close(parse_loss("ce").build(tree)(logits, labels), ce)
     sinkhorn = parse_loss("sd").build(tree)
     torch.testing.assert_close(sinkhorn(logits, labels), ew.SinkhornLoss(tree)(logits, labels))
+    for name, loss in (
+        ("edge", ew.EdgeCrossEntropyLoss(tree)),
+        ("hxe:0.3", ew.HierarchicalCrossEntropyLoss(tree, 0.3)),
+        ("soft:5", ew.SoftLabelLoss(tree, 5.0)),
+    ):
+        torch.testing.assert_close(parse_loss(name).build(tree)(logits, labels), loss(logits, labels))
+    with pytest.raises(ValueError, match=r"loss 'hxe:0.1': expected a tree, got Chain"):
+        parse_loss("hxe:0.1").build(ew.Chain(10))
     onehot = nn.functional.one_hot(labels, 10)
     brier = ((logits.softmax(-1) - onehot) ** 2).sum(-1).mean()
     torch.testing.assert_close(parse_loss("mse").build(tree)(logits, labels), brier)

@@ -194,6 +194,7 @@ def test_shipped_models(name, size):
         ({"cache": "gpu"}, r"cache: expected one of auto, memory, disk, got 'gpu'"),
         ({"best": "f1"}, r"best: expected one of top1, .* got 'f1'"),
         ({"optimizer": "lbfgs"}, r"optimizer: expected one of sgd, adam, got 'lbfgs'"),
+        ({"labels": "text"}, r"labels: expected one of index, name, got 'text'"),
         ({"standardize": "yes"}, r"standardize: expected true or false, got 'yes'"),
         ({"model": None}, r"model: expected text, got None"),
         ({"loss": 5}, r"loss: expected text such as 'emd2\+ce', or a list of such, got 5"),

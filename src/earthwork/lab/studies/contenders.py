@@ -9,15 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from earthwork import losses
 from earthwork.lab.studies.registry import Contender, Criterion, named, register_loss
 from earthwork.spaces import Chain, EdgeSpace, Space, Tree
 
 _WEIGHTS = (0.25, 0.5, 0.75)
-
-
-def _has(loss: str) -> Callable[[], bool]:
-    return lambda: hasattr(losses, loss)
 
 
 def _installed(package: str) -> Callable[[], bool]:
@@ -79,9 +74,9 @@ for _contender in (
     named("emd3", spaces=(EdgeSpace,)),
     named("emd2+ce", "{0}*emd2+{1}*ce", _WEIGHTS, spaces=(EdgeSpace,)),
     named("sd+ce", "{0}*sd+{1}*ce", _WEIGHTS),
-    named("edge", spaces=(Chain, Tree), available=_has("EdgeCrossEntropyLoss")),
-    named("hxe", "hxe:{0}", (0.1, 0.3, 0.5), spaces=(Tree,), available=_has("HierarchicalCrossEntropyLoss")),
-    named("soft", "soft:{0}", (5, 10, 30), available=_has("SoftLabelLoss")),
+    named("edge", spaces=(Chain, Tree)),
+    named("hxe", "hxe:{0}", (0.1, 0.3, 0.5), spaces=(Tree,)),
+    named("soft", "soft:{0}", (5, 10, 30)),
     Contender(
         "corn (coral-pytorch)",
         _corn,

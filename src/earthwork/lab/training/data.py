@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from earthwork.evaluation.labels import ClassIndex
 from earthwork.lab.training.arrays import ArrayData, groups, read_arrays
 from earthwork.lab.training.classes import Matched, check_labels, exact_labels, match_classes
 from earthwork.lab.training.images import (
@@ -156,16 +157,31 @@ def subset(labels: NDArray[np.int64], per_class: int | None, seed: int) -> NDArr
 def _from_arrays(arrays: ArrayData, settings: Settings, space: Space, seed: int, say: Say) -> TrainingData:
     labels = {"y": arrays.y, "y_val": arrays.y_val}
     chosen = subset(groups(arrays.y), settings.per_class, seed)
-    count = space.num_bins if arrays.classes is None else len(arrays.classes)
-    for name, values in labels.items():
-        check_labels(f"data {settings.data}: {name}", values, count)
     if arrays.classes is not None:
+        for name, values in labels.items():
+            check_labels(f"data {settings.data}: {name}", values, len(arrays.classes))
         matched = match_classes(space, arrays.classes)
         space, labels = matched.space, {name: matched.targets(values) for name, values in labels.items()}
+    else:
+        labels = _read_labels(labels, settings, space)
     train, val = (arrays.x[chosen], labels["y"][chosen]), (arrays.x_val, labels["y_val"])
     data = make_data(train, val, space, standardize=settings.standardize)
     say(f"{len(data.train)} training and {len(data.val)} validation examples of {space.num_bins} classes")
     return data
+
+
+def _read_labels(labels: dict[str, NDArray[Any]], settings: Settings, space: Space) -> dict[str, NDArray[Any]]:
+    """Labels without a class list: integers are read by the rule of ``earthwork evaluate``, all in the same way."""
+    integers = {name: values for name, values in labels.items() if values.ndim == 1}
+    found = dict(labels)
+    if integers:
+        index = ClassIndex(space, cast(Any, settings.labels), "--labels index or --labels name")
+        read = index.labels(f"data {settings.data}: {' and '.join(integers)}", np.concatenate(list(integers.values())))
+        parts = np.split(read, np.cumsum([len(values) for values in integers.values()])[:-1])
+        found |= dict(zip(integers, parts, strict=True))
+    for name, values in found.items():
+        check_labels(f"data {settings.data}: {name}", values, space.num_bins)
+    return found
 
 
 def make_data(

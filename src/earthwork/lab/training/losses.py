@@ -10,10 +10,16 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from earthwork import losses
 from earthwork.lab.training.models import import_object
-from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
-from earthwork.spaces import Space
+from earthwork.losses import (
+    EdgeCrossEntropyLoss,
+    EMDLoss,
+    HierarchicalCrossEntropyLoss,
+    MixedLoss,
+    SinkhornLoss,
+    SoftLabelLoss,
+)
+from earthwork.spaces import Space, Tree
 
 Term: TypeAlias = tuple[float, str]
 
@@ -159,21 +165,16 @@ def _build_term(name: str, space: Space, sinkhorn: SinkhornOptions) -> nn.Module
     if name == "sd":
         return SinkhornLoss(space, lam=sinkhorn.lam, max_iter=sinkhorn.max_iter)
     if name == "edge":
-        return _of_library("EdgeCrossEntropyLoss", name, space)
+        return EdgeCrossEntropyLoss(space)
     if word == "hxe":
-        return _of_library("HierarchicalCrossEntropyLoss", name, space, alpha=float(value))
+        if not isinstance(space, Tree):
+            raise ValueError(f"loss {name!r}: expected a tree, got {space}")
+        return HierarchicalCrossEntropyLoss(space, alpha=float(value))
     if word == "soft":
-        return _of_library("SoftLabelLoss", name, space, beta=float(value))
+        return SoftLabelLoss(space, beta=float(value))
     if value:
         return _imported(name, space)
     return EMDLoss(space, rho=float(name[3:]))
-
-
-def _of_library(kind: str, name: str, space: Space, **options: float) -> nn.Module:
-    if not hasattr(losses, kind):
-        raise ValueError(f"loss {name!r}: this version of Earthwork has no {kind}")
-    loss: nn.Module = getattr(losses, kind)(space, **options)
-    return loss
 
 
 def _imported(name: str, space: Space) -> nn.Module:

@@ -41,6 +41,7 @@ class Settings:
         lr_decay: At step t the learning rate is ``lr / (1 + t·lr_decay)``.
         momentum: SGD's momentum.
         weight_decay: The ℓ₂ penalty.
+        labels: How integer labels are read if the space has numbers as names: ``index`` or ``name``.
         standardize: Whether inputs are shifted and scaled to mean 0 and standard deviation 1, feature by feature or
             channel by channel, with the statistics of the training data; they are saved with the weights.
         per_class: Use at most this many training examples of each class, drawn with the seed.
@@ -76,6 +77,7 @@ class Settings:
     lr_decay: float = 1e-5
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    labels: str | None = None
     standardize: bool = True
     per_class: int | None = None
     image_size: int | None = None
@@ -114,6 +116,8 @@ class Settings:
             if value is not None and not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}: expected a number ≥ 0, got {value!r}")
         _check_choice("optimizer", self.optimizer, tuple(LEARNING_RATES))
+        if self.labels is not None:
+            _check_choice("labels", self.labels, ("index", "name"))
         if self.lr is None:
             object.__setattr__(self, "lr", LEARNING_RATES[self.optimizer])
         if not isinstance(self.standardize, bool):
