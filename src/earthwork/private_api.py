@@ -71,6 +71,18 @@ def forward_mode() -> bool:
     return level >= 0
 
 
+# ---- PyTorch: its compiler -------------------------------------------------------------------------------------------
+
+
+def constant_for_compiler(function: Callable[..., Any]) -> Any:
+    """Have the compiler call ``function`` while it traces, and put the result into its graph as a constant.
+
+    As ``torch.compiler.assume_constant_result``, which would import the whole compiler.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 # ---- PyTorch: autograd -----------------------------------------------------------------------------------------------
 
 # Whether the graph that is being differentiated is kept for another backward pass. Available since torch 2.5.

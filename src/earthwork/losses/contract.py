@@ -147,23 +147,22 @@ class StructuredLoss(nn.Module):
         rows = input if axis == input.ndim - 1 else input.movedim(axis, -1)
         stored = dtype = rows.dtype
         if stored in HALF:
-            rows = rows.float()
             # Under autocast a loss is in float32, as cross entropy is: half precision would not hold a scaled one.
             dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
         if kind == "labels":
             labels = target if mask is None else torch.where(mask, target, self.ignore_index)
             loss = self._label_loss(rows, labels, stored)
         elif kind == "distributions":
-            loss = self._distribution_loss(rows, target.movedim(axis, -1), stored, mask)
+            loss = self._distribution_loss(widened(rows), target.movedim(axis, -1), stored, mask)
         else:
-            loss = self._set_loss(rows, target.movedim(axis, -1), stored, mask)
+            loss = self._set_loss(widened(rows), target.movedim(axis, -1), stored, mask)
         return loss if loss.dtype is dtype else loss.to(dtype)
 
     def _label_loss(
         self, rows: Tensor, labels: Tensor, stored: torch.dtype, row_losses: RowLosses | None = None
     ) -> Tensor:
         """The whole loss of ``rows[..., C]`` against its classes, given the losses of single rows."""
-        labels = labels.long()
+        rows, labels = widened(rows), labels.long()
         counted = labels != self.ignore_index
         reads = reads_values(rows, labels)
         if reads:
@@ -275,6 +274,11 @@ class StructuredLoss(nn.Module):
         shown = f"normalize={self.normalize!r}, reduction={self.reduction!r}, label_smoothing={self.label_smoothing:g}"
         shown += "" if self.class_dim is None else f", class_dim={self.class_dim}"
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
+
+
+def widened(rows: Tensor) -> Tensor:
+    """``rows`` in float32 if they are stored in half precision."""
+    return rows.float() if rows.dtype in HALF else rows
 
 
 def reads_values(*tensors: Tensor) -> bool:

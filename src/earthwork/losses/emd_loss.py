@@ -7,12 +7,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values
+from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values, widened
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_space
 from earthwork.transport.emd import checked_distances
+from earthwork.transport.gpu_route import GpuKernels, on_gpu
 from earthwork.transport.masses import Normalize
-from earthwork.transport.routes import COMPOSED, OPERATOR, Kernels, Route, choose, prepare
+from earthwork.transport.portable_routes import COMPOSED, Route
+from earthwork.transport.routes import OPERATOR, Kernels, choose, prepare
 
 
 class EMDLoss(StructuredLoss):
@@ -123,15 +125,20 @@ class EMDLoss(StructuredLoss):
 
     def _label_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype, *_: object) -> Tensor:
         """The whole loss, at once if a kernel computes it, from the softmax to its derivative."""
+        # The GPU kernels read half precision as it is stored.
+        rows = rows if on_gpu(rows) else widened(rows)
         route = choose(self.space, rows, labels)
         weight, shape = self.weight, labels.shape
         whole = self.normalize == "softmax" and not self.label_smoothing and not self.root
         whole = whole and (weight is None or not weight.requires_grad)
+        options = (weight, self.ignore_index, self.reduction, self._mean_of_nothing)
+        if whole and isinstance(route, GpuKernels):
+            composed = partial(self._loss_by, COMPOSED, labels=labels, stored=stored)
+            return route.label_loss(rows, labels, self.rho, options, composed)
         if whole and isinstance(route, Kernels):
             flat, flat_labels = rows, labels
             if len(shape) != 1:
                 flat, flat_labels = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
-            options = (weight, self.ignore_index, self.reduction, self._mean_of_nothing)
             composed = partial(self._loss_by, COMPOSED, labels=flat_labels, stored=stored)
             loss = route.label_loss(flat, flat_labels, self.rho, options, composed)
             # An out-of-range label is found again, and named, below.

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
+from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
 from earthwork.spaces.log_masses import ChainLogMasses
 from earthwork.spaces.space import check_count, check_names
 
@@ -103,6 +103,11 @@ class Chain(EdgeSpace):
     def has_kernel_tables(self) -> bool:
         """Always: they are two tensor operations."""
         return True
+
+    def intervals(self) -> Intervals:
+        """The bins before each edge."""
+        bins = np.arange(self.num_bins)
+        return Intervals(bins, np.zeros_like(bins[1:]), bins[1:])
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the edges between bins ``i`` and ``j``, tensors of any shape."""

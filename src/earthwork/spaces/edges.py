@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -17,6 +18,14 @@ from earthwork.spaces.space import Space, _same_values, check_costs, check_rho, 
 
 Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
 Map: TypeAlias = Callable[[Tensor], Tensor]
+
+
+class Intervals(NamedTuple):
+    """An order of the bins, and for each edge the first place below it and the one after the last."""
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
 class EdgeSpace(Space):
@@ -164,6 +173,13 @@ class EdgeSpace(Space):
     def has_kernel_tables(self) -> bool:
         """Whether :meth:`kernel_tables` can be called where only tensor operations are allowed."""
         return False
+
+    def intervals(self) -> Intervals | None:
+        """The bins on one side of each edge as an interval, in an order of the bins where they are contiguous.
+
+        ``None`` if there is no such order, or none is known.
+        """
+        return None
 
     def _check_last_axis(self, name: str, x: Tensor, size: int, what: str) -> None:
         if not isinstance(x, Tensor):

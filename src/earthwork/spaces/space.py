@@ -40,8 +40,9 @@ class Space(nn.Module):
     hierarchical: ClassVar[bool] = False
     """Whether there are inner nodes, which can be answers too."""
 
-    # The compiled kernels' tables for this space, set by `earthwork.transport.routes`.
+    # The kernels' tables for this space, on the CPU and on GPUs, set by `earthwork.transport`.
     _kernels: Any = None
+    _gpu_kernels: Any = None
 
     def _seal(self) -> None:
         self._sealed = True

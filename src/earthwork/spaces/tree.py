@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
+from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
 from earthwork.spaces.levels import Levels, grouped_min
 from earthwork.spaces.log_masses import TreeLogMasses
 from earthwork.spaces.outline import outline
@@ -204,6 +204,15 @@ class Tree(EdgeSpace):
     def has_kernel_tables(self) -> bool:
         """Whether the nodes have been numbered."""
         return self._index_tables is not None
+
+    def intervals(self) -> Intervals:
+        """The bins below each edge, in the order in which a walk round the tree meets them."""
+        order, size = self._order.cpu().numpy(), self._size.cpu().numpy()
+        place = order[self.bins.cpu().numpy()]
+        walk = np.argsort(place)
+        nodes = np.delete(np.arange(self.num_nodes), self.root)
+        starts = np.searchsorted(place[walk], order[nodes])
+        return Intervals(walk, starts, np.searchsorted(place[walk], order[nodes] + size[nodes]))
 
     def lowest_common_ancestor(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The deepest node above both nodes ``a`` and ``b`` (or one of them): tensors of node indices, broadcast."""

@@ -11,7 +11,7 @@ is an ordinary differentiable tensor; its second derivatives are those of the co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -97,7 +97,7 @@ class _FirstOrder(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         slopes, *inputs = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return None, *_composed_gradients(ctx.composed, inputs, upstream)
+            return None, *composed_gradients(ctx.composed, inputs, upstream)
         try:
             slopes = _scaled(slopes, upstream)
         except RuntimeError:
@@ -125,7 +125,7 @@ def _scaled(slopes: Tensor, upstream: Tensor) -> Tensor:
 _apply = private_api.fast_apply(_FirstOrder)
 
 
-def _composed_gradients(composed: Composed, inputs: list[Tensor], upstream: Tensor) -> list[Tensor | None]:
+def composed_gradients(composed: Composed, inputs: Sequence[Tensor], upstream: Tensor) -> list[Tensor | None]:
     """Gradients that can be differentiated again."""
     gradients = iter(
         torch.autograd.grad(composed(*inputs), [x for x in inputs if x.requires_grad], upstream, create_graph=True)

@@ -4,6 +4,7 @@
 |---|---|---|
 | `Kernels` | the common case on a CPU: float32 or float64, fixed costs, first derivatives | `kernels/cpu` |
 | `OPERATOR` | the same inside ``torch.compile`` | `kernels/cpu/operators` |
+| `GpuKernels` | the common case on a GPU, also inside ``torch.compile`` | `kernels/gpu` |
 | `FIRST_ORDER` | chains and trees on any device: value and gradient in plain PyTorch, without a graph | `closed_form` |
 | `COMPOSED` | every edge space, learnable costs, transforms, derivatives of any order | `closed_form` |
 | `PROGRAMME` | spaces without edges | `linear_programme`, `labels` |
@@ -25,16 +26,11 @@ from earthwork import private_api
 from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables, wanted
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.edges import linear
-from earthwork.transport.closed_form import (
-    composed_cost,
-    composed_gradient,
-    first_order_cost,
-    first_order_label_cost,
-    with_gradient,
-)
-from earthwork.transport.labels import cost_to_label, smoothed_one_hot
-from earthwork.transport.linear_programme import simplex_cost, simplex_gradient
+from earthwork.transport.closed_form import composed_cost, with_gradient
+from earthwork.transport.gpu_route import gpu_route, on_gpu
+from earthwork.transport.labels import smoothed_one_hot
 from earthwork.transport.masses import mass_tolerance
+from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, PROGRAMME, Composed, Route, as_rows
 
 # Below so many entries, loading a compiled kernel or calling it costs more than it saves.
 MIN_ENTRIES = 256
@@ -45,79 +41,19 @@ _PLAIN = (Tensor, nn.Parameter)
 _is_compiling = torch.compiler.is_compiling
 
 
-class Route:
-    """One implementation of distances: in what follows ``p``, ``q`` and ``logits`` have shape ``[..., num_bins]``."""
-
-    name: str
-
-    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The distance of each row of ``p`` to that of ``q``, which were checked."""
-        raise NotImplementedError
-
-    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The derivative of the distances by ``p``, of the shape to which ``p`` and ``q`` broadcast."""
-        raise NotImplementedError
-
-    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
-        """The distance of each distribution to its (smoothed) label; the labels are in range."""
-        return self.distances(p, smoothed_one_hot(labels, p, smoothing), space, rho)
-
-    def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        """The distance of the softmax of each row to its label; the labels are in range."""
-        return self.label_distances(logits.softmax(-1), labels, space, rho)
-
-    def expected(self, p: Tensor, space: Any) -> Tensor:
-        """For every bin, the expected distance to a bin drawn from ``p``."""
-        result: Tensor = space.expected_distances(p)
-        return result
-
-
-class _Composed(Route):
-    name = "composed"
-
-    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        return self._cost(p - q, space, rho)
-
-    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        return composed_gradient(p - q, space, rho)
-
-    # Bit for bit the distance to the smoothed one-hot distribution, without building it.
-    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
-        elsewhere = smoothing / space.num_bins
-        index = labels.unsqueeze(-1)
-        at_label = p.gather(-1, index) - (p.new_ones(()) * (1 - smoothing) + elsewhere)
-        return self._cost((p - elsewhere).scatter(-1, index, at_label), space, rho)
-
-    def _cost(self, x: Tensor, space: Any, rho: float) -> Tensor:
-        return composed_cost(x, space, rho)
-
-
-class _FirstOrder(_Composed):
-    name = "first order"
-
-    def _cost(self, x: Tensor, space: Any, rho: float) -> Tensor:
-        return first_order_cost(x, space, rho, lambda x: composed_cost(x, space, rho))
-
-    def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        def composed(x: Tensor) -> Tensor:
-            return COMPOSED.logit_distances(x, labels, space, rho)
-
-        return first_order_label_cost(logits, labels, space, rho, composed)
-
-
-class _Operator(_Composed):
+class _Operator(Composed):
     name = "operator"
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
         needs_gradient = (p.requires_grad or q.requires_grad) and torch.is_grad_enabled()
         tables = space.kernel_tables(tree_tables)
-        costs: Tensor = operators.pair_costs(_as_rows(p), _as_rows(q), tables, rho, needs_gradient)[0]
+        costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), tables, rho, needs_gradient)[0]
         return costs.view(p.shape[:-1])
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        slopes: Tensor = operators.pair_costs(_as_rows(p), _as_rows(q), space.kernel_tables(tree_tables), rho, True)[1]
+        slopes: Tensor = operators.pair_costs(as_rows(p), as_rows(q), space.kernel_tables(tree_tables), rho, True)[1]
         return slopes.view(p.shape)
 
     def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
@@ -133,31 +69,12 @@ class _Operator(_Composed):
         needs_gradient = logits.requires_grad and torch.is_grad_enabled()
         tables = space.kernel_tables(tree_tables)
         weight = None if weight is None else weight.double()
-        rows, labels_ = _as_rows(logits), labels.reshape(-1)
+        rows, labels_ = as_rows(logits), labels.reshape(-1)
         costs: Tensor = operators.label_costs(rows, labels_, weight, tables, rho, ignore, needs_gradient)[0]
         return costs.view(labels.shape)
 
 
-class _Programme(Route):
-    name = "programme"
-
-    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        return simplex_cost(p, q, space)
-
-    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        return simplex_gradient(p, q, space)
-
-    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
-        # All mass goes to the label, so there is nothing to solve unless the label is smoothed.
-        return (
-            super().label_distances(p, labels, space, rho, smoothing) if smoothing else cost_to_label(p, labels, space)
-        )
-
-
-COMPOSED = _Composed()
-FIRST_ORDER = _FirstOrder()
 OPERATOR = _Operator()
-PROGRAMME = _Programme()
 
 
 class Kernels(Route):
@@ -206,7 +123,7 @@ class Kernels(Route):
         # The last axes are equal, so as many entries means as many rows.
         if p.ndim != 2 or q.ndim != 2 or p.numel() != q.numel():
             p, q = torch.broadcast_tensors(p, q)
-            distances, valid = self.checked_distances(_as_rows(p), _as_rows(q), space, rho, stored)
+            distances, valid = self.checked_distances(as_rows(p), as_rows(q), space, rho, stored)
             return distances.view(p.shape[:-1]), valid
         by_q = q.requires_grad
         needs_gradient = (by_q or p.requires_grad) and torch.is_grad_enabled()
@@ -227,7 +144,7 @@ class Kernels(Route):
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The derivative of the distances by ``p``, of the shape to which ``p`` and ``q`` broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        rows = _contiguous_rows(_as_rows(p)), _contiguous_rows(_as_rows(q))
+        rows = _contiguous_rows(as_rows(p)), _contiguous_rows(as_rows(q))
         slopes: Tensor = self.run.pairs(self.layout, *rows, rho, True, 1.0)[1]
         return slopes.view(p.shape)
 
@@ -238,7 +155,7 @@ class Kernels(Route):
             return COMPOSED.logit_distances(x, labels.reshape(-1), space, rho)
 
         options = (None, operators.NONE_IGNORED, "none", 0.0)
-        losses = self.label_loss(_as_rows(logits), labels.reshape(-1), rho, options, composed)
+        losses = self.label_loss(as_rows(logits), labels.reshape(-1), rho, options, composed)
         if losses is None:
             raise ValueError("target: expected class indices that are in range, got one that was changed meanwhile")
         return losses.view(labels.shape)
@@ -291,7 +208,7 @@ class Kernels(Route):
         return linear(p, expected, expected)
 
     def _expected(self, p: Tensor) -> Tensor:
-        result: Tensor = self.run.expectations(self.layout, _contiguous_rows(_as_rows(p)))
+        result: Tensor = self.run.expectations(self.layout, _contiguous_rows(as_rows(p)))
         return result.view(p.shape)
 
 
@@ -307,6 +224,8 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
     if not isinstance(space, EdgeSpace):
         return PROGRAMME
     if _is_compiling():
+        if on_gpu(p):
+            return gpu_route(space, p, target, expected) or COMPOSED
         return OPERATOR if _can_be_operator(space, p, target) and not expected else COMPOSED
     if (
         private_api.forward_mode()
@@ -315,6 +234,10 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         or private_api.transform_level() is not None
     ):
         return COMPOSED
+    if on_gpu(p):
+        route = gpu_route(space, p, target, expected)
+        if route is not None:
+            return route
     dtype = p.dtype
     # The cheapest tests first: on a small batch they take as long as the kernel.
     if (
@@ -378,10 +301,6 @@ def _can_be_operator(space: EdgeSpace, p: Tensor, target: Tensor | None) -> bool
         and (target is None or target.dtype == p.dtype or not target.is_floating_point())
         and (target is None or target.device.type == "cpu")
     )
-
-
-def _as_rows(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1])
 
 
 def _contiguous_rows(x: Tensor) -> Tensor:

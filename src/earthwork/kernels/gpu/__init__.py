@@ -1,0 +1,26 @@
+"""Fused GPU kernels: the loss in one pass over the logits, its gradient in another. Written in Triton, and optional.
+
+PyTorch's builds for CUDA and ROCm bring Triton along; it is imported on first use.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from earthwork.kernels.gpu.tables import MOST_BINS, Tables, branches_of, tables_of
+
+__all__ = ["AVAILABLE", "MOST_BINS", "Tables", "branches_of", "load", "tables_of"]
+
+# Looked up once, so that the compiler can treat it as a constant. `triton_op` is available since torch 2.6.
+AVAILABLE = find_spec("triton") is not None and hasattr(torch.library, "triton_op")
+
+
+@cache
+def load() -> Any:
+    """`earthwork.kernels.gpu.operators`."""
+    return import_module("earthwork.kernels.gpu.operators")

@@ -1,0 +1,215 @@
+"""The route through the GPU kernels: which calls it serves, its tables on each device, and its derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from earthwork import private_api
+from earthwork.kernels import gpu
+from earthwork.kernels.cpu import wanted
+from earthwork.spaces import EdgeSpace
+from earthwork.spaces.space import HALF
+from earthwork.transport.closed_form import composed_cost, composed_gradients
+from earthwork.transport.portable_routes import COMPOSED, Route, as_rows
+
+_TYPES = (torch.float32, *HALF)
+_PLAIN = (Tensor, nn.Parameter)
+
+# The operators of `kernels.gpu.operators`, found by name so that the compiler need not trace an import.
+_operators: Any = torch.ops.earthwork
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Whether ``x`` is on a GPU for which Triton compiles: NVIDIA's, or AMD's, which torch calls "cuda" too."""
+    return x.is_cuda
+
+
+def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool) -> GpuKernels | None:
+    """The GPU kernels for tensors on a GPU, or ``None`` if they cannot serve the call."""
+    source = space.cost_source
+    serves = (
+        not expected
+        and gpu.AVAILABLE
+        and wanted()
+        and p.dtype in _TYPES
+        and type(p) in _PLAIN
+        and space.acyclic
+        and 1 < space.num_bins <= gpu.MOST_BINS
+        and source is not None
+        and not source.requires_grad
+        and (target is None or (type(target) in _PLAIN and target.device == p.device))
+    )
+    return GpuKernels(_tables(space, p.device)) if serves else None
+
+
+class _Cache:
+    """The tables of a space on each device, and the costs that they were made from."""
+
+    def __init__(self, costs: Tensor) -> None:
+        self.costs = costs
+        self.version = costs._version
+        self.tables: dict[torch.device, gpu.Tables] = {}
+
+    def __reduce__(self) -> Any:
+        # A copy of the space has costs of its own.
+        return type(None), ()
+
+
+@private_api.constant_for_compiler
+def _tables(space: EdgeSpace, device: torch.device) -> gpu.Tables:
+    """The tables of a space on a device, built and copied there once. Also imports the operators."""
+    gpu.load()
+    costs = space._costs
+    known: _Cache | None = space._gpu_kernels
+    if known is None or known.costs is not costs or known.version != costs._version:
+        known = space._gpu_kernels = _Cache(costs)
+    # The data of a parameter can be replaced without changing its version, so tables made from one are not kept.
+    if device not in known.tables or isinstance(costs, nn.Parameter):
+        intervals = space.intervals()
+        assert intervals is not None, "every acyclic space has them"
+        branches = gpu.branches_of(*intervals, space.costs.detach().double().cpu().numpy())
+        known.tables[device] = gpu.tables_of(branches, device)
+    return known.tables[device]
+
+
+class GpuKernels(Route):
+    """Triton kernels with the tables of one space. The backward kernel recomputes everything but a few numbers."""
+
+    name = "GPU kernels"
+
+    def __init__(self, tables: gpu.Tables) -> None:
+        indices, numbers, _, *sizes = tables
+        self.tables = (indices, numbers, *sizes)
+
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of each row of ``p`` to that of ``q``."""
+        p, q = torch.broadcast_tensors(p, q)
+        rho = float(rho)
+
+        def costs_of(p: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+            costs: Tensor = _operators.pair_costs_gpu(_contiguous_rows(p), _contiguous_rows(q), *self.tables, rho)
+            return (costs.view(p.shape[:-1]),)
+
+        def slopes_of(upstream: Tensor, p: Tensor, q: Tensor) -> list[Tensor | None]:
+            rows = _contiguous_rows(p), _contiguous_rows(q)
+            upstream = upstream.reshape(-1).contiguous()
+            slopes: Tensor = _operators.pair_slopes_gpu(upstream, *rows, *self.tables, rho).view(p.shape)
+            return [slopes if p.requires_grad else None, -slopes if q.requires_grad else None]
+
+        def composed(p: Tensor, q: Tensor) -> Tensor:
+            return composed_cost(p - q, space, rho)
+
+        return _recomputed(costs_of, slopes_of, composed, p, q)
+
+    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The derivative of the distances by ``p``, of the shape to which ``p`` and ``q`` broadcast."""
+        p, q = torch.broadcast_tensors(p.detach(), q.detach())
+        rows = _contiguous_rows(p), _contiguous_rows(q)
+        ones = torch.ones_like(rows[0][:, 0], memory_format=torch.contiguous_format)
+        slopes: Tensor = _operators.pair_slopes_gpu(ones, *rows, *self.tables, float(rho))
+        return slopes.view(p.shape)
+
+    def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of the softmax of each row to its label."""
+
+        def composed(x: Tensor) -> Tensor:
+            return COMPOSED.logit_distances(x, labels, space, rho)
+
+        return self.label_loss(logits, labels, rho, (None, -1, "none", 0.0), composed)
+
+    def label_loss(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        rho: float,
+        options: tuple[Tensor | None, int, str, float],
+        composed: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """The whole loss of logits against class indices, in float32; NaN in rows whose label is out of range.
+
+        Args:
+            logits: Shape ``[..., num_bins]``, with any strides: those of a feature map are read in place.
+            labels: Class indices, shape ``[...]``.
+            rho: The exponent.
+            options: The weight of each class, the label that does not count, the reduction, and the mean of nothing.
+            composed: The same loss as a function of the logits, by the composed route.
+        """
+        weight, ignore, reduction, empty = options
+        weight = None if weight is None else weight.detach().to(logits.device, torch.float32).contiguous()
+        flat, rho = labels.reshape(-1).long().contiguous(), float(rho)
+
+        def loss_of(x: Tensor) -> tuple[Tensor, ...]:
+            loss, *kept = _operators.label_loss_gpu(
+                _as_block(x), flat, weight, *self.tables, rho, ignore, reduction, empty
+            )
+            return (loss.view(labels.shape) if reduction == "none" else loss, *kept)
+
+        def slopes_of(upstream: Tensor, x: Tensor, *kept: Tensor) -> list[Tensor | None]:
+            block = _as_block(x)
+            upstream = upstream.float().reshape(-1).contiguous()
+            slopes: Tensor = _operators.label_slopes_gpu(upstream, block, flat, *kept, *self.tables, rho, reduction)
+            return [_from_block(slopes, x)]
+
+        return _recomputed(loss_of, slopes_of, composed, logits)
+
+
+def _recomputed(
+    values_of: Callable[..., tuple[Tensor, ...]],
+    slopes_of: Callable[..., Sequence[Tensor | None]],
+    composed: Callable[..., Tensor],
+    *inputs: Tensor,
+) -> Tensor:
+    """A function whose derivative is recomputed from its inputs.
+
+    Args:
+        values_of: The values, and what else to keep for the derivative. The compiler differentiates its operators.
+        slopes_of: The derivatives, from the upstream gradient, the inputs and what was kept.
+        composed: The same function by the composed route, for derivatives of higher order.
+        *inputs: Its inputs.
+    """
+    if torch.compiler.is_compiling():
+        return values_of(*inputs)[0]
+    result: Tensor = _Recomputed.apply((values_of, slopes_of, composed), *inputs)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, functions: tuple[Any, Any, Any], *inputs: Tensor) -> Tensor:
+        values, *kept = functions[0](*inputs)
+        ctx.functions, ctx.count = functions[1:], len(inputs)
+        ctx.save_for_backward(*inputs, *kept)
+        result: Tensor = values
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        slopes_of, composed = ctx.functions
+        saved = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return None, *composed_gradients(composed, saved[: ctx.count], upstream)
+        return None, *slopes_of(upstream, *saved)
+
+
+def _contiguous_rows(x: Tensor) -> Tensor:
+    rows = as_rows(x.detach())
+    return rows if rows.stride(1) == 1 else rows.contiguous()
+
+
+def _as_block(x: Tensor) -> Tensor:
+    """``x[..., bins]`` as ``[outer, bins, inner]`` without gaps or overlaps, and without a copy if there is a way."""
+    if x.ndim < 3 or x.is_contiguous():
+        return as_rows(x).contiguous().unsqueeze(-1)
+    block = x.movedim(-1, 1).flatten(2)
+    return block if block.is_contiguous() or block.transpose(1, 2).is_contiguous() else block.contiguous()
+
+
+def _from_block(block: Tensor, like: Tensor) -> Tensor:
+    """What `_as_block` made of a tensor like this one, in its shape."""
+    if like.ndim < 3 or like.is_contiguous():
+        return block.view(like.shape)
+    return block.unflatten(2, like.shape[1:-1]).movedim(1, -1)  # type: ignore[no-any-return]

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+if not hasattr(torch.library, "triton_op"):
+    pytest.skip("the GPU kernels need torch 2.6", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def _gpu_route_on_the_cpu(monkeypatch):
+    """Take the route of CUDA tensors; `tests/conftest.py` has switched Triton to its interpreter."""
+    for module in ("transport.routes", "transport.gpu_route", "losses.emd_loss"):
+        monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: True)
+    # The interpreter computes with NumPy, which warns of what a GPU computes silently, such as -inf - -inf.
+    with np.errstate(all="ignore"):
+        yield
