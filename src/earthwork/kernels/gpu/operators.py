@@ -20,8 +20,10 @@ from earthwork.kernels.gpu.tree_kernels import tree_costs, tree_slopes
 
 STATS = 6
 
-_BLOCK = 2048
-_SMALL_TILE = 128
+_BLOCK = 1024
+_SMALL_TILE = 256
+# A thread has two entries of a tile, with which no kernel needs more than 128 registers.
+_WARP_ENTRIES = 64
 # So many warps keep a large GPU busy, and their scratch buffers fit its L2 cache.
 _WARPS = 4096
 
@@ -43,7 +45,7 @@ def tile_for(bins: int) -> Tile:
     """The tile for rows of so many bins."""
     block = min(max(16, 1 << (bins - 1).bit_length()), _BLOCK)
     rows = max(1, _SMALL_TILE // block)
-    return Tile(rows, block, -(-bins // block), max(4, rows * block // 128))
+    return Tile(rows, block, -(-bins // block), rows * block // _WARP_ENTRIES)
 
 
 def _launch(kernel: Any) -> Any:

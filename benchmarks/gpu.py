@@ -1,0 +1,243 @@
+"""What the GPU kernels compile to, and what they move: no GPU is needed.
+
+python -m benchmarks.gpu                     # prints the tables
+python -m benchmarks.gpu --out docs/results  # writes gpu.json, for scripts/make_benchmarks_page.py
+
+Registers, spills and shared memory are those that the compilers report for code that is compiled ahead of time for an
+A100 (sm_80), an H100 (sm_90) and an MI300 (gfx942). Launches and bytes are counted by running the operators on tensors
+without data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+import triton
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.backends.compiler import GPUTarget
+
+import earthwork as ew
+from earthwork.kernels import gpu
+from earthwork.kernels.gpu import numerics, operators, pair_kernels, tree_kernels
+from earthwork.transport.portable_routes import FIRST_ORDER
+
+TARGETS = {
+    "A100 (sm_80)": GPUTarget("cuda", 80, 32),
+    "H100 (sm_90)": GPUTarget("cuda", 90, 32),
+    "MI300 (gfx942)": GPUTarget("hip", "gfx942", 64),
+}
+# Peak bandwidth of memory and of the L2 cache in bytes per second, and what a launch takes at least in seconds.
+DEVICES = {"A100": (2.04e12, 5.1e12, 2.5e-6), "H100": (3.35e12, 7.5e12, 2.5e-6)}
+BINS = (10, 1000, 16_384)
+ROWS = 512
+
+_FLOATS = {"logits", "weights", "losses", "stats", "numbers", "upstream", "weight_sum", "slopes", "loss", "p", "q"}
+_POINTERS = {
+    **dict.fromkeys([*_FLOATS, "costs"], "*fp32"),
+    **dict.fromkeys(["labels", "scratch"], "*i64"),
+    "indices": "*i32",
+    **dict.fromkeys(["rho", "slope_scale", "empty"], "fp32"),
+}
+
+
+class Code(NamedTuple):
+    """One compiled kernel."""
+
+    kernel: str
+    bins: int
+    rho: str
+    target: str
+    warps: int
+    registers: int
+    spilled: int
+    shared: int
+    lanes: int
+
+
+class Traffic(NamedTuple):
+    """What a loss and its gradient launch and move: bytes of memory, and of scratch buffers in the L2 cache."""
+
+    launches: int
+    memory: int
+    scratch: int
+
+
+def compile_all() -> Iterator[Code]:
+    """Every kernel for every target: one block of a few classes, one of many, and several blocks."""
+    kernels = (tree_kernels.tree_costs, tree_kernels.tree_slopes, pair_kernels.pair_costs, pair_kernels.pair_slopes)
+    for target in TARGETS:
+        for kernel in kernels:
+            for bins in BINS:
+                for kind in (0, 2) if bins == 1000 else (0,):
+                    yield compile_one(kernel, bins, kind, target)
+        yield compile_one(numerics.reduce_rows, 0, 0, target)
+
+
+def compile_one(kernel: Any, bins: int, kind: int, target: str) -> Code:
+    """Compile a kernel ahead of time."""
+    tile = operators.tile_for(bins) if bins else operators.Tile(1, 1024, 1, 8)
+    constants = {
+        "ROWS": tile.rows, "BLOCK": tile.block, "BLOCKS": tile.blocks, "KIND": kind, "WEIGHTED": True, "MEAN": True,
+        "class_step": 1, "inner": 1,
+    }  # fmt: skip
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
+    signature = {
+        name: "constexpr" if name in constants else _POINTERS.get(name, "i32") for name in kernel.arg_names
+    }
+    aligned = {
+        (i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if signature[name].startswith("*")
+    }
+    source = triton.compiler.ASTSource(kernel, signature, constants, aligned)
+    built = triton.compile(source, target=TARGETS[target], options={"num_warps": tile.warps})
+    registers, spilled, lanes = _usage(built, TARGETS[target])
+    rho = "2" if kind == 2 else "any"
+    return Code(kernel.__name__, bins, rho, target, tile.warps, registers, spilled, built.metadata.shared, lanes)
+
+
+def _usage(built: Any, target: GPUTarget) -> tuple[int, int, int]:
+    """Registers, bytes that are spilled to memory, and scalar registers that are kept in lanes of vector registers."""
+    if target.backend == "hip":
+        text = built.asm["amdgcn"]
+        found = (".vgpr_count", ".private_segment_fixed_size", ".sgpr_spill_count")
+        registers, spilled, lanes = (int(re.search(rf"\{name}:\s+(\d+)", text)[1]) for name in found)  # type: ignore[index]
+        return registers, spilled, lanes
+    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(built.asm["cubin"])
+        file.flush()
+        command = [str(tools / "cuobjdump"), "-res-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    registers, stack, local = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", text).groups()  # type: ignore[union-attr]
+    return int(registers), int(stack) + int(local), 0
+
+
+class _Operations(TorchDispatchMode):
+    """Counts the operations that launch a kernel, and the bytes of the tensors that they read and write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launches = self.bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        views = function.is_view or name in {"empty", "empty_like", "new_empty", "detach", "_unsafe_view", "alias"}
+        if not views:
+            self.launches += 1
+            tensors = [x for x in torch.utils._pytree.tree_leaves((args, kwargs, result)) if isinstance(x, Tensor)]
+            self.bytes += sum(x.numel() * x.element_size() for x in {id(x): x for x in tensors}.values())
+        return result
+
+
+def portable_traffic(loss: Callable[[Tensor, Tensor], Tensor], bins: int) -> Traffic:
+    """What PyTorch's own operations launch and move for a loss and its gradient."""
+    logits = torch.empty(ROWS, bins, device="meta", requires_grad=True)
+    labels = torch.empty(ROWS, dtype=torch.int64, device="meta")
+    with _Operations() as counted:
+        loss(logits, labels).backward()
+    return Traffic(counted.launches, counted.bytes, 0)
+
+
+def kernel_traffic(tables: gpu.Tables) -> Traffic:
+    """What the kernels launch and move for a loss and its gradient."""
+    logits = torch.empty(ROWS, tables.bins, 1, device="meta", requires_grad=True)
+    labels = torch.empty(ROWS, dtype=torch.int64, device="meta")
+    launched: list[tuple[str, tuple[Any, ...]]] = []
+    with _recorded(launched):
+        indices, numbers, _, *sizes = tables
+        values = operators.label_loss._init_fn(
+            logits, labels, None, indices, numbers, *sizes, 2.0, -100, "mean", float("nan")
+        )
+        operators.label_slopes._init_fn(values[0], logits, labels, *values[1:], indices, numbers, *sizes, 2.0, "mean")
+    scratch = memory = 0
+    for _, arguments in launched:
+        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        # Written once, and read twice by the branches; in whole numbers of 8 bytes for each row.
+        scratch += sum(3 * 8 * ROWS * x.numel() // _programs(tables) for x in tensors if x.dtype == torch.int64 and x is not labels)
+        memory += sum(x.numel() * x.element_size() for x in tensors if x.dtype != torch.int64 or x is labels)
+    return Traffic(len(launched), memory, scratch)
+
+
+def _programs(tables: gpu.Tables) -> int:
+    tile = operators.tile_for(tables.bins)
+    return tile.programs(ROWS) * tile.rows
+
+
+@contextmanager
+def _recorded(launched: list[tuple[str, tuple[Any, ...]]]) -> Iterator[None]:
+    """Note the kernels and their arguments instead of running them."""
+
+    class Kernel:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getitem__(self, grid: object) -> Any:
+            return lambda *arguments, **_: launched.append((self.name, arguments))
+
+    with mock.patch.object(operators, "_launch", lambda kernel: Kernel(kernel.__name__)):
+        yield
+
+
+def estimate(traffic: Traffic, device: str) -> float:
+    """Seconds by the roofline: the time of whatever takes longest of memory and cache, and that of the launches."""
+    memory, cache, launch = DEVICES[device]
+    return max(traffic.memory / memory, traffic.scratch / cache) + traffic.launches * launch
+
+
+def measure() -> dict[str, Any]:
+    """Both tables, as they are written."""
+    tree = ew.trees.imagenet1k()
+    tables = gpu.tables_of(gpu.branches_of(*tree.intervals(), tree.costs.double().numpy()), torch.device("meta"))
+    portable = ew.EMDLoss(tree)
+
+    def first_order(logits: Tensor, labels: Tensor) -> Tensor:
+        return portable._loss_by(FIRST_ORDER, logits, labels, logits.dtype)
+
+    traffic = {
+        "F.cross_entropy": portable_traffic(functional.cross_entropy, tree.num_bins),
+        "EMDLoss, rho=2": kernel_traffic(tables),
+        "EMDLoss, rho=2, portable path": portable_traffic(first_order, tree.num_bins),
+    }
+    return {
+        "triton": triton.__version__,
+        "torch": torch.__version__,
+        "code": [code._asdict() for code in compile_all()],
+        "rows": ROWS,
+        "bins": tree.num_bins,
+        "traffic": {
+            name: {**moved._asdict(), **{device: estimate(moved, device) for device in DEVICES}}
+            for name, moved in traffic.items()
+        },
+    }
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--out", type=Path, help="folder for gpu.json")
+    arguments = parser.parse_args()
+    results = measure()
+    for code in results["code"]:
+        print(*(f"{value:>14}" for value in code.values()))
+    for name, row in results["traffic"].items():
+        print(f"{name:40}", *(f"{key} {value:.4g}" for key, value in row.items()))
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / "gpu.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
