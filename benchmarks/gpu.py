@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import tempfile
@@ -94,9 +93,7 @@ def compile_one(kernel: Any, bins: int, kind: int, target: str) -> Code:
         "class_step": 1, "inner": 1,
     }  # fmt: skip
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
-    signature = {
-        name: "constexpr" if name in constants else _POINTERS.get(name, "i32") for name in kernel.arg_names
-    }
+    signature = {name: "constexpr" if name in constants else _POINTERS.get(name, "i32") for name in kernel.arg_names}
     aligned = {
         (i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if signature[name].startswith("*")
     }
@@ -166,7 +163,9 @@ def kernel_traffic(tables: gpu.Tables) -> Traffic:
     for _, arguments in launched:
         tensors = [x for x in arguments if isinstance(x, Tensor)]
         # Written once, and read twice by the branches; in whole numbers of 8 bytes for each row.
-        scratch += sum(3 * 8 * ROWS * x.numel() // _programs(tables) for x in tensors if x.dtype == torch.int64 and x is not labels)
+        scratch += sum(
+            3 * 8 * ROWS * x.numel() // _programs(tables) for x in tensors if x.dtype == torch.int64 and x is not labels
+        )
         memory += sum(x.numel() * x.element_size() for x in tensors if x.dtype != torch.int64 or x is labels)
     return Traffic(len(launched), memory, scratch)
 
