@@ -57,6 +57,7 @@ package: $(READY)
 
 figures: $(READY)
 	$(BIN)/python scripts/docs_figures.py
+	$(BIN)/python scripts/docs_build/notebook.py
 	for example in $(filter-out %/common.py,$(wildcard examples/gallery/*.py)); do $(BIN)/python $$example || exit 1; done
 
 # Searches for wrong numbers and parser crashes for a given time: make fuzz MINUTES=30
