@@ -36,7 +36,7 @@ class TokenEMDLoss(nn.Module):
         outside: ``None``: only the number tokens compete. A distance ≥ 0: the softmax is taken over the whole
             vocabulary, and the mass on other tokens is moved to the label over an edge of this cost.
         shift: For causal models: the logits of a position predict the label of the next one.
-        ignore_index: A label that is no number, whatever it is. Labels outside the vocabulary are none either.
+        ignore_index: The label of positions that do not count. Labels outside the vocabulary do not count either.
         reduction: ``"mean"`` over the number tokens, ``"sum"``, or ``"none"``: the shape of the labels, 0 elsewhere.
 
     Shape:
