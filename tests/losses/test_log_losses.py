@@ -258,6 +258,25 @@ def test_rows_that_do_not_count():
         torch.testing.assert_close(loss(logits, labels, mask), loss(logits[mask], labels[mask]))
 
 
+def test_class_weights_as_scikit_learn_computes_them():
+    class_weight = pytest.importorskip("sklearn.utils.class_weight")
+    tree, logits, labels = case(2)
+    classes = np.arange(tree.num_bins)
+    present = np.concatenate([labels.numpy(), classes])
+    weight = class_weight.compute_class_weight("balanced", classes=classes, y=present)
+    for loss in (
+        ew.EMDLoss(tree, weight=weight),
+        ew.SoftLabelLoss(tree, weight=weight),
+        ew.SinkhornLoss(tree, weight=weight),
+    ):
+        same = type(loss)(tree, weight=torch.tensor(weight))
+        torch.testing.assert_close(loss(logits, labels), same(logits, labels))
+    before = weight.copy()
+    loss = ew.EMDLoss(tree, weight=weight)
+    weight[:] = 0
+    np.testing.assert_array_equal(loss.weight, before)
+
+
 def test_compiled_losses_are_the_same():
     tree, logits, labels = case(3)
     for loss in make_losses(tree):

@@ -7,9 +7,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from earthwork.spaces import Space
@@ -25,7 +27,7 @@ Kind: TypeAlias = Literal["labels", "distributions", "sets"]
 class Options(TypedDict, total=False):
     """The options that all losses share; see :class:`StructuredLoss`."""
 
-    weight: Tensor | None
+    weight: Tensor | NDArray[Any] | None
     ignore_index: int
     reduction: Reduction
     label_smoothing: float
@@ -42,7 +44,8 @@ class StructuredLoss(nn.Module):
 
     Args:
         space: How the classes are arranged.
-        weight: A weight ≥ 0 for each class. With class indices the mean is weighted, as cross entropy's is.
+        weight: A weight ≥ 0 for each class, a tensor or a NumPy array. With class indices the mean is weighted, as
+            cross entropy's is.
         ignore_index: The class index that does not count. Such rows have a gradient of 0, whatever they hold.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         label_smoothing: The share of each target that is spread evenly over all classes.
@@ -58,7 +61,7 @@ class StructuredLoss(nn.Module):
         self,
         space: Space,
         *,
-        weight: Tensor | None = None,
+        weight: Tensor | NDArray[Any] | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
@@ -312,7 +315,9 @@ def _check_sets(allowed: Tensor) -> None:
         raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
 
 
-def _check_weight(weight: Tensor, space: Space) -> Tensor:
+def _check_weight(weight: Tensor | NDArray[Any], space: Space) -> Tensor:
+    if isinstance(weight, np.ndarray) and weight.dtype.kind == "f":
+        weight = torch.from_numpy(weight.copy())
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         what = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"weight: expected a floating point tensor, got {what}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values, widened
@@ -36,7 +38,8 @@ class EMDLoss(StructuredLoss):
     Args:
         space: How the classes are arranged.
         rho: The exponent, ≥ 1. By default 2, as the paper suggests, or 1 on a cost matrix, the only value there.
-        weight: A weight ≥ 0 for each class, shape ``[C]``.
+        weight: A weight ≥ 0 for each class, shape ``[C]``: a tensor, or a NumPy array such as scikit-learn's
+            ``compute_class_weight`` returns.
         ignore_index: The class index that does not count. Such rows have a gradient of 0, whatever they hold.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         label_smoothing: The share of each target that is spread evenly over all classes.
@@ -68,7 +71,7 @@ class EMDLoss(StructuredLoss):
         space: Space,
         rho: float | None = None,
         *,
-        weight: Tensor | None = None,
+        weight: Tensor | NDArray[Any] | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
         label_smoothing: float = 0.0,

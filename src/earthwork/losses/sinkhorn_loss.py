@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.losses.contract import Empty, Reduction, StructuredLoss
@@ -28,7 +31,8 @@ class SinkhornLoss(StructuredLoss):
         max_iter: The most iterations, ≥ 1.
         tol: Stop when the marginals of the plan miss by no more than this; see :func:`~earthwork.sinkhorn`.
         method: ``"log"``, or ``"paper"`` for Algorithm 1 as printed, NaNs included.
-        weight: A weight ≥ 0 for each class, shape ``[C]``.
+        weight: A weight ≥ 0 for each class, shape ``[C]``: a tensor, or a NumPy array such as scikit-learn's
+            ``compute_class_weight`` returns.
         ignore_index: The class index that does not count.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         label_smoothing: The share of each target that is spread evenly over all classes.
@@ -62,7 +66,7 @@ class SinkhornLoss(StructuredLoss):
         *,
         tol: float | None = None,
         method: Method = "log",
-        weight: Tensor | None = None,
+        weight: Tensor | NDArray[Any] | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
