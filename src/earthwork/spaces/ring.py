@@ -16,6 +16,9 @@ from earthwork.spaces.space import check_count, check_names
 # Every second step bisects: enough to take the bracket of a double to its last bit.
 _MAX_STEPS = 128
 
+# For ρ < 2, flows of so many units of rounding count as none.
+_ROUNDING = 16
+
 
 class Ring(EdgeSpace):
     r"""Bins around a circle: hours of the day, angles, months.
@@ -66,30 +69,36 @@ class Ring(EdgeSpace):
             # The optimum moves with the edges that sit on it, and its slope makes their signs add up to a balance.
             weights = torch.where(rest.detach() == 0, weights, 0)
             return rest - _ratio((weights * rest).sum(-1, keepdim=True), weights.sum(-1, keepdim=True))
-        start: Tensor = _stationary_point(*fixed, rho)
-        rest = flow - start.to(flow.dtype)
-        # One Newton step from the solution changes nothing but carries its derivative (implicit function theorem).
-        size = rest.detach().abs()
-        curvature = weights * torch.where(size > 0, size, 1).pow(rho - 2) * (size > 0)
-        force = weights * rest.sign() * torch.where(size > 0, rest.abs(), 1).pow(rho - 1)
-        step = _ratio(force.sum(-1, keepdim=True), (rho - 1) * curvature.sum(-1, keepdim=True))
-        return rest - (step - step.detach())
+        point: Tensor = _stationary_point(*fixed, rho)
+        rest = (flow - point).to(flow.dtype)
+        if rho < 2:
+            # The steep force of an edge this close to the optimum is known only as what balances the others.
+            rounding = _ROUNDING * torch.finfo(flow.dtype).eps * fixed[0].abs().amax(-1, keepdim=True)
+            rest = rest - torch.where((rest.abs() <= rounding) & (weights > 0), rest, 0).detach()
+        return rest - _motion(rest, weights, rho)
 
     def settle_slope(self, slope: Tensor, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """At ρ = 1 the edges without flow take the slope that balances the others; elsewhere nothing changes."""
-        if rho != 1:
+        """The slopes of a settled flow add up to 0: for ρ < 2 the edges with the least flow take what is missing.
+
+        Where edges have no flow they take all of it. From ρ = 2 on the slopes are in balance up to rounding.
+        """
+        if rho >= 2:
             return slope
-        idle = torch.where(flow == 0, weights, 0)
-        return slope - _ratio(idle * slope.sum(-1, keepdim=True), idle.sum(-1, keepdim=True))
+        pull = _pull(flow, weights, rho)
+        return slope - _ratio(pull * slope.sum(-1, keepdim=True), pull.sum(-1, keepdim=True))
 
     def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:
         """The edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
         idle = (flow == 0) & (costs > 0)
+        several = idle.sum(-1, keepdim=True) > 1
         if rho == 1 or self.num_bins == 1:
             # The circulation always stops one edge; the distance has a kink there only if the others are in balance
             # without it.
-            idle = idle & (idle.sum(-1, keepdim=True) > 1)
-        return idle
+            return idle & several
+        # An edge on its own that the others push is idle up to rounding only, and its flow goes with the circulation.
+        force = costs * flow.sign() * flow.abs().pow(rho - 1)
+        rounding = _ROUNDING * torch.finfo(flow.dtype).eps * force.abs().sum(-1, keepdim=True)
+        return idle & (several | (force.sum(-1, keepdim=True).abs() <= rounding))
 
     def _far_sides(self, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Where each bin is and, last, the ring's length; the first bin beyond half a turn; 1, or -1 where it wraps.
@@ -175,6 +184,37 @@ def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(zero, 0, numerator / torch.where(zero, 1, denominator))
 
 
+def _pull(rest: Tensor, weights: Tensor, rho: float) -> Tensor:
+    """How strongly each edge's flow moves the optimal circulation: ``w·|rest|^(ρ−2)`` times a constant.
+
+    For ρ < 2 that is infinite on edges without flow: then the optimum moves with them alone.
+    """
+    size = rest.abs()
+    idle = torch.where(size == 0, weights, 0)
+    if rho == 1:
+        return idle
+    moved = size > 0
+    largest = size.amax(-1, keepdim=True)
+    share = torch.where(moved, size / torch.where(largest > 0, largest, 1), 1)
+    pull = torch.where(moved & (weights > 0), weights * share.pow(rho - 2), 0)
+    return torch.where((idle > 0).any(-1, keepdim=True), idle, pull) if rho < 2 else pull
+
+
+def _motion(rest: Tensor, weights: Tensor, rho: float) -> Tensor:
+    """Zero, with the derivative of the optimal circulation by the flow and the weights (implicit function theorem).
+
+    It is linear in both. That is enough for the first three derivatives of the cost, because the cost is stationary.
+    """
+    still = rest.detach()
+    pull = _pull(still, weights.detach(), rho)
+    largest = still.abs().amax(-1, keepdim=True)
+    force = still.sign() * (still.abs() / torch.where(largest > 0, largest, 1)).pow(rho - 1) * largest / (rho - 1)
+    # Edges without flow hold the optimum, whatever the weights of the others are.
+    force = torch.where(((still == 0) & (pull > 0)).any(-1, keepdim=True), 0, force)
+    step = _ratio((pull * rest + weights * force).sum(-1, keepdim=True), pull.sum(-1, keepdim=True))
+    return step - step.detach()
+
+
 def _weighted_median(values: Tensor, weights: Tensor) -> Tensor:
     ordered, order = values.sort(-1)
     below = running_sum(weights.gather(-1, order))
@@ -186,22 +226,27 @@ def _weighted_median(values: Tensor, weights: Tensor) -> Tensor:
 def _stationary_point(values: Tensor, weights: Tensor, rho: float) -> Tensor:
     """The zero of Σ w·sgn(v − c)·|v − c|^(ρ−1) in c, along the last axis, which it keeps.
 
-    That sum falls in c, so every second step may be Newton's, if it stays in the bracket; the others bisect.
+    That sum falls in c, so every second step may be Newton's, if it stays in the bracket; the others bisect. Near
+    ρ = 1 the zero is most often within rounding of the weighted median, so both sides of that are tried first.
     """
     values, weights = values.double(), weights.double()
     low, high = values.amin(-1, keepdim=True), values.amax(-1, keepdim=True)
-    enough = torch.finfo(torch.float64).eps * torch.maximum(low.abs(), high.abs())
+    enough = 2 * torch.finfo(torch.float64).eps * torch.maximum(low.abs(), high.abs())
     point = _weighted_median(values, weights)
     for step in range(_MAX_STEPS):
         rest = values - point
         size = rest.abs().amax(-1, keepdim=True)
         share = rest.abs() / torch.where(size > 0, size, 1)
         force = (weights * rest.sign() * share.pow(rho - 1)).sum(-1, keepdim=True)
-        curvature = (rho - 1) * (weights * torch.where(share > 0, share, 1).pow(rho - 2)).sum(-1, keepdim=True)
         low, high = torch.where(force >= 0, point, low), torch.where(force <= 0, point, high)
-        newton = size * _ratio(force, curvature)
+        # Below rounding, the curvature of an edge says nothing about where the zero is.
+        steep = weights * torch.where(rest.abs() > enough, share, 1).pow(rho - 2)
+        newton = size * _ratio(force, (rho - 1) * torch.where(rest.abs() > enough, steep, 0).sum(-1, keepdim=True))
         if ((newton.abs() <= enough) | (high - low <= enough)).all():
             break
+        if step == 0:
+            point = point + enough * force.sign()
+            continue
         inside = (point + newton > low) & (point + newton < high) & (step % 2 == 0)
         point = torch.where(inside, point + newton, low + (high - low) / 2)
     return point

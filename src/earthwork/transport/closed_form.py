@@ -28,20 +28,28 @@ _BLOCK = 1 << 17
 
 def composed_cost(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
     """``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``."""
+    dtype = x.dtype
+    x = widened(balanced(x), space, rho)
     costs = space.costs.to(x)
-    flow = space.settle(space.flow(balanced(x)), costs, rho)
-    return (costs * _power(flow, rho)).sum(-1)
+    flow = space.settle(space.flow(x), costs, rho)
+    return (costs * _power(flow, rho)).sum(-1).to(dtype)
 
 
 def composed_gradient(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
     """The gradient of `composed_cost` with respect to ``x``, in closed form and without autograd."""
     with torch.no_grad():
-        x = balanced(x)
+        dtype = x.dtype
+        x = widened(balanced(x), space, rho)
         costs = space.costs.to(x)
         flow = space.settle(space.flow(x), costs, rho)
         slope = space.settle_slope(rho * costs * flow.sign() * flow.abs().pow(rho - 1), flow, costs, rho)
         gradient = space.potential(slope)
-        return gradient - gradient.mean(-1, keepdim=True)
+        return (gradient - gradient.mean(-1, keepdim=True)).to(dtype)
+
+
+def widened(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
+    """``x`` in float64 where its rounding would be magnified: next to the optimal circulation, for 1 < ρ < 2."""
+    return x if space.acyclic or not 1 < rho < 2 else x.double()
 
 
 def balanced(x: Tensor) -> Tensor:

@@ -16,9 +16,12 @@ from torch import Tensor
 
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.space import check_rho, check_space
-from earthwork.transport.closed_form import balanced
+from earthwork.transport.closed_form import balanced, widened
 from earthwork.transport.masses import Normalize, as_pair, can_look, check_masses, of_row
 from earthwork.transport.routes import Kernels, choose
+
+# Stands for an infinite curvature: large and small enough that either error is 1e-8 of the other edges'.
+_STIFF = 1e8
 
 
 def emd(
@@ -181,7 +184,8 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
     Raises:
         TypeError: If the space has no edges.
         ValueError: If ``p`` and ``q`` are needed and missing, or if ``rho < 2`` and nothing crosses an edge that costs
-            something: there is no second derivative there.
+            something: there is no second derivative there. One edge of a ring may stand still if the flow on the
+            others is not balanced without it.
 
     Example:
         >>> import earthwork as ew
@@ -201,15 +205,19 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
     if can_look(p, q):
         check_masses(p, q, stored)
     with torch.no_grad():
-        costs = space.costs.to(p)
         if rho == 2:
             batch = torch.broadcast_shapes(p.shape, q.shape)[:-1]
-            return _curvature(space, (2 * costs).expand(*batch, -1)).to(stored)
-        flow = space.settle(space.flow(balanced(p - q)), costs, rho)
-        if rho < 2:
-            _check_no_kinks(space.kinks(flow, costs, rho), rho)
+            return _curvature(space, (2 * space.costs.to(p)).expand(*batch, -1)).to(stored)
+        x = widened(balanced(p - q), space, rho)
+        costs = space.costs.to(x)
+        flow = space.settle(space.flow(x), costs, rho)
         moved = flow != 0
         weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho - 2), 0)
+        if rho < 2:
+            _check_no_kinks(space.kinks(flow, costs, rho), rho)
+            # On the one edge of a ring that the circulation stops, the curvature is too large for a number.
+            stiff = _STIFF * weights.amax(-1, keepdim=True)
+            weights = torch.where(moved | (costs == 0) | space.acyclic, weights, stiff)
         return _curvature(space, weights).to(stored)
 
 
