@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import subprocess
 import tempfile
@@ -121,6 +122,15 @@ def _usage(built: Any, target: GPUTarget) -> tuple[int, int, int]:
     return int(registers), int(stack) + int(local), 0
 
 
+def _tensors(tree: Any) -> list[Tensor]:
+    return [x for x in torch.utils._pytree.tree_leaves(tree) if isinstance(x, Tensor)]
+
+
+def _bytes(x: Tensor) -> int:
+    # An expanded tensor holds fewer numbers than it shows.
+    return math.prod(n for n, step in zip(x.shape, x.stride(), strict=True) if step) * x.element_size()
+
+
 class _Operations(TorchDispatchMode):
     """Counts the operations that launch a kernel, and the bytes of the tensors that they read and write."""
 
@@ -134,8 +144,10 @@ class _Operations(TorchDispatchMode):
         views = function.is_view or name in {"empty", "empty_like", "new_empty", "detach", "_unsafe_view", "alias"}
         if not views:
             self.launches += 1
-            tensors = [x for x in torch.utils._pytree.tree_leaves((args, kwargs, result)) if isinstance(x, Tensor)]
-            self.bytes += sum(x.numel() * x.element_size() for x in {id(x): x for x in tensors}.values())
+            # These touch only as much of their first argument as their result, or their source, has entries.
+            sparse = name in {"gather", "index_select", "scatter_", "nll_loss_forward"}
+            read, written = _tensors((args[sparse:], kwargs)), [] if name == "scatter_" else _tensors(result)
+            self.bytes += sum(map(_bytes, read + written)) + sparse * _bytes((written or read)[-1])
         return result
 
 
@@ -161,7 +173,7 @@ def kernel_traffic(tables: gpu.Tables) -> Traffic:
         operators.label_slopes._init_fn(values[0], logits, labels, *values[1:], indices, numbers, *sizes, 2.0, "mean")
     scratch = memory = 0
     for _, arguments in launched:
-        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        tensors = _tensors(arguments)
         # Written once, and read twice by the branches; in whole numbers of 8 bytes for each row.
         scratch += sum(
             3 * 8 * ROWS * x.numel() // _programs(tables) for x in tensors if x.dtype == torch.int64 and x is not labels

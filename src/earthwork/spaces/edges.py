@@ -47,6 +47,7 @@ class EdgeSpace(Space):
     """Whether each edge parts the bins in two, so that what the bins hold determines the flow."""
 
     _costs: Tensor
+    _copies: _DeviceCopies | None = None
 
     def _set_costs(self, costs: Costs) -> None:
         tensor = _cost_tensor(costs)
@@ -79,6 +80,19 @@ class EdgeSpace(Space):
     def device(self) -> torch.device:
         """Where the costs are stored."""
         return self.costs.device
+
+    def on(self, device: torch.device) -> Self:
+        """This space on a device: itself, or a copy that is made once, so that not every call copies its tables."""
+        source = self.cost_source
+        if source is None or source.device == device or source.requires_grad or torch.compiler.is_compiling():
+            return self
+        copies: _DeviceCopies | None = self._copies
+        if copies is None or copies.source is not source or copies.version != source._version:
+            copies = self._copies = _DeviceCopies(source)
+        if device not in copies.spaces:
+            copies.spaces[device] = self.__copy__().to(device)
+        result: Self = copies.spaces[device]
+        return result
 
     def with_costs(self, costs: Costs) -> Self:
         """The same space with other edge costs. Cheap: everything but the costs is shared.
@@ -193,6 +207,19 @@ class EdgeSpace(Space):
             return "no edges"
         low, high = costs.min().item(), costs.max().item()
         return f"cost {low:g}" if low == high else f"costs {low:g} to {high:g}"
+
+
+class _DeviceCopies:
+    """Copies of a space on other devices, and the costs that these were made with."""
+
+    def __init__(self, source: Tensor) -> None:
+        self.source = source
+        self.version = source._version
+        self.spaces: dict[torch.device, Any] = {}
+
+    def __reduce__(self) -> Any:
+        # A copy of the space, in this process or another, makes its own.
+        return type(None), ()
 
 
 def _cost_tensor(costs: Costs) -> Tensor:

@@ -30,6 +30,7 @@ def composed_cost(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
     """``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``."""
     dtype = x.dtype
     x = widened(balanced(x), space, rho)
+    space = space.on(x.device)
     costs = space.costs.to(x)
     flow = space.settle(space.flow(x), costs, rho)
     return (costs * _power(flow, rho)).sum(-1).to(dtype)
@@ -40,6 +41,7 @@ def composed_gradient(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
     with torch.no_grad():
         dtype = x.dtype
         x = widened(balanced(x), space, rho)
+        space = space.on(x.device)
         costs = space.costs.to(x)
         flow = space.settle(space.flow(x), costs, rho)
         slope = space.settle_slope(rho * costs * flow.sign() * flow.abs().pow(rho - 1), flow, costs, rho)
@@ -143,25 +145,29 @@ def composed_gradients(composed: Composed, inputs: Sequence[Tensor], upstream: T
 
 def first_order_cost(x: Tensor, space: EdgeSpace, rho: float, composed: Composed) -> Tensor:
     """``Σ w·|flow(x)|^ρ`` with its gradient, for a difference ``x`` of two distributions on any device."""
-    rows = x.detach().reshape(-1, x.shape[-1])
+    space, rows = space.on(x.device), x.detach().reshape(-1, x.shape[-1])
 
     def solve(part: slice, values: Tensor, slopes: Tensor | None) -> None:
-        _solve(rows[part] - _excess(rows[part]), space, rho, values, slopes)
-        if slopes is not None:
-            slopes -= slopes.mean(-1, keepdim=True)
+        potential = _solve(rows[part] - _excess(rows[part]), space, rho, values, slopes is not None)
+        if potential is not None:
+            torch.sub(potential, potential.mean(-1, keepdim=True), out=slopes)
 
     return _in_parts(solve, rows, x, composed)
 
 
 def first_order_label_cost(logits: Tensor, labels: Tensor, space: EdgeSpace, rho: float, composed: Composed) -> Tensor:
     """The cost of moving the softmax of each row to its label, with the gradient by the logits, on any device."""
-    rows, index = logits.detach().reshape(-1, logits.shape[-1]), labels.reshape(-1, 1)
+    space, rows, index = space.on(logits.device), logits.detach().reshape(-1, logits.shape[-1]), labels.reshape(-1, 1)
 
     def solve(part: slice, values: Tensor, slopes: Tensor | None) -> None:
         p = rows[part].softmax(-1)
-        _solve(p.scatter_add(-1, index[part], p.new_full((), -1.0).expand(len(p), 1)), space, rho, values, slopes)
-        if slopes is not None:
-            slopes -= (slopes * p).sum(-1, keepdim=True)
+        at_label = p.gather(-1, index[part])
+        # In place, and undone: a copy of all rows would be another pass over memory.
+        p.scatter_(-1, index[part], at_label - 1)
+        potential = _solve(p, space, rho, values, slopes is not None)
+        if slopes is not None and potential is not None:
+            p.scatter_(-1, index[part], at_label)
+            torch.sub(potential, (potential * p).sum(-1, keepdim=True), out=slopes)
             slopes *= p
 
     return _in_parts(solve, rows, logits, composed)
@@ -183,8 +189,8 @@ def _in_parts(
     return values if slopes is None else with_gradient(values, slopes.view(x.shape), composed, x)
 
 
-def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, slopes: Tensor | None) -> None:
-    """Write the costs of a few rows and their derivatives, which are yet to be centred.
+def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, differentiate: bool) -> Tensor | None:
+    """Write the costs of a few rows; returns their derivatives, which are yet to be centred, if they are wanted.
 
     The edge above a leaf carries what its bin holds, so only the other edges go through the maps.
     """
@@ -192,14 +198,13 @@ def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, slopes: Tens
     flow = space._branch_flow(x)
     steep = _slope(flow, costs.to(x), rho)
     torch.sum(steep * flow, -1, out=values)
-    potential = None if slopes is None else space._branch_potential(steep)
+    potential = space._branch_potential(steep) if differentiate else None
     if own_costs is not None:
         steep = _slope(x, own_costs.to(x), rho)
         values += (steep * x).sum(-1)
         potential = None if potential is None else potential.add_(steep)
     values /= rho
-    if slopes is not None and potential is not None:
-        slopes.copy_(potential)
+    return potential
 
 
 def _slope(flow: Tensor, costs: Tensor, rho: float) -> Tensor:

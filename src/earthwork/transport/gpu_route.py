@@ -196,7 +196,7 @@ class _Recomputed(torch.autograd.Function):
 
 
 def _contiguous_rows(x: Tensor) -> Tensor:
-    rows = as_rows(x.detach())
+    rows = as_rows(x)
     return rows if rows.stride(1) == 1 else rows.contiguous()
 
 
