@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -65,10 +66,19 @@ transform_level: Callable[[], int | None] = find("_C._functorch.maybe_current_le
 is_wrapped: Callable[[Tensor], bool] = find("_C._functorch.is_functorch_wrapped_tensor") or (lambda x: True)
 
 
-def forward_mode() -> bool:
-    """Whether forward-mode differentiation is active. If it is unknown, assume that it is."""
-    level: int = getattr(forward_ad, "_current_level", 0)
-    return level >= 0
+# Torch keeps the level of forward-mode differentiation in a module variable, -1 outside of it. If it is unknown, assume
+# that there is one.
+_forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=0)
+
+
+def is_watched() -> bool:
+    """Whether every operation has to be visible: to forward-mode differentiation, a trace, a mode or a transform."""
+    return (
+        _forward_mode._current_level >= 0
+        or tracing_state() is not None
+        or count_dispatch_modes() > 0
+        or transform_level() is not None
+    )
 
 
 # ---- PyTorch: its compiler -------------------------------------------------------------------------------------------

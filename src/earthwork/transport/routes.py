@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from earthwork import private_api
 from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables, wanted
+from earthwork.private_api import is_plain, is_watched
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.edges import linear
 from earthwork.transport.closed_form import composed_cost, with_gradient
@@ -181,17 +181,16 @@ class Kernels(Route):
         weight = None if weight is None else weight.detach().to("cpu", torch.float64).contiguous()
         labels = labels.long().contiguous()
         needs_gradient = torch.is_grad_enabled() and logits.requires_grad
-        total = self.run.label_weight(self.layout, labels, weight, ignore) if reduction == "mean" else 1.0
-        scale = 1 / total if total else 0.0
+        mean = reduction == "mean"
         rows = logits if logits.is_contiguous() else logits.detach().contiguous()
         losses: Tensor
-        losses, slopes, valid = self.run.labels(self.layout, rows, labels, rho, needs_gradient, weight, ignore, scale)
+        losses, slopes, valid, total = self.run.labels(
+            self.layout, rows, labels, rho, needs_gradient, weight, ignore, mean
+        )
         if not valid:
             return None
-        if reduction == "sum":
-            losses = losses.sum()
-        elif reduction == "mean":
-            losses = losses.sum().mul_(scale) if total else losses.new_tensor(empty)
+        if reduction != "none":
+            losses = losses.sum() if total else losses.new_tensor(empty)
         return with_gradient(losses, slopes, composed, logits) if needs_gradient else losses
 
     def expected(self, p: Tensor, space: Any) -> Tensor:
@@ -227,12 +226,7 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         if on_gpu(p):
             return gpu_route(space, p, target, expected) or COMPOSED
         return OPERATOR if _can_be_operator(space, p, target) and not expected else COMPOSED
-    if (
-        private_api.forward_mode()
-        or private_api.tracing_state() is not None
-        or private_api.count_dispatch_modes()
-        or private_api.transform_level() is not None
-    ):
+    if is_watched():
         return COMPOSED
     if on_gpu(p):
         route = gpu_route(space, p, target, expected)
@@ -245,13 +239,13 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         and dtype in _TYPES
         and p.numel() >= (MIN_ENTRIES_EXPECTED if expected else MIN_ENTRIES)
         and type(p) in _PLAIN
-        and private_api.is_plain(p)
+        and is_plain(p)
         and (
             target is None
             or (
                 (target.dtype is dtype or not target.is_floating_point())
                 and type(target) in _PLAIN
-                and private_api.is_plain(target)
+                and is_plain(target)
             )
         )
         and wanted()

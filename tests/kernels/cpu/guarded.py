@@ -137,8 +137,8 @@ def one_case(rng: np.random.Generator) -> None:
     labels[torch.from_numpy(rng.random(rows) < 0.2)] = int(rng.choice([-1, bins, 2**62, -(2**62), 7 * bins]))
     weights = tensor(torch.rand(bins, dtype=torch.float64)) if rng.random() < 0.5 else None
     guarded = tensor(labels)
-    run.label_weight(tables, guarded, weights, -100)
-    _, slopes, valid = run.labels(tables, tensor(p.log()), guarded, rho, gradient, weights, -100, 0.5)
+    mean = bool(rng.random() < 0.5)
+    _, slopes, valid, _ = run.labels(tables, tensor(p.log()), guarded, rho, gradient, weights, -100, mean)
     in_range = (labels >= 0) & (labels < bins)
     assert valid == bool((in_range | (labels == -100)).all())
     assert slopes is None or (slopes[~in_range] == 0).all()

@@ -144,13 +144,13 @@ def test_an_out_of_range_label_is_skipped_and_reported(rng):
     space = space_of("any", rng)
     layout = Layout(space.kernel_tables(tree_tables))
     logits, labels = torch.randn(9, space.num_bins), torch.zeros(9, dtype=torch.int64)
-    expected, slopes, valid = run.labels(layout, logits, labels, 2.0, True)
+    expected, slopes, valid, _ = run.labels(layout, logits, labels, 2.0, True)
     assert valid
     labels[4] = space.num_bins
-    costs, other, valid = run.labels(layout, logits, labels, 2.0, True)
+    costs, other, valid, _ = run.labels(layout, logits, labels, 2.0, True)
     assert not valid
     assert costs[4] == 0
     assert (other[4] == 0).all()
     others = [i for i in range(9) if i != 4]
     torch.testing.assert_close((costs[others], other[others]), (expected[others], slopes[others]), rtol=0, atol=0)
-    assert run.label_weight(layout, labels, None, -100) == 8
+    assert run.labels(layout, logits, labels, 2.0, True, mean=True)[3] == 8

@@ -18,6 +18,8 @@ from earthwork.kernels.cpu.device_functions import (
     softmax_tile,
     store_tile,
     subtract_labels,
+    total_weight,
+    weight_scale,
     write_costs,
     write_label_gradients,
 )
@@ -51,14 +53,14 @@ def _label_tile(zero: Any, task: Any, scratch: Any, t: Any) -> Any:
     """The costs of a tile of logits against labels, and their gradients; the batch is that of `tree._label_tile`."""
     bins, places, costs = task_words(task, LAYOUT, 3)
     logits, labels, weights, results, gradients, count, ignore = task_words(task, BATCH, BATCH_WORDS)
-    rho, scale = task_options(task)
+    rho, _ = task_options(task)
     state, tile = scratch, scratch + STATE_BYTES
     slopes = tile + bins * WIDTH * size_of(zero)
     zeros = splat(0.0, 0.0)
     set_row_offsets(state + ROWS, t, count, bins)
     load_tile(zero, tile, logits, state + ROWS, bins, places)
     softmax_tile(zero, tile, bins)
-    valid = subtract_labels(zero, tile, (bins, places), state, (labels, weights, ignore), t, count)
+    valid = subtract_labels(zero, tile, (bins, places), state, (labels, weights, ignore, weight_scale(task)), t, count)
     for lane in range(WIDTH):
         store_scalar(0.0, state + TEMPORARY, lane, load_scalar(0, state + LABEL, lane) - 0.5)
     label = load(0.0, state + TEMPORARY, 0)
@@ -73,13 +75,13 @@ def _label_tile(zero: Any, task: Any, scratch: Any, t: Any) -> Any:
     if gradients == 0:
         return valid
     mean = total + after
-    factor = convert(zero, load(0.0, state + WEIGHT, 0) * splat(0.0, scale))
+    factor = convert(zero, load(0.0, state + WEIGHT, 0))
     above = zeros - mean
     store(slopes, (bins - 1) * WIDTH, splat(zero, 0.0))
     for j in range(bins - 1, -1, -1):
         above = above + convert(0.0, load(zero, slopes, j * WIDTH))
         store(tile, j * WIDTH, load(zero, tile, j * WIDTH) * factor * convert(zero, above))
-    write_label_gradients(zero, tile, total, state, scale, bins)
+    write_label_gradients(zero, tile, total, state, bins)
     store_tile(zero, tile, gradients, state + ROWS, bins, places)
     return valid
 
@@ -175,6 +177,7 @@ def _ring_expectation_tile(zero: Any, task: Any, scratch: Any, t: Any) -> bool:
 @kernel
 def chain_labels(pointer: Any) -> None:
     """The costs of moving the softmax of each row to its label, and their gradients."""
+    total_weight(address_of(pointer), load_scalar(0, address_of(pointer), LAYOUT))
     run_tiles(_label_tile, zero_of(pointer), address_of(pointer))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from earthwork.kernels.cpu.loading import device_function, kernel
+from earthwork.kernels.cpu.loading import device_function
 from earthwork.kernels.cpu.simd import (
     WIDTH,
     Vector,
@@ -44,7 +44,7 @@ from earthwork.kernels.cpu.simd import (
     where_greater,
     zero_first,
 )
-from earthwork.kernels.cpu.threads import address_of, task_words
+from earthwork.kernels.cpu.threads import BATCH, BATCH_WORDS, TOTAL, task_options, task_words
 
 # ---- exp and powers: range reduction and a polynomial ----------------------------------------------------------------
 
@@ -186,10 +186,11 @@ def subtract_label(zero: Any, tile: Any, layout: Any, state: Any, targets: Any, 
     """Subtract a row's one-hot label from its softmax, and write its label, weight and probability to the state.
 
     ``layout`` is the number of bins and the address of their places, ``targets`` the addresses of labels and class
-    weights and the ignored label. Returns whether the label is valid: a row with an out-of-range label is ignored.
+    weights, the ignored label and a factor for all weights. Returns whether the label is valid: a row with an
+    out-of-range label is ignored.
     """
     bins, places = layout
-    labels, weights, ignore = targets
+    labels, weights, ignore, scale = targets
     # Another thread may write to the labels meanwhile, so the value that is checked must be the value that is used:
     # an atomic load is never repeated by the compiler.
     label = load_atomic(labels, row)
@@ -203,7 +204,7 @@ def subtract_label(zero: Any, tile: Any, layout: Any, state: Any, targets: Any, 
     store_scalar(0, state + LABEL, lane, label)
     store_scalar(0, state + PLACE, lane, place)
     store_scalar(0.0, state + SHARE, lane, share)
-    store_scalar(0.0, state + WEIGHT, lane, weight if counts else 0.0)
+    store_scalar(0.0, state + WEIGHT, lane, weight * scale if counts else 0.0)
     store_scalar(zero, tile, place, share - zero - 1)
     return inside or ignored
 
@@ -219,21 +220,30 @@ def subtract_labels(zero: Any, tile: Any, layout: Any, state: Any, targets: Any,
     return valid
 
 
-@kernel
-def label_weight(pointer: Any) -> None:
-    """Add up the weights of the labels that are neither ignored nor out of range.
+@device_function
+def weight_scale(task: Any) -> Any:
+    """What the weights are multiplied by: 1, or 1 / their total for a mean."""
+    total = load_scalar(0.0, task, TOTAL)
+    return 1.0 / total if total > 0 else 0.0
 
-    The task is the address and the number of labels, the number of bins, the address of the class weights (or 0) and
-    the ignored label, which is overwritten with the total weight, a double.
+
+@device_function
+def total_weight(task: Any, bins: Any) -> None:
+    """Write the total weight of the labels to the task if it asks for their mean.
+
+    Every thread adds up all labels, which takes less time than to wait for one of them. Labels that are ignored or out
+    of range do not count.
     """
-    task = address_of(pointer)
-    labels, count, bins, weights, ignore = task_words(task, 0, 5)
+    _, labels, weights, _, _, count, ignore = task_words(task, BATCH, BATCH_WORDS)
+    _, mean = task_options(task)
+    if mean == 0:
+        return
     total = 0.0
     for i in range(count):
         label: Any = load_atomic(labels, i)
         if label != ignore and 0 <= label < bins:
             total += 1.0 if weights == 0 else load_scalar(0.0, weights, label)
-    store_scalar(0.0, task, 4, total)
+    store_scalar(0.0, task, TOTAL, total)
 
 
 @device_function
@@ -246,7 +256,7 @@ def write_costs(zero: Any, total: Any, state: Any, costs: Any, rho: Any, t: Any,
 
 
 @device_function
-def write_label_gradients(zero: Any, tile: Any, total: Any, state: Any, scale: Any, bins: Any) -> None:
+def write_label_gradients(zero: Any, tile: Any, total: Any, state: Any, bins: Any) -> None:
     """Write the gradient at the labels, and 0 in all bins of an ignored row, even if its logits are NaN.
 
     By Euler's theorem on homogeneous functions ⟨p, g⟩ is ρ times the cost plus the slope at the label, so at the
@@ -255,7 +265,7 @@ def write_label_gradients(zero: Any, tile: Any, total: Any, state: Any, scale: A
     store(state + TEMPORARY, 0, total)
     for lane in range(WIDTH):
         weight = load_scalar(0.0, state + WEIGHT, lane)
-        slope = -load_scalar(0.0, state + TEMPORARY, lane) * load_scalar(0.0, state + SHARE, lane) * weight * scale
+        slope = -load_scalar(0.0, state + TEMPORARY, lane) * load_scalar(0.0, state + SHARE, lane) * weight
         store_scalar(zero, tile, load_scalar(0, state + PLACE, lane), slope)
         if weight == 0:
             for j in range(bins):

@@ -80,7 +80,7 @@ def label_costs(
         )
     labels = labels.contiguous()
     weight = None if weight is None else weight.contiguous()
-    costs, slopes, valid = load().labels(layout, logits.contiguous(), labels, rho, gradient, weight, ignore)
+    costs, slopes, valid, _ = load().labels(layout, logits.contiguous(), labels, rho, gradient, weight, ignore)
     if not valid:
         _raise_out_of_range(labels, layout.bins, ignore)
     return costs, logits.new_empty(0) if slopes is None else slopes

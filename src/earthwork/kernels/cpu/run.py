@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from earthwork.kernels.cpu import device_functions
 from earthwork.kernels.cpu.chain import chain_expectations, chain_labels, chain_pairs, ring_expectations
+from earthwork.kernels.cpu.device_functions import STATE_BYTES
 from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import MachineCode, machine_code
 from earthwork.kernels.cpu.simd import WIDTH
-from earthwork.kernels.cpu.threads import INVALID, MIN_PARALLEL, run_parallel, scratch_of, thread_count
+from earthwork.kernels.cpu.threads import INVALID, MIN_PARALLEL, TOTAL, run_parallel, scratch_of, thread_count
 from earthwork.kernels.cpu.tree import tree_expectations, tree_labels, tree_pairs
 
 _KERNELS: dict[tuple[str, str], Callable[[Any], None]] = {
@@ -38,8 +38,8 @@ def labels(
     gradient: bool,
     weights: Tensor | None = None,
     ignore: int = -100,
-    scale: float = 1.0,
-) -> tuple[Tensor, Tensor | None, bool]:
+    mean: bool = False,
+) -> tuple[Tensor, Tensor | None, bool, float]:
     """The cost of moving the softmax of each row to its label, and its gradient with respect to the logits.
 
     Args:
@@ -50,10 +50,11 @@ def labels(
         gradient: Whether the gradient is required.
         weights: A weight for each class, in double precision.
         ignore: The class index that is ignored.
-        scale: A factor for the gradient.
+        mean: Whether weights are divided by the total weight of all labels, so that the costs add up to their mean.
 
     Returns:
-        The weighted costs, shape ``[rows]``, their gradients, and whether all labels are in range or ignored.
+        The weighted costs, shape ``[rows]``, their gradients, whether all labels are in range or ignored, and the total
+        weight of the labels that are in range and not ignored, if ``mean``.
     """
     rows, dtype = len(logits), logits.dtype
     losses = torch.empty_like(_like(rows, dtype))
@@ -67,7 +68,8 @@ def labels(
         rows,
         ignore,
     )
-    return losses, slopes, _run("labels", layout, dtype, rows, batch, rho, scale)
+    task = _run("labels", layout, dtype, rows, batch, rho, 1.0 if mean else 0.0)
+    return losses, slopes, not task[INVALID], _double(task[TOTAL]) if mean else 1.0
 
 
 def pairs(
@@ -98,7 +100,7 @@ def pairs(
         layout.bins if p.is_contiguous() else p.stride(0),
         layout.bins if q.is_contiguous() else q.stride(0),
     )
-    return costs, slopes, _run("pairs", layout, dtype, rows, batch, rho, tolerance)
+    return costs, slopes, not _run("pairs", layout, dtype, rows, batch, rho, tolerance)[INVALID]
 
 
 def expectations(layout: Layout, p: Tensor) -> Tensor:
@@ -114,44 +116,31 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
     return results
 
 
-def label_weight(layout: Layout, targets: Tensor, weights: Tensor | None, ignore: int) -> float:
-    """The total weight of the labels that are in range and not ignored, by which a weighted mean is divided.
-
-    Args:
-        layout: The layout of the space.
-        targets: Class indices, int64, contiguous.
-        weights: A weight for each class, in double precision.
-        ignore: The class index that is ignored.
-    """
-    address = 0 if weights is None else weights.data_ptr()
-    task = array("q", (targets.data_ptr(), targets.numel(), layout.bins, address, ignore))
-    machine_code(device_functions.label_weight, False).call(task.buffer_info()[0])
-    total: float = unpack("d", pack("q", task[4]))[0]
-    return total
-
-
 def _run(
     operation: str, layout: Layout, dtype: torch.dtype, rows: int, batch: Any, first: float, second: float
-) -> bool:
-    """Run a kernel on all rows; whether the input is valid."""
+) -> array[int]:
+    """Run a kernel on all rows; returns the words of its task."""
     code, size, words = layout.prepared.get((operation, dtype)) or _prepare(operation, layout, dtype)
     tiles = (rows + WIDTH - 1) // WIDTH
     threads = 1 if rows * layout.bins < MIN_PARALLEL else thread_count(tiles, rows * layout.bins)
     scratch = scratch_of(size * threads)
-    task = array("q", (0, tiles, 0, threads, scratch.address, size, 0, _bits(first), _bits(second), *batch, *words))
+    # Everything that the kernel is given an address of lives until the call returns: the tensors are held by the
+    # caller, the tables by the layout, the scratch memory and the task by this function.
+    options = _bits(first), _bits(second)
+    task = array("q", (0, tiles, 0, threads, scratch.address, size, 0, _ONE, *options, *batch, *words))
     address = task.buffer_info()[0]
     if threads == 1:
         code.call(address)
     else:
         run_parallel(code, address, threads)
-    return not task[INVALID]
+    return task
 
 
 def _prepare(operation: str, layout: Layout, dtype: torch.dtype) -> tuple[MachineCode, int, tuple[int, ...]]:
     """The kernel for a layout, the scratch memory that each thread needs, and the words of the layout."""
     # A tile of elements, another one for the slopes of a chain's labels, and running sums of doubles.
     tiles = 2 if (operation, layout.kind) == ("labels", "chain") else 1
-    size = device_functions.STATE_BYTES + layout.sums * WIDTH * 8 + tiles * layout.bins * WIDTH * dtype.itemsize
+    size = STATE_BYTES + layout.sums * WIDTH * 8 + tiles * layout.bins * WIDTH * dtype.itemsize
     code = machine_code(_KERNELS[operation, layout.kind], dtype == torch.float32)
     prepared = layout.prepared[operation, dtype] = code, -(-size // 64) * 64, layout.words
     return prepared
@@ -162,6 +151,14 @@ def _bits(number: float) -> int:
     """The bits of a double, as an integer."""
     bits: int = unpack("q", pack("d", number))[0]
     return bits
+
+
+_ONE = _bits(1.0)
+
+
+def _double(bits: int) -> float:
+    number: float = unpack("d", pack("q", bits))[0]
+    return number
 
 
 @lru_cache(maxsize=64)

@@ -163,9 +163,9 @@ def scratch_of(size: int) -> Scratch:
 # ---- work queue ------------------------------------------------------------------------------------------------------
 
 # The words of a task: the next tile, the number of tiles, the scratch slots in use, the number of slots, the address
-# and the size of the scratch memory, whether the input was invalid, two options (doubles), then the words of the batch
-# and of the layout.
-NEXT, TILES, USED, SLOTS, ADDRESS, SIZE, INVALID, OPTIONS, BATCH = 0, 1, 2, 3, 4, 5, 6, 7, 9
+# and the size of the scratch memory, whether the input was invalid, the total weight of the labels (a double), two
+# options (doubles), then the words of the batch and of the layout.
+NEXT, TILES, USED, SLOTS, ADDRESS, SIZE, INVALID, TOTAL, OPTIONS, BATCH = 0, 1, 2, 3, 4, 5, 6, 7, 8, 10
 BATCH_WORDS = 7
 LAYOUT = BATCH + BATCH_WORDS
 

@@ -26,6 +26,8 @@ from earthwork.kernels.cpu.device_functions import (
     softmax_tile,
     store_tile,
     subtract_labels,
+    total_weight,
+    weight_scale,
     write_costs,
     write_label_gradients,
 )
@@ -100,7 +102,7 @@ def _label_slopes(zero: Any, tile: Any, sums: Any, state: Any, layout: Any, rho:
 
 @device_function
 def _label_tile(zero: Any, task: Any, scratch: Any, t: Any) -> Any:
-    """The costs of a tile of logits against labels, and their gradients times ``scale``; whether the labels are valid.
+    """The costs of a tile of logits against labels, and their gradients; whether the labels are valid.
 
     A batch is the addresses of logits, labels, class weights (or 0), costs and gradients (0 if not required), the
     number of rows and the ignored label.
@@ -108,27 +110,27 @@ def _label_tile(zero: Any, task: Any, scratch: Any, t: Any) -> Any:
     layout = task_words(task, LAYOUT, LAYOUT_WORDS)
     bins, nodes, places, leaves, _, _, leaf_costs, _, _ = layout
     logits, labels, weights, results, gradients, count, ignore = task_words(task, BATCH, BATCH_WORDS)
-    rho, scale = task_options(task)
+    rho, _ = task_options(task)
     state, sums = scratch, scratch + STATE_BYTES
     tile = sums + nodes * WIDTH * 8
     set_row_offsets(state + ROWS, t, count, bins)
     load_tile(zero, tile, logits, state + ROWS, bins, places)
     softmax_tile(zero, tile, bins)
-    valid = subtract_labels(zero, tile, (bins, places), state, (labels, weights, ignore), t, count)
+    valid = subtract_labels(zero, tile, (bins, places), state, (labels, weights, ignore, weight_scale(task)), t, count)
     total, _ = _sum_flows(zero, tile, sums, layout, rho)
     write_costs(zero, total, state, results, rho, t, count)
     if gradients == 0:
         return valid
     _sum_slopes(sums, layout)
     mean = total + _label_slopes(zero, tile, sums, state, layout, rho)
-    factor = convert(zero, load(0.0, state + WEIGHT, 0) * splat(0.0, scale))
+    factor = convert(zero, load(0.0, state + WEIGHT, 0))
     for k in range(nodes):
         above = convert(zero, load(0.0, sums, k * WIDTH) - mean)
         for j in range(load_scalar(0, leaves, k), load_scalar(0, leaves, k + 1)):
             difference = load(zero, tile, j * WIDTH)
             slope = above + leaf_slope(zero, difference, load_scalar(0.0, leaf_costs, j), rho)
             store(tile, j * WIDTH, difference * factor * slope)
-    write_label_gradients(zero, tile, total, state, scale, bins)
+    write_label_gradients(zero, tile, total, state, bins)
     store_tile(zero, tile, gradients, state + ROWS, bins, places)
     return valid
 
@@ -210,6 +212,7 @@ def _expectation_tile(zero: Any, task: Any, scratch: Any, t: Any) -> bool:
 @kernel
 def tree_labels(pointer: Any) -> None:
     """The costs of moving the softmax of each row to its label, and their gradients."""
+    total_weight(address_of(pointer), load_scalar(0, address_of(pointer), LAYOUT))
     run_tiles(_label_tile, zero_of(pointer), address_of(pointer))
 
 
