@@ -1,4 +1,4 @@
-"""The kernels compiled for real GPUs, and traced by the compiler: in processes of their own, without the interpreter."""
+"""The kernels compiled for real GPUs, and traced by the compiler: in processes without the interpreter."""
 
 from __future__ import annotations
 
