@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
-from earthwork.lab.statistics import bands, mean_interval, paired_difference
+from earthwork.lab.statistics import bands, calibration_error, interval_text, mean_interval, paired_difference
 
 
 def test_against_scipy(rng: np.random.Generator) -> None:
@@ -35,3 +36,20 @@ def test_bands_are_intervals_at_each_point() -> None:
     found = bands([[1.0, None], [3.0, 2.0]])
     assert found["mean"] == [2.0, None]
     assert found["low"][0] == pytest.approx(mean_interval([1.0, 3.0])["low"])
+
+
+def test_calibration_error_against_brute_force(rng: np.random.Generator) -> None:
+    p, labels = rng.dirichlet(np.ones(4), 500), rng.integers(0, 4, 500)
+    confidence, right = p.max(1), p.argmax(1) == labels
+    total = 0.0
+    for low in np.arange(15) / 15:
+        inside = (confidence >= low) & (confidence < low + 1 / 15)
+        if inside.any():
+            total += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
+    assert calibration_error(torch.from_numpy(p), torch.from_numpy(labels)) == pytest.approx(total)
+
+
+def test_texts_of_intervals() -> None:
+    assert interval_text(mean_interval([0.5]), 100, 1) == "50.0"
+    assert interval_text(mean_interval([0.5, 0.5]), sign="+") == "+0.50 ± 0.00"
+    assert interval_text(mean_interval([0.5, None])) == "–"

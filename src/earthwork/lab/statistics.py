@@ -1,4 +1,4 @@
-"""Means with 95 % intervals by Student's t, over seeds or folds."""
+"""Means with 95 % intervals by Student's t, over seeds or folds; and the calibration error of predictions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from earthwork.extras import require
 
@@ -67,3 +69,24 @@ def interval_text(mean: Mean, scale: float = 1.0, digits: int = 2, sign: str = "
         return "–"
     half_width = "" if high is None else f" ± {scale * (high - value):.{digits}f}"
     return f"{scale * value:{sign}.{digits}f}{half_width}"
+
+
+def calibration_error(p: Tensor, labels: Tensor, bins: int = 15) -> float:
+    """The expected calibration error: |accuracy − confidence| over bins of equal width, weighted by their size.
+
+    Args:
+        p: Probabilities ``[N, C]``.
+        labels: Class indices ``[N]``.
+        bins: The number of bins of confidence, the largest probability of a row.
+
+    Example:
+        >>> import torch
+        >>> from earthwork.lab.statistics import calibration_error
+        >>> calibration_error(torch.tensor([[0.75, 0.25]] * 4), torch.tensor([0, 0, 0, 1]))
+        0.0
+    """
+    confidence, answers = p.max(-1)
+    index = (confidence * bins).long().clamp_max(bins - 1)
+    gaps = (answers == labels).double() - confidence.double()
+    sums = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, gaps)
+    return float(sums.abs().sum() / len(labels))

@@ -19,7 +19,7 @@ from earthwork.lab.studies.contenders import corn_log_probabilities
 from earthwork.lab.studies.external import convolutional_features
 from earthwork.lab.studies.registry import CONTENDERS, TASKS
 from earthwork.lab.studies.tables import one_hot, split
-from earthwork.lab.studies.training import CRITERIA, Budget, calibration_error, measure, run_cell
+from earthwork.lab.studies.training import CRITERIA, Budget, measure, run_cell
 
 
 @pytest.fixture(autouse=True)
@@ -133,17 +133,6 @@ def test_metrics_against_brute_force(space: ew.Chain, rng: np.random.Generator) 
         assert found["proper"] == pytest.approx(((p.cumsum(1)[:, :-1] - steps) ** 2).sum(1).mean())
     if isinstance(space, ew.CostMatrix):
         assert found["proper"] == pytest.approx(((p - np.eye(5)[labels]) ** 2).sum(1).mean())
-
-
-def test_calibration_error_against_brute_force(rng: np.random.Generator) -> None:
-    p, labels = rng.dirichlet(np.ones(4), 500), rng.integers(0, 4, 500)
-    confidence, right = p.max(1), p.argmax(1) == labels
-    total = 0.0
-    for low in np.arange(15) / 15:
-        inside = (confidence >= low) & (confidence < low + 1 / 15)
-        if inside.any():
-            total += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
-    assert calibration_error(torch.from_numpy(p), torch.from_numpy(labels)) == pytest.approx(total)
 
 
 def test_corn_against_brute_force(rng: np.random.Generator) -> None:

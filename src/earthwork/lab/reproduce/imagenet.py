@@ -14,7 +14,7 @@ from earthwork.decisions import decide
 from earthwork.extras import require
 from earthwork.files import ArrayFile, read_json, read_yaml
 from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
-from earthwork.lab.statistics import bands, mean_interval
+from earthwork.lab.statistics import bands, calibration_error, mean_interval
 from earthwork.spaces import Space, Tree
 from earthwork.storage import load_tree
 
@@ -188,24 +188,17 @@ def final_scores(options: TrainingSettings, space: Space) -> Numbers:
 
 def scores_of(p: Tensor, labels: Tensor, space: Space) -> Numbers:
     """The final scores of probabilities ``[N, num_bins]`` and labels ``[N]``."""
-    answers, confidence = p.argmax(-1), p.amax(-1)
+    answers = p.argmax(-1)
     right = answers == labels
     distance = space.distance(answers, labels)
     return {
         "top1": 100 * right.double().mean().item(),
         "emd": (p * space.distances().to(p)[labels]).sum(-1).mean().item(),
         "severity": distance[~right].double().mean().item(),
-        "calibration": 100 * _calibration_error(confidence, right),
+        "calibration": 100 * calibration_error(p, labels),
         "distance": distance.double().mean().item(),
         "distance_decided": space.distance(decide(p, space, validate=False), labels).double().mean().item(),
     }
-
-
-def _calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> float:
-    """The expected calibration error: |accuracy − confidence| over bins of equal width, weighted by their size."""
-    index = (confidence * bins).long().clamp_max(bins - 1)
-    gaps = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, right.double() - confidence.double())
-    return float(gaps.abs().sum() / len(confidence))
 
 
 def _numbers(result: dict[str, Any]) -> Numbers:

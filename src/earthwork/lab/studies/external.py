@@ -171,7 +171,7 @@ def breathing(seed: int, data: Path | None = None) -> Split:
 
 
 for _task in (
-    Task("wikivitals", "categories of articles (tree of 104 leaves)", wikivitals, "wikivitals", hidden=()),
+    Task("wikivitals", "categories of articles (tree of 104 leaves)", wikivitals, "wikivitals", hidden=(), epochs=100),
     Task(
         "tiny-imagenet",
         "Tiny ImageNet, 20 images per class (tree of 200 leaves)",

@@ -23,7 +23,7 @@ Cell: TypeAlias = dict[str, Any]
 Progress: TypeAlias = Callable[[int, int, str], None]
 
 REFERENCE = "ce"
-QUICK = Budget(rates=(3e-3,), epoch_share=0.25, patience=4)
+QUICK = Budget(rates=(4e-3,), epoch_share=0.25, patience=4)
 _QUICK_SEEDS = 2
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from earthwork.decisions import decide
+from earthwork.lab.statistics import calibration_error
 from earthwork.lab.studies.registry import Contender, Criterion, Split, Task
 from earthwork.losses import EMDLoss
 from earthwork.spaces import CostMatrix, Space
@@ -33,7 +34,6 @@ TITLES = {
     "decided": "mean distance of least-risk decisions",
 }
 HIGHER_IS_BETTER = ("top1",)
-_BINS = 15
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Budget:
         weight_decay: AdamW's.
     """
 
-    rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
+    rates: tuple[float, ...] = (1e-3, 4e-3, 1.6e-2)
     epoch_share: float = 1.0
     patience: int = 8
     weight_decay: float = 1e-4
@@ -180,19 +180,3 @@ def _proper_score(p: Tensor, labels: Tensor, space: Space) -> float:
         return (p.square().sum(-1) - 2 * at_label + 1).double().mean().item()
     loss = EMDLoss(space, rho=2.0, normalize="l1")
     return float(loss(p, labels))
-
-
-def calibration_error(p: Tensor, labels: Tensor) -> float:
-    """The expected calibration error: the mean gap between confidence and accuracy in 15 bins of confidence.
-
-    Example:
-        >>> import torch
-        >>> from earthwork.lab.studies.training import calibration_error
-        >>> calibration_error(torch.tensor([[0.75, 0.25]] * 4), torch.tensor([0, 0, 0, 1]))
-        0.0
-    """
-    confidence, answers = p.double().max(-1)
-    right = (answers == labels).double()
-    bins = (confidence * _BINS).long().clamp_max(_BINS - 1)
-    gaps = torch.zeros(_BINS, dtype=torch.float64).index_add_(0, bins, right - confidence)
-    return float(gaps.abs().sum() / len(labels))
