@@ -1,4 +1,4 @@
-"""What the kernels are held against: sums over the bins on either side of every edge, in double precision.
+"""What the kernels are compared with: sums over the bins on either side of every edge, in double precision.
 
 Slow, and exact to the last digits even for saturated rows: nothing is subtracted that could cancel.
 """
