@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import decisions, growth, history, losses, processes, sinkhorn
+from benchmarks import decisions, gpu_times, growth, history, losses, processes, sinkhorn
 from benchmarks.bars import bars
 from benchmarks.timing import Times
 
@@ -77,7 +77,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="folder for the results")
     parser.add_argument("--history", type=Path, default=history.HISTORY, help="the file that remembers all runs")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="cuda: the GPU kernels only")
     arguments = parser.parse_args()
+    if arguments.device.type != "cpu":
+        gpu_times.run(arguments.device, arguments.quick, arguments.out)
+        return
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     about = machine()

@@ -88,7 +88,7 @@ def compile_all() -> Iterator[Code]:
 
 def compile_one(kernel: Any, bins: int, kind: int, target: str) -> Code:
     """Compile a kernel ahead of time."""
-    tile = operators.tile_for(bins) if bins else operators.Tile(1, 1024, 1, 8)
+    tile = operators.tile_for(bins, kernel.__name__.startswith("pair")) if bins else operators.Tile(1, 1024, 1, 8)
     constants = {
         "ROWS": tile.rows, "BLOCK": tile.block, "BLOCKS": tile.blocks, "KIND": kind, "WEIGHTED": True, "MEAN": True,
         "class_step": 1, "inner": 1,
@@ -212,7 +212,7 @@ def measure() -> dict[str, Any]:
     """Both tables, as they are written."""
     tree = ew.trees.imagenet1k()
     tables = gpu.tables_of(gpu.branches_of(*tree.intervals(), tree.costs.double().numpy()), torch.device("meta"))
-    portable = ew.EMDLoss(tree)
+    portable = ew.EMDLoss(tree).to("meta")
 
     def first_order(logits: Tensor, labels: Tensor) -> Tensor:
         return portable._loss_by(FIRST_ORDER, logits, labels, logits.dtype)
@@ -227,6 +227,7 @@ def measure() -> dict[str, Any]:
         "torch": torch.__version__,
         "code": [code._asdict() for code in compile_all()],
         "rows": ROWS,
+        "launch": max(launch for *_, launch in DEVICES.values()),
         "bins": tree.num_bins,
         "traffic": {
             name: {**moved._asdict(), **{device: estimate(moved, device) for device in DEVICES}}

@@ -1,6 +1,7 @@
-"""Write docs/benchmarks.md from the results of ``make bench``.
+"""Write docs/benchmarks.md from the results in docs/results.
 
-python scripts/make_benchmarks_page.py build/benchmarks
+python scripts/make_benchmarks_page.py build/benchmarks   # after `make bench`: copies its results there first
+python scripts/make_benchmarks_page.py                    # after `python -m benchmarks.gpu --out docs/results`
 """
 
 from __future__ import annotations
@@ -37,6 +38,34 @@ matrix of bins × edges is measured up to a thousand classes; at 100,000 it woul
 only on a chain, and rounds its cumulative sums in float32.
 """
 
+_GPU = """
+## On a GPU
+
+Chains and trees of up to 16,384 classes have kernels of their own for NVIDIA and AMD GPUs, written in Triton: the loss
+of logits against class indices takes one pass over the logits and two launches, its gradient another pass and one
+launch, and the gradient is the only large tensor that is written. **They have never run on a GPU**: there was none to
+develop them on. What they compute is tested in Triton's interpreter on a CPU, and what they compile to is checked
+ahead of time, for the GPUs of this table. `EARTHWORK_KERNELS=off` switches them off, as it does the kernels for CPUs.
+
+The forward and backward pass of {rows} × {bins} logits on ImageNet's hierarchy, counted operation by operation
+(`python -m benchmarks.gpu`), next to the roofline: the time that the bytes take at the peak bandwidth of memory or
+cache, plus {launch:g} µs for each launch. **That is an estimate, not a measurement**; the real times are longer.
+
+{traffic}
+
+"Scratch" is what a kernel writes and reads again while it works on a row; it fits the L2 cache. The portable path is
+what serves other accelerators, other types, and learnable costs.
+
+{code}
+
+Registers of a thread and shared memory of a program, as compiled by Triton {triton}; {spilled} bytes of registers are
+spilled to memory. A program takes 16 rows of 10 classes at a time, one of {bins}, or one of 16,384 block by block. On
+AMD's GPUs some scalar registers are kept in lanes of vector registers, which takes no memory traffic.
+{times}
+To measure on a GPU: `python -m benchmarks --device cuda --out docs/results`, then
+`python scripts/make_benchmarks_page.py`.
+"""
+
 _HISTORY = """
 ## Over time
 
@@ -57,7 +86,7 @@ _NOTES = """
   others solve 8 of the 512 rows, and their times are multiplied by 64. To let them solve all, run
   `python -m benchmarks.sinkhorn --rows 512`.
 - dlordinal is installed without its dependency torchvision, which its EMD loss does not need.
-- The portable path is plain PyTorch: it is used on accelerators, and without Numba.
+- The portable path is plain PyTorch: it serves what has no kernels, and everything without Numba and Triton.
 - The kernels run on PyTorch's own threads (OpenMP's, as many as `torch.set_num_threads` says) and start no others. In
   a forked process, and where PyTorch was built with another threading library, they use threads of their own, which
   share the processors with PyTorch's spinning ones.
@@ -87,7 +116,51 @@ def page(report: dict[str, Any]) -> str:
         for name, (title, one) in _TABLES.items()
         if name in report["results"]
     ]
-    return "\n".join([*parts, _HISTORY, _NOTES])
+    return "\n".join([*parts, _gpu(), _HISTORY, _NOTES])
+
+
+def _gpu() -> str:
+    found = json.loads((DOCS / "results" / "gpu.json").read_text(encoding="utf-8"))
+    devices = [key for row in found["traffic"].values() for key in row if key not in ("launches", "memory", "scratch")]
+    devices = list(dict.fromkeys(devices))
+    lines = [
+        "| | launches | memory | scratch |" + "".join(f" {device}, estimate |" for device in devices),
+        "|---|" + "---:|" * (3 + len(devices)),
+    ]
+    for name, row in found["traffic"].items():
+        estimates = "".join(f" {_time(row[device])} |" for device in devices)
+        lines.append(f"| {name} | {row['launches']} | {_bytes(row['memory'])} | {_bytes(row['scratch'])} |{estimates}")
+    targets = list(dict.fromkeys(row["target"] for row in found["code"]))
+    code = [
+        "| kernel | classes | ρ |" + "".join(f" {target} |" for target in targets),
+        "|---|---:|---|" + "---:|" * len(targets),
+    ]
+    cells: dict[tuple[str, int, str], list[str]] = {}
+    for row in found["code"]:
+        spilled = f", {row['spilled']} bytes spilled" if row["spilled"] else ""
+        cell = f"{row['registers']} registers, {row['shared']} bytes{spilled}"
+        cells.setdefault((row["kernel"], row["bins"], row["rho"]), []).append(cell)
+    code += [
+        f"| `{kernel}` | {bins or ''} | {rho if bins else ''} | " + " | ".join(row) + " |"
+        for (kernel, bins, rho), row in cells.items()
+    ]
+    text = {"traffic": "\n".join(lines), "code": "\n".join(code), "times": _gpu_times()}
+    about = {key: found[key] for key in ("rows", "bins", "triton")}
+    about["spilled"] = sum(row["spilled"] for row in found["code"])
+    return _GPU.format(launch=found["launch"] * 1e6, **about, **text)
+
+
+def _gpu_times() -> str:
+    path = DOCS / "results" / "gpu-times.json"
+    if not path.exists():
+        return ""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    tables = [_table(title, table, "F.cross_entropy") for title, table in found["tables"].items()]
+    return "\n".join([f"\nMeasured on {found['device']}, torch {found['torch']}.", *tables, ""]).replace("## ", "### ")
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count else ""
 
 
 def _promises(bars: list[dict[str, Any]]) -> str:
@@ -119,15 +192,16 @@ def _time(seconds: float) -> str:
     return f"{seconds / 1e-6:.3g} µs"
 
 
-def main(folder: Path) -> None:
-    """Copy the results into the documentation, and write the page."""
-    (DOCS / "results" / "figures").mkdir(parents=True, exist_ok=True)
-    shutil.copy(folder / "benchmarks.json", DOCS / "results" / "benchmarks.json")
-    shutil.copy(folder / "growth.png", DOCS / "results" / "figures" / "growth.png")
-    report = json.loads((folder / "benchmarks.json").read_text(encoding="utf-8"))
+def main(folder: Path | None) -> None:
+    """Copy the results into the documentation, if there are new ones, and write the page."""
+    if folder is not None:
+        (DOCS / "results" / "figures").mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "benchmarks.json", DOCS / "results" / "benchmarks.json")
+        shutil.copy(folder / "growth.png", DOCS / "results" / "figures" / "growth.png")
+    report = json.loads((DOCS / "results" / "benchmarks.json").read_text(encoding="utf-8"))
     history.draw(history.read(), DOCS / "results" / "figures" / "benchmarks-history.png")
     (DOCS / "benchmarks.md").write_text(page(report), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)

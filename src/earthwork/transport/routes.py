@@ -287,6 +287,7 @@ def prepare(space: Space) -> None:
 def _can_be_operator(space: EdgeSpace, p: Tensor, target: Tensor | None) -> bool:
     return (
         operators.AVAILABLE
+        and wanted()
         and space.acyclic
         and space.has_kernel_tables
         and not space._costs.requires_grad

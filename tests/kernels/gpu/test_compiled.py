@@ -1,4 +1,4 @@
-"""The kernels compiled for real GPUs, and traced by the compiler: in processes without the interpreter."""
+"""The kernels compiled for real GPUs, and traced by the compiler: in other processes, without the interpreter."""
 
 from __future__ import annotations
 

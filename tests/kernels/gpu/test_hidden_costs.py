@@ -17,7 +17,11 @@ from torch.utils._pytree import tree_leaves
 import earthwork as ew
 from earthwork import private_api
 from earthwork.kernels import gpu
+from earthwork.kernels.cpu import loading
 from earthwork.kernels.gpu import operators
+from earthwork.transport.gpu_route import GpuKernels
+from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER
+from earthwork.transport.routes import choose
 from tests.cases import random_tree
 
 READS = {"_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal", "lift_fresh", "lift_fresh_copy"}
@@ -137,3 +141,27 @@ def test_tables_are_kept_for_each_device(monkeypatch, tree):
     loss.space._costs.mul_(2)
     loss(logits, labels)
     assert built == ["cpu", "cpu"]
+
+
+def test_the_switch(monkeypatch, tree):
+    """``EARTHWORK_KERNELS=off`` is for GPUs too."""
+    logits, labels = torch.randn(3, tree.num_bins), torch.zeros(3, dtype=torch.int64)
+    assert isinstance(choose(tree, logits, labels), GpuKernels)
+    monkeypatch.setattr(loading, "_enabled", loading.switch("off"))
+    assert choose(tree, logits, labels) is FIRST_ORDER
+    assert loading.switch("on")
+    with pytest.raises(ValueError, match='EARTHWORK_KERNELS: expected "on" or "off", got \'0\''):
+        loading.switch("0")
+
+
+def test_what_has_no_kernels(monkeypatch, tree):
+    logits, labels = torch.randn(3, tree.num_bins), torch.zeros(3, dtype=torch.int64)
+    learnable = tree.with_costs(torch.ones(tree.num_edges, requires_grad=True))
+    assert choose(learnable, logits, labels) is COMPOSED
+    assert choose(ew.Ring(tree.num_bins), logits, labels) is COMPOSED
+    assert choose(ew.Chain(1), logits[:, :1], labels) is FIRST_ORDER
+    assert not isinstance(choose(tree, logits.double(), labels), GpuKernels)
+    monkeypatch.setattr("earthwork.transport.gpu_route.gpu.MOST_BINS", tree.num_bins - 1)
+    assert choose(tree, logits, labels) is FIRST_ORDER
+    monkeypatch.setattr("earthwork.transport.gpu_route.gpu.AVAILABLE", False)
+    assert choose(ew.Chain(4), logits[:, :4], labels) is FIRST_ORDER

@@ -46,7 +46,7 @@ def test_values_and_gradients(rng, name, rho):
 
 @pytest.mark.parametrize("rho", [1.0, 2.0])
 def test_blocks_broadcasting_and_the_gradient_function(rng, monkeypatch, rho):
-    monkeypatch.setattr(operators, "_BLOCK", 16)
+    monkeypatch.setattr(operators, "_PAIR_BLOCK", 16)
     space = ew.Tree(np.arange(-1, 98) // 2, rng.random(99))
     p, q = dyadic(rng, 6, 50).reshape(3, 2, 50), dyadic(rng, 2, 50)
     value = ew.emd(p, q, space, rho)

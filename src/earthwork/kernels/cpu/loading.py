@@ -7,6 +7,7 @@ module is imported with `earthwork`, so it imports Numba only inside functions.
 from __future__ import annotations
 
 import ctypes
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,19 @@ from typing import Any, NamedTuple
 from earthwork import private_api
 from earthwork.extras import require
 
-_enabled = True
+
+def switch(value: str) -> bool:
+    """Whether kernels are to be used, on CPUs and GPUs, from the value of ``EARTHWORK_KERNELS``.
+
+    Raises:
+        ValueError: If it is neither ``on`` nor ``off``.
+    """
+    if value not in ("on", "off"):
+        raise ValueError(f'EARTHWORK_KERNELS: expected "on" or "off", got {value!r}')
+    return value == "on"
+
+
+_enabled = switch(os.environ.get("EARTHWORK_KERNELS", "on"))
 
 
 def kernels() -> ModuleType | None:

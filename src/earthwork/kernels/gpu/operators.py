@@ -20,10 +20,11 @@ from earthwork.kernels.gpu.tree_kernels import tree_costs, tree_slopes
 
 STATS = 6
 
-_BLOCK = 1024
+# With blocks and warps like these no kernel needs more than 128 registers, or spills one: see benchmarks/gpu.py.
+_LABEL_BLOCK = 2048
+_PAIR_BLOCK = 1024
 _SMALL_TILE = 256
-# A thread has two entries of a tile, with which no kernel needs more than 128 registers.
-_WARP_ENTRIES = 64
+_MOST_WARPS = 16
 # So many warps keep a large GPU busy, and their scratch buffers fit its L2 cache.
 _WARPS = 4096
 
@@ -41,11 +42,11 @@ class Tile(NamedTuple):
         return max(1, min(-(-rows // self.rows), _WARPS // self.warps))
 
 
-def tile_for(bins: int) -> Tile:
+def tile_for(bins: int, pairs: bool = False) -> Tile:
     """The tile for rows of so many bins."""
-    block = min(max(16, 1 << (bins - 1).bit_length()), _BLOCK)
+    block = min(max(16, 1 << (bins - 1).bit_length()), _PAIR_BLOCK if pairs else _LABEL_BLOCK)
     rows = max(1, _SMALL_TILE // block)
-    return Tile(rows, block, -(-bins // block), rows * block // _WARP_ENTRIES)
+    return Tile(rows, block, -(-bins // block), min(rows * block // 64, _MOST_WARPS))
 
 
 def _launch(kernel: Any) -> Any:
@@ -171,7 +172,7 @@ def pair_costs(
     """The cost of moving each row of ``p[rows, bins]`` to that of ``q[rows, bins]``, both of contiguous rows."""
     rows, bins = p.shape
     costs = p.new_empty(rows, dtype=torch.float32)
-    tile = tile_for(bins)
+    tile = tile_for(bins, pairs=True)
     programs = tile.programs(rows)
     scratch = p.new_empty(programs * tile.rows * bins, dtype=torch.int64)
     _launch(pair_costs_kernel)[(programs,)](
@@ -197,7 +198,7 @@ def pair_slopes(
     """The derivative of `pair_costs` by ``p``; that by ``q`` is its negative."""
     rows, bins = p.shape
     slopes = p.new_empty((rows, bins))
-    tile = tile_for(bins)
+    tile = tile_for(bins, pairs=True)
     programs = tile.programs(rows)
     scratch = p.new_empty(programs * tile.rows * (bins + steps), dtype=torch.int64)
     _launch(pair_slopes_kernel)[(programs,)](
