@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 
 # Triton decides when it is imported whether kernels are compiled or run by its interpreter, on CPU tensors.
 os.environ["TRITON_INTERPRET"] = "1"
@@ -23,3 +25,13 @@ def rng() -> np.random.Generator:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    """Forget what a test compiled: the compiler gives up on a function that was compiled too often in one process."""
+    yield
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None and dynamo.counters:
+        torch._dynamo.reset()
+        dynamo.counters.clear()
