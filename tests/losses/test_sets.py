@@ -1,0 +1,82 @@
+"""Targets that are sets of possible classes: against a linear programme, and the nearest class against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+
+import earthwork as ew
+from tests.cases import random_tree
+
+
+def spaces(seed):
+    rng = np.random.default_rng(seed)
+    n = 3 + seed
+    matrix = rng.random((n, n))
+    np.fill_diagonal(matrix, 0)
+    return {
+        "chain": ew.Chain(n, rng.random(n - 1)),
+        "ring": ew.Ring(n, rng.random(n)),
+        "tree": random_tree(rng, 4 + 2 * seed),
+        "cost matrix": ew.CostMatrix(matrix),
+    }
+
+
+def masks(seed, count, num_bins):
+    rng = np.random.default_rng(seed)
+    allowed = torch.tensor(rng.random((count, num_bins)) < 0.4)
+    allowed[torch.arange(count), torch.tensor(rng.integers(num_bins, size=count))] = True
+    return allowed
+
+
+def cheapest(p, allowed, distances):
+    """The least cost of moving ``p`` into the allowed bins, as a linear programme over all plans."""
+    n, targets = len(p), np.flatnonzero(allowed)
+    leaves = np.kron(np.eye(n), np.ones(len(targets)))
+    solved = linprog(distances[:, targets].ravel(), A_eq=leaves, b_eq=p)
+    assert solved.success
+    return solved.fun
+
+
+@pytest.mark.parametrize("name", ["chain", "ring", "tree", "cost matrix"])
+@pytest.mark.parametrize("seed", range(4))
+def test_at_rho_1_the_loss_is_the_linear_programme(seed, name):
+    space = spaces(seed)[name]
+    logits = torch.randn(4, space.num_bins, dtype=torch.float64)
+    allowed = masks(seed, 4, space.num_bins)
+    ours = ew.EMDLoss(space, 1, reduction="none")(logits, allowed)
+    p, distances = logits.softmax(-1).numpy(), space.distances().double().numpy()
+    theirs = [cheapest(row, mask, distances) for row, mask in zip(p, allowed.numpy(), strict=True)]
+    np.testing.assert_allclose(ours, theirs, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["chain", "ring", "tree", "cost matrix"])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_nearest_class_is_that_of_brute_force(seed, name):
+    space = spaces(seed)[name]
+    allowed = masks(seed, 6, space.num_bins).view(2, 3, -1)
+    nearest = space.nearest(allowed)
+    distances = space.distances().double()
+    assert allowed.gather(-1, nearest).all()
+    best = distances.expand(2, 3, -1, -1).masked_fill(~allowed.unsqueeze(-2), np.inf).amin(-1)
+    torch.testing.assert_close(distances[torch.arange(space.num_bins), nearest], best)
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
+def test_gradients_by_finite_differences(name, rho):
+    space = spaces(2)[name]
+    logits = torch.randn(3, space.num_bins, dtype=torch.float64, requires_grad=True)
+    loss = ew.EMDLoss(space, rho)
+    assert torch.autograd.gradcheck(lambda x: loss(x, masks(7, 3, space.num_bins)), logits)
+
+
+def test_at_least_5_charges_only_what_lies_below_5():
+    chain = ew.Chain(8)
+    p = torch.tensor([[0.1, 0.0, 0.2, 0.0, 0.1, 0.2, 0.1, 0.3]], dtype=torch.float64)
+    at_least_5 = ew.targets.interval(5, None, 8).unsqueeze(0)
+    for rho in (1.0, 2.0, 3.0):
+        flows = p[0].cumsum(0)[:5]
+        torch.testing.assert_close(ew.EMDLoss(chain, rho, normalize=None)(p, at_least_5), flows.pow(rho).sum())
