@@ -10,7 +10,8 @@ from tests.lab.reproduce.tiny import tiny_settings
 
 def test_an_experiment_writes_numbers_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "ellyvan", "--quick", "--out", str(tmp_path)]) == 0
-    assert {path.name for path in tmp_path.rglob("*.*")} == {"ellyvan.json", "ellyvan.svg", "ellyvan.png"}
+    figures = {f"{name}.{kind}" for name in ("ellyvan", "chain") for kind in ("svg", "png")}
+    assert {path.name for path in tmp_path.rglob("*.*")} == {"ellyvan.json", *figures}
     assert "earthwork report" in capsys.readouterr().out
 
 

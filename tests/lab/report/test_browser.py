@@ -37,6 +37,7 @@ def browser() -> Iterator[Any]:
 def address(tiny_results: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("page")
     probs = np.random.default_rng(0).random((3000, 1000))
+    probs /= probs.sum(-1, keepdims=True)
     np.savez(folder / "run.npz", probs=probs, labels=np.arange(3000) % 1000)
     page = write_report(read_results(tiny_results), folder, predictions=folder / "run.npz")
     return page.as_uri()
