@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -14,6 +13,8 @@ from numpy.testing import assert_allclose
 import earthwork as ew
 from earthwork.evaluation import sources
 from tests.cases import KINDS, random_space
+
+pl = pytest.importorskip("polars")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

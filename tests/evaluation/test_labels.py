@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import earthwork as ew
 from earthwork.cli.app import run
 from earthwork.evaluation import ClassIndex
+
+pl = pytest.importorskip("polars")
 
 FORMATS = ("csv", "tsv", "parquet", "npz", "npy", "npy and txt", "pandas", "polars", "array")
 # Formats that do not tell text from numbers.
