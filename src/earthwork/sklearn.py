@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from earthwork.decisions import expected_distance, fit_temperature
 from earthwork.extras import require
 from earthwork.losses import EMDLoss
+from earthwork.metrics.functional import weighted_kappa
 from earthwork.spaces import Chain, CostMatrix, Space
 
 require("sklearn", "sklearn", "earthwork.sklearn")
@@ -307,10 +308,7 @@ def _score_rps(estimator: Any, X: Any, labels: Tensor, space: Space, bins: Array
 
 
 def _score_kappa(estimator: Any, X: Any, labels: Tensor, space: Space, bins: Array) -> float:  # noqa: N803
-    answers = _answers(estimator, X, bins)
-    observed = space.distance(answers, labels).double().square().mean()
-    by_chance = space.distance(answers.unsqueeze(1), labels.unsqueeze(0)).double().square().mean()
-    return float(1 - observed / by_chance) if by_chance > 0 else 1.0
+    return float(weighted_kappa(_answers(estimator, X, bins), labels, space, power=2))
 
 
 _SCORES: dict[str, Callable[[Any, Any, Tensor, Space, Array], float]] = {
