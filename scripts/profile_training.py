@@ -11,7 +11,7 @@ import torch
 
 import earthwork as ew
 from earthwork.lab.training import Settings, TrainingData, make_data, parse_loss, simulated_data
-from earthwork.lab.training.loader import crop_and_flip
+from earthwork.lab.training.arrays import crop_and_flip
 from earthwork.lab.training.module import DataModule
 from earthwork.lab.training.run import make_module
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from earthwork.cli import demo
 from earthwork.cli.app import run
-from earthwork.cli.demo import PAPER_LOSSES
-from earthwork.lab.training import simulate
+from earthwork.cli.train import PAPER_LOSSES, fresh_folder
+from earthwork.lab.training import data
 
 pytest.importorskip("lightning")
 
@@ -29,8 +28,8 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    small = partial(simulate.simulated_data, per_class=1, val_per_class=1)
-    monkeypatch.setattr(simulate, "simulated_data", small)
+    small = partial(data.simulated_data, per_class=1, val_per_class=1)
+    monkeypatch.setattr(data, "simulated_data", small)
 
 
 @pytest.mark.usefixtures("_small")
@@ -48,11 +47,11 @@ def test_compares_the_papers_losses(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_another_demo_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     name = str(tmp_path / "demo")
-    assert demo.fresh_folder(name) == name
+    assert fresh_folder(name) == name
     for taken in ("demo", "demo-2"):
         (tmp_path / taken).mkdir()
         (tmp_path / taken / "config.yaml").touch()
-    assert demo.fresh_folder(name) == f"{name}-3"
+    assert fresh_folder(name) == f"{name}-3"
 
 
 @pytest.mark.usefixtures("_small")

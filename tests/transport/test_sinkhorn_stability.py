@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import earthwork as ew
 from earthwork.transport import sinkhorn_solver
-from earthwork.transport.sinkhorn_iterations import iterate_logs, make_kernel, scale
+from earthwork.transport.sinkhorn_solver import iterate_logs, make_kernel, scale
 from tests.cases import random_distribution, random_parents, transports
 
 LAMBDAS = (0.01, 0.1, 1.0, 3.0, 10.0, 100.0, 1000.0)

@@ -15,7 +15,7 @@ from earthwork.trees import from_nested, from_newick, from_wordnet
 from earthwork.trees.jsonfile import dumps, loads
 from earthwork.trees.paths import from_csv
 from earthwork.trees.shipped import cifar10
-from earthwork.trees.wordnet_database import parse_line
+from earthwork.trees.wordnet import parse_line
 from tests.trees.hierarchies import write_wordnet
 
 COUNT = 10_000

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from earthwork import trees
-from earthwork.trees.wordnet import RULES
-from earthwork.trees.wordnet_database import Database
+from earthwork.trees.wordnet import RULES, Database
 from tests.trees.hierarchies import write_wordnet
 
 SYNSETS = Path(__file__).parents[2] / "scripts" / "tree_sources" / "ilsvrc2012_synsets.txt"
@@ -166,7 +165,7 @@ def test_several_roots_are_named(tmp_path: Path) -> None:
 def test_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError, match=r"dict folder with data\.noun, got"):
         trees.from_wordnet(["n02123045"], tmp_path)
-    monkeypatch.setattr("earthwork.trees.wordnet_database._FOLDERS", ())
+    monkeypatch.setattr("earthwork.trees.wordnet._FOLDERS", ())
     monkeypatch.delenv("WNHOME", raising=False)
     monkeypatch.delenv("WNSEARCHDIR", raising=False)
     with pytest.raises(FileNotFoundError, match="apt-get install wordnet-base"):

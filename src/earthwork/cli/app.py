@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import earthwork
-from earthwork.cli import demo, evaluate, report, reproduce, study, train, tree
+from earthwork.cli import evaluate, reproduce, study, train, tree
 from earthwork.text import printable
 
 app = typer.Typer(
@@ -37,12 +37,12 @@ def _group(
     """Holds the options of ``earthwork`` itself."""
 
 
-app.command("demo")(demo.command)
+app.command("demo")(train.demo)
 app.command("evaluate")(evaluate.command)
-app.command("report")(report.command)
-app.command("reproduce")(reproduce.command)
+app.command("report")(reproduce.report)
+app.command("reproduce")(reproduce.reproduce)
 app.command("study")(study.command)
-app.command("train", cls=train.TrainCommand)(train.command)
+app.command("train", cls=train.TrainCommand)(train.train)
 app.add_typer(tree.app, name="tree")
 
 # click's own classes, or their copies inside newer versions of Typer

@@ -1,4 +1,4 @@
-"""``earthwork reproduce``: measure the paper's tables and figures again."""
+"""``earthwork reproduce`` measures the paper's tables and figures again; ``earthwork report`` makes a page of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from earthwork.extras import require
+from earthwork.files import write_atomically
 
 if TYPE_CHECKING:
     from earthwork.lab.reproduce import Experiment, Request
@@ -19,7 +20,7 @@ _NAMES = "ellyvan, stability, gradients, timing, breathing, imagenet, convergenc
 _TAKES_DATA = ("breathing", "imagenet")
 
 
-def command(
+def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help=_NAMES)],
     quick: Annotated[bool, typer.Option(help="A small version that only shows that everything runs.")] = False,
     data: Annotated[
@@ -60,8 +61,8 @@ def _runs_for(experiment: Experiment, runs: Path | None) -> Path | None:
 
 
 def _run(experiment: Experiment, request: Request, console: Console) -> None:
-    from earthwork.lab.plot.reproduction import save_figures
     from earthwork.lab.reproduce import run
+    from earthwork.lab.reproduce.plots import save_figures
 
     columns = (
         TextColumn("{task.fields[name]:<12}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),
@@ -76,3 +77,25 @@ def _run(experiment: Experiment, request: Request, console: Console) -> None:
         results = run(experiment, request, show)
         progress.update(task, description=experiment.paper)
     save_figures(results, request.out / "figures")
+
+
+def report(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder of earthwork reproduce.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("report"),
+    tree: Annotated[str, typer.Option(help="The tree to draw: a shipped tree's name, or a file.")] = "imagenet1k_paper",
+    predictions: Annotated[
+        Path | None, typer.Option(help="An .npz with probs or logits, and labels, for the costliest confusions.")
+    ] = None,
+    claims: Annotated[Path | None, typer.Option(help="Also write the table of claims to this Markdown file.")] = None,
+) -> None:
+    """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the tree."""
+    from earthwork.lab.report import read_results, write_report
+    from earthwork.lab.reproduce.claims import as_markdown, judge_claims
+
+    if not results.is_dir():
+        raise ValueError(f"results: no such folder: {results}")
+    found = read_results(results)
+    page = write_report(found, out, tree=tree, predictions=predictions)
+    if claims is not None:
+        write_atomically(claims, as_markdown(judge_claims(found)))
+    typer.echo(f"written to {page}")

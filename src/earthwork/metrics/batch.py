@@ -12,8 +12,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from earthwork.decisions import decide, decide_top_k
-from earthwork.decisions.decide import check_k, check_vagueness, node_risk
-from earthwork.decisions.expected_distance import expected
+from earthwork.decisions.decide import check_k, check_vagueness, expected, node_risk
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.space import check_ignore_index, check_space
 from earthwork.spaces.tree import as_tree

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from earthwork.metrics.ancestors import AncestorAccuracy, AncestorScore, AnswerCoverage, Average, DepthAccuracy
 from earthwork.metrics.base import SpaceMetric
 from earthwork.metrics.curves import (
     DistanceShares,
@@ -19,7 +18,12 @@ from earthwork.metrics.curves import (
     new_axes,
 )
 from earthwork.metrics.measures import (
+    AncestorAccuracy,
+    AncestorScore,
+    AnswerCoverage,
+    Average,
     ClassMeanDistance,
+    DepthAccuracy,
     Kappa,
     RootMeanSquare,
     Severity,

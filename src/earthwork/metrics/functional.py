@@ -11,10 +11,14 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import Unpack
 
-from earthwork.metrics.ancestors import AncestorAccuracy, AncestorScore, AnswerCoverage, Average, DepthAccuracy
 from earthwork.metrics.batch import Options, as_batch
 from earthwork.metrics.measures import (
+    AncestorAccuracy,
+    AncestorScore,
+    AnswerCoverage,
+    Average,
     ClassMeanDistance,
+    DepthAccuracy,
     Kappa,
     RootMeanSquare,
     Severity,

@@ -10,11 +10,14 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import Unpack
 
-from earthwork.metrics.ancestors import AncestorAccuracy, AncestorScore, AnswerCoverage, DepthAccuracy
 from earthwork.metrics.batch import Batch, Options, as_batch
 from earthwork.metrics.measures import (
     Accuracy,
+    AncestorAccuracy,
+    AncestorScore,
+    AnswerCoverage,
     ClassMeanDistance,
+    DepthAccuracy,
     Group,
     Kappa,
     Measure,

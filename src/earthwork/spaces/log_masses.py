@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-
-from earthwork.spaces.levels import Levels, grouped_logsumexp, log_add
+from torch.nn.functional import pad
 
 # Stands for log 0. Not −inf, whose derivatives would be NaN.
 LOG_ZERO = -1e300
@@ -76,3 +75,88 @@ class TreeLogMasses(nn.Module):
 
     def _summed(self, x: Tensor, depth: int) -> Tensor:
         return grouped_logsumexp(x, self.levels.up(depth), self.levels.counts[depth - 1], LOG_ZERO)
+
+
+class Levels(nn.Module):
+    """The nodes of a tree, numbered level by level from the root, so that each level is a slice.
+
+    Args:
+        parents: The parent of each node, -1 at the root, shape ``[num_nodes]``.
+        depths: The number of edges between each node and the root, shape ``[num_nodes]``.
+        bins: The node of each bin, shape ``[num_bins]``.
+    """
+
+    _own: Tensor
+    _edges: Tensor
+    _bins: Tensor
+
+    def __init__(self, parents: Tensor, depths: Tensor, bins: Tensor) -> None:
+        super().__init__()
+        parents, depths, bins = parents.cpu(), depths.cpu(), bins.cpu()
+        order = depths.argsort(stable=True)
+        number = order.argsort()
+        self.counts: list[int] = depths.bincount().tolist()
+        own = torch.full((len(parents),), len(bins)).index_copy(0, number[bins], torch.arange(len(bins)))
+        buffers = {"_own": own, "_edges": number[(parents >= 0).nonzero().flatten()], "_bins": number[bins]}
+        starts = [0, *torch.tensor(self.counts).cumsum(0).tolist()]
+        # An edge has the number of the node below it, less one for each node before it that is the root.
+        edge = torch.arange(len(parents)) - (torch.arange(len(parents)) > int((parents < 0).nonzero())).long()
+        for depth, nodes in enumerate(order.split(self.counts)):
+            if depth:
+                buffers[f"_up{depth}"] = number[parents[nodes]] - starts[depth - 1]
+                buffers[f"_edge{depth}"] = edge[nodes]
+        for name, index in buffers.items():
+            self.register_buffer(name, index, persistent=False)
+
+    def split(self, x: Tensor, empty: float) -> Sequence[Tensor]:
+        """What the bins hold, ``[..., num_bins]``, by level; ``empty`` at nodes that are not bins."""
+        levels: Sequence[Tensor] = pad(x, (0, 1), value=empty).index_select(-1, self._own).split(self.counts, -1)
+        return levels
+
+    def up(self, depth: int) -> Tensor:
+        """The parents of the nodes of a level, as places in the level above."""
+        up: Tensor = getattr(self, f"_up{depth}")
+        return up
+
+    def edge(self, depth: int) -> Tensor:
+        """The edge above each node of a level."""
+        edge: Tensor = getattr(self, f"_edge{depth}")
+        return edge
+
+    def at_edges(self, levels: Sequence[Tensor]) -> Tensor:
+        """Values of nodes by level as ``[..., num_edges]``, in the order of the edges."""
+        return torch.cat(list(levels), -1).index_select(-1, self._edges)
+
+    def at_bins(self, levels: Sequence[Tensor]) -> Tensor:
+        """Values of nodes by level as ``[..., num_bins]``."""
+        return torch.cat(list(levels), -1).index_select(-1, self._bins)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Tensor:
+    """The logarithm of the sum of exp over the last axis, for each group: ``[..., n]`` to ``[..., count]``.
+
+    Args:
+        x: Logarithms.
+        group: The group of each entry of the last axis, shape ``[n]``.
+        count: The number of groups.
+        empty: The result for a group without members.
+    """
+    largest = grouped_min(-x.detach(), group, count, -empty).neg()
+    scaled = (x - largest.index_select(-1, group)).exp()
+    total = torch.zeros_like(largest).index_add(-1, group, scaled)
+    return largest + torch.where(total > 0, total, 1).log()
+
+
+def log_add(a: Tensor, b: Tensor) -> Tensor:
+    """``log(exp(a) + exp(b))``. The second derivative of PyTorch's own is NaN where one is far below the other."""
+    largest = torch.maximum(a, b).detach()
+    return largest + ((a - largest).exp() + (b - largest).exp()).log()
+
+
+def grouped_min(x: Tensor, group: Tensor, count: int, empty: float) -> Tensor:
+    """The least entry of each group of the last axis: ``[..., n]`` to ``[..., count]``; at most ``empty``."""
+    least = x.new_full((*x.shape[:-1], count), empty)
+    return least.scatter_reduce(-1, group.expand(x.shape), x, "amin")

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
-from earthwork.spaces.levels import Levels, grouped_min
-from earthwork.spaces.log_masses import TreeLogMasses
+from earthwork.spaces.log_masses import Levels, TreeLogMasses, grouped_min
 from earthwork.spaces.outline import outline
 from earthwork.spaces.space import Space, check_index, check_names
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology

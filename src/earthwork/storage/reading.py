@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
+import io
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from earthwork.extras import require
 from earthwork.files import ArrayFile, parse_json, parse_yaml, read_text
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.storage.documents import from_document, is_document
-from earthwork.storage.matrices import parse_matrix
 from earthwork.text import with_near_matches
 from earthwork.trees.assemble import Classes, check_unique
 from earthwork.trees.nested import from_nested
@@ -308,3 +309,59 @@ _READERS: dict[str, Callable[..., Space]] = {
     ".npy": _read_npy,
     ".npz": read_arrays,
 }
+
+
+Lines: TypeAlias = "Sequence[tuple[int, list[str]]]"
+
+
+class Found(NamedTuple):
+    """A matrix that was found in a table, and the names of its columns."""
+
+    matrix: list[list[float]]
+    names: list[str] | None
+
+
+def parse_matrix(lines: Lines) -> Found | None:
+    """The cost matrix that the lines of a table hold, or ``None`` if they hold something else.
+
+    A matrix of n classes is n lines of n numbers, a line of n names above them or not; or n + 1 lines of n + 1 cells,
+    of which the first line and the first column hold the names.
+
+    Raises:
+        ValueError: If the rows and the columns have different names.
+    """
+    count, width = len(lines), len(lines[0][1])
+    cells = [row for _, row in lines]
+    if any(len(row) != width for row in cells):
+        return None
+    if count == width and (matrix := _numbers(cells)):
+        return Found(matrix, None)
+    if count == width + 1 and (matrix := _numbers(cells[1:])):
+        return Found(matrix, cells[0])
+    if count == width and (matrix := _numbers([row[1:] for row in cells[1:]])):
+        names, rows = cells[0][1:], [row[0] for row in cells[1:]]
+        for (line, _), row, column in zip(lines[1:], rows, names, strict=True):
+            if row != column:
+                raise ValueError(f"line {line}: expected rows named like the columns, {column!r}, got {row!r}")
+        return Found(matrix, names)
+    return None
+
+
+def _numbers(rows: Sequence[Sequence[str]]) -> list[list[float]] | None:
+    try:
+        return [[float(cell) for cell in row] for row in rows]
+    except ValueError:
+        return None
+
+
+def dump_matrix(space: CostMatrix, delimiter: str = ",") -> str:
+    """The text of a table of the matrix, with names in the first line and column if it has names."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    rows = [[f"{cost!r}".removesuffix(".0") for cost in row] for row in space.matrix.detach().cpu().double().tolist()]
+    if space.bin_names is None:
+        writer.writerows(rows)
+    else:
+        writer.writerow(["", *space.bin_names])
+        writer.writerows([[name, *row] for name, row in zip(space.bin_names, rows, strict=True)])
+    return text.getvalue()

@@ -13,7 +13,7 @@ from earthwork.files import write_atomically
 from earthwork.spaces import CostMatrix, Space, Tree
 from earthwork.spaces.space import check_space
 from earthwork.storage.documents import dumps
-from earthwork.storage.matrices import dump_matrix
+from earthwork.storage.reading import dump_matrix
 from earthwork.trees.nested import dump_yaml
 from earthwork.trees.newick import to_newick
 from earthwork.trees.parts import dump_arrays

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import earthwork as ew
-from earthwork.lab.report import read_results, write_report
-from earthwork.lab.report.page import _json_for_script, costliest_confusions
+from earthwork.lab.report import _json_for_script, costliest_confusions, read_results, write_report
 from earthwork.lab.reproduce import EXPERIMENTS, ResultsError
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.lab.plot.reproduction import COLOURS
-from earthwork.lab.reproduce import EXPERIMENTS, Results, convergence, ellyvan, equations, gradients, stability, timing
+from earthwork.lab.reproduce import EXPERIMENTS, Results, convergence, ellyvan, gradients, stability, timing
 from earthwork.lab.reproduce.figures import LOSS_COLOURS, NEUTRAL, band_series, figures
+from earthwork.lab.reproduce.plots import COLOURS
 from tests.lab.reproduce.tiny import STABILITY
 
 
@@ -44,14 +44,14 @@ def test_the_closed_forms_are_those_of_the_linear_programme(checked: dict[str, A
 
 
 def test_the_printed_tree_gradient_is_right_on_a_chain_and_wrong_on_a_tree() -> None:
-    p, q = equations.random_distributions(2, 5, seed=0)
+    p, q = ellyvan.random_distributions(2, 5, seed=0)
     # A chain whose bins hang one below the other, the last one at the root: the printed sum over 1..i is right there.
     chain = ew.Tree([1, 2, 3, 4, -1], bins=[0, 1, 2, 3, 4])
     torch.testing.assert_close(
-        equations.tree_gradient_as_printed(chain, p, q, 2.0), ew.emd_gradient(p, q, chain, rho=2), rtol=0, atol=1e-12
+        ellyvan.tree_gradient_as_printed(chain, p, q, 2.0), ew.emd_gradient(p, q, chain, rho=2), rtol=0, atol=1e-12
     )
     tree = ellyvan.space(ellyvan.Settings())
-    printed = equations.tree_gradient_as_printed(tree, p[:4] / p[:4].sum(), q[:4] / q[:4].sum(), 2.0)
+    printed = ellyvan.tree_gradient_as_printed(tree, p[:4] / p[:4].sum(), q[:4] / q[:4].sum(), 2.0)
     true = ew.emd_gradient(p[:4] / p[:4].sum(), q[:4] / q[:4].sum(), tree, rho=2)
     assert (printed - true).abs().max() > 0.1
 
@@ -180,7 +180,7 @@ def test_the_papers_times_are_only_beside_its_own_batch(results: dict[str, Resul
 
 
 def test_figures_are_written_as_svg_and_png(results: dict[str, Results], tmp_path: Path) -> None:
-    from earthwork.lab.plot.reproduction import save_figures
+    from earthwork.lab.reproduce.plots import save_figures
 
     files = [path for name in ("ellyvan", "timing", "breathing") for path in save_figures(results[name], tmp_path)]
     names = ("ellyvan", "chain", "timing", "breathing-squares", "breathing-softmax")

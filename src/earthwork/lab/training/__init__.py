@@ -6,11 +6,10 @@ The names that need Lightning are imported on first use.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from earthwork.lab.training.data import TrainingData, load_data, make_data
+from earthwork.lab.training.data import TrainingData, load_data, make_data, simulated_data
 from earthwork.lab.training.losses import LossExpression, parse_loss
 from earthwork.lab.training.models import MODELS, load_model
 from earthwork.lab.training.settings import Settings, read_config
-from earthwork.lab.training.simulate import simulated_data
 
 if TYPE_CHECKING:
     from earthwork.lab.training.module import Classifier

@@ -1,4 +1,4 @@
-"""Training and validation examples, with their space, from an image folder, an archive or arrays."""
+"""Training and validation examples, with their space, from an image folder, an archive, arrays or a simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from earthwork.evaluation.labels import ClassIndex
-from earthwork.lab.training.arrays import ArrayData, groups, read_arrays
+from earthwork.lab.training.arrays import ArrayData, Batch, BatchPlan, groups, read_arrays
 from earthwork.lab.training.classes import Matched, check_labels, exact_labels, match_classes
 from earthwork.lab.training.images import (
     BadImageError,
@@ -31,10 +31,9 @@ from earthwork.lab.training.images import (
     read_folder,
     unpacked,
 )
-from earthwork.lab.training.loader import Batch, BatchPlan
 from earthwork.lab.training.models import choose_model
 from earthwork.lab.training.settings import Settings
-from earthwork.spaces import Space
+from earthwork.spaces import Space, Tree
 from earthwork.storage.documents import dumps
 
 Say = Callable[[str], None]
@@ -302,3 +301,53 @@ def _statistics(inputs: Tensor, standardize: bool) -> tuple[Tensor, Tensor]:
     flat = flat / 255 if inputs.dtype == torch.uint8 else flat
     std, mean = torch.std_mean(flat.double(), 0, correction=0)
     return mean.float(), torch.where(std > 0, std, 1).float()
+
+
+def simulated_data(
+    tree: Tree, seed: int, *, per_class: int = 10, val_per_class: int = 10, features: int = 64, noise: float = 4.0
+) -> TrainingData:
+    """Gaussian classes whose centres diffuse down the tree.
+
+    The root is at 0, and each node is at its parent plus a standard normal step times the root of its edge's cost. So
+    the squared distance between the centres of two classes is, on average, the tree's distance between them times the
+    number of features. Each example is its class's centre plus noise.
+
+    Args:
+        tree: The hierarchy.
+        seed: The seed of centres and examples.
+        per_class: Training examples of each class.
+        val_per_class: Validation examples of each class.
+        features: The length of an example.
+        noise: The standard deviation of an example about its centre.
+
+    Example:
+        >>> import earthwork as ew
+        >>> from earthwork.lab.training import simulated_data
+        >>> data = simulated_data(ew.trees.cifar10(), seed=0, per_class=5)
+        >>> len(data.train), data.shape
+        (50, (64,))
+    """
+    random = np.random.default_rng([seed, 2])
+    centres = tree_walk(tree, features, random)
+    parts = [_around(centres, count, noise, random) for count in (per_class, val_per_class)]
+    return make_data(parts[0], parts[1], tree)
+
+
+def tree_walk(tree: Tree, features: int, random: np.random.Generator) -> NDArray[np.float64]:
+    """A position for each class: a random walk from the root down to it, ``[bins, features]``."""
+    parents, depths = tree.parents.cpu().numpy(), tree.depths.cpu().numpy()
+    costs = np.insert(tree.costs.cpu().numpy().astype(float), tree.root, 0.0)
+    places = random.standard_normal((tree.num_nodes, features)) * np.sqrt(costs)[:, None]
+    for depth in range(1, tree.depth + 1):
+        level = np.flatnonzero(depths == depth)
+        places[level] += places[parents[level]]
+    chosen: NDArray[np.float64] = places[tree.bins.cpu().numpy()]
+    return chosen
+
+
+def _around(
+    centres: NDArray[np.float64], per_class: int, noise: float, random: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    labels = np.repeat(np.arange(len(centres)), per_class)
+    x = centres[labels] + noise * random.standard_normal((len(labels), centres.shape[1]))
+    return x.astype(np.float32), labels

@@ -12,8 +12,8 @@ from lightning.pytorch import LightningDataModule, LightningModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
+from earthwork.lab.training.arrays import Batch, EpochPlan, ResumableLoader, crop_and_flip
 from earthwork.lab.training.data import Examples, TrainingData
-from earthwork.lab.training.loader import Batch, EpochPlan, ResumableLoader, crop_and_flip
 from earthwork.lab.training.models import TrainedModel
 from earthwork.lab.training.scores import titles_of, validation_metrics
 from earthwork.losses import MixedLoss

@@ -1,22 +1,28 @@
-"""The checks, one function each: from a loss under test and a space to a finding."""
+"""Checks of user-written losses for the known defects of Earth Mover's Distance losses."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from earthwork.spaces import Space
-from earthwork.testing.probes import Subject, cancelling_rows, random_rows
+from earthwork.spaces import Space, Tree
+from earthwork.spaces.space import check_space
 from earthwork.transport import emd
+
+__all__ = ["Finding", "Report", "check_emd_loss"]
+
 
 # At most so many bins are tried as labels, because the number of pairs grows quadratically.
 _MOST_LABELS = 24
 _EXACT = 1e-6
 _NOISE = 1e-3
 _HALF = 0.05
+# The smallest mass of random rows: far from 0, because a loss may take logarithms.
+_FLOOR = 0.05
 
 Status: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -46,7 +52,7 @@ class Report:
     """What all checks found; printed, one line for each.
 
     Attributes:
-        findings: In the order of the checks.
+        findings: In the order of the
     """
 
     findings: tuple[Finding, ...]
@@ -70,6 +76,129 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.findings))
+
+
+def check_emd_loss(
+    loss_fn: Callable[[Tensor, Tensor], Any],
+    space: Space,
+    *,
+    logits: bool = False,
+    rho: float | None = None,
+) -> Report:
+    r"""Check a loss of your own for the known defects of Earth Mover's Distance losses.
+
+    ================ ==========================================================================================
+    check            what fails it
+    ================ ==========================================================================================
+    distance         a far mistake costs as much as a near one: no running sum (CDF) is taken
+    class order      a farther mistake costs less: sums are taken in another order than the space's
+    batch mean       the sum over the batch, no reduction, or a root after the mean
+    p = q            a gradient that is NaN, or a value that is not 0, for a perfect prediction
+    conserved mass   a gradient that does not sum to 0 over the classes
+    unequal mass     no ``ValueError`` for distributions of unequal mass
+    float32          rounding errors of running sums that are treated as flow
+    half precision   an error, or a value far off, in float16 or bfloat16
+    value            (with ``rho``) values that are not a multiple of :math:`\mathrm{EMD}^\rho`
+    ================ ==========================================================================================
+
+    Args:
+        loss_fn: Called as ``loss_fn(p, q)`` with distributions of shape ``[N, C]``; returns a tensor.
+        space: How the classes are arranged, of at least three bins. The loss is called with tensors that live where
+            the space does, so ``space.cuda()`` tests it on a GPU, whose running sums are less exact than a CPU's.
+        logits: Whether ``loss_fn`` takes logits in place of ``p``.
+        rho: The exponent that the loss is meant to have, if it is to be the relaxed distance itself.
+
+    Returns:
+        The findings, which print as a table; ``report.failures`` names the checks that failed.
+
+    Raises:
+        TypeError: If ``loss_fn`` is not callable or does not return a tensor, or ``space`` is not a space.
+        ValueError: If the space has fewer than three bins, or ``rho`` is not ≥ 1.
+
+    Example:
+        >>> import earthwork as ew
+        >>> from earthwork.testing import check_emd_loss
+        >>> def squared_error(p, q):
+        ...     return ((p - q) ** 2).sum(-1).mean()
+        >>> check_emd_loss(squared_error, ew.Chain(10)).failures
+        ('distance', 'unequal mass')
+        >>> check_emd_loss(ew.EMDLoss(ew.Chain(10), normalize=None), ew.Chain(10)).ok
+        True
+    """
+    if not callable(loss_fn):
+        raise TypeError(f"loss_fn: expected a function of p and q, got {type(loss_fn).__name__}")
+    check_space(space)
+    if space.num_bins < 3:
+        raise ValueError(f"space: expected at least three bins, got {space}")
+    subject = Subject(loss_fn, logits)
+    findings = [check(subject, space) for check in _CHECKS]
+    if rho is not None:
+        space.check_rho(rho)
+        findings.append(value(subject, space, float(rho)))
+    return Report(tuple(findings))
+
+
+class Subject:
+    """The loss under test, as a function of probabilities ``[N, C]``."""
+
+    def __init__(self, loss_fn: Callable[[Tensor, Tensor], Any], logits: bool) -> None:
+        self._loss_fn = loss_fn
+        self.logits = logits
+
+    def __call__(self, p: Tensor, q: Tensor) -> Tensor:
+        """The loss as it is returned."""
+        loss = self._loss_fn(self._as_input(p), q)
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"loss_fn: expected it to return a tensor, got {type(loss).__name__}")
+        return loss
+
+    def value(self, p: Tensor, q: Tensor) -> float:
+        """The loss of a batch as one number: the mean, if it is returned row by row."""
+        return float(self(p, q).double().mean())
+
+    def gradient(self, p: Tensor, q: Tensor) -> Tensor:
+        """The gradient with respect to the input: probabilities, or logits where the loss takes these."""
+        x = self._as_input(p).detach().clone().requires_grad_()
+        loss = self._loss_fn(x, q)
+        (gradient,) = torch.autograd.grad(loss.double().sum(), x)
+        return gradient
+
+    def _as_input(self, p: Tensor) -> Tensor:
+        # The logit of an empty bin would be -inf, which no model outputs.
+        return p.clamp(min=1e-30 if p.dtype in (torch.float32, torch.float64) else 1e-7).log() if self.logits else p
+
+
+def random_rows(space: Space, rows: int, seed: int = 0) -> Tensor:
+    """Distributions without empty bins, in float64: ``[rows, num_bins]``."""
+    generator = torch.Generator().manual_seed(seed)
+    mass = torch.rand(rows, space.num_bins, generator=generator, dtype=torch.float64) + _FLOOR
+    return (mass / mass.sum(-1, keepdim=True)).to(space.device)
+
+
+def along(space: Space) -> Tensor:
+    """The bins in an order in which neighbours are near: that of a traversal of the tree, or that of the classes."""
+    if isinstance(space, Tree):
+        return space._order[space.bins].argsort().cpu()
+    return torch.arange(space.num_bins)
+
+
+def cancelling_rows(space: Space) -> tuple[Tensor, Tensor]:
+    """Pairs of float32 rows whose flow is exactly 0 past some bins, but whose running sum in float32 is not.
+
+    The masses a and b go in and come out again: (a + b) - a - b is 0, and in float32 it is not whenever a + b had to
+    be rounded. In float64 it is exact.
+    """
+    order = along(space)
+    a = torch.tensor([0.31, 0.37, 0.23, 0.41], dtype=torch.float32)
+    b = torch.tensor([0.0123, 0.00987, 0.0457, 0.00341], dtype=torch.float32)
+    p = torch.zeros(len(a), space.num_bins)
+    q = torch.zeros_like(p)
+    rest = 1 - a - b
+    for row in (p, q):
+        row[:, order[-1]] = rest
+    p[:, order[0]], p[:, order[1]] = a, b
+    q[:, order[2]], q[:, order[3]] = a, b
+    return p.to(space.device), q.to(space.device)
 
 
 def knows_distance(subject: Subject, space: Space) -> Finding:
@@ -213,3 +342,15 @@ def _one_hot_costs(subject: Subject, space: Space) -> tuple[Tensor, Tensor]:
     pairs = zip(one_hot[i.to(device)].split(1), one_hot[j.to(device)].split(1), strict=True)
     values = [subject.value(p, q) for p, q in pairs]
     return torch.tensor(values, dtype=torch.float64), distances
+
+
+_CHECKS = (
+    knows_distance,
+    class_order,
+    batch_mean,
+    at_the_target,
+    conserves_mass,
+    unequal_mass,
+    single_precision,
+    half_precision,
+)

@@ -1,1 +1,0 @@
-"""Plots of training runs and of the reproduced experiments."""
