@@ -139,12 +139,12 @@ def test_scorers_in_a_grid_search():
         (
             lambda x, y: EMDClassifier(ew.Chain(2)).fit(x, y),
             ValueError,
-            r"y: expected names or indices of the bins of Chain\(2 bins.*got '2'",
+            "y: expected class indices from 0 to 1, because the classes have no names, got '2'",
         ),
         (
             lambda x, y: EMDClassifier(ew.Chain(4, names=["3", "2", "1", "0"])).fit(x, y),
             ValueError,
-            "y: expected names or indices.*can be read as both",
+            "y: 0 can be the class called '0' .* or the class with index 0 .*choose with labels as text for names",
         ),
         (
             lambda x, y: EMDClassifier().fit(x, np.eye(3, dtype=bool)[y]),

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from earthwork.decisions import expected_distance, fit_temperature
+from earthwork.evaluation.labels import ClassIndex
 from earthwork.extras import require
 from earthwork.losses import EMDLoss
 from earthwork.metrics.functional import weighted_kappa
@@ -31,6 +32,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 __all__ = ["EMDClassifier", "LeastRiskClassifier", "scorer"]
 
 Array = NDArray[Any]
+
+_REMEDY = "labels as text for names, or a space without names for indices"
 
 
 class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -319,29 +322,12 @@ _SCORES: dict[str, Callable[[Any, Any, Tensor, Space, Array], float]] = {
 
 
 def _arranged(classes: Array, space: Space | None, default: Callable[[int], Space] = Chain) -> tuple[Space, Array]:
-    """The space, and the bin of each class: by name where the classes are names of bins, otherwise by index."""
+    """The space, and the bin of each class, by the rule of :func:`~earthwork.evaluate`."""
     if space is None:
         return default(len(classes)), np.arange(len(classes))
     if not isinstance(space, Space):
         raise TypeError(f"space: expected a Chain, Ring, Tree, CostMatrix or None, got {space!r}")
-    names = [str(label) for label in classes.tolist()]
-    by_name = {name: index for index, name in enumerate(space.bin_names or ())}
-    named = all(name in by_name for name in names)
-    whole = np.issubdtype(classes.dtype, np.number) and bool(
-        ((classes == np.floor(classes)) & (classes >= 0) & (classes < space.num_bins)).all()
-    )
-    found = np.array([by_name[name] for name in names]) if named else np.array([], dtype=int)
-    if named and whole and not np.array_equal(found, classes):
-        raise ValueError(
-            f"y: expected names or indices of the bins of {space}, got labels that can be read as both: {names[0]} is "
-            f"the name of bin {found[0]} and an index; pass a space without names for indices"
-        )
-    if named:
-        return space, found
-    if whole:
-        return space, classes.astype(np.int64)
-    strange = [name for name in names if name not in by_name and name not in map(str, range(space.num_bins))]
-    raise ValueError(f"y: expected names or indices of the bins of {space}, got {(strange or names)[0]!r}")
+    return space, ClassIndex(space, remedy=_REMEDY).kinds("y", classes)
 
 
 def _all_alike(count: int) -> Space:

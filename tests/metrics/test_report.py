@@ -144,7 +144,7 @@ def test_rich_and_text() -> None:
 
 def rows_of(columns: np.ndarray) -> Rows:
     none = np.zeros(len(columns))
-    return Rows(columns.astype(np.float32), columns.sum(0), *(none,) * 5)  # type: ignore[arg-type]
+    return Rows(columns.astype(np.float32), columns.sum(0), *(none,) * 7)  # type: ignore[arg-type]
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say(rng: np.random.Generator) -> None:

@@ -106,14 +106,13 @@ def count_confusions(
     """All confusions, those of the highest total cost first; of equal ones those of lower indices first.
 
     Args:
-        labels: The label of each row.
-        answers: The answer of each row.
+        labels: The labels of the rows that were answered wrong.
+        answers: The answers.
         distances: The distance between the two.
     """
-    wrong = np.flatnonzero(labels != answers)
-    pairs = np.stack([labels[wrong], answers[wrong]], -1).astype(np.int64)
+    pairs = np.stack([labels, answers], -1).astype(np.int64)
     kinds, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
-    each = distances[wrong][first].astype(np.float64)
+    each = distances[first].astype(np.float64)
     order = np.argsort(-(counts * each), kind="stable")
     return [
         Confusion(truth, answer, int(number), float(distance))

@@ -62,7 +62,7 @@ def evaluate(
             of a file (.npz, .npy, .csv, .tsv or .parquet, see :func:`~earthwork.evaluation.open_predictions`). Several
             models: a mapping from names to those, or a list of paths. All have the same rows in the same order.
         labels: The classes, by index or by name: an array, a series, a list or the path of a file. ``None``: those that
-            the files or data frames hold.
+            the files or data frames hold. Names of a tree's inner nodes are coarse labels, see below.
         space: How the classes are arranged.
         normalize: What makes the predictions distributions: ``"softmax"`` for logits, ``"l1"`` for other masses. By
             default ``"softmax"`` for what a file calls logits.
@@ -80,6 +80,12 @@ def evaluate(
         bootstrap: How many times to resample the rows; 0 for no intervals.
         seed: Of the resampling and of the halves.
         progress: Called with what is being done and the share of it that is done.
+
+    A label may be the name of an inner node of a tree: a coarse label, "one of the classes below". Then an answer is
+    right if it lies below that node (or is it); its distance is that to the nearest class below the node; the log loss
+    is −log of the mass of these classes; the EMD moves each class's mass to the nearest of them. What needs the class
+    itself leaves such rows out: hierarchical precision, recall and F1, accuracy at depth, the gap between expected and
+    measured cost, calibration, and the tuning on held-out rows.
 
     Returns:
         A result that prints as the command ``earthwork evaluate`` does, also with rich, and has ``to_frame()``.
@@ -105,7 +111,7 @@ def evaluate(
     check_whole("seed", seed)
     plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate)
     measures = standard_measures(space, top_k, inner=decide == "inner")
-    sources = _open(predictions, labels, ClassIndex(space, label_kind, _LABEL_REMEDY), label_column)
+    sources = _open(predictions, labels, ClassIndex(space, label_kind, _LABEL_REMEDY, inner=True), label_column)
     tuning = _held_out(len(next(iter(sources.values())).labels), seed) if plan.tunes else None
     models: list[Model] = []
     for name, source in sources.items():
@@ -221,13 +227,16 @@ def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
 
 
 def _kept(batches: Iterator[tuple[Tensor, Tensor]], classes: int) -> tuple[Tensor, Tensor]:
-    """The first of the batches, as many as fit the memory set aside for them."""
+    """The rows whose class is known, as many as fit the memory set aside for them."""
     found, rows = [], 0
     for p, labels in batches:
-        found.append((p, labels))
-        rows += len(labels)
+        exact = labels < classes
+        found.append((p[exact], labels[exact]))
+        rows += int(exact.sum())
         if rows * classes > _KEPT:
             break
+    if not rows:
+        raise ValueError("labels: expected some classes among the held-out rows to tune on, got only inner nodes")
     return torch.cat([p for p, _ in found]), torch.cat([labels for _, labels in found])
 
 

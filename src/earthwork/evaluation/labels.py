@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from earthwork.spaces import Space, Tree
@@ -31,20 +33,41 @@ class ClassIndex:
         space: How the classes are arranged.
         label_kind: How to read labels and columns: as ``"index"`` or as ``"name"``; by default by the rule above.
         remedy: How the caller can choose, for the error message.
+        inner: Whether labels may also be names or ids of a tree's inner nodes: coarse labels. Label ``num_bins + v``
+            is the node ``v``. A name that is also a class's is that class.
+
+    Example:
+        >>> import numpy as np, earthwork as ew
+        >>> tree = ew.Tree([-1, 0, 0, 1, 1], names=["thing", "animal", "rock", "cat", "dog"])
+        >>> ew.evaluation.ClassIndex(tree, inner=True).labels("labels", np.array(["dog", "animal"]))
+        array([2, 4])
     """
 
     def __init__(
-        self, space: Space, label_kind: LabelKind | None = None, remedy: str = 'label_kind="index" or "name"'
+        self,
+        space: Space,
+        label_kind: LabelKind | None = None,
+        remedy: str = 'label_kind="index" or "name"',
+        *,
+        inner: bool = False,
     ) -> None:
         if label_kind not in (None, *get_args(LabelKind)):
             raise ValueError(f'label_kind: expected "index", "name" or None, got {label_kind!r}')
         self.count = space.num_bins
         self.names = space.bin_names or ()
         self._kind, self._remedy = label_kind, remedy
-        self._places = _ids(space) | {name: place for place, name in enumerate(self.names) if name}
+        tree = space if isinstance(space, Tree) else None
+        self._places = {name: place for place, name in enumerate(self.names) if name}
+        self._places = (_ids(tree) if tree else {}) | self._places
+        groups = _inner_nodes(tree) if tree and inner else []
+        self._groups = dict(groups)
+        self._labels = self._groups | self._places
+        self._repeated = _repeated(name for name, _ in groups if name not in self._places) | _repeated(self.names)
 
     def call(self, place: int) -> str:
         """The name of a class, or its index if it has none."""
+        if place >= self.count:
+            return next(name for name, node in self._groups.items() if node == place)
         return (self.names[place] if self.names else "") or str(place)
 
     def knows(self, names: Sequence[str]) -> bool:
@@ -61,23 +84,35 @@ class ClassIndex:
 
         Raises:
             ValueError: If a label is missing or unknown, or can be read in two ways.
+
+        Returns:
+            A class index for each row, or ``num_bins + v`` for the inner node ``v`` of a tree.
         """
         if values.ndim != 1:
             raise ValueError(f"{what}: expected one label for each row, shape [rows], got shape {values.shape}")
         unique, first, inverse = _unique(what, values)
-        is_text = all(isinstance(value, str) for value in unique)
-        return self._read(what, [str(value) for value in unique], typed and is_text, first)[inverse]
+        return self._read(what, unique, typed, first)[inverse]
 
-    def _read(self, what: str, texts: Sequence[str], is_text: bool, rows: Sequence[int]) -> Indices:
+    def kinds(self, what: str, values: NDArray[Any]) -> Indices:
+        """As :meth:`labels`, for the different labels of some rows: messages name no row."""
+        unique, _, inverse = _unique(what, values)
+        return self._read(what, unique, True, None)[inverse]
+
+    def _read(self, what: str, labels: Sequence[Any], typed: bool, rows: Sequence[int] | None) -> Indices:
         """The class of each label; ``rows`` says where it was found."""
-        named = [self._named(text) for text in texts]
+        is_text = typed and all(isinstance(label, str) for label in labels)
+        texts = [str(label) for label in labels]
+        named = [_found(text, self._labels) for text in texts]
         numbered = [self._numbered(text) for text in texts]
-        by_name = self._kind != "index" and bool(self._places) and None not in named
+        by_name = self._kind != "index" and bool(self._labels) and None not in named
         by_index = self._kind != "name" and None not in numbered
         if by_name and by_index and not is_text:
             self._check_one_reading(what, texts, named, numbered)
         if not (by_name or by_index):
-            self._raise_unknown(what, texts, rows, self._kind)
+            self._raise_unknown(what, texts, rows, self._kind, self._labels)
+        repeated = [text for text in texts if by_name and text.strip() in self._repeated]
+        if repeated:
+            raise ValueError(f"{what}: expected names that only one node or class has, got {repeated[0]!r}")
         return np.array(named if by_name else numbered, dtype=np.int64)
 
     def _check_one_reading(
@@ -85,35 +120,37 @@ class ClassIndex:
     ) -> None:
         for text, name, number in zip(texts, named, numbered, strict=True):
             if name != number:
+                is_class = name is not None and name < self.count
+                reading = f"{'class' if is_class else 'inner node'} called {self.call(name or 0)!r}"
+                reading += f" (index {name})" if is_class else ""
                 raise ValueError(
-                    f"{what}: {text} can be the class called {self.call(name or 0)!r} (index {name}) or the class with "
-                    f"index {number} ({self.call(number or 0)!r}); choose with {self._remedy}"
+                    f"{what}: {text} can be the {reading} or the class with index {number} "
+                    f"({self.call(number or 0)!r}); choose with {self._remedy}"
                 )
-
-    def _named(self, text: str) -> int | None:
-        found = self._places.get(text, self._places.get(text.strip()))
-        if found is None and (number := _INTEGRAL.fullmatch(text.strip())):
-            # Integers that went through a column of floats.
-            found = self._places.get(number[1])
-        return found
 
     def _numbered(self, text: str) -> int | None:
         number = _INTEGRAL.fullmatch(text.strip())
         return int(number[1]) if number and 0 <= int(number[1]) < self.count else None
 
     def _raise_unknown(
-        self, what: str, texts: Sequence[str], rows: Sequence[int] | None, kind: LabelKind | None
+        self,
+        what: str,
+        texts: Sequence[str],
+        rows: Sequence[int] | None,
+        kind: LabelKind | None,
+        known: Mapping[str, int],
     ) -> NoReturn:
         odd = [text for text in texts if not _INTEGRAL.fullmatch(text.strip())]
-        if kind == "index" or not odd or not self._places:
+        if kind == "index" or not odd or not known:
             got = next(text for text in odd or texts if self._numbered(text) is None)
-            why = "" if self._places else ", because the classes have no names"
+            why = "" if known else ", because the classes have no names"
             where = "" if rows is None else f" in row {rows[texts.index(got)]}"
             raise ValueError(f"{what}: expected class indices from 0 to {self.count - 1}{why}, got {got!r}{where}")
         # Where numbers and names are mixed, the unknown names are what is wrong.
-        unknown = [text for text in odd if self._named(text) is None] or [t for t in texts if self._named(t) is None]
+        unknown = [text for text in odd if _found(text, known) is None]
+        unknown = unknown or [text for text in texts if _found(text, known) is None]
         raise ValueError(
-            f"{what}: {len(unknown)} not among the classes of the space: {with_near_matches(unknown, self._places)}"
+            f"{what}: {len(unknown)} not among the classes of the space: {with_near_matches(unknown, known)}"
         )
 
     def order(self, what: str, names: Sequence[str]) -> tuple[Indices | None, Kind | None]:
@@ -135,7 +172,7 @@ class ClassIndex:
             texts = [str(int(match["number"])) for match in found if match]
         places = self._columns(what, texts)
         if len(np.unique(places)) < len(places):
-            raise ValueError(f"{what}: expected each class once, got {_repeated(names, places)}")
+            raise ValueError(f"{what}: expected each class once, got {_colliding(names, places)}")
         order = np.full(self.count, -1)
         order[places] = np.arange(len(places))
         missing = [self.call(place) for place in np.flatnonzero(order < 0).tolist()]
@@ -145,22 +182,40 @@ class ClassIndex:
 
     def _columns(self, what: str, texts: Sequence[str]) -> Indices:
         """The class of each column. Unlike labels, the columns must hold every class, which leaves fewer readings."""
-        named = [self._named(text) for text in texts]
+        named = [_found(text, self._places) for text in texts]
         numbered = [self._numbered(text) for text in texts]
         whole = [set(reading) == set(range(self.count)) for reading in (named, numbered)]
         if all(whole) and self._kind is None:
             self._check_one_reading(what, texts, named, numbered)
         by_name = (self._kind != "index" or not whole[1]) if whole[0] else not whole[1] and None not in named
         if not by_name and None in numbered:
-            self._raise_unknown(what, texts, None, None)
+            self._raise_unknown(what, texts, None, None, self._places)
         return np.array(named if by_name else numbered, dtype=np.int64)
 
 
-def _ids(space: Space) -> dict[str, int]:
-    if not isinstance(space, Tree) or "id" not in space.node_data:
-        return {}
-    ids = space.node_data["id"]
-    return {str(ids[node]): place for place, node in enumerate(space.bins.tolist()) if ids[node]}
+def _ids(tree: Tree) -> dict[str, int]:
+    ids = tree.node_data.get("id")
+    return {str(ids[node]): place for place, node in enumerate(tree.bins.tolist()) if ids[node]} if ids else {}
+
+
+def _inner_nodes(tree: Tree) -> list[tuple[str, int]]:
+    """The ids and names of the nodes that are not classes but have classes below them, each with its label."""
+    is_class = torch.zeros(tree.num_nodes, dtype=torch.long, device=tree.bins.device).index_fill(0, tree.bins, 1)
+    inner = (tree.largest_below(is_class) > is_class).nonzero().squeeze(-1).tolist()
+    known = [names for names in (tree.node_data.get("id"), tree.names) if names is not None]
+    return [(str(names[node]), tree.num_bins + node) for names in known for node in inner if names[node]]
+
+
+def _repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1 and name}
+
+
+def _found(text: str, places: Mapping[str, int]) -> int | None:
+    found = places.get(text, places.get(text.strip()))
+    if found is None and (number := _INTEGRAL.fullmatch(text.strip())):
+        # Integers that went through a column of floats.
+        found = places.get(number[1])
+    return found
 
 
 def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indices]:
@@ -181,6 +236,6 @@ def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indi
     return unique, first.tolist(), inverse
 
 
-def _repeated(names: Sequence[str], places: Indices) -> str:
+def _colliding(names: Sequence[str], places: Indices) -> str:
     counts = np.bincount(places)
     return abbreviate([repr(name) for name, place in zip(names, places, strict=True) if counts[place] > 1])

@@ -58,17 +58,22 @@ class Evaluation:
     def mistakes(self, model: int) -> NDArray[np.float32]:
         """The distances of a model's wrong answers."""
         rows = self.models[model].rows
-        wrong: NDArray[np.float32] = rows.distances[rows.answers != rows.labels]
-        return wrong
+        return rows.distances[rows.wrong]
 
     def confusions(self, model: int, count: int | None = 10) -> list[Confusion]:
         """The confusions that cost a model most in all; ``None`` for all of them."""
         rows = self.models[model].rows
-        return count_confusions(rows.labels, rows.answers, rows.distances)[:count]
+        return count_confusions(rows.labels[rows.wrong], rows.answers[rows.wrong], rows.distances[rows.wrong])[:count]
 
     def name_of(self, model: int, place: int) -> str:
-        """The name of a label or an answer of a model: a class, or a node if its answers are nodes."""
+        """The name of a label or an answer of a model: a class, or a node if its answers are nodes.
+
+        Of a model whose answers are classes, ``num_bins`` and above are the tree's nodes: coarse labels.
+        """
+        count = self.space.num_bins
         names = self.space.names if self.models[model].decision == "inner" else self.space.bin_names
+        if self.models[model].decision != "inner" and place >= count:
+            names, place = self.space.names, place - count
         return (names[place] if names else "") or str(place)
 
     @property
@@ -83,8 +88,13 @@ class Evaluation:
             for model in self.models
             if model.temperature != 1 or model.vagueness != 0
         ]
+        coarse = int(self.models[0].rows.coarse.sum())
+        coarse_note = (
+            f"{coarse:,} labels are inner nodes: answers at or below them are right. Their classes are not known, so "
+            "hierarchical precision, recall and F1, accuracy at depth and expected − measured cost leave them out."
+        )
         held_out = [f"Tuned on {self.held_out:,} other rows."] if self.held_out else []
-        return (*self.report.notes, *held_out, *tuned)
+        return (*self.report.notes, *([coarse_note] if coarse else []), *held_out, *tuned)
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each model and metric: the value, and the difference from the baseline."""

@@ -16,6 +16,7 @@ from earthwork.decisions.decide import check_k, check_vagueness, expected, node_
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.space import check_ignore_index, check_space
 from earthwork.spaces.tree import as_tree
+from earthwork.targets import coarse as classes_below
 from earthwork.transport.masses import Normalize, as_distributions
 
 Decision: TypeAlias = Literal["argmax", "least_risk", "inner"]
@@ -44,9 +45,12 @@ class Batch:
 
     Answers are bins, except those of ``decision="inner"``, which are nodes of the tree; the truth is of the same kind.
 
+    A coarse label is an inner node of a tree: the class is one of those below it. An answer at or below it is right;
+    the distance of another answer is that to the nearest class below it.
+
     Attributes:
         space: How the classes are arranged.
-        labels: The class of each row, ``[rows]``.
+        labels: The class of each row, ``[rows]``; ``num_bins + v`` is the coarse label ``v``, a node.
         probs: The distributions, ``[rows, num_bins]``; ``None`` if only answers were given.
         given: The answers that were given in place of distributions, ``[rows]``.
         decision: How a distribution becomes an answer.
@@ -77,9 +81,25 @@ class Batch:
         return check_tree(self.space)
 
     @cached_property
+    def coarse(self) -> Tensor | None:
+        """Which labels are coarse; ``None`` if none is."""
+        coarse = self.labels >= self.space.num_bins
+        return coarse if bool(coarse.any()) else None
+
+    @property
+    def exact(self) -> Tensor:
+        """1 for each row whose class is known, 0 for coarse labels: ``[rows]``, in double precision."""
+        return (self.labels < self.space.num_bins).double()
+
+    @cached_property
+    def allowed(self) -> Tensor:
+        """The classes below each coarse label, ``[coarse rows, num_bins]``."""
+        return classes_below(self.truth_nodes[self.coarse], self.tree)
+
+    @cached_property
     def truth(self) -> Tensor:
-        """The labels, as bins or nodes like the answers."""
-        return self.tree.bins[self.labels] if self.decision == "inner" else self.labels
+        """The labels, as bins or nodes like the answers; in place of a bin also ``num_bins`` plus an inner node."""
+        return self.truth_nodes if self.decision == "inner" else self.labels
 
     @cached_property
     def answers(self) -> Tensor:
@@ -95,7 +115,20 @@ class Batch:
     @cached_property
     def wrong(self) -> Tensor:
         """Which answers are not the label."""
-        return self.answers != self.truth
+        return ~self.is_right(self.answers)
+
+    def is_right(self, answers: Tensor) -> Tensor:
+        """Which of some answers, ``[rows, ...]``, are the label of their row, or below it if it is coarse."""
+        shape = (-1, *[1] * (answers.ndim - 1))
+        right = answers == self.truth.reshape(shape)
+        return right if self.coarse is None else right | (self.coarse.reshape(shape) & self._below_truth(answers))
+
+    def _below_truth(self, answers: Tensor) -> Tensor:
+        truth = self.truth_nodes.reshape(-1, *[1] * (answers.ndim - 1))
+        return self.tree.lowest_common_ancestor(self._nodes(answers), truth) == truth
+
+    def _nodes(self, answers: Tensor) -> Tensor:
+        return answers if self.decision == "inner" else self.tree.bins[answers]
 
     @cached_property
     def distance(self) -> Tensor:
@@ -104,9 +137,14 @@ class Batch:
 
     def distance_to_truth(self, answers: Tensor) -> Tensor:
         """The distance from some answers, ``[rows, ...]``, to the label of their row, in double precision."""
-        truth = self.truth.reshape(-1, *[1] * (answers.ndim - 1))
-        between = self.tree.node_distance if self.decision == "inner" else self.space.distance
-        return between(answers, truth).detach().double()
+        shape = (-1, *[1] * (answers.ndim - 1))
+        if self.coarse is None:
+            between = self.tree.node_distance if self.decision == "inner" else self.space.distance
+            return between(answers, self.truth.reshape(shape)).detach().double()
+        truth = self.truth_nodes.reshape(shape)
+        # The way from outside to a class below a node leads over that node.
+        distance = self.tree.node_distance(self._nodes(answers), truth) + _nearest_class(self.tree)[truth]
+        return torch.where(self.is_right(answers), 0, distance).detach().double()
 
     @property
     def expected_cost(self) -> Tensor:
@@ -131,12 +169,15 @@ class Batch:
     @cached_property
     def answer_nodes(self) -> Tensor:
         """The answers as nodes of the tree."""
-        return self.answers if self.decision == "inner" else self.tree.bins[self.answers]
+        return self._nodes(self.answers)
 
     @cached_property
     def truth_nodes(self) -> Tensor:
         """The labels as nodes of the tree."""
-        return self.tree.bins[self.labels]
+        if self.coarse is None:
+            return self.tree.bins[self.labels]
+        count = self.space.num_bins
+        return torch.where(self.coarse, self.labels - count, self.tree.bins[self.labels.clamp(max=count - 1)])
 
     @cached_property
     def ancestor(self) -> Tensor:
@@ -176,6 +217,13 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
     p = rows.reshape(-1, rows.shape[-1]) if rows.ndim else rows
     p = as_distributions(p[counted] if p.ndim else p, space, options.get("normalize"), name="preds").detach()
     return Batch(space, labels[counted], p, None, decision, vagueness)
+
+
+def _nearest_class(tree: Tree) -> Tensor:
+    """The distance from each node to the nearest class at or below it: ``[num_nodes]``."""
+    depth = tree.node_distance(torch.arange(tree.num_nodes, device=tree.bins.device), tree.root)
+    highest = torch.full_like(depth, -math.inf).index_copy(0, tree.bins, -depth[tree.bins])
+    return -tree.largest_below(highest) - depth
 
 
 def check_tree(space: Space) -> Tree:

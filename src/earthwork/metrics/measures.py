@@ -111,7 +111,7 @@ class Accuracy(MeanMeasure):
 
     def columns(self, batch: Batch) -> Tensor:
         """Whether a row is right, and 1."""
-        return with_ones((batch.best(self.top_k) == batch.truth.unsqueeze(-1)).any(-1).double())
+        return with_ones(batch.is_right(batch.best(self.top_k)).any(-1).double())
 
 
 @dataclass(frozen=True)
@@ -301,10 +301,10 @@ class DepthAccuracy(Measure):
         return check_tree(space).depth + 1
 
     def columns(self, batch: Batch) -> Tensor:
-        """Whether the row is right at each depth; at depth 0 every row is."""
+        """Whether the row is right at each depth; at depth 0 every row is. Coarse labels do not count."""
         depths = torch.arange(batch.tree.depth + 1, device=batch.labels.device)
         shared = batch.tree.depths[batch.ancestor].unsqueeze(-1)
-        return ((depths <= shared) | ~batch.wrong.unsqueeze(-1)).double()
+        return ((depths <= shared) | ~batch.wrong.unsqueeze(-1)) * batch.exact.unsqueeze(-1)
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         """The curve: ``[..., depth + 1]``."""
@@ -331,7 +331,11 @@ class AncestorScore(MeanMeasure):
             raise ValueError(f'average: expected "micro" or "macro", got {self.average!r}')
 
     def columns(self, batch: Batch) -> Tensor:
-        """What is shared and what that is divided by: counts of nodes for micro, the row's score and 1 for macro."""
+        """What is shared and what that is divided by: counts of nodes for micro, the row's score and 1 for macro.
+
+        Coarse labels do not count: which of an answer's nodes below them are right is not known.
+        """
+        exact = batch.exact.unsqueeze(-1)
         depths = batch.tree.depths
         shared = depths[batch.ancestor].double()
         answer, truth = depths[batch.answer_nodes].double(), depths[batch.truth_nodes].double()
@@ -340,9 +344,9 @@ class AncestorScore(MeanMeasure):
         else:
             whole = answer if self.kind == "precision" else truth
         if self.average == "micro":
-            return torch.stack([shared, whole], -1)
+            return torch.stack([shared, whole], -1) * exact
         # The root has no ancestors to share: it scores 1 if it is the label, else 0.
-        return with_ones(torch.where(whole > 0, shared / whole.clamp(min=1), (~batch.wrong).double()))
+        return with_ones(torch.where(whole > 0, shared / whole.clamp(min=1), (~batch.wrong).double())) * exact
 
 
 @dataclass(frozen=True)
@@ -362,7 +366,7 @@ class AncestorAccuracy(MeanMeasure):
 
     def columns(self, batch: Batch) -> Tensor:
         """Whether the answer is the label or above it, and 1."""
-        return with_ones((batch.ancestor == batch.answer_nodes).double())
+        return with_ones(((batch.ancestor == batch.answer_nodes) | ~batch.wrong).double())
 
 
 @dataclass(frozen=True)

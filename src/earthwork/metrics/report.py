@@ -161,7 +161,9 @@ class Rows(NamedTuple):
         sums: The sums of all measures one after another, in double precision.
         labels: The label of each row, a bin, or a node if answers are nodes.
         answers: The answer of each row.
+        wrong: Whether the answer is not the label, or not below it if that is coarse.
         distances: The distance between the two.
+        coarse: Whether the label is coarse.
         confidences: The probability of the most probable class.
         hits: Whether the most probable class is the label.
     """
@@ -170,7 +172,9 @@ class Rows(NamedTuple):
     sums: NDArray[np.float64]
     labels: NDArray[np.int32]
     answers: NDArray[np.int32]
+    wrong: NDArray[np.bool_]
     distances: NDArray[np.float32]
+    coarse: NDArray[np.bool_]
     confidences: NDArray[np.float32]
     hits: NDArray[np.bool_]
 
@@ -187,7 +191,9 @@ def measure_rows(batch: Batch, measures: Sequence[Measure]) -> Rows:
         torch.cat(sums).cpu().numpy(),
         batch.truth.int().cpu().numpy(),
         batch.answers.int().cpu().numpy(),
+        batch.wrong.cpu().numpy(),
         batch.distance.float().cpu().numpy(),
+        (batch.exact == 0).cpu().numpy(),
         confidence.float().cpu().numpy(),
         (top == batch.labels).cpu().numpy(),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from earthwork.losses import EMDLoss
 from earthwork.metrics.batch import Batch
 from earthwork.metrics.measures import MeanMeasure, with_ones
 from earthwork.spaces import Chain, Ring, Space
@@ -39,7 +40,15 @@ class MeanTransport(MeanMeasure):
 
     def columns(self, batch: Batch) -> Tensor:
         """The distance, and 1."""
-        return with_ones(label_distances(batch.p, batch.labels, batch.space, float(self.rho)).detach().double())
+        rho, exact = float(self.rho), batch.exact.bool()
+        if batch.coarse is None:
+            return with_ones(label_distances(batch.p, batch.labels, batch.space, rho).detach().double())
+        distances = torch.zeros(len(batch.labels), dtype=torch.float64, device=batch.p.device)
+        loss = EMDLoss(batch.space, rho, normalize=None, reduction="none")
+        distances[batch.coarse] = loss(batch.p[batch.coarse], batch.allowed).detach().double()
+        known = label_distances(batch.p[exact], batch.labels[exact], batch.space, rho)
+        distances[exact] = known.detach().double()
+        return with_ones(distances)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class RankedScore(MeanTransport):
 
 @dataclass(frozen=True)
 class LogLoss(MeanMeasure):
-    """The mean of −log p of the label."""
+    """The mean of −log p of the label; of a coarse label the mass of the classes below it."""
 
     higher_is_better = False
 
@@ -73,7 +82,9 @@ class LogLoss(MeanMeasure):
 
     def columns(self, batch: Batch) -> Tensor:
         """−log p of the label, and 1."""
-        p = batch.p.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1)
+        p = batch.p.gather(-1, batch.labels.clamp(max=batch.space.num_bins - 1).unsqueeze(-1)).squeeze(-1)
+        if batch.coarse is not None:
+            p[batch.coarse] = (batch.p[batch.coarse] * batch.allowed).sum(-1)
         # As in scikit-learn: one probability of 0 would make the mean infinite.
         return with_ones(-p.clamp(min=torch.finfo(p.dtype).eps).double().log())
 
@@ -114,7 +125,10 @@ class DecisionCost(MeanMeasure):
 
 @dataclass(frozen=True)
 class CostGap(MeanMeasure):
-    """The expected minus the measured mean distance: negative if the model is overconfident."""
+    """The expected minus the measured mean distance: negative if the model is overconfident.
+
+    Coarse labels do not count: the distance to the class is not known.
+    """
 
     higher_is_better = None
 
@@ -125,4 +139,4 @@ class CostGap(MeanMeasure):
 
     def columns(self, batch: Batch) -> Tensor:
         """The difference, and 1."""
-        return with_ones(batch.expected_cost - batch.distance)
+        return with_ones(batch.expected_cost - batch.distance) * batch.exact.unsqueeze(-1)

@@ -131,7 +131,9 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
         # The least-risk answers of a model do not change its probabilities.
         if model.baseline is not None and model.decision != "argmax":
             continue
-        sums = measure.sums_of(torch.from_numpy(model.rows.confidences), torch.from_numpy(model.rows.hits))
+        exact = ~model.rows.coarse
+        found = (torch.from_numpy(numbers[exact]) for numbers in (model.rows.confidences, model.rows.hits))
+        sums = measure.sums_of(*found)
         draw_reliability(ax, measure.value(sums).numpy(), _short(model.name, _LONGEST_MODEL), _colour(place))
         drawn += 1
     _legend_above(ax, drawn)

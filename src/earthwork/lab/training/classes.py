@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.spaces import Space, Tree
+from earthwork.targets import coarse as classes_below
 from earthwork.text import with_near_matches
 from earthwork.trees import restrict
 
@@ -86,11 +87,10 @@ def _match_tree(tree: Tree, names: tuple[str, ...]) -> Matched:
     with_inner = restrict(tree, names, inner_bins=True)
     if _all_bins(tree, names):
         return Matched(with_inner, names, np.eye(len(names), dtype=bool))
-    below = _names_below(with_inner)
-    coarse: NDArray[np.bool_] = np.asarray(below.any(1))
-    members = (below | np.eye(len(names), dtype=bool))[:, ~coarse]
-    classes = tuple(name for name, inner in zip(names, coarse, strict=True) if not inner)
-    return Matched(restrict(tree, classes), classes, members)
+    below: NDArray[np.bool_] = classes_below(with_inner.bins, with_inner).numpy()
+    is_coarse = below.sum(1) > 1
+    classes = tuple(name for name, inner in zip(names, is_coarse, strict=True) if not inner)
+    return Matched(restrict(tree, classes), classes, below[:, ~is_coarse])
 
 
 def _all_bins(tree: Tree, names: tuple[str, ...]) -> bool:
@@ -98,21 +98,6 @@ def _all_bins(tree: Tree, names: tuple[str, ...]) -> bool:
     bins = tree.bins.tolist()
     ids = tree.node_data.get("id", ())
     return set(names) <= {*(tree.bin_names or ()), *(str(ids[node]) for node in bins if ids)}
-
-
-def _names_below(tree: Tree) -> NDArray[np.bool_]:
-    """Which bins lie strictly below each bin, ``[bins, bins]``."""
-    parents, bins = tree.parents.cpu().numpy(), tree.bins.cpu().numpy()
-    bin_of = np.full(tree.num_nodes + 1, -1)
-    bin_of[bins] = np.arange(len(bins))
-    below = np.zeros((len(bins), len(bins)), dtype=bool)
-    node = parents[bins]
-    while (node >= 0).any():
-        above = np.where(node >= 0, bin_of[node], -1)
-        found = np.flatnonzero(above >= 0)
-        below[above[found], found] = True
-        node = np.where(node >= 0, parents[node], -1)
-    return below
 
 
 def check_labels(what: str, y: NDArray[Any], classes: int) -> None:
