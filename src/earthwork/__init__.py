@@ -14,17 +14,17 @@ from earthwork.losses import (
     TokenEMDLoss,
 )
 from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
-from earthwork.storage import load, save
 from earthwork.transport import ConvergenceWarning, SinkhornResult, emd, emd_gradient, emd_hessian, sinkhorn
 
 if TYPE_CHECKING:
     from earthwork.evaluation import evaluate
+    from earthwork.storage import load, save
 
 __version__ = "0.2.0"
 
 # Imported on first access, so that `import earthwork` needs only PyTorch and NumPy.
 _SUBMODULES = ("boosting", "metrics", "plot", "sklearn", "targets", "testing", "trees")
-_LAZY = {"evaluate": "evaluation"}
+_LAZY = {"evaluate": "evaluation", "load": "storage", "save": "storage"}
 
 __all__ = [
     "Chain",

@@ -47,9 +47,13 @@ def _plain_keys() -> frozenset[int]:
 PLAIN_KEYS = _plain_keys()
 
 
-def is_plain(x: Tensor) -> bool:
-    """Whether a tensor is strided memory on the CPU and nothing else. If torch cannot tell, no tensor is."""
-    return _dispatch_keys is not None and _dispatch_keys(x).raw_repr() in PLAIN_KEYS
+def is_plain(x: Tensor, other: Tensor | None = None) -> bool:
+    """Whether one or two tensors are strided memory on the CPU and nothing else. If torch cannot tell, none is."""
+    return (
+        _dispatch_keys is not None
+        and _dispatch_keys(x).raw_repr() in PLAIN_KEYS
+        and (other is None or _dispatch_keys(other).raw_repr() in PLAIN_KEYS)
+    )
 
 
 # Not ``None`` while ``torch.jit.trace`` is recording. If it is unknown, assume that it is.

@@ -158,7 +158,7 @@ class EdgeSpace(Space):
 
     def check_rho(self, rho: float) -> None:
         """Raise unless ``rho`` is a real number ≥ 1."""
-        if type(rho) is not float or not 1.0 <= rho < math.inf:
+        if type(rho) not in (float, int) or not 1 <= rho < math.inf:
             check_rho(rho)
 
     def _has_costs_of(self, other: Any) -> bool:

@@ -239,15 +239,8 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         and dtype in _TYPES
         and p.numel() >= (MIN_ENTRIES_EXPECTED if expected else MIN_ENTRIES)
         and type(p) in _PLAIN
-        and is_plain(p)
-        and (
-            target is None
-            or (
-                (target.dtype is dtype or not target.is_floating_point())
-                and type(target) in _PLAIN
-                and is_plain(target)
-            )
-        )
+        and (target is None or ((target.dtype is dtype or not target.is_floating_point()) and type(target) in _PLAIN))
+        and is_plain(p, target)
         and wanted()
     ):
         known: Kernels | None = space._kernels
