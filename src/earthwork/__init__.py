@@ -17,7 +17,7 @@ from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
 from earthwork.transport import ConvergenceWarning, SinkhornResult, emd, emd_gradient, emd_hessian, sinkhorn
 
 if TYPE_CHECKING:
-    from earthwork.evaluation import evaluate
+    from earthwork.evaluation.evaluate import evaluate
     from earthwork.storage import load, save
 
 __version__ = "0.2.0"
