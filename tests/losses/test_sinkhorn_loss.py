@@ -154,3 +154,62 @@ def test_copies_pickles_and_says_its_options():
 def test_a_relaxed_distance_on_a_metric_is_an_error():
     with pytest.raises(ValueError, match=r"rho: expected 1 on CostMatrix\(5 bins.*\), which has no edges.*, got 2"):
         ew.EMDLoss(SPACES["metric"], rho=2.0)
+
+
+def regularized(space, lam=2.0, max_iter=2000, tol=1e-13, **options):
+    return ew.SinkhornLoss(space, lam, max_iter, tol=tol, value="regularized", **options)
+
+
+def test_the_regularized_value_is_that_of_pots_plan(space):
+    ot = pytest.importorskip("ot")
+    p, q = torch.randn(2, 4, C, dtype=torch.float64).softmax(-1)
+    matrix = space.distances().double()
+    found = regularized(space, normalize=None, reduction="none")(p, q)
+    for value, a, b in zip(found, p, q, strict=True):
+        plan = torch.from_numpy(
+            ot.bregman.sinkhorn_log(a.numpy(), b.numpy(), matrix.numpy(), 0.5, numItermax=10000, stopThr=1e-14)
+        )
+        torch.testing.assert_close(value, (plan * matrix).sum() + 0.5 * torch.xlogy(plan, plan).sum())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"label_smoothing": 0.2}, {"method": "paper", "max_iter": 500, "tol": None}], ids=str
+)
+def test_the_regularized_value_has_the_gradient_of_the_loss(space, options):
+    loss = regularized(space, **options)
+    logits = torch.randn(3, C, dtype=torch.float64, requires_grad=True)
+    q = torch.randn(3, C, dtype=torch.float64).softmax(-1)
+    assert torch.autograd.gradcheck(lambda x: loss(x, q), logits)
+    if options.get("method") != "paper":
+        assert torch.autograd.gradcheck(lambda x: loss(x, torch.tensor([0, 2, 4])), logits)
+    cost = regularized(space, **options)
+    cost.value = "cost"
+    (ours,), (theirs,) = (torch.autograd.grad(f(logits, q), logits) for f in (loss, cost))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert loss(logits, q) < cost(logits, q)
+
+
+def test_against_a_class_the_regularized_value_is_a_reverse_divergence(space):
+    logits, labels, lam = torch.randn(6, C, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 4, 0]), 1.5
+    scores = -lam * space.distances().double()[:, labels].T
+    divergence = torch.nn.functional.kl_div(scores.log_softmax(-1), logits.softmax(-1), reduction="none").sum(-1)
+    expected = (divergence - scores.logsumexp(-1)) / lam
+    loss = regularized(space, lam, reduction="none")
+    torch.testing.assert_close(loss(logits, labels), expected)
+    torch.testing.assert_close(loss(logits, one_hot(labels, C).double()), expected)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(logits, labels), expected)
+
+
+def test_empty_bins_have_a_regularized_value():
+    p = torch.tensor([[0.5, 0.5, 0.0]])
+    loss = regularized(ew.Chain(3), normalize=None, tol=None, max_iter=50)
+    assert loss(p, torch.tensor([0])).item() == pytest.approx(0.5 - 0.5 * 0.6931472, rel=1e-6)
+    assert loss(p, torch.tensor([[0.5, 0.0, 0.5]])).isfinite()
+
+
+def test_the_value_is_one_of_two():
+    with pytest.raises(ValueError, match='value: expected "cost" or "regularized", got \'dual\''):
+        ew.SinkhornLoss(ew.Chain(3), value="dual")
+    assert "value='regularized'" in repr(ew.SinkhornLoss(ew.Chain(3), value="regularized"))
+    assert "value=" not in repr(ew.SinkhornLoss(ew.Chain(3)))

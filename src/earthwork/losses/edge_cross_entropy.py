@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from earthwork.losses.contract import Options, StructuredLoss
+from earthwork.losses.contract import Options
+from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import EdgeSpace, Space
+from earthwork.transport.routes import LabelKernel
 
 
-class EdgeCrossEntropyLoss(StructuredLoss):
+class EdgeCrossEntropyLoss(LogLoss):
     r"""The log loss of the question "on which side?", asked of every edge of a chain or a tree (logits in).
 
     .. math:: -\sum_e w_e \big[t_e \log m_e + (1 - t_e) \log(1 - m_e)\big]
@@ -51,6 +53,10 @@ class EdgeCrossEntropyLoss(StructuredLoss):
         # An edge with all classes on one side asks nothing.
         count = space.flow(torch.ones(space.num_bins, dtype=torch.float64, device=space.device))
         self.register_buffer("_asked", (count > 0) & (count < space.num_bins), persistent=False)
+
+    def label_kernel(self) -> LabelKernel | None:
+        """The kernel for class indices, which are not smoothed."""
+        return None if self.label_smoothing else LabelKernel("edges", exact=self.label_losses)
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The loss of each row against its (smoothed) class."""

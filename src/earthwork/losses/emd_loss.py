@@ -16,7 +16,7 @@ from earthwork.transport.emd import checked_distances
 from earthwork.transport.gpu_route import GpuKernels, on_gpu
 from earthwork.transport.masses import Normalize
 from earthwork.transport.portable_routes import COMPOSED, Route
-from earthwork.transport.routes import OPERATOR, Kernels, choose, prepare
+from earthwork.transport.routes import OPERATOR, Kernels, LabelKernel, choose, prepare
 
 
 class EMDLoss(StructuredLoss):
@@ -131,7 +131,7 @@ class EMDLoss(StructuredLoss):
         # The GPU kernels read half precision as it is stored.
         rows = rows if on_gpu(rows) else widened(rows)
         route = choose(self.space, rows, labels)
-        weight, shape = self.weight, labels.shape
+        weight = self.weight
         whole = self.normalize == "softmax" and not self.label_smoothing and not self.root
         whole = whole and (weight is None or not weight.requires_grad)
         options = (weight, self.ignore_index, self.reduction, self._mean_of_nothing)
@@ -139,14 +139,12 @@ class EMDLoss(StructuredLoss):
             composed = partial(self._loss_by, COMPOSED, labels=labels, stored=stored)
             return route.label_loss(rows, labels, self.rho, options, composed)
         if whole and isinstance(route, Kernels):
-            flat, flat_labels = rows, labels
-            if len(shape) != 1:
-                flat, flat_labels = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
-            composed = partial(self._loss_by, COMPOSED, labels=flat_labels, stored=stored)
-            loss = route.label_loss(flat, flat_labels, self.rho, options, composed)
+            by_composed = partial(self._loss_by, COMPOSED, stored=stored)
+            kernel = LabelKernel("labels", self.rho)
+            loss = route.label_loss(rows, labels, self.space, kernel, options, by_composed)
             # An out-of-range label is found again, and named, below.
             if loss is not None:
-                return loss if loss.ndim == 0 else loss.view(shape)
+                return loss
         if whole and route is OPERATOR:
             return self._operator_loss(rows, labels.long())
         return self._loss_by(route, rows, labels, stored)

@@ -9,13 +9,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 from typing_extensions import Unpack
 
-from earthwork.losses.contract import Options, StructuredLoss
+from earthwork.losses.contract import Options
+from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.log_masses import LOG_ZERO
 from earthwork.spaces.tree import as_tree
+from earthwork.transport.routes import LabelKernel
 
 
-class HierarchicalCrossEntropyLoss(StructuredLoss):
+class HierarchicalCrossEntropyLoss(LogLoss):
     r"""Cross entropy along the way from the root to the class, upper levels discounted (logits in).
 
     .. math:: -\sum_{v \text{ above } y} e^{-\alpha h(v)} \log \frac{m_v}{m_{\mathrm{parent}(v)}}
@@ -67,6 +69,12 @@ class HierarchicalCrossEntropyLoss(StructuredLoss):
             "_node_edge": edge_of[tree.bins],
         }.items():
             self.register_buffer(name, buffer, persistent=False)
+
+    def label_kernel(self) -> LabelKernel | None:
+        """The kernel for class indices, which are not smoothed."""
+        if self.label_smoothing:
+            return None
+        return LabelKernel("questions", parameter=self.alpha, weights=lambda: self._discount, exact=self.label_losses)
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The loss of each row against its (smoothed) class."""

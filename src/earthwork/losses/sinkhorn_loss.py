@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from earthwork.transport.labels import cost_to_label, smoothed_one_hot
 from earthwork.transport.masses import Normalize
 from earthwork.transport.sinkhorn import Method, check_options, sinkhorn_prepared
 
+Value: TypeAlias = Literal["cost", "regularized"]
+
 
 class SinkhornLoss(StructuredLoss):
     r"""The Sinkhorn distance from a model's logits to its targets; drops in for ``nn.CrossEntropyLoss``.
@@ -21,9 +23,18 @@ class SinkhornLoss(StructuredLoss):
     .. math:: \mathrm{SD}_\lambda(\mathrm{softmax}(x), q) = \langle M, T \rangle, \qquad
               \nabla_p = \mathrm{centre}(\log(u) / \lambda)
 
+    This value and this gradient are the paper's. The gradient is that of the minimum over all plans,
+
+    .. math:: \min_{T \in U(p, q)} \langle M, T \rangle + \tfrac1\lambda \langle T, \log T \rangle
+              = \tfrac1\lambda \big(\langle p, \log u \rangle + \langle q, \log v \rangle\big),
+
+    which ``value="regularized"`` returns, for a line search or where ``gradcheck`` has to pass. It may be negative.
+
     A class index forces the plan, so it takes no iterations and no matrix of distances: the value is the expected
-    distance to the class :math:`l`, and :math:`\nabla_p = \mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`. A soft or
-    smoothed target is iterated. Weights and the mean are those of :class:`~earthwork.EMDLoss`.
+    distance to the class :math:`l`, and :math:`\nabla_p = \mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`. The
+    regularised value is then :math:`\tfrac1\lambda \mathrm{KL}(p \,\|\, \mathrm{softmax}(-\lambda M_{\cdot l}))` up to
+    a constant of the class. A soft or smoothed target is iterated. Weights and the mean are those of
+    :class:`~earthwork.EMDLoss`.
 
     Args:
         space: How the classes are arranged.
@@ -31,6 +42,7 @@ class SinkhornLoss(StructuredLoss):
         max_iter: The most iterations, ≥ 1.
         tol: Stop when the marginals of the plan miss by no more than this; see :func:`~earthwork.sinkhorn`.
         method: ``"log"``, or ``"paper"`` for Algorithm 1 as printed, NaNs included.
+        value: ``"cost"`` for :math:`\langle M, T \rangle`, or ``"regularized"`` for the minimum.
         weight: A weight ≥ 0 for each class, shape ``[C]``: a tensor, or a NumPy array such as scikit-learn's
             ``compute_class_weight`` returns.
         ignore_index: The class index that does not count.
@@ -66,6 +78,7 @@ class SinkhornLoss(StructuredLoss):
         *,
         tol: float | None = None,
         method: Method = "log",
+        value: Value = "cost",
         weight: Tensor | NDArray[Any] | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
@@ -75,6 +88,8 @@ class SinkhornLoss(StructuredLoss):
         empty: Empty = "nan",
     ) -> None:
         check_options(lam, max_iter, tol, method)
+        if value not in ("cost", "regularized"):
+            raise ValueError(f'value: expected "cost" or "regularized", got {value!r}')
         super().__init__(
             space,
             weight=weight,
@@ -89,12 +104,13 @@ class SinkhornLoss(StructuredLoss):
         self.max_iter = max_iter
         self.tol = tol
         self.method: Method = method
+        self.value: Value = value
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The distance of each row to its (smoothed) label."""
         p = self.probabilities(rows)
         if self.label_smoothing == 0 and self.method == "log":
-            return cost_to_label(p, labels, self.space, self.lam)
+            return cost_to_label(p, labels, self.space, self.lam, self.value == "regularized")
         return self._iterated(p, smoothed_one_hot(labels, p, self.label_smoothing))
 
     def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
@@ -104,8 +120,10 @@ class SinkhornLoss(StructuredLoss):
         return self._iterated(p, q)
 
     def _iterated(self, p: Tensor, q: Tensor) -> Tensor:
-        return sinkhorn_prepared(p, q, self.space, self.lam, self.max_iter, self.tol, self.method).value
+        options = (self.lam, self.max_iter, self.tol, self.method)
+        return sinkhorn_prepared(p, q, self.space, *options, regularized=self.value == "regularized").value
 
     def extra_repr(self) -> str:
         """The options."""
-        return f"lam={self.lam:g}, max_iter={self.max_iter}, tol={self.tol}, {super().extra_repr()}"
+        value = "" if self.value == "cost" else f"value={self.value!r}, "
+        return f"lam={self.lam:g}, max_iter={self.max_iter}, tol={self.tol}, {value}{super().extra_repr()}"

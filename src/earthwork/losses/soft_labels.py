@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from earthwork.losses.contract import Options, StructuredLoss
-from earthwork.spaces import Space
+from earthwork.losses.contract import Options
+from earthwork.losses.log_loss import LogLoss
+from earthwork.spaces import EdgeSpace, Space
+from earthwork.transport.routes import LabelKernel
 
 
-class SoftLabelLoss(StructuredLoss):
+class SoftLabelLoss(LogLoss):
     r"""Cross entropy against soft labels around the class (logits in).
 
     .. math:: -\sum_j q_j \log p_j, \qquad q = \mathrm{softmax}\big(-\beta\, d(y, \cdot) / \mathrm{diameter}\big)
@@ -55,6 +57,10 @@ class SoftLabelLoss(StructuredLoss):
         like = torch.empty(0, dtype=dtype, device=labels.device)
         return self._fall_off(self.space.distances_to(labels, like))
 
+    def label_kernel(self) -> LabelKernel:
+        """The kernel for class indices."""
+        return LabelKernel("soft labels", self.label_smoothing, self.beta, self._edge_factors)
+
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The loss of each row against the soft labels around its class."""
         q = self._fall_off(self.space.distances_to(labels, rows))
@@ -74,9 +80,17 @@ class SoftLabelLoss(StructuredLoss):
         return self._cross_entropy(rows, self._fall_off(distances))
 
     def _fall_off(self, distances: Tensor) -> Tensor:
+        return self._scores(distances).softmax(-1)
+
+    def _edge_factors(self) -> Tensor:
+        """What crossing each edge multiplies a soft label by."""
+        assert isinstance(self.space, EdgeSpace), "only these have kernels"
+        return self._scores(self.space.costs.double()).exp()
+
+    def _scores(self, distances: Tensor) -> Tensor:
         diameter = (self.space.diameter() if self._diameter is None else self._diameter).to(distances)
         # Where everything is at distance 0 there is nothing to scale.
-        return (-self.beta * distances / torch.where(diameter > 0, diameter, 1)).softmax(-1)
+        return -self.beta * distances / torch.where(diameter > 0, diameter, 1)
 
     def _cross_entropy(self, rows: Tensor, q: Tensor) -> Tensor:
         return -(q * self.log_probabilities(rows)).sum(-1)

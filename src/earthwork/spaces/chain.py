@@ -95,9 +95,12 @@ class Chain(EdgeSpace):
     def _branch_potential(self, g: Tensor) -> Tensor:
         return _sum_after(g)
 
-    def kernel_tables(self, number_nodes: Callable[..., Any]) -> list[Tensor]:
+    def kernel_tables(
+        self, number_nodes: Callable[..., Any], weights: Tensor | None = None, own: float = 0.0
+    ) -> list[Tensor]:
         """The place of each bin, and the costs in double precision."""
-        return [torch.arange(self.num_bins, device=self.costs.device), self.costs.double()]
+        costs = self.costs if weights is None else weights
+        return [torch.arange(self.num_bins, device=costs.device), costs.double()]
 
     @property
     def has_kernel_tables(self) -> bool:

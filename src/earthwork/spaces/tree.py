@@ -182,13 +182,15 @@ class Tree(EdgeSpace):
         costs = pad(self.costs, (0, 1))
         return costs[self._branch_edge], costs[self._bin_edge]
 
-    def kernel_tables(self, number_nodes: Callable[..., Any]) -> list[Tensor]:
+    def kernel_tables(
+        self, number_nodes: Callable[..., Any], weights: Tensor | None = None, own: float = 0.0
+    ) -> list[Tensor]:
         """The numbers that ``number_nodes`` gives to bins and nodes, built once, and the costs in that order."""
         tables = self._index_tables
         if tables is None:
             shape = (self.parents, self.depths, self._order, self._size, self.bins)
             tables = self._index_tables = _IndexTables(number_nodes(*(x.cpu().numpy() for x in shape))._asdict())
-        costs = pad(self.costs.double(), (0, 1))
+        costs = pad((self.costs if weights is None else weights).double(), (0, 1), value=own)
         return [
             tables.places,
             tables.leaves,

@@ -67,7 +67,7 @@ def _cached(space: Space) -> _Cached | None:
     return cached
 
 
-def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf) -> Tensor:
+def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf, regularized: bool = False) -> Tensor:
     """The cost of moving each distribution to its label, with the gradient of the Sinkhorn distance.
 
     Args:
@@ -75,13 +75,20 @@ def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf
         labels: Bin indices, shape ``[...]``.
         space: How the bins are arranged.
         lam: The regularisation; ∞ for the exact distance.
+        regularized: Add the entropy term ⟨p, log p⟩/λ, so that the gradient is that of the value.
     """
     distances = distances_to(space, labels, p)
     if torch.compiler.is_compiling():
-        value, fixed = (p.detach() * distances).sum(-1), p.detach()
+        fixed = p.detach()
+        value = _label_value(fixed, distances, lam, regularized)
         return with_gradients(value, p, label_gradient(fixed, distances.detach(), lam), fixed, fixed)
-    result: Tensor = _ToLabel.apply(p, distances, lam)  # type: ignore[no-untyped-call]
+    result: Tensor = _ToLabel.apply(p, distances, lam, regularized)  # type: ignore[no-untyped-call]
     return result
+
+
+def _label_value(p: Tensor, distances: Tensor, lam: float, regularized: bool) -> Tensor:
+    cost = (p * distances).sum(-1)
+    return cost + torch.xlogy(p, p).sum(-1) / lam if regularized else cost
 
 
 def label_gradient(p: Tensor, distances: Tensor, lam: float) -> Tensor:
@@ -101,18 +108,18 @@ class _ToLabel(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(p: Tensor, distances: Tensor, lam: float) -> Tensor:
-        return (p * distances).sum(-1)
+    def forward(p: Tensor, distances: Tensor, lam: float, regularized: bool) -> Tensor:
+        return _label_value(p, distances, lam, regularized)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
-        p, distances, ctx.lam = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float, bool], output: Tensor) -> None:
+        p, distances, ctx.lam, _ = inputs
         ctx.save_for_backward(p, distances)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         p, distances = ctx.saved_tensors
         grad = grad.unsqueeze(-1)
-        for_p, for_distances, _ = ctx.needs_input_grad
+        for_p, for_distances, *_ = ctx.needs_input_grad
         by_p = grad * label_gradient(p, distances, ctx.lam) if for_p else None
-        return by_p, grad * p if for_distances else None, None
+        return by_p, grad * p if for_distances else None, None, None

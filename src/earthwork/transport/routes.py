@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,19 @@ class _Operator(Composed):
 OPERATOR = _Operator()
 
 
+class LabelKernel(NamedTuple):
+    """A kernel that computes the losses of rows of logits against class indices; see ``kernels.cpu.run.labels``."""
+
+    operation: str
+    option: float = 0.0
+    parameter: float = 0.0
+    """What ``weights`` depend on besides the space."""
+    weights: Callable[[], Tensor] | None = None
+    """What the kernel takes in place of the costs of the edges."""
+    exact: Callable[[Tensor, Tensor], Tensor] | None = None
+    """The losses of rows against labels from logarithms, for the rows where the kernel's are NaN."""
+
+
 class Kernels(Route):
     """Compiled kernels with the tables of one space. They compute the gradient in the same pass as the distance."""
 
@@ -88,6 +101,7 @@ class Kernels(Route):
         self.version = self.costs._version
         self.address = self.costs.data_ptr()
         self.layout = Layout(tables)
+        self.layouts: dict[tuple[str, float], Layout] = {}
 
     def fit(self, space: EdgeSpace) -> bool:
         """Whether the tables were made from the space's present costs."""
@@ -151,47 +165,75 @@ class Kernels(Route):
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
         """The distance of the softmax of each row to its label; the labels are in range."""
 
-        def composed(x: Tensor) -> Tensor:
-            return COMPOSED.logit_distances(x, labels.reshape(-1), space, rho)
+        def composed(x: Tensor, labels: Tensor) -> Tensor:
+            return COMPOSED.logit_distances(x, labels, space, rho)
 
         options = (None, operators.NONE_IGNORED, "none", 0.0)
-        losses = self.label_loss(as_rows(logits), labels.reshape(-1), rho, options, composed)
+        losses = self.label_loss(logits, labels, space, LabelKernel("labels", rho), options, composed)
         if losses is None:
             raise ValueError("target: expected class indices that are in range, got one that was changed meanwhile")
-        return losses.view(labels.shape)
+        return losses
 
     def label_loss(
         self,
         logits: Tensor,
         labels: Tensor,
-        rho: float,
+        space: Any,
+        kernel: LabelKernel,
         options: tuple[Tensor | None, int, str, float],
-        composed: Callable[[Tensor], Tensor],
+        composed: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor | None:
         """The whole loss of logits against class indices; ``None`` if a label is out of range.
 
         Args:
-            logits: Shape ``[rows, num_bins]``.
-            labels: Class indices, shape ``[rows]``.
-            rho: The exponent.
+            logits: Shape ``[..., num_bins]``.
+            labels: Class indices, shape ``[...]``.
+            space: How the bins are arranged.
+            kernel: Which loss.
             options: The weight of each class, the label that does not count, the reduction, and the mean of nothing.
-            composed: The same loss as a function of the logits, by the composed route.
+            composed: The same loss as a function of ``logits[rows, num_bins]`` and ``labels[rows]``, by the composed
+                route.
         """
         weight, ignore, reduction, empty = options
         weight = None if weight is None else weight.detach().to("cpu", torch.float64).contiguous()
+        shape = labels.shape
+        if len(shape) != 1:
+            logits, labels = as_rows(logits), labels.reshape(-1)
         labels = labels.long().contiguous()
         needs_gradient = torch.is_grad_enabled() and logits.requires_grad
         mean = reduction == "mean"
         rows = logits if logits.is_contiguous() else logits.detach().contiguous()
         losses: Tensor
         losses, slopes, valid, total = self.run.labels(
-            self.layout, rows, labels, rho, needs_gradient, weight, ignore, mean
+            self._layout_of(kernel, space),
+            rows,
+            labels,
+            kernel.option,
+            needs_gradient,
+            weight,
+            ignore,
+            mean,
+            kernel.operation,
         )
         if not valid:
             return None
+        if kernel.exact is not None and losses.isnan().any():
+            _replace_nan(losses, slopes, rows, labels, weight, total, kernel.exact)
         if reduction != "none":
             losses = losses.sum() if total else losses.new_tensor(empty)
-        return with_gradient(losses, slopes, composed, logits) if needs_gradient else losses
+        if needs_gradient:
+            losses = with_gradient(losses, slopes, lambda x: composed(x, labels), logits)
+        return losses if losses.ndim == 0 or len(shape) == 1 else losses.view(shape)
+
+    def _layout_of(self, kernel: LabelKernel, space: Any) -> Layout:
+        if kernel.weights is None:
+            return self.layout
+        key = kernel.operation, kernel.parameter
+        if key not in self.layouts:
+            with torch.no_grad():
+                tables = space.kernel_tables(tree_tables, kernel.weights(), own=1.0)
+            self.layouts[key] = Layout(tables)
+        return self.layouts[key]
 
     def expected(self, p: Tensor, space: Any) -> Tensor:
         """For every bin, the expected distance to a bin drawn from ``p``."""
@@ -289,6 +331,28 @@ def _can_be_operator(space: EdgeSpace, p: Tensor, target: Tensor | None) -> bool
         and (target is None or target.dtype == p.dtype or not target.is_floating_point())
         and (target is None or target.device.type == "cpu")
     )
+
+
+def _replace_nan(
+    losses: Tensor,
+    slopes: Tensor | None,
+    rows: Tensor,
+    labels: Tensor,
+    weight: Tensor | None,
+    total: float,
+    exact: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    """Compute the losses that are NaN, and their slopes, by another function; ``total`` divides the weights."""
+    index = losses.isnan().nonzero().flatten()
+    # In double precision, because the rounding of huge logits would be that of their differences.
+    x, chosen = rows.detach()[index].double(), labels[index]
+    factor = (torch.ones_like(x[:, 0]) if weight is None else weight[chosen]) / total
+    with torch.set_grad_enabled(slopes is not None):
+        values = exact(x.requires_grad_(slopes is not None), chosen)
+        if slopes is not None:
+            (slope,) = torch.autograd.grad(values.sum(), x)
+            slopes[index] = (slope * factor.unsqueeze(-1)).to(slopes.dtype)
+    losses[index] = (values.detach() * factor).to(losses.dtype)
 
 
 def _contiguous_rows(x: Tensor) -> Tensor:

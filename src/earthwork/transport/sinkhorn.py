@@ -114,8 +114,9 @@ def sinkhorn_prepared(
     tol: float | None,
     method: Method,
     chunk_size: int | None = None,
+    regularized: bool = False,
 ) -> SinkhornResult:
-    """:func:`sinkhorn` of masses that were checked."""
+    """:func:`sinkhorn` of masses that were checked; if ``regularized`` the value is the minimum, entropy included."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
     matrix = ground_costs(space).to(p.device)
@@ -130,6 +131,7 @@ def sinkhorn_prepared(
         method,
         chunk_size or _CHUNK_SIZE,
         needs_q,
+        regularized,
     )
     value = with_gradients(value, p, p_gradient, q, q_gradient)
     if matrix.requires_grad:

@@ -39,10 +39,12 @@ def solve(
     method: str,
     chunk_size: int,
     needs_q: bool,
+    regularized: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Value, gradients for p and q, and a tensor of the iterations made and whether they were enough.
 
-    ``needs_q`` says that the gradient for q is needed, which the closed form does not provide.
+    ``needs_q`` says that the gradient for q is needed, which the closed form does not provide. The value is ⟨M, T⟩, or
+    if ``regularized`` the minimum ⟨M, T⟩ + ⟨T, log T⟩/λ.
     """
     shape = p.shape
     rows = p.reshape(-1, shape[-1]), q.reshape(-1, shape[-1])
@@ -52,7 +54,8 @@ def solve(
         else:
             solver = _Solver(matrix, lam, max_iter, tol, p.dtype, needs_q)
             parts = [solver(*pair) for pair in _chunks(rows, chunk_size)]
-    value, p_gradient, q_gradient, error, iterations = joined(parts)
+    cost, minimum, p_gradient, q_gradient, error, iterations = joined(parts)
+    value = minimum if regularized else cost
     limit = math.sqrt(torch.finfo(p.dtype).eps) if tol is None else tol
     converged = bool((error <= limit).all())
     if tol is not None and not converged:
@@ -121,7 +124,7 @@ class _Solver:
         if len(left):
             parts.append((left, iterate_logs(p[left], q[left], self.matrix, self.lam, *self.limits)))
         result = scattered(parts, dtype) if parts else self._to_labels(p, left)
-        return result._replace(value=result.value * mass)
+        return result._replace(value=result.value * mass, minimum=result.minimum * mass)
 
     def _kernel(self, dtype: torch.dtype) -> Kernel:
         if dtype not in self.kernels:
@@ -132,7 +135,8 @@ class _Solver:
         distances = self.matrix.T[labels].to(p.dtype)
         value = (p * distances).sum(-1)
         gradient = label_gradient(p, distances, self.lam)
-        return counted(value, gradient, torch.zeros_like(p), torch.zeros_like(value), 1)
+        minimum = value + torch.xlogy(p, p).sum(-1) / self.lam
+        return counted(value, minimum, gradient, torch.zeros_like(p), torch.zeros_like(value), 1)
 
 
 def _distributions(x: Tensor) -> Tensor:
@@ -194,6 +198,8 @@ class Solution(NamedTuple):
 
     value: Tensor
     """⟨M, T⟩, shape ``[rows]``."""
+    minimum: Tensor
+    """⟨M, T⟩ + ⟨T, log T⟩/λ, which is (⟨p, log u⟩ + ⟨q, log v⟩)/λ, shape ``[rows]``."""
     p_gradient: Tensor
     """centred log(u)/λ, shape ``[rows, n]``."""
     q_gradient: Tensor
@@ -204,10 +210,12 @@ class Solution(NamedTuple):
     """The iterations made, shape ``[rows]``."""
 
 
-def counted(value: Tensor, p_gradient: Tensor, q_gradient: Tensor, error: Tensor, iterations: int) -> Solution:
+def counted(
+    value: Tensor, minimum: Tensor, p_gradient: Tensor, q_gradient: Tensor, error: Tensor, iterations: int
+) -> Solution:
     """The solution of rows that took the same number of iterations."""
     count = torch.full(value.shape, iterations, dtype=torch.int64, device=value.device)
-    return Solution(value, p_gradient, q_gradient, error, count)
+    return Solution(value, minimum, p_gradient, q_gradient, error, count)
 
 
 def joined(parts: Sequence[Solution]) -> Solution:
@@ -219,8 +227,12 @@ def scattered(parts: Sequence[tuple[Tensor, Solution]], dtype: torch.dtype) -> S
     """The solution of a batch from parts that each solved the rows with these indices, in one type."""
     order = torch.cat([rows for rows, _ in parts]).argsort()
     whole = Solution(*(x[order] for x in joined([solution for _, solution in parts])))
-    value, p_gradient, q_gradient, error, iterations = whole
-    return Solution(value.to(dtype), p_gradient.to(dtype), q_gradient.to(dtype), error.to(dtype), iterations)
+    return Solution(*(x if x is whole.iterations else x.to(dtype) for x in whole))
+
+
+def dual_value(p: Tensor, log_u: Tensor, q: Tensor, log_v: Tensor, lam: float) -> Tensor:
+    """(⟨p, log u⟩ + ⟨q, log v⟩)/λ; an empty bin, whose logarithm is -∞, adds nothing."""
+    return (torch.where(p > 0, p * log_u, 0) + torch.where(q > 0, q * log_v, 0)).sum(-1) / lam
 
 
 def dual(mass: Tensor, log_sum: Tensor, lam: float, stored: torch.dtype) -> Tensor:
@@ -286,8 +298,14 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
     kept = _in_range(u, v, above, below, kernel)
     p, q, rows, u, v, above, below, error = (x[kept] for x in (p, q, rows, u, v, above, below, error))
     value = (u * (v @ kernel.costs.T)).sum(-1)
+    minimum = dual_value(p, u.log(), q, v.log(), kernel.lam)
     return rows, counted(
-        value, dual(p, above.log(), kernel.lam, stored), dual(q, below.log(), kernel.lam, stored), error, iteration
+        value,
+        minimum,
+        dual(p, above.log(), kernel.lam, stored),
+        dual(q, below.log(), kernel.lam, stored),
+        error,
+        iteration,
     )
 
 
@@ -356,8 +374,10 @@ def _iterate(
         error = ((log_v + below).exp() - q).abs().sum(-1)
         if tol is not None and error.amax() <= tol:
             break
-    value = _mean_cost(log_u, log_q - below, matrix, forth, block)
-    return counted(value, dual(p, above, lam, stored), dual(q, below, lam, stored), error, iterations)
+    log_v = log_q - below
+    value = _mean_cost(log_u, log_v, matrix, forth, block)
+    minimum = dual_value(p, log_u, q, log_v, lam)
+    return counted(value, minimum, dual(p, above, lam, stored), dual(q, below, lam, stored), error, iterations)
 
 
 def _log_sums(scores: Tensor, scaled: Tensor, block: int) -> Tensor:
@@ -403,4 +423,6 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
             break
     v = q / (u @ kernel)
     value = (u * (v @ (kernel * matrix).T)).sum(-1)
-    return counted(value, centred(u.log() / lam), centred(v.log() / lam), error, iteration)
+    # This kernel is 1/e of the others', so the logarithm of a plan of mass 1 is less by 1.
+    minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
+    return counted(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iteration)

@@ -138,10 +138,12 @@ def one_case(rng: np.random.Generator) -> None:
     weights = tensor(torch.rand(bins, dtype=torch.float64)) if rng.random() < 0.5 else None
     guarded = tensor(labels)
     mean = bool(rng.random() < 0.5)
-    _, slopes, valid, _ = run.labels(tables, tensor(p.log()), guarded, rho, gradient, weights, -100, mean)
     in_range = (labels >= 0) & (labels < bins)
-    assert valid == bool((in_range | (labels == -100)).all())
-    assert slopes is None or (slopes[~in_range] == 0).all()
+    for operation in ("labels", "edges", "soft labels", *(["questions"] if kind == "tree" else [])):
+        logits = tensor(p.log())
+        _, slopes, valid, _ = run.labels(tables, logits, guarded, rho, gradient, weights, -100, mean, operation)
+        assert valid == bool((in_range | (labels == -100)).all())
+        assert slopes is None or (slopes[~in_range] == 0).all()
 
 
 def main(seed: int, cases: int = 150) -> None:

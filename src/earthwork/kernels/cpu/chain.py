@@ -14,6 +14,7 @@ from earthwork.kernels.cpu.device_functions import (
     edge_slope,
     load_difference_tile,
     load_tile,
+    read_labels,
     set_row_offsets,
     softmax_tile,
     store_tile,
@@ -60,7 +61,8 @@ def _label_tile(zero: Any, task: Any, scratch: Any, t: Any) -> Any:
     set_row_offsets(state + ROWS, t, count, bins)
     load_tile(zero, tile, logits, state + ROWS, bins, places)
     softmax_tile(zero, tile, bins)
-    valid = subtract_labels(zero, tile, (bins, places), state, (labels, weights, ignore, weight_scale(task)), t, count)
+    valid = read_labels(zero, tile, (bins, places), state, (labels, weights, ignore, weight_scale(task)), t, count)
+    subtract_labels(zero, tile, state)
     for lane in range(WIDTH):
         store_scalar(0.0, state + TEMPORARY, lane, load_scalar(0, state + LABEL, lane) - 0.5)
     label = load(0.0, state + TEMPORARY, 0)

@@ -96,7 +96,7 @@ def _exp(x: Any) -> Any:
 def power(x: Any, y: Any) -> Any:
     """``x^y`` of a vector of doubles ``x ≥ 0`` and a number ``y > 0``: 0 at 0; NaN is propagated."""
     big, low, high = splat(0.0, _BIG_DOUBLE), splat(0.0, -1021.0), splat(0.0, 1023.0)
-    t = splat(0.0, y) * _log2(x)
+    t = splat(0.0, y) * log2(x)
     clipped = where_greater(low, t, low, where_greater(t, high, high, t))
     k = clipped + big
     r = (clipped - (k - big)) * splat(0.0, math.log(2))
@@ -109,7 +109,8 @@ def power(x: Any, y: Any) -> Any:
 
 
 @device_function
-def _log2(x: Any) -> Any:
+def log2(x: Any) -> Any:
+    """``log2 x`` of a vector of positive doubles."""
     m, one = mantissa(x), splat(0.0, 1.0)
     s = (m - one) / (m + one)
     square = s * s
@@ -122,10 +123,11 @@ def _log2(x: Any) -> Any:
 # ---- tiles -----------------------------------------------------------------------------------------------------------
 
 # What a kernel keeps about each row of a tile, at the start of its scratch memory: ``WIDTH`` eight-byte numbers at each
-# of these offsets in bytes. A kernel of pairs uses some of them for other things than a kernel of labels.
-ROWS, LABEL, PLACE, SHARE, WEIGHT, TEMPORARY = (WIDTH * 8 * i for i in range(6))
+# of these offsets in bytes. What starts at `OWN` is named by the kernel that uses it. A kernel of pairs uses some of
+# the others for other things than a kernel of labels.
+ROWS, LABEL, PLACE, SHARE, WEIGHT, TEMPORARY, OWN = (WIDTH * 8 * i for i in range(7))
 EXCESS, MASS, MINIMUM, OTHER_ROWS = LABEL, PLACE, SHARE, WEIGHT
-STATE_BYTES = 6 * WIDTH * 8
+STATE_BYTES = 14 * WIDTH * 8
 
 
 @device_function
@@ -165,12 +167,19 @@ def store_tile(zero: Any, tile: Any, matrix: Any, rows: Any, bins: Any, places: 
 
 
 @device_function
-def softmax_tile(zero: Any, tile: Any, bins: Any) -> None:
-    """The softmax of a tile, in place."""
+def row_maxima(zero: Any, tile: Any, bins: Any) -> Any:
+    """The largest entry of each row of a tile."""
     highest = load(zero, tile, 0)
     for j in range(1, bins):
         x = load(zero, tile, j * WIDTH)
         highest = where_greater(x, highest, x, highest)
+    return highest
+
+
+@device_function
+def softmax_tile(zero: Any, tile: Any, bins: Any) -> None:
+    """The softmax of a tile, in place."""
+    highest = row_maxima(zero, tile, bins)
     total = splat(0.0, 0.0)
     for j in range(bins):
         e = exp(load(zero, tile, j * WIDTH) - highest)
@@ -182,8 +191,8 @@ def softmax_tile(zero: Any, tile: Any, bins: Any) -> None:
 
 
 @device_function
-def subtract_label(zero: Any, tile: Any, layout: Any, state: Any, targets: Any, row: Any, lane: Any) -> Any:
-    """Subtract a row's one-hot label from its softmax, and write its label, weight and probability to the state.
+def read_label(zero: Any, tile: Any, layout: Any, state: Any, targets: Any, row: Any, lane: Any) -> Any:
+    """Write a row's label, its place in the tile, its weight and its probability to the state.
 
     ``layout`` is the number of bins and the address of their places, ``targets`` the addresses of labels and class
     weights, the ignored label and a factor for all weights. Returns whether the label is valid: a row with an
@@ -205,19 +214,25 @@ def subtract_label(zero: Any, tile: Any, layout: Any, state: Any, targets: Any, 
     store_scalar(0, state + PLACE, lane, place)
     store_scalar(0.0, state + SHARE, lane, share)
     store_scalar(0.0, state + WEIGHT, lane, weight * scale if counts else 0.0)
-    store_scalar(zero, tile, place, share - zero - 1)
     return inside or ignored
 
 
 @device_function
-def subtract_labels(zero: Any, tile: Any, layout: Any, state: Any, targets: Any, t: Any, count: Any) -> bool:
-    """`subtract_label` of every row of a tile; whether all labels are valid."""
+def read_labels(zero: Any, tile: Any, layout: Any, state: Any, targets: Any, t: Any, count: Any) -> bool:
+    """`read_label` of every row of a tile; whether all labels are valid."""
     valid = True
     for lane in range(WIDTH):
         row = min(t * WIDTH + lane, count - 1)
-        if not subtract_label(zero, tile, layout, state, targets, row, lane):
+        if not read_label(zero, tile, layout, state, targets, row, lane):
             valid = False
     return valid
+
+
+@device_function
+def subtract_labels(zero: Any, tile: Any, state: Any) -> None:
+    """Subtract each row's one-hot label from its softmax."""
+    for lane in range(WIDTH):
+        store_scalar(zero, tile, load_scalar(0, state + PLACE, lane), load_scalar(0.0, state + SHARE, lane) - 1)
 
 
 @device_function
@@ -256,18 +271,36 @@ def write_costs(zero: Any, total: Any, state: Any, costs: Any, rho: Any, t: Any,
 
 
 @device_function
+def write_log_losses(zero: Any, total: Any, state: Any, losses: Any, bins: Any, t: Any, count: Any) -> None:
+    """Write the weighted losses of a tile that were computed from masses, not from their logarithms.
+
+    The loss takes logarithms of masses that contain the label. If the probability of the label is so small that what
+    underflows in the softmax may matter, the loss is NaN, which tells the caller to compute it from logarithms.
+    """
+    share = load(0.0, state + SHARE, 0)
+    least = bins * (2.0**-103 if size_of(zero) == 4 else 2.0**-970)
+    total = where_greater(share, splat(0.0, least), total, splat(0.0, np.nan))
+    write_costs(zero, total, state, losses, 1.0, t, count)
+
+
+@device_function
 def write_label_gradients(zero: Any, tile: Any, total: Any, state: Any, bins: Any) -> None:
     """Write the gradient at the labels, and 0 in all bins of an ignored row, even if its logits are NaN.
 
     By Euler's theorem on homogeneous functions ⟨p, g⟩ is ρ times the cost plus the slope at the label, so at the
     label the softmax's derivative p·(g − ⟨p, g⟩) is −p·ρ·cost.
     """
-    store(state + TEMPORARY, 0, total)
+    slopes = (splat(0.0, 0.0) - total) * load(0.0, state + SHARE, 0) * load(0.0, state + WEIGHT, 0)
+    set_label_gradients(zero, tile, slopes, state, bins)
+
+
+@device_function
+def set_label_gradients(zero: Any, tile: Any, slopes: Any, state: Any, bins: Any) -> None:
+    """Write these gradients at the labels, and 0 in all bins of an ignored row."""
+    store(state + TEMPORARY, 0, slopes)
     for lane in range(WIDTH):
-        weight = load_scalar(0.0, state + WEIGHT, lane)
-        slope = -load_scalar(0.0, state + TEMPORARY, lane) * load_scalar(0.0, state + SHARE, lane) * weight
-        store_scalar(zero, tile, load_scalar(0, state + PLACE, lane), slope)
-        if weight == 0:
+        store_scalar(zero, tile, load_scalar(0, state + PLACE, lane), load_scalar(0.0, state + TEMPORARY, lane))
+        if load_scalar(0.0, state + WEIGHT, lane) == 0:
             for j in range(bins):
                 store_scalar(zero, tile, j * WIDTH + lane, zero)
 

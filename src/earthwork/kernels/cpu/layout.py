@@ -2,7 +2,8 @@
 
 The tables of a chain are ``(places, costs)``, those of a ring ``(places, positions, far_sides, signs)`` as explained in
 `Ring`, those of a tree ``(places, leaves, children, slots, leaf_costs, node_costs, contents)`` as explained in
-`earthwork.kernels.cpu.tree`. ``places`` is the position of each bin in a tile.
+`earthwork.kernels.cpu.tree`. ``places`` is the position of each bin in a tile. Some kernels take other numbers in place
+of costs.
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ class Layout:
         # Kernels that have been used with this layout, by operation and type; see `run`.
         self.prepared: dict[Any, Any] = {}
         nodes = len(self.tables[-1])
-        self.words = (self.bins, nodes, *addresses) if self.kind == "tree" else (self.bins, *addresses)
+        self.words = (self.bins, *addresses)
+        if self.kind == "tree":
+            # The parent of each node, -1 at the root; derived here, so that it fits the other tables.
+            self._parents = _parents_of(self.tables[2])
+            self.words = (self.bins, nodes, *addresses, self._parents.__array_interface__["data"][0])
         # The number of running sums that a kernel keeps of each row.
         self.sums = {"chain": 0, "ring": 2 * (self.bins + 1), "tree": nodes}[self.kind]
 
@@ -107,6 +112,14 @@ def _are_ranges(table: Indices, end: int, count: int) -> bool:
     """Whether ``table[i] : table[i + 1]`` are ``count`` ranges within ``end``."""
     fits = table.dtype == np.int64 and table.shape == (count + 1,) and table[0] >= 0 and table[-1] <= end
     return bool(fits and (table[1:] >= table[:-1]).all())
+
+
+def _parents_of(children: Indices) -> Indices:
+    """The parent of each node, from the ranges of the children; a parent comes before its children."""
+    nodes = np.arange(len(children) - 1)
+    parents = np.array(np.r_[-1, np.repeat(nodes, np.diff(children))])
+    _check(len(parents) == len(nodes) and bool((parents < nodes).all()))
+    return parents
 
 
 class TreeTables(NamedTuple):

@@ -13,15 +13,23 @@ from torch import Tensor
 
 from earthwork.kernels.cpu.chain import chain_expectations, chain_labels, chain_pairs, ring_expectations
 from earthwork.kernels.cpu.device_functions import STATE_BYTES
+from earthwork.kernels.cpu.edge_entropy import chain_edges, tree_edges
+from earthwork.kernels.cpu.hierarchical_entropy import tree_questions
 from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import MachineCode, machine_code
 from earthwork.kernels.cpu.simd import WIDTH
+from earthwork.kernels.cpu.soft_labels import chain_soft_labels, tree_soft_labels
 from earthwork.kernels.cpu.threads import INVALID, MIN_PARALLEL, TOTAL, run_parallel, scratch_of, thread_count
 from earthwork.kernels.cpu.tree import tree_expectations, tree_labels, tree_pairs
 
 _KERNELS: dict[tuple[str, str], Callable[[Any], None]] = {
     ("labels", "chain"): chain_labels,
     ("labels", "tree"): tree_labels,
+    ("edges", "chain"): chain_edges,
+    ("edges", "tree"): tree_edges,
+    ("questions", "tree"): tree_questions,
+    ("soft labels", "chain"): chain_soft_labels,
+    ("soft labels", "tree"): tree_soft_labels,
     ("pairs", "chain"): chain_pairs,
     ("pairs", "tree"): tree_pairs,
     ("expectations", "chain"): chain_expectations,
@@ -29,32 +37,48 @@ _KERNELS: dict[tuple[str, str], Callable[[Any], None]] = {
     ("expectations", "tree"): tree_expectations,
 }
 
+# How many tiles of elements and how many sets of running sums a kernel needs, if more than one.
+_TILES = {("labels", "chain"): 2, ("edges", "chain"): 3, ("soft labels", "chain"): 2}
+_SUMS = {("edges", "tree"): 2, ("questions", "tree"): 2}
+
 
 def labels(
     layout: Layout,
     logits: Tensor,
     targets: Tensor,
-    rho: float,
+    option: float,
     gradient: bool,
     weights: Tensor | None = None,
     ignore: int = -100,
     mean: bool = False,
+    operation: str = "labels",
 ) -> tuple[Tensor, Tensor | None, bool, float]:
-    """The cost of moving the softmax of each row to its label, and its gradient with respect to the logits.
+    """A loss of the softmax of each row against its label, and its gradient with respect to the logits.
+
+    ============== ====================================================== ============================ ===============
+    operation      loss                                                   in place of the costs        option
+    ============== ====================================================== ============================ ===============
+    ``labels``     the cost of moving the softmax to the label                                         ρ
+    ``edges``      edge cross entropy                                                                  none
+    ``questions``  hierarchical cross entropy                             the weights of the questions none
+    ``soft labels`` cross entropy against soft labels                     what a label falls off by    label smoothing
+    ============== ====================================================== ============================ ===============
 
     Args:
         layout: The layout of the space.
         logits: Shape ``[rows, bins]``, contiguous, single or double precision.
         targets: Class indices, int64, shape ``[rows]``, contiguous. An out-of-range label is ignored.
-        rho: The exponent.
+        option: The option of the operation.
         gradient: Whether the gradient is required.
         weights: A weight for each class, in double precision.
         ignore: The class index that is ignored.
-        mean: Whether weights are divided by the total weight of all labels, so that the costs add up to their mean.
+        mean: Whether weights are divided by the total weight of all labels, so that the losses add up to their mean.
+        operation: Which loss.
 
     Returns:
-        The weighted costs, shape ``[rows]``, their gradients, whether all labels are in range or ignored, and the total
-        weight of the labels that are in range and not ignored, if ``mean``.
+        The weighted losses, shape ``[rows]``, their gradients, whether all labels are in range or ignored, and the
+        total weight of the labels that are in range and not ignored, if ``mean``. The loss of ``edges`` and
+        ``questions`` is NaN, and its gradient undefined, where the probability of the label underflows.
     """
     rows, dtype = len(logits), logits.dtype
     losses = torch.empty_like(_like(rows, dtype))
@@ -68,7 +92,7 @@ def labels(
         rows,
         ignore,
     )
-    task = _run("labels", layout, dtype, rows, batch, rho, 1.0 if mean else 0.0)
+    task = _run(operation, layout, dtype, rows, batch, option, 1.0 if mean else 0.0)
     return losses, slopes, not task[INVALID], _double(task[TOTAL]) if mean else 1.0
 
 
@@ -138,10 +162,10 @@ def _run(
 
 def _prepare(operation: str, layout: Layout, dtype: torch.dtype) -> tuple[MachineCode, int, tuple[int, ...]]:
     """The kernel for a layout, the scratch memory that each thread needs, and the words of the layout."""
-    # A tile of elements, another one for the slopes of a chain's labels, and running sums of doubles.
-    tiles = 2 if (operation, layout.kind) == ("labels", "chain") else 1
-    size = STATE_BYTES + layout.sums * WIDTH * 8 + tiles * layout.bins * WIDTH * dtype.itemsize
-    code = machine_code(_KERNELS[operation, layout.kind], dtype == torch.float32)
+    which = operation, layout.kind
+    tiles, sums = _TILES.get(which, 1), _SUMS.get(which, 1) * layout.sums
+    size = STATE_BYTES + sums * WIDTH * 8 + tiles * layout.bins * WIDTH * dtype.itemsize
+    code = machine_code(_KERNELS[which], dtype == torch.float32)
     prepared = layout.prepared[operation, dtype] = code, -(-size // 64) * 64, layout.words
     return prepared
 

@@ -215,6 +215,17 @@ def where_greater(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
 
 
 @intrinsic
+def any_greater(typing: Any, a: Any, b: Any) -> Any:
+    """Whether ``a > b`` in any lane."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        lanes = builder.bitcast(builder.fcmp_ordered(">", args[0], args[1]), ir.IntType(WIDTH))
+        return builder.icmp_unsigned("!=", lanes, ir.IntType(WIDTH)(0))
+
+    return types.boolean(a, b), lower
+
+
+@intrinsic
 def times_power_of_two(typing: Any, a: Any, k: Any) -> Any:
     """``a·2^k`` if that is a normal number; ``k`` is an integer plus 1.5 · 2^(bits of the mantissa)."""
 

@@ -22,6 +22,7 @@ from earthwork.kernels.cpu.device_functions import (
     leaf_slope,
     load_difference_tile,
     load_tile,
+    read_labels,
     set_row_offsets,
     softmax_tile,
     store_tile,
@@ -44,13 +45,13 @@ from earthwork.kernels.cpu.threads import (
     zero_of,
 )
 
-LAYOUT_WORDS = 9
+LAYOUT_WORDS = 10
 
 
 @device_function
 def _sum_flows(zero: Any, tile: Any, sums: Any, layout: Any, rho: Any) -> tuple[Any, Any]:
     """Write the slope of the edge above each node to ``sums``; returns ρ · cost and the sum of all bins' slopes."""
-    _, nodes, _, leaves, children, _, leaf_costs, node_costs, contents = layout
+    _, nodes, _, leaves, children, _, leaf_costs, node_costs, contents, _ = layout
     total = slope_sum = splat(0.0, 0.0)
     for k in range(nodes - 1, -1, -1):
         below = splat(0.0, 0.0)
@@ -108,7 +109,7 @@ def _label_tile(zero: Any, task: Any, scratch: Any, t: Any) -> Any:
     number of rows and the ignored label.
     """
     layout = task_words(task, LAYOUT, LAYOUT_WORDS)
-    bins, nodes, places, leaves, _, _, leaf_costs, _, _ = layout
+    bins, nodes, places, leaves, _, _, leaf_costs, _, _, _ = layout
     logits, labels, weights, results, gradients, count, ignore = task_words(task, BATCH, BATCH_WORDS)
     rho, _ = task_options(task)
     state, sums = scratch, scratch + STATE_BYTES
@@ -116,7 +117,8 @@ def _label_tile(zero: Any, task: Any, scratch: Any, t: Any) -> Any:
     set_row_offsets(state + ROWS, t, count, bins)
     load_tile(zero, tile, logits, state + ROWS, bins, places)
     softmax_tile(zero, tile, bins)
-    valid = subtract_labels(zero, tile, (bins, places), state, (labels, weights, ignore, weight_scale(task)), t, count)
+    valid = read_labels(zero, tile, (bins, places), state, (labels, weights, ignore, weight_scale(task)), t, count)
+    subtract_labels(zero, tile, state)
     total, _ = _sum_flows(zero, tile, sums, layout, rho)
     write_costs(zero, total, state, results, rho, t, count)
     if gradients == 0:
@@ -143,7 +145,7 @@ def _pair_tile(zero: Any, task: Any, scratch: Any, t: Any) -> Any:
     row strides of both masses.
     """
     layout = task_words(task, LAYOUT, LAYOUT_WORDS)
-    bins, nodes, places, leaves, _, _, leaf_costs, _, _ = layout
+    bins, nodes, places, leaves, _, _, leaf_costs, _, _, _ = layout
     batch = task_words(task, BATCH, BATCH_WORDS)
     _, _, distances, gradients, count, _, _ = batch
     rho, tolerance = task_options(task)
@@ -174,7 +176,8 @@ def _expectation_tile(zero: Any, task: Any, scratch: Any, t: Any) -> bool:
     Crossing an edge brings the mass on its far side nearer and the rest farther away. A batch is the addresses of
     masses and results, the number of rows and the row stride of the masses.
     """
-    bins, nodes, places, leaves, children, _, leaf_costs, node_costs, _ = task_words(task, LAYOUT, LAYOUT_WORDS)
+    layout = task_words(task, LAYOUT, LAYOUT_WORDS)
+    bins, nodes, places, leaves, children, _, leaf_costs, node_costs, _, _ = layout
     rows, results, count, stride = task_words(task, BATCH, 4)
     state, sums = scratch, scratch + STATE_BYTES
     tile = sums + nodes * WIDTH * 8

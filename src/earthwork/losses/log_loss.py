@@ -1,0 +1,44 @@
+"""What the logarithmic losses share: class indices are left to a compiled kernel where one applies."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from earthwork.losses.contract import StructuredLoss, widened
+from earthwork.transport.routes import Kernels, LabelKernel, choose
+
+
+class LogLoss(StructuredLoss):
+    """A loss that is a sum of logarithms of masses.
+
+    Its kernel computes the whole loss of logits against class indices, and its gradient, from masses. Everything else
+    is composed of PyTorch's operations on the logarithms of masses: second derivatives, ``torch.compile``, functional
+    transforms, learnable costs, other targets and other devices. A subclass implements :meth:`label_kernel`.
+    """
+
+    @abstractmethod
+    def label_kernel(self) -> LabelKernel | None:
+        """The kernel for class indices, or ``None`` if there is none for the options of this loss."""
+
+    def _label_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype, *_: object) -> Tensor:
+        rows = widened(rows)
+        route = choose(self.space, rows, labels)
+        loss = self._fused_loss(route, rows, labels, stored) if isinstance(route, Kernels) else None
+        # An out-of-range label is found again, and named, by the composed loss.
+        return self._composed_loss(rows, labels, stored) if loss is None else loss
+
+    def _fused_loss(self, route: Kernels, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor | None:
+        fixed = self.weight is None or not self.weight.requires_grad
+        kernel = self.label_kernel() if fixed and self.normalize == "softmax" else None
+        if kernel is None:
+            return None
+        options = (self.weight, self.ignore_index, self.reduction, self._mean_of_nothing)
+        composed = partial(self._composed_loss, stored=stored)
+        return route.label_loss(rows, labels, self.space, kernel, options, composed)
+
+    def _composed_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor:
+        return super()._label_loss(rows, labels, stored)
