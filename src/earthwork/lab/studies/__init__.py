@@ -1,6 +1,6 @@
 """Studies: losses compared on real data, with hyper-parameters chosen for each loss on validation data."""
 
-from earthwork.lab.studies import contenders, external, tables
+from earthwork.lab.studies import contenders, external, questions, tables
 from earthwork.lab.studies.registry import Contender, Part, Split, Task, named, register_loss, register_task
 from earthwork.lab.studies.study import Request, run_study
 
@@ -13,6 +13,7 @@ __all__ = [
     "contenders",
     "external",
     "named",
+    "questions",
     "register_loss",
     "register_task",
     "run_study",

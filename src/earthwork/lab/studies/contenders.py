@@ -13,6 +13,9 @@ from earthwork.lab.studies.registry import Contender, Criterion, named, register
 from earthwork.spaces import Chain, EdgeSpace, Space, Tree
 
 _WEIGHTS = (0.25, 0.5, 0.75)
+_OTHERS = ("emd1", "emd1.5", "emd3")
+# The tasks on which the exponent and the weight of mixtures are compared.
+MIXING_TASKS = ("diamond-clarity", "wikivitals")
 
 
 def _installed(package: str) -> Callable[[], bool]:
@@ -73,6 +76,10 @@ for _contender in (
     named("emd2", spaces=(EdgeSpace,)),
     named("emd3", spaces=(EdgeSpace,)),
     named("emd2+ce", "{0}*emd2+{1}*ce", _WEIGHTS, spaces=(EdgeSpace,)),
+    *(
+        named(f"emd{rho}+ce", f"{{0}}*emd{rho}+{{1}}*ce", _WEIGHTS, (EdgeSpace,), tasks=MIXING_TASKS)
+        for rho in (1, 1.5, 3)
+    ),
     named("sd+ce", "{0}*sd+{1}*ce", _WEIGHTS),
     named("edge", spaces=(Chain, Tree)),
     named("hxe", "hxe:{0}", (0.1, 0.3, 0.5), spaces=(Tree,)),

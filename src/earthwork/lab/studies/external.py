@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -53,19 +54,21 @@ def wikivitals(seed: int, data: Path | None = None) -> Split:
     assert data is not None
     texts, y, tree = _articles(data)
     order = np.random.default_rng([seed, 16]).permutation(len(y))
-    train, val, test = np.split(order, [int(0.6 * len(y)), int(0.8 * len(y))])
+    rows = np.split(order, [int(0.6 * len(y)), int(0.8 * len(y))])
+    features = _cached(f"wikivitals-{seed}", "\n".join(texts), lambda: _text_features(texts, rows, seed))
+    return Split(tree, *(Part(x, torch.from_numpy(y[at])) for x, at in zip(features, rows, strict=True)))
+
+
+def _text_features(texts: list[str], parts: list[NDArray[np.int64]], seed: int) -> list[Tensor]:
+    """The leading components of the tf-idf matrix; what they are is learned from the training texts."""
     text = require("sklearn.feature_extraction.text", "study", "the task wikivitals")
     reduction = require("sklearn.decomposition", "study", "the task wikivitals")
     tfidf = text.TfidfVectorizer(max_features=10_000, sublinear_tf=True, stop_words="english")
     svd = reduction.TruncatedSVD(_COMPONENTS, random_state=seed)
-    svd.fit(tfidf.fit_transform([texts[at] for at in train]))
-
-    def part(rows: NDArray[np.int64]) -> Part:
-        features = svd.transform(tfidf.transform([texts[at] for at in rows])).astype(np.float32)
-        # Rows have a norm of at most 1; scaled up, the learning rates of the other tasks suit.
-        return Part(torch.from_numpy(features * 16), torch.from_numpy(y[rows]))
-
-    return Split(tree, part(train), part(val), part(test))
+    svd.fit(tfidf.fit_transform([texts[at] for at in parts[0]]))
+    features = [svd.transform(tfidf.transform([texts[at] for at in rows])).astype(np.float32) for rows in parts]
+    # Rows have a norm of at most 1; scaled up, the learning rates of the other tasks suit.
+    return [torch.from_numpy(16 * part) for part in features]
 
 
 def tiny_imagenet(seed: int, data: Path | None = None, per_class: int = 20) -> Split:
@@ -78,23 +81,27 @@ def tiny_imagenet(seed: int, data: Path | None = None, per_class: int = 20) -> S
     ranks = np.concatenate([np.arange(count) for count in np.bincount(folder.train.labels[chosen])])
     by_class = np.random.default_rng([seed, 17]).permuted(ranks.reshape(tree.num_bins, -1), axis=1).reshape(-1)
     lists = [folder.train.chosen(chosen[by_class < per_class]), folder.train.chosen(chosen[by_class >= per_class])]
-    features = _image_features([*lists, folder.val], seed, f"tiny-imagenet-{per_class}-{seed}")
-    labels = [torch.from_numpy(images.labels) for images in (*lists, folder.val)]
+    parts = [*lists, folder.val]
+    source = "\n".join(str(path) for part in parts for path in part.paths)
+    features = _cached(f"tiny-imagenet-{per_class}-{seed}", source, lambda: _image_features(parts, seed))
+    labels = [torch.from_numpy(images.labels) for images in parts]
     return Split(tree, *(Part(x, y) for x, y in zip(standardized(*features), labels, strict=True)))
 
 
-def _image_features(parts: list[ImageList], seed: int, name: str) -> list[Tensor]:
-    """Features of the training, validation and test images, kept in the cache folder."""
-    key = hashlib.sha256("\n".join(str(path) for part in parts for path in part.paths).encode()).hexdigest()[:16]
-    path = cache_folder() / f"{name}-{key}.npz"
+def _image_features(parts: list[ImageList], seed: int) -> list[Tensor]:
+    return convolutional_features([decode_all(part.paths, 32, default_workers()).images for part in parts], seed)
+
+
+def _cached(name: str, source: str, compute: Callable[[], list[Tensor]]) -> list[Tensor]:
+    """Features of the training, validation and test data, kept in the cache folder by their name and source."""
+    path = cache_folder() / f"{name}-{hashlib.sha256(source.encode()).hexdigest()[:16]}.npz"
     if not path.is_file():
-        images = [decode_all(part.paths, 32, default_workers()).images for part in parts]
-        features = convolutional_features(images, seed)
+        features = compute()
         buffer = io.BytesIO()
         np.savez(buffer, train=features[0], val=features[1], test=features[2])
         write_atomically(path, buffer.getvalue())
     file = ArrayFile(path)
-    return [torch.from_numpy(file.read(name)) for name in ("train", "val", "test")]
+    return [torch.from_numpy(file.read(part)) for part in ("train", "val", "test")]
 
 
 def convolutional_features(parts: list[Tensor], seed: int) -> list[Tensor]:
@@ -170,17 +177,24 @@ def breathing(seed: int, data: Path | None = None) -> Split:
     return Split(Chain(_FREQUENCIES), *(Part(part, y[at]) for part, at in zip(features, rows, strict=True)))
 
 
-for _task in (
-    Task("wikivitals", "categories of articles (tree of 104 leaves)", wikivitals, "wikivitals", hidden=(), epochs=100),
-    Task(
-        "tiny-imagenet",
-        "Tiny ImageNet, 20 images per class (tree of 200 leaves)",
-        tiny_imagenet,
-        "tiny-imagenet-200-32px",
-        hidden=(),
-        seeds=3,
-        batch_size=256,
-    ),
-    Task("breathing", "rate of breathing (chain of 40)", breathing, "marsh"),
-):
+WIKIVITALS = Task(
+    "wikivitals",
+    "categories of articles (tree of 104 leaves)",
+    wikivitals,
+    "wikivitals",
+    hidden=(),
+    batch_size=256,
+    epochs=80,
+    rate_scale=4,
+)
+TINY_IMAGENET = Task(
+    "tiny-imagenet",
+    "Tiny ImageNet, 20 images per class (tree of 200 leaves)",
+    tiny_imagenet,
+    "tiny-imagenet-200-32px",
+    hidden=(),
+    seeds=3,
+    batch_size=512,
+)
+for _task in (WIKIVITALS, TINY_IMAGENET, Task("breathing", "rate of breathing (chain of 40)", breathing, "marsh")):
     register_task(_task)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -56,6 +56,10 @@ class Task:
         seeds: The number of seeds in a full study.
         batch_size: The size of a minibatch.
         epochs: The maximal number of passes over the training data.
+        rate_scale: A factor of the study's learning rates.
+        losses: The names of the losses that are compared; by default all that are defined on the space.
+        base: The task that this one is a variant of, to answer a question; ``None`` for a task of its own.
+        question: The question that a variant is for.
     """
 
     name: str
@@ -66,6 +70,15 @@ class Task:
     seeds: int = 5
     batch_size: int = 128
     epochs: int = 60
+    rate_scale: float = 1.0
+    losses: tuple[str, ...] = ()
+    base: str | None = None
+    question: str | None = None
+
+
+# Given the data, a value of the hyper-parameter, the share of the usual length of training and a seed: for each model
+# to choose from its learning rate, its length of training, and log-probabilities on the validation and the test data.
+Fit: TypeAlias = Callable[[Split, Any, float, int], Iterator[tuple[float, int, Tensor, Tensor]]]
 
 
 def _always() -> bool:
@@ -94,6 +107,9 @@ class Contender:
         available: Whether it can be used; a loss of another package may not be installed.
         outputs: The number of outputs that a network needs.
         log_probabilities: Turns outputs into log-probabilities ``[N, C]``.
+        tasks: The names of the tasks that it is compared on; by default all.
+        reference: The name of the loss that it is compared to.
+        fit: Trains another model than the study's network; see `Fit`.
     """
 
     name: str
@@ -103,10 +119,17 @@ class Contender:
     available: Callable[[], bool] = _always
     outputs: Callable[[Space], int] = one_output_per_class
     log_probabilities: Callable[[Tensor], Tensor] = field(default=log_softmax)
+    tasks: tuple[str, ...] = ()
+    reference: str = "ce"
+    fit: Fit | None = None
 
     def suits(self, space: Space) -> bool:
         """Whether the loss is installed and defined on a space."""
         return self.available() and isinstance(space, self.spaces)
+
+    def wanted(self, task: Task) -> bool:
+        """Whether a task compares the loss by default."""
+        return self.name in task.losses if task.losses else not self.tasks or task.name in self.tasks
 
 
 TASKS: dict[str, Task] = {}
@@ -143,6 +166,7 @@ def named(
     values: Sequence[Any] = (None,),
     spaces: tuple[type[Space], ...] = (Space,),
     available: Callable[[], bool] = _always,
+    tasks: tuple[str, ...] = (),
 ) -> Contender:
     """A loss by its name in ``earthwork train``.
 
@@ -152,6 +176,7 @@ def named(
         values: The values to choose from.
         spaces: The kinds of spaces it is defined on.
         available: Whether it can be used.
+        tasks: The names of the tasks that it is compared on; by default all.
 
     Example:
         >>> import earthwork as ew
@@ -166,7 +191,7 @@ def named(
         filled = (text or name).format(value, None if value is None else f"{1 - float(value):g}")
         return parse_loss(filled).build(space)
 
-    return Contender(name, build, tuple(values), spaces, available)
+    return Contender(name, build, tuple(values), spaces, available, tasks=tasks)
 
 
 def standardized(train: Tensor, *others: Tensor) -> tuple[Tensor, ...]:

@@ -104,13 +104,14 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
     """
     if request.workers > 1:
         _one_thread()  # a process with OpenMP threads must not be forked
-    results, paths, jobs = {}, {}, []
+    results, paths, jobs, total = {}, {}, [], 0
     for task in request.chosen_tasks():
         paths[task.name] = request.out / f"study-{task.name}.json"
         fresh = Results(f"study-{task.name}", _settings(task, request.budget), task.title, request.quick)
         results[task.name] = resume(paths[task.name], fresh)
-        jobs += [job for job in _cells(request, task) if cell_name(*job[1:]) not in results[task.name].parts]
-    total = sum(len(list(_cells(request, TASKS[name]))) for name in results)
+        cells = list(_cells(request, task))
+        total += len(cells)
+        jobs += [job for job in cells if cell_name(*job[1:]) not in results[task.name].parts]
     done = total - len(jobs)
     for job, cell in _finished(request, jobs):
         found = results[job[0]]
@@ -133,12 +134,14 @@ def cell_name(loss: str, seed: int) -> str:
 
 def _settings(task: Task, budget: Budget) -> dict[str, Any]:
     """What determines the numbers of a cell. Losses and seeds can be added to existing results."""
-    return {"hidden": list(task.hidden), "batch_size": task.batch_size, "epochs": task.epochs, **asdict(budget)}
+    names = ("hidden", "batch_size", "epochs", "rate_scale", "base", "question")
+    return {**{name: getattr(task, name) for name in names}, **asdict(budget)}
 
 
 def _cells(request: Request, task: Task) -> Iterator[Job]:
     space = _load(task.name, 0, request.folder_of(task)).space
-    names = [name for name in request.losses or CONTENDERS if CONTENDERS[name].suits(space)]
+    names = request.losses or [name for name, contender in CONTENDERS.items() if contender.wanted(task)]
+    names = [name for name in names if CONTENDERS[name].suits(space)]
     for seed in request.seeds_of(task):
         for name in names:
             yield task.name, name, seed
@@ -190,8 +193,12 @@ def summarise(cells: Mapping[str, Cell]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for metric in METRICS:
         values = {loss: {seed: _value(cell, metric) for seed, cell in runs.items()} for loss, runs in by_loss.items()}
-        summary[metric] = {loss: _row(runs, values.get(REFERENCE, {})) for loss, runs in values.items()}
+        summary[metric] = {loss: _row(runs, values.get(_reference(loss), {})) for loss, runs in values.items()}
     return summary
+
+
+def _reference(loss: str) -> str:
+    return CONTENDERS[loss].reference if loss in CONTENDERS else REFERENCE
 
 
 def _value(cell: Cell, metric: str) -> float | None:

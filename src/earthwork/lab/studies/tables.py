@@ -110,9 +110,10 @@ def month(seed: int, data: Path | None = None) -> Split:
     return split(Ring(12, names=_MONTHS), x, table["date"].dt.month.to_numpy() - 1, seed)
 
 
+DIAMOND_CLARITY = Task("diamond-clarity", "clarity of diamonds (chain of 8)", diamond_clarity, batch_size=256)
 for _task in (
-    Task("diamond-cut", "cut of diamonds (chain of 5)", diamond_cut),
-    Task("diamond-clarity", "clarity of diamonds (chain of 8)", diamond_clarity),
+    Task("diamond-cut", "cut of diamonds (chain of 5)", diamond_cut, batch_size=256),
+    DIAMOND_CLARITY,
     Task("copenhagen", "satisfaction with housing (chain of 3)", copenhagen, hidden=(16,), seeds=10),
     Task("diabetes", "progression of diabetes (chain of 8)", diabetes, hidden=(32,), seeds=10, batch_size=64),
     Task("month", "month by the weather (ring of 12)", month),

@@ -3,48 +3,102 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from earthwork.decisions import decide
 from earthwork.lab.statistics import calibration_error
-from earthwork.lab.studies.registry import Contender, Criterion, Split, Task
+from earthwork.lab.studies.registry import Contender, Criterion, Fit, Split, Task
 from earthwork.losses import EMDLoss
 from earthwork.spaces import CostMatrix, Space
 
 # Each of them chooses hyper-parameters and the epoch on its own: a loss is at its best for each question.
-CRITERIA = ("top1", "distance", "proper", "log_loss")
+CRITERIA = ("top1", "distance", "decided", "proper", "log_loss")
 METRICS = {
     "top1": "top1",
     "distance": "distance",
+    "decided": "decided",
     "proper": "proper",
     "log_loss": "log_loss",
     "calibration": "log_loss",
-    "decided": "proper",
 }
 TITLES = {
     "top1": "accuracy",
     "distance": "mean distance",
+    "decided": "mean distance of least-risk decisions",
     "proper": "EMD² (proper)",
     "log_loss": "log loss",
     "calibration": "calibration error",
-    "decided": "mean distance of least-risk decisions",
 }
 HIGHER_IS_BETTER = ("top1",)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Best:
-    """The best network so far by one criterion."""
+    """The best model so far by one criterion; ``predict`` returns its log-probabilities on the test data."""
 
     score: float = math.inf
-    state: dict[str, Tensor] = field(default_factory=dict)
+    predict: Callable[[], Tensor] | None = None
     value: Any = None
     rate: float = 0.0
     epoch: int = 0
+
+
+class Search:
+    """The best models by each criterion on the validation data, of all and for each value of the hyper-parameter."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.best = {name: Best() for name in CRITERIA}
+        self.by_value: dict[str, dict[str, Best]] = {}
+
+    def offer(
+        self, val: Tensor, freeze: Callable[[], Callable[[], Tensor]], value: Any, rate: float, epoch: int
+    ) -> dict[str, float]:
+        """Keep a model where it is the best so far.
+
+        Args:
+            val: Its log-probabilities on the validation data.
+            freeze: Returns a function that computes its log-probabilities on the test data, now or later.
+            value: The value of the hyper-parameter.
+            rate: The learning rate.
+            epoch: How long it was trained.
+
+        Returns:
+            Its scores.
+        """
+        scores = selection_scores(val, self.split.val.y, self.split.space)
+        own = self.by_value.setdefault(str(value), {name: Best() for name in CRITERIA})
+        better = [name for name, score in scores.items() if score < own[name].score]
+        predict = freeze() if better else None
+        for name in better:
+            own[name] = Best(scores[name], predict, value, rate, epoch)
+            if scores[name] < self.best[name].score:
+                self.best[name] = own[name]
+        return scores
+
+    def results(self) -> dict[str, Any]:
+        """What was chosen by each criterion with its metrics on the test data; and by each value on its own."""
+        tested: dict[int, dict[str, float]] = {}
+        values = {value: self._chosen(best, tested) for value, best in self.by_value.items()}
+        return {"chosen": self._chosen(self.best, tested), **({"by_value": values} if len(values) > 1 else {})}
+
+    def _chosen(self, best: dict[str, Best], tested: dict[int, dict[str, float]]) -> dict[str, Any]:
+        chosen = {}
+        for name, found in best.items():
+            if found.predict is None:
+                continue
+            if id(found.predict) not in tested:
+                test = measure(found.predict(), self.split.test.y, self.split.space)
+                tested[id(found.predict)] = {metric: float(f"{number:.6g}") for metric, number in test.items()}
+            test = tested[id(found.predict)]
+            chosen[name] = {"value": found.value, "rate": found.rate, "epoch": found.epoch, "test": test}
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -77,54 +131,62 @@ def run_cell(task: Task, contender: Contender, split: Split, seed: int, budget: 
     """Train with every value and learning rate, choose on the validation data, and test once for each criterion.
 
     Returns:
-        Plain numbers: what was tried, and for each criterion what was chosen and its metrics on the test data.
+        Plain numbers: what was tried, and for each criterion what was chosen and its metrics on the test data; the
+        same for each value of the hyper-parameter.
     """
-    best = {name: Best() for name in CRITERIA}
+    search = Search(split)
     tried = []
     for value in contender.values:
-        criterion = contender.build(split.loss_space or split.space, value)
-        for rate in budget.rates:
-            epochs = _train(task, contender, criterion, split, seed, budget, best, value, rate)
-            tried.append({"value": value, "rate": rate, "epochs": epochs})
-    model = _fresh(task, contender, split, seed)
-    chosen = {}
-    for name, found in best.items():
-        if not found.state:
+        if contender.fit is not None:
+            tried += _fit(contender.fit, search, value, seed, budget)
             continue
-        model.load_state_dict(found.state)
-        model.eval()
-        with torch.no_grad():
-            log_p = contender.log_probabilities(model(split.test.x))
-        test = measure(log_p, split.test.y, split.space)
-        chosen[name] = {"value": found.value, "rate": found.rate, "epoch": found.epoch, "test": test}
-    return {"loss": contender.name, "seed": seed, "chosen": chosen, "tried": tried}
+        criterion = contender.build(split.loss_space or split.space, value)
+        for rate in (task.rate_scale * rate for rate in budget.rates):
+            epochs = _train(task, contender, criterion, search, seed, budget, value, rate)
+            tried.append({"value": value, "rate": rate, "epochs": epochs})
+    return {
+        "loss": contender.name,
+        "seed": seed,
+        "space": type(split.space).__name__,
+        "examples": len(split.train.x),
+        **search.results(),
+        "tried": tried,
+    }
 
 
-def _fresh(task: Task, contender: Contender, split: Split, seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return network(split.train.x.shape[1], task.hidden, contender.outputs(split.space))
+def _fit(fit: Fit, search: Search, value: Any, seed: int, budget: Budget) -> list[dict[str, Any]]:
+    lengths: dict[float, int] = {}
+    for rate, length, val, test in fit(search.split, value, budget.epoch_share, seed):
+        search.offer(val, lambda test=test: lambda: test, value, rate, length)
+        lengths[rate] = length
+    return [{"value": value, "rate": rate, "epochs": length} for rate, length in lengths.items()]
 
 
 def _train(
     task: Task,
     contender: Contender,
     criterion: Criterion,
-    split: Split,
+    search: Search,
     seed: int,
     budget: Budget,
-    best: dict[str, Best],
     value: Any,
     rate: float,
 ) -> int:
     """Train one network, update the best ones, and return the number of epochs."""
-    model = _fresh(task, contender, split, seed)
+    split = search.split
+    torch.manual_seed(seed)
+    model = network(split.train.x.shape[1], task.hidden, contender.outputs(split.space))
     optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=budget.weight_decay)
     x, y = split.train
     waiting = 0
     own_best = dict.fromkeys(CRITERIA, math.inf)
     epochs = max(1, round(budget.epoch_share * task.epochs))
+
+    def freeze() -> Callable[[], Tensor]:
+        state = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+        return lambda: contender.log_probabilities(functional_call(model, state, split.test.x))
+
     for epoch in range(1, epochs + 1):
-        model.train()
         for rows in torch.randperm(len(x)).split(task.batch_size):
             optimizer.zero_grad(set_to_none=True)
             loss = criterion(model(x[rows]), y[rows])
@@ -132,16 +194,13 @@ def _train(
             optimizer.step()
         if not torch.isfinite(loss):
             return epoch
-        model.eval()
         with torch.no_grad():
-            scores = selection_scores(contender.log_probabilities(model(split.val.x)), split.val.y, split.space)
+            val = contender.log_probabilities(model(split.val.x))
+        scores = search.offer(val, freeze, value, rate, epoch)
         waiting += 1
         for name, score in scores.items():
             if score < own_best[name]:
                 own_best[name], waiting = score, 0
-            if score < best[name].score:
-                state = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-                best[name] = Best(score, state, value, rate, epoch)
         if waiting >= budget.patience:
             return epoch
     return epochs
@@ -154,6 +213,7 @@ def selection_scores(log_p: Tensor, labels: Tensor, space: Space) -> dict[str, f
     return {
         "top1": -(answers == labels).double().mean().item(),
         "distance": space.distance(answers, labels).double().mean().item(),
+        "decided": space.distance(decide(p / p.sum(-1, keepdim=True), space), labels).double().mean().item(),
         "proper": _proper_score(p, labels, space),
         "log_loss": -log_p.gather(-1, labels[:, None]).double().mean().item(),
     }
@@ -161,16 +221,8 @@ def selection_scores(log_p: Tensor, labels: Tensor, space: Space) -> dict[str, f
 
 def measure(log_p: Tensor, labels: Tensor, space: Space) -> dict[str, float]:
     """All metrics of predictions ``[N, C]``, as log-probabilities, against class indices ``[N]``."""
-    scores = selection_scores(log_p, labels, space)
-    p = log_p.double().exp()
-    p = p / p.sum(-1, keepdim=True)
-    decided = decide(p, space)
-    return {
-        **scores,
-        "top1": -scores["top1"],
-        "calibration": calibration_error(p, labels),
-        "decided": space.distance(decided, labels).double().mean().item(),
-    }
+    scores = selection_scores(log_p.double(), labels, space)
+    return {**scores, "top1": -scores["top1"], "calibration": calibration_error(log_p.double().exp(), labels)}
 
 
 def _proper_score(p: Tensor, labels: Tensor, space: Space) -> float:
