@@ -47,6 +47,7 @@ bench bench-quick: $(READY)
 study: $(READY)
 	-$(BIN)/python $(INSTALL) --no-deps coral-pytorch==1.4.0 dlordinal==2.7.0
 	$(BIN)/earthwork study losses --out docs/results
+	$(BIN)/earthwork study page --out docs/results --page docs/which-loss.md
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

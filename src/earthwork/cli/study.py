@@ -1,4 +1,4 @@
-"""``earthwork study``: losses compared on several tasks."""
+"""``earthwork study``: losses compared on several tasks, and the page about the results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from earthwork.cli.train import print_table
 from earthwork.extras import require
 
-_NAMES = ("losses",)
+_NAMES = ("losses", "page")
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="losses: which loss is best, on which data?")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="losses: run the study. page: write the page about its results in --out."),
+    ],
     task: Annotated[
         list[str] | None, typer.Option(help="Only this task; may be repeated. By default all with data.")
     ] = None,
@@ -28,7 +31,10 @@ def command(
         Path | None, typer.Option(help="The folder of external data; by default $EARTHWORK_DATA, if that is set.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="The number of processes; by default one for each core.")] = None,
-    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("results"),
+    page: Annotated[
+        Path, typer.Option(help="The page to write; its figures are in the subfolder figures of --out.")
+    ] = (Path("which-loss.md")),
 ) -> None:
     """Train with every loss on every task, with hyper-parameters chosen on validation data, and test once.
 
@@ -39,6 +45,11 @@ def command(
 
     if name not in _NAMES:
         raise ValueError(f"name: expected {', '.join(_NAMES)}, got {name!r}")
+    if name == "page":
+        from earthwork.lab.studies.page import write_page
+
+        write_page(out, page)
+        return
     place = data or (Path(os.environ["EARTHWORK_DATA"]) if os.environ.get("EARTHWORK_DATA") else None)
     request = Request(
         tuple(task or ()), tuple(loss or ()), seeds, quick, place, out, workers or len(os.sched_getaffinity(0))

@@ -24,7 +24,8 @@ Variant: TypeAlias = Callable[[Split, int], Split]
 
 NOISE, COARSE = 0.2, 0.3
 RECIPES = ("drop", "mass", "spread")
-_HIERARCHICAL = ("edge", "emd2+ce", "hxe", "soft")
+_HIERARCHICAL: tuple[str, ...] = ("edge", "emd2+ce", "hxe", "soft")
+_IMAGES: tuple[str, ...] = ("edge", "emd2+ce", "soft")
 
 
 def permuted(tree: Tree, seed: int) -> Tree:
@@ -165,7 +166,7 @@ def _coarse(recipe: str) -> Variant:
     return lambda split, seed: partly_coarse(split, COARSE, recipe, seed)
 
 
-for _base, _losses in ((WIKIVITALS, _HIERARCHICAL), (TINY_IMAGENET, ("edge", "emd2+ce", "soft"))):
+for _base, _losses in ((WIKIVITALS, _HIERARCHICAL), (TINY_IMAGENET, _IMAGES)):
     _register(_base, "random-tree", "tree", "a random tree for the losses", _losses, _with_tree(_random_tree))
     _register(_base, "confusion-tree", "tree", "a tree of confusions for the losses", _losses, _with_tree(confused))
 for _count in (2, 5, 10):

@@ -76,9 +76,11 @@ class Task:
     question: str | None = None
 
 
-# Given the data, a value of the hyper-parameter, the share of the usual length of training and a seed: for each model
-# to choose from its learning rate, its length of training, and log-probabilities on the validation and the test data.
-Fit: TypeAlias = Callable[[Split, Any, float, int], Iterator[tuple[float, int, Tensor, Tensor]]]
+# A model to choose from: its learning rate, its length of training, its log-probabilities on the validation data, and
+# a function that returns those on the test data.
+Fitted: TypeAlias = tuple[float, int, Tensor, Callable[[], Tensor]]
+# Given the data, a value of the hyper-parameter, the share of the usual length of training, and a seed.
+Fit: TypeAlias = Callable[[Split, Any, float, int], Iterator[Fitted]]
 
 
 def _always() -> bool:

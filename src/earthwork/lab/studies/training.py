@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -156,10 +157,14 @@ def run_cell(task: Task, contender: Contender, split: Split, seed: int, budget: 
 
 def _fit(fit: Fit, search: Search, value: Any, seed: int, budget: Budget) -> list[dict[str, Any]]:
     lengths: dict[float, int] = {}
-    for rate, length, val, test in fit(search.split, value, budget.epoch_share, seed):
-        search.offer(val, lambda test=test: lambda: test, value, rate, length)
+    for rate, length, val, predict in fit(search.split, value, budget.epoch_share, seed):
+        search.offer(val, partial(_same, predict), value, rate, length)
         lengths[rate] = length
     return [{"value": value, "rate": rate, "epochs": length} for rate, length in lengths.items()]
+
+
+def _same(predict: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    return predict
 
 
 def _train(

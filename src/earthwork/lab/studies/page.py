@@ -1,0 +1,305 @@
+"""The page "Which loss should I use?" from the results of a study. All of its numbers are computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from earthwork.files import write_atomically
+from earthwork.lab.studies.figures import charts, save_charts
+from earthwork.lab.studies.findings import Comparison, Findings, verdict
+from earthwork.lab.studies.questions import COARSE, NOISE, RECIPES
+from earthwork.lab.studies.study import table
+from earthwork.lab.studies.training import METRICS, TITLES
+
+_GOALS = {"top1": "accuracy", "distance": "mean distance", "proper": "EMD²", "log_loss": "log loss"}
+_SPACES = {"Chain": "ordered classes", "Ring": "classes on a ring", "Tree": "a hierarchy", "CostMatrix": "costs"}
+_NOTHING = "no loss was better"
+
+_HEAD = """\
+# Which loss should I use?
+
+<!-- Written by `earthwork study page` from docs/results/study-*.json; do not edit. -->
+"""
+
+_HOW = """\
+Differences are to cross entropy with the same data, split and initial weights: in percentage points for accuracy and
+calibration, in per cent of cross entropy's mean for everything else. Intervals are 95 % intervals of the paired
+differences over seeds, by Student's t. A loss is called better or worse only if its interval excludes 0. Each interval
+holds on its own: among many comparisons about one in 40 is called better by chance, and the best of several seems
+better than it is. **Bold** differences also exclude 0 after Bonferroni's correction for the number of losses in a row.
+Learning rate, hyper-parameter and epoch were chosen on validation data, for each loss and each goal; [how](studies.md).
+"""
+
+
+def write_page(results: Path, page: Path) -> None:
+    """Write the page, and its figures into the subfolder ``figures`` of the results."""
+    findings = Findings.read(results)
+    save_charts(charts(findings), results / "figures")
+    write_atomically(page, make_page(findings))
+
+
+def make_page(findings: Findings) -> str:
+    """The page as Markdown; figures are expected in ``results/figures`` beside it."""
+    if not findings.tasks():
+        return f"{_HEAD}\nThere are no results yet: `make study` computes them.\n"
+    drawn = {chart.key: chart.alt for chart in charts(findings)}
+    parts = [_HEAD, _introduction(findings), _decisions(findings), _HOW]
+    for title, section, keys in (
+        ("Which loss wins, on which measure?", _wins(findings), ("study-top1", "study-distance")),
+        ("Does the right tree matter?", _trees(findings), ()),
+        ("How much do the weight of the mixture and ρ matter?", _mixing(findings), ("study-mixing",)),
+        ("How few labels before the structure pays?", _labels(findings), ("study-labels",)),
+        ("Is deciding by least risk worth more than the loss?", _deciding(findings), ()),
+        ("What does label noise do?", _noise(findings), ()),
+        ("What do coarse labels do?", _coarse(findings), ()),
+        ("And gradient boosting?", _boosting(findings), ()),
+        ("Every task", _every_task(findings), ()),
+    ):
+        if section:
+            shown = [f"![{alt}](results/figures/{key}.svg)\n" for key, alt in drawn.items() if key.startswith(keys)]
+            parts.append("\n".join([f"## {title}\n", section, *(shown if keys else [])]))
+    return "\n".join(parts)
+
+
+def _introduction(findings: Findings) -> str:
+    cells = [cell for results in findings.results.values() for cell in results.parts.values()]
+    main = findings.tasks()
+    losses = {loss for task in main for loss in findings.losses(task)}
+    quick = any(results.quick for results in findings.results.values())
+    return (
+        f"{len(losses)} losses on {len(main)} tasks with real data, and variants of these tasks: "
+        f"{sum(len(cell['tried']) for cell in cells)} training runs. For each situation and goal, the loss with the "
+        "largest gain over cross entropy among those better in the mean over the tasks and worse on none:\n"
+        + ("\n**These are results of `--quick`, which only show that everything runs.**\n" if quick else "")
+    )
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _cell(found: Comparison | None, tests: int = 1) -> str:
+    if found is None:
+        return "–"
+    mark = " ✓" if found.better() else " ✗" if found.worse() else ""
+    return f"**{found}**{mark}" if mark == " ✓" and tests > 1 and found.better(tests) else f"{found}{mark}"
+
+
+def _situations(findings: Findings) -> dict[str, list[str]]:
+    """Groups of tasks, by what a reader has."""
+    groups: dict[str, list[str]] = {}
+    for task in findings.tasks():
+        groups.setdefault(_SPACES[findings.fact(task, "space")], []).append(task)
+    for question, title in (("labels", "few labels"), ("noise", f"{NOISE:.0%} of the labels moved to a neighbour")):
+        for base in findings.bases(question):
+            tasks = findings.tasks(question, base)
+            # Half of the numbers of labels, the smaller ones, are few.
+            tasks = tasks[: (len(tasks) + 1) // 2]
+            groups[f"{_SPACES[findings.fact(base, 'space')]}, {title}"] = tasks
+    return groups
+
+
+def _decisions(findings: Findings) -> str:
+    rows = []
+    for title, tasks in _situations(findings).items():
+        losses = [loss for loss in findings.losses(tasks[0]) if all(loss in findings.losses(task) for task in tasks)]
+        cells = [_winner(findings, tasks, [loss for loss in losses if loss != "ce"], metric) for metric in _GOALS]
+        rows.append([f"{title} ({', '.join(f'`{task}`' for task in tasks)})", *cells])
+    if findings.tasks("coarse"):
+        rows.append([f"a hierarchy, {COARSE:.0%} coarse labels", *(_coarse_winner(findings, goal) for goal in _GOALS)])
+    return _markdown(["you have", *(f"for {goal}" for goal in _GOALS.values())], rows)
+
+
+def _winner(findings: Findings, tasks: Sequence[str], losses: Sequence[str], metric: str) -> str:
+    found = {}
+    for loss in losses:
+        overall = findings.over_tasks(tasks, loss, metric)
+        each = [findings.compare(task, loss, metric) for task in tasks]
+        if overall is not None and overall.better() and not any(entry is None or entry.worse() for entry in each):
+            found[f"`{loss}`"] = overall
+    return _best(found, len(losses))
+
+
+def _best(found: dict[str, Comparison], tests: int) -> str:
+    if not found:
+        return _NOTHING
+    name = min(found, key=lambda name: found[name].sign * found[name].mean)
+    return f"{name} " + (f"**{found[name]}**" if found[name].better(tests) else str(found[name]))
+
+
+def _coarse_winner(findings: Findings, metric: str) -> str:
+    everything = _coarse_comparisons(findings, metric)
+    found = {f"`{loss}`, {recipe}": entry for (recipe, loss), entry in everything.items() if entry and entry.better()}
+    return _best(found, len(everything) - 1)
+
+
+def _wins(findings: Findings) -> str:
+    tasks = findings.tasks()
+    names = dict.fromkeys(loss for task in tasks for loss in findings.losses(task) if loss != "ce")
+    rows, useless = [], []
+    for loss in names:
+        everything = {metric: [findings.compare(task, loss, metric) for task in tasks] for metric in METRICS}
+        found = {metric: [entry for entry in entries if entry] for metric, entries in everything.items()}
+        if not any(entry.better() for entries in found.values() for entry in entries):
+            useless.append(f"`{loss}`")
+        counts = [
+            f"{sum(entry.better() for entry in entries)} / {sum(entry.worse() for entry in entries)}"
+            for entries in found.values()
+        ]
+        rows.append([f"`{loss}`", str(len(found["top1"])), *counts])
+    text = "The number of tasks on which a loss was better / worse than cross entropy; the others are undecided.\n\n"
+    text += _markdown(["loss", "tasks", *(TITLES[metric] for metric in METRICS)], rows)
+    if useless:
+        text += f"\nDid not help on any task by any measure: {', '.join(useless)}.\n"
+    return text
+
+
+def _trees(findings: Findings) -> str:
+    parts = []
+    for base in findings.bases("tree"):
+        variants = findings.tasks("tree", base)
+        rows, against = [], dict[str, list[Comparison | None]]()
+        for loss in findings.losses(variants[0]):
+            rows.append([f"`{loss}`", "right tree against cross entropy", *_goal_cells(findings, base, loss)])
+            for task in variants:
+                kind = task.removeprefix(f"{base}-").replace("-", " ")
+                entries = [findings.compare(task, loss, goal, other_task=base, other_loss=loss) for goal in _GOALS]
+                against.setdefault(kind, []).extend(entries)
+                rows.append([f"`{loss}`", f"{kind} against right tree", *map(_cell, entries)])
+                entries = [findings.compare(task, loss, goal, other_task=base) for goal in _GOALS]
+                rows.append([f"`{loss}`", f"{kind} against cross entropy", *map(_cell, entries)])
+        said = [f"a {kind} was {verdict(entries)}" for kind, entries in against.items()]
+        parts.append(f"**{findings.title(base)}.** Against the right tree, {'; '.join(said)}.\n")
+        parts.append(_markdown(["loss", "comparison", *_GOALS.values()], rows))
+    return "\n".join(parts)
+
+
+def _goal_cells(findings: Findings, task: str, loss: str) -> list[str]:
+    tests = len(findings.losses(task)) - 1
+    return [_cell(findings.compare(task, loss, goal), tests) for goal in _GOALS]
+
+
+def _mixing(findings: Findings) -> str:
+    parts = []
+    for task in findings.tasks():
+        exponents = [loss for loss in ("emd1", "emd1.5", "emd2", "emd3") if f"{loss}+ce" in findings.losses(task)]
+        if len(exponents) < 2:
+            continue
+        for metric in ("top1", "distance"):
+            rows = []
+            for loss in exponents:
+                values = next(iter(findings.cells(task, f"{loss}+ce").values()))["by_value"]
+                cells = [findings.compare(task, f"{loss}+ce", metric, value=value) for value in values]
+                rows.append([f"ρ = {loss[3:]}", *map(_cell, [*cells, findings.compare(task, loss, metric)])])
+            header = [f"{_GOALS[metric]}: weight of EMD", *values, "1 (no cross entropy)"]
+            parts.append(f"**{findings.title(task)}**\n\n{_markdown(header, rows)}")
+    return "\n".join(parts)
+
+
+def _labels(findings: Findings) -> str:
+    parts = []
+    for base in findings.bases("labels"):
+        tasks = findings.tasks("labels", base)
+        losses = [loss for loss in findings.losses(tasks[0]) if loss != "ce"]
+        for metric in ("top1", "distance"):
+            rows = [
+                [
+                    "all" if task == base else task.removeprefix(f"{base}-").removesuffix("-labels"),
+                    str(findings.fact(task, "examples")),
+                    *(_cell(findings.compare(task, loss, metric), len(losses)) for loss in losses),
+                ]
+                for task in [*tasks, base]
+            ]
+            header = ["labels per class", "examples", *(f"`{loss}`" for loss in losses)]
+            parts.append(f"**{findings.title(base)}: {_GOALS[metric]}**\n\n{_markdown(header, rows)}")
+    return "\n".join(parts)
+
+
+def _deciding(findings: Findings) -> str:
+    main = findings.tasks()
+    rows = []
+    for loss in dict.fromkeys(loss for task in main for loss in findings.losses(task)):
+        tasks = [task for task in main if findings.compare(task, loss, "decided") is not None]
+        if not tasks:
+            continue
+        alone = None if loss == "ce" else findings.over_tasks(tasks, loss, "distance")
+        decided = findings.over_tasks(tasks, loss, "decided", other_loss=loss, other_metric="distance")
+        both = findings.over_tasks(tasks, loss, "decided", other_metric="distance")
+        rows.append([f"`{loss}`", str(len(tasks)), _cell(alone), _cell(decided), _cell(both)])
+    header = ["loss", "tasks", "the loss (largest probability)", "deciding, with this loss", "both, against `ce`"]
+    text = "The change of the mean distance, averaged over the tasks: by the loss, if the most probable class\n"
+    text += "is taken, by deciding for least risk instead, and by both against cross entropy without it.\n\n"
+    return text + _markdown(header, rows)
+
+
+def _noise(findings: Findings) -> str:
+    parts = []
+    for base in findings.bases("noise"):
+        (task,) = findings.tasks("noise", base)
+        rows = []
+        for loss in findings.losses(task):
+            if loss != "ce":
+                rows.append([f"`{loss}`", "against cross entropy", *_goal_cells(findings, task, loss)])
+            harm = [findings.compare(task, loss, goal, other_task=base, other_loss=loss) for goal in _GOALS]
+            rows.append([f"`{loss}`", "against the same loss without noise", *map(_cell, harm)])
+        header = ["loss", "comparison", *_GOALS.values()]
+        parts.append(f"**{findings.title(task)}** (in the training data)\n\n{_markdown(header, rows)}")
+    return "\n".join(parts)
+
+
+def _coarse_comparisons(findings: Findings, metric: str) -> dict[tuple[str, str], Comparison | None]:
+    base = findings.bases("coarse")[0]
+    return {
+        (recipe, loss): findings.compare(f"{base}-coarse-{recipe}", loss, metric, other_task=f"{base}-coarse-drop")
+        for recipe in RECIPES
+        for loss in findings.losses(f"{base}-coarse-{recipe}")
+    }
+
+
+def _coarse(findings: Findings) -> str:
+    if not findings.bases("coarse"):
+        return ""
+    base = findings.bases("coarse")[0]
+    found = {metric: _coarse_comparisons(findings, metric) for metric in _GOALS}
+    pairs = [pair for pair in found["top1"] if pair != ("drop", "ce")]
+    rows = [[recipe, f"`{loss}`", *(_cell(found[goal][recipe, loss], len(pairs)) for goal in _GOALS)]
+            for recipe, loss in pairs]  # fmt: skip
+    full = [findings.compare(base, "ce", goal, other_task=f"{base}-coarse-drop") for goal in _GOALS]
+    rows.append(["(all labels fine)", "`ce`", *map(_cell, full)])
+    return (
+        f"{findings.title(base)}; {COARSE:.0%} of the training labels are only known as the parent of the class. "
+        "Recipes: *drop* these examples; a set of classes as the target, for which cross entropy is −log of its "
+        "*mass*; *spread* the label evenly over the set. Differences are to cross entropy without these examples.\n\n"
+        + _markdown(["recipe", "loss", *_GOALS.values()], rows)
+    )
+
+
+def _boosting(findings: Findings) -> str:
+    rows = []
+    for task in findings.tasks():
+        for model in findings.models(task):
+            if model in findings.losses(task):
+                continue
+            other = "ce" if model == "lgbm" else "lgbm"
+            entries = [findings.compare(task, model, goal, other_loss=other) for goal in _GOALS]
+            rows.append([f"`{task}`", f"`{model}` against `{other}`", *map(_cell, entries)])
+    if not rows:
+        return ""
+    text = (
+        "LightGBM with its own multiclass objective (`lgbm`) against a network with cross entropy, and with those of\n"
+    )
+    text += "[`earthwork.boosting`](guides/tables.md) against its own.\n\n"
+    return text + _markdown(["task", "comparison", *_GOALS.values()], rows)
+
+
+def _every_task(findings: Findings) -> str:
+    parts = ["Means over seeds with 95 % intervals; * the best mean. Accuracy and calibration error in per cent.\n"]
+    for task in findings.tasks():
+        header, *rows = table(findings.results[task])
+        seeds = len(findings.values(task, "ce", "top1"))
+        facts = f"{findings.fact(task, 'examples')} training examples, {seeds} seeds"
+        parts.append(f"### {findings.title(task)[0].upper()}{findings.title(task)[1:]}\n\n`{task}`: {facts}.\n")
+        parts.append(_markdown(header, [[f"`{row[0]}`", *row[1:]] for row in rows]))
+    return "\n".join(parts)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from earthwork.cli.app import run as run_command
+from earthwork.lab.reproduce.experiment import Results
+from earthwork.lab.studies.findings import Comparison, Findings, pooled, verdict
+from earthwork.lab.studies.page import make_page, write_page
+from earthwork.lab.studies.registry import CONTENDERS, TASKS
+from earthwork.lab.studies.study import cell_name, summarise
+from earthwork.lab.studies.training import CRITERIA, METRICS
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "which-loss.md"
+SPACES = {"wikivitals": "Tree", "tiny-imagenet": "Tree", "month": "Ring"}
+
+
+def made_up(effects: dict[str, float], seeds: int = 5) -> Findings:
+    """Results of every task in which a loss changes every measure by a factor; accuracy the other way round."""
+    results = {}
+    for name, task in TASKS.items():
+        space = SPACES.get(task.base or name, "Chain")
+        cells: dict[str, Any] = {}
+        for loss, contender in CONTENDERS.items():
+            if contender.wanted(task) and any(
+                kind.__name__ in (space, "Space", "EdgeSpace") for kind in contender.spaces
+            ):
+                for seed in range(seeds):
+                    cells[cell_name(loss, seed)] = made_up_cell(
+                        loss, contender.values, seed, space, effects.get(loss, 1)
+                    )
+        settings = {"base": task.base, "question": task.question}
+        results[name] = Results(f"study-{name}", settings, task.title, False, cells, summarise(cells))
+    return Findings(results)
+
+
+def made_up_cell(loss: str, values: tuple[Any, ...], seed: int, space: str, factor: float) -> dict[str, Any]:
+    # Seeds differ much, losses by the same amount on each of them but for a small part.
+    level = (1 + seed) * (factor + 0.001 * np.sin(seed + len(loss)))
+    test = {metric: 0.1 / level if metric == "top1" else level for metric in METRICS}
+    chosen = {name: {"value": None, "rate": 0.1, "epoch": 1, "test": test} for name in CRITERIA}
+    cell = {"loss": loss, "seed": seed, "space": space, "examples": 100, "chosen": chosen, "tried": [{}]}
+    return {**cell, "by_value": {str(value): chosen for value in values}} if len(values) > 1 else cell
+
+
+def test_the_committed_page_is_made_from_the_committed_results() -> None:
+    """Run `earthwork study page --out docs/results --page docs/which-loss.md` after new results."""
+    findings = Findings.read(DOCS / "results")
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == make_page(findings)
+    for figure in re.findall(r"\]\((results/figures/[\w.-]+)\)", text):
+        assert (DOCS / figure).is_file()
+
+
+def test_a_comparison_is_a_paired_t_interval(rng: np.random.Generator) -> None:
+    findings = made_up({"emd2": 0.9})
+    found = findings.compare("diabetes", "emd2", "distance")
+    ours, theirs = (np.array(list(findings.values("diabetes", loss, "distance").values())) for loss in ("emd2", "ce"))
+    expected = stats.ttest_rel(100 * ours / theirs.mean(), 100 * theirs / theirs.mean()).confidence_interval()
+    assert found is not None
+    assert found.interval() == pytest.approx((expected.low, expected.high))
+    corrected = stats.ttest_rel(100 * ours / theirs.mean(), 100 * theirs / theirs.mean()).confidence_interval(
+        1 - 0.05 / 7
+    )
+    assert found.interval(7) == pytest.approx((corrected.low, corrected.high))
+    accuracy = findings.compare("diabetes", "emd2", "top1")
+    assert accuracy is not None
+    assert (accuracy.relative, accuracy.sign) == (False, -1)
+
+
+def test_the_mean_over_two_tasks_is_welch_s(rng: np.random.Generator) -> None:
+    """The mean of two means has half the error and the same degrees of freedom as their sum, as in Welch's test."""
+    a, b = rng.standard_normal(5), 3 * rng.standard_normal(8)
+    parts = [Comparison(x.mean(), x.std(ddof=1) / len(x) ** 0.5, len(x) - 1, 1, True) for x in (a, b)]
+    expected = stats.ttest_ind(a, -b, equal_var=False).confidence_interval()
+    assert pooled(parts).interval() == pytest.approx((expected.low / 2, expected.high / 2))
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "sign", "better", "worse"),
+    [
+        (-1.0, 0.1, 1, True, False),
+        (-1.0, 0.1, -1, False, True),
+        (1.0, 0.1, -1, True, False),
+        (-1.0, 1.0, 1, False, False),
+        (-1.0, float("nan"), 1, False, False),
+        (-1.0, 0.0, 1, True, False),
+    ],
+)
+def test_better_and_worse(mean: float, error: float, sign: int, better: bool, worse: bool) -> None:
+    found = Comparison(mean, error, 4, sign, True)
+    assert (found.better(), found.worse()) == (better, worse)
+    assert verdict([found, None]).startswith(f"better in {1 if better else 'none'} of 1 comparisons")
+
+
+def test_the_decision_table_names_the_winner_and_says_when_there_is_none() -> None:
+    def situations(text: str) -> dict[str, list[str]]:
+        lines = text.partition("| you have")[2].partition("\n\n")[0].splitlines()[2:]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        return {row[0].partition(" (")[0]: row[1:] for row in rows}
+
+    found = situations(make_page(made_up({"emd2": 0.9, "soft": 0.8})))
+    assert {"ordered classes", "classes on a ring", "a hierarchy", "a hierarchy, few labels"} <= found.keys()
+    assert all(cell.startswith("`soft` **") for cell in found["ordered classes"])
+    none = situations(make_page(made_up({name: 1.1 for name in CONTENDERS if name != "ce"})))
+    assert {cell for row in none.values() for cell in row} == {"no loss was better"}
+
+
+def test_a_loss_that_is_worse_on_one_task_is_not_recommended() -> None:
+    findings = made_up({"soft": 0.8, "emd2": 0.9})
+    for cell in findings.results["diabetes"].parts.values():
+        if cell["loss"] == "soft":
+            for chosen in cell["chosen"].values():
+                chosen["test"] = dict.fromkeys(METRICS, 2 * (1 + cell["seed"])) | {"top1": 0.01}
+    row = next(
+        line for line in make_page(Findings(findings.results)).splitlines() if line.startswith("| ordered classes (")
+    )
+    assert "`soft`" not in row
+    assert row.count("`emd2`") == 4
+
+
+def test_useless_losses_are_named_and_every_section_is_there(tmp_path: Path) -> None:
+    findings = made_up({"emd3": 1.2, "mse": 1.3, "emd2": 0.9})
+    text = make_page(findings)
+    useless = text.partition("Did not help on any task by any measure: ")[2].partition(".\n")[0]
+    assert {"`emd3`", "`mse`"} <= set(useless.split(", "))
+    assert "`emd2`" not in useless.split(", ")
+    assert len(re.findall("^## ", text, re.MULTILINE)) == 9
+    assert "nan" not in text
+    (tmp_path / "results").mkdir()
+    for name, results in findings.results.items():
+        results.save(tmp_path / "results" / f"study-{name}.json")
+    write_page(tmp_path / "results", tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == text
+    figures = re.findall(r"\]\((results/figures/[\w.-]+)\)", text)
+    assert len(figures) == 6
+    assert all((tmp_path / figure).is_file() for figure in figures)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    assert run_command(["study", "page", "--out", str(tmp_path), "--page", str(page)]) == 0
+    assert "There are no results yet" in page.read_text(encoding="utf-8")
+    assert run_command(["study", "page", "--out", str(tmp_path / "missing"), "--page", str(page)]) == 2
+    assert "expected a folder with results" in capsys.readouterr().err
