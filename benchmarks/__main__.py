@@ -26,6 +26,7 @@ def measure(quick: bool) -> dict[str, Any]:
         "tree, 512 × 1000": lambda: losses.on_the_tree(seconds),
         "modes, 512 × 1000": lambda: losses.modes(seconds / 2),
         "chain, 512 × 1000": lambda: losses.on_the_chain(seconds),
+        "chain, logits, 512 × 1000": lambda: losses.logits_on_the_chain(seconds / 2),
         "chain, 64 × 10": lambda: losses.small(10, seconds / 2),
         "chain, 64 × 60": lambda: losses.small(60, seconds / 2),
         "Sinkhorn, tree, 512 × 1000": lambda: losses.against_sinkhorn(seconds),

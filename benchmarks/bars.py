@@ -31,6 +31,9 @@ class Bar(NamedTuple):
         return self.figure >= self.promised if self.at_least else self.figure <= self.promised
 
 
+_LOG_LOSSES = ("EdgeCrossEntropyLoss", "HierarchicalCrossEntropyLoss", "SoftLabelLoss")
+
+
 def ratio_bar(work: str, ours: dict[str, float], theirs: dict[str, float], promised: float, **options: Any) -> Bar:
     """The ratio of two medians."""
     noise = math.hypot(ours.get("noise", 0.0), theirs.get("noise", 0.0))
@@ -45,6 +48,7 @@ def bars(results: dict[str, Any]) -> list[Bar]:
         ratio_bar(f"EMDLoss, rho={rho}, 512 × 1000 / cross entropy", tree[f"EMDLoss, rho={rho}"], entropy, promised)
         for rho, promised in (("2", 2.0), ("1", 2.5), ("1.5", 6.0))
     ]
+    found += [ratio_bar(f"{name}, 512 × 1000 / cross entropy", tree[name], entropy, 2.5) for name in _LOG_LOSSES]
     portable = tree["EMDLoss, rho=2, portable path"]
     found += [
         ratio_bar("the same with rho=2 by the portable path / cross entropy", portable, entropy, 8.0),
@@ -74,8 +78,13 @@ def _large(results: dict[str, Any]) -> list[Bar]:
     growth = results["growth"]
     million = growth["1000000"]
     ours = {size: times["EMDLoss, tree"]["median"] for size, times in growth.items() if int(size) >= 1000}
+    entropy = million["F.cross_entropy"]
     return [
-        ratio_bar("EMDLoss, 16 × 1,000,000 / cross entropy", million["EMDLoss, tree"], million["F.cross_entropy"], 3.0),
+        ratio_bar("EMDLoss, 16 × 1,000,000 / cross entropy", million["EMDLoss, tree"], entropy, 3.0),
+        *(
+            ratio_bar(f"{name}, 16 × 1,000,000 / cross entropy", million[f"{name}, tree"], entropy, 4.0)
+            for name in _LOG_LOSSES
+        ),
         Bar("its memory at most beyond the logits / the logits", results["memory"]["EMDLoss"], 3.0),
         Bar("growth of the time for each class, 10³ to 10⁶", max(ours.values()) / ours["1000"], 2.5),
     ]

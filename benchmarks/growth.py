@@ -40,6 +40,9 @@ def _times(classes: int, seconds: float) -> dict[str, Times]:
         "EMDLoss, tree": forward_backward(ew.EMDLoss(tree), logits, labels),
         "EMDLoss, chain": forward_backward(ew.EMDLoss(ew.Chain(classes)), logits, labels),
         "EMDLoss, tree, portable path": without,
+        "EdgeCrossEntropyLoss, tree": forward_backward(ew.EdgeCrossEntropyLoss(tree), logits, labels),
+        "HierarchicalCrossEntropyLoss, tree": forward_backward(ew.HierarchicalCrossEntropyLoss(tree), logits, labels),
+        "SoftLabelLoss, tree": forward_backward(ew.SoftLabelLoss(tree), logits, labels),
         "softmax and cumsum by hand (chain)": forward_backward(cumsum_loss, logits, labels),
     }
     if classes <= DENSE_UP_TO:

@@ -35,6 +35,9 @@ def on_the_tree(seconds: float) -> dict[str, Times]:
         "EMDLoss, rho=1": forward_backward(ew.EMDLoss(tree, rho=1), logits, labels),
         "EMDLoss, rho=1.5": forward_backward(ew.EMDLoss(tree, rho=1.5), logits, labels),
         "EMDLoss, rho=2, portable path": without,
+        "EdgeCrossEntropyLoss": forward_backward(ew.EdgeCrossEntropyLoss(tree), logits, labels),
+        "HierarchicalCrossEntropyLoss": forward_backward(ew.HierarchicalCrossEntropyLoss(tree), logits, labels),
+        "SoftLabelLoss": forward_backward(ew.SoftLabelLoss(tree), logits, labels),
         "dense matrix of bins × edges": forward_backward(matrix_loss(tree), logits, labels),
         "sparse matrix of bins × edges": forward_backward(matrix_loss(tree, sparse=True), logits, labels),
     }
@@ -75,6 +78,19 @@ def on_the_chain(seconds: float) -> dict[str, Times]:
         "emd, rho=2": forward_backward(lambda p, q: ew.emd(p, q, chain, rho=2), p, q),
         "emd, rho=1": forward_backward(lambda p, q: ew.emd(p, q, chain, rho=1), p, q),
         "cumsum by hand, rho=2": forward_backward(cumsum_distance, p, q),
+    }
+    return in_turns(cases, seconds)
+
+
+def logits_on_the_chain(seconds: float) -> dict[str, Times]:
+    """Logits and class indices on a chain."""
+    chain = ew.Chain(CLASSES)
+    logits, labels = torch.randn(ROWS, CLASSES), torch.randint(CLASSES, (ROWS,))
+    cases: Cases = {
+        "F.cross_entropy": forward_backward(functional.cross_entropy, logits, labels),
+        "EMDLoss, rho=2": forward_backward(ew.EMDLoss(chain), logits, labels),
+        "EdgeCrossEntropyLoss": forward_backward(ew.EdgeCrossEntropyLoss(chain), logits, labels),
+        "SoftLabelLoss": forward_backward(ew.SoftLabelLoss(chain), logits, labels),
     }
     return in_turns(cases, seconds)
 

@@ -100,6 +100,7 @@ _TABLES = {
     "tree, 512 × 1000": ("ImageNet's hierarchy, logits and class indices, 512 × 1000", "F.cross_entropy"),
     "modes, 512 × 1000": ("The same loss compiled, and of inference tensors", "EMDLoss"),
     "chain, 512 × 1000": ("A chain, two batches of histograms, 512 × 1000", "F.mse_loss"),
+    "chain, logits, 512 × 1000": ("A chain, logits and class indices, 512 × 1000", "F.cross_entropy"),
     "chain, 64 × 10": ("A chain of 10 bins, batch of 64", "cumsum by hand"),
     "chain, 64 × 60": ("A chain of 60 bins, batch of 64", "cumsum by hand"),
     "Sinkhorn, tree, 512 × 1000": ("Sinkhorn on ImageNet's hierarchy, two batches, 512 × 1000", "emd, rho=2"),

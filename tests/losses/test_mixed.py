@@ -93,3 +93,40 @@ def test_wrong_axes_of_a_mixture():
         mixed(torch.randn(3, 4, 5), torch.zeros(3, 5, dtype=torch.long))
     with pytest.raises(TypeError, match=r"class_dim: expected an axis \(an integer\) or None, got 'last'"):
         ew.MixedLoss((1.0, ew.EMDLoss(CHAIN)), class_dim="last")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("empty", "value"), [("nan", torch.nan), ("zero", 0.0)])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_the_mean_of_nothing(empty, value, rows):
+    mixed = ew.MixedLoss((0.5, ew.EMDLoss(CHAIN)), (0.5, nn.CrossEntropyLoss()), empty=empty)
+    logits = torch.randn(rows, 5, requires_grad=True)
+    loss = mixed(logits, torch.full((rows,), -100))
+    torch.testing.assert_close(loss, torch.tensor(value), equal_nan=True)
+    torch.testing.assert_close(mixed.parts["CrossEntropyLoss"], torch.tensor(value), equal_nan=True)
+    loss.backward()
+    assert (logits.grad == 0).all()
+    labels = torch.randint(5, (4,))
+    other = torch.randn(4, 5)
+    torch.testing.assert_close(
+        mixed(other, labels), ew.MixedLoss(*zip(mixed.weights, mixed.losses, strict=True))(other, labels)
+    )
+
+
+def test_the_mean_of_nothing_of_single_terms():
+    weight = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0])
+    entropy = nn.CrossEntropyLoss(weight=weight, ignore_index=2)
+    mixed = ew.MixedLoss((1.0, ew.EMDLoss(CHAIN)), (1.0, entropy), empty="zero")
+    logits = torch.randn(3, 5)
+    # Cross entropy ignores class 2 and gives no weight to class 0.
+    labels = torch.tensor([0, 2, 2])
+    torch.testing.assert_close(mixed(logits, labels), ew.EMDLoss(CHAIN)(logits, labels))
+    nothing = torch.zeros(0, 5)
+    assert ew.MixedLoss((1.0, nn.CrossEntropyLoss()), empty="zero")(nothing, nothing) == 0
+    each = ew.MixedLoss((1.0, nn.CrossEntropyLoss(reduction="none")), empty="zero")
+    assert each(logits, torch.full((3,), -100)).tolist() == [0, 0, 0]
+    assert "empty='zero'" in repr(mixed)
+
+
+def test_empty_is_one_of_two_words():
+    with pytest.raises(ValueError, match='empty: expected "nan" or "zero", got 0'):
+        ew.MixedLoss((1.0, ew.EMDLoss(CHAIN)), empty=0)

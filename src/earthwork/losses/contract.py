@@ -76,8 +76,6 @@ class StructuredLoss(nn.Module):
         if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected a number from 0 to 1, got {label_smoothing!r}")
         check_normalize(normalize)
-        if empty not in ("nan", "zero"):
-            raise ValueError(f'empty: expected "nan" or "zero", got {empty!r}')
         # The loss's own copy, so that moving the loss does not move the caller's space.
         self.space = copy.copy(space)
         self.register_buffer("weight", None if weight is None else _check_weight(weight, space))
@@ -86,7 +84,7 @@ class StructuredLoss(nn.Module):
         self.label_smoothing = label_smoothing
         self.normalize = normalize
         self.class_dim = check_class_dim(class_dim)
-        self.empty = empty
+        self.empty = check_empty(empty)
         self._mean_of_nothing = math.nan if empty == "nan" else 0.0
 
     @abstractmethod
@@ -295,6 +293,13 @@ def check_class_dim(class_dim: int | None) -> int | None:
         return None if class_dim is None else index(class_dim)
     except TypeError as error:
         raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
+
+
+def check_empty(empty: Empty) -> Empty:
+    """``empty``, if it is one of the two words."""
+    if empty not in ("nan", "zero"):
+        raise ValueError(f'empty: expected "nan" or "zero", got {empty!r}')
+    return empty
 
 
 def _check_mask(mask: Tensor | None, shape: torch.Size) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import check_class_dim
+from earthwork.losses.contract import Empty, check_class_dim, check_empty
 
 
 class MixedLoss(nn.Module):
@@ -23,6 +23,9 @@ class MixedLoss(nn.Module):
             ``(0.5, nn.CrossEntropyLoss())``.
         class_dim: The axis of the input that holds the classes, for all terms, such as -1 for sequences ``(B, T, C)``,
             which ``nn.CrossEntropyLoss`` does not take. ``None``: each loss reads the input as it does on its own.
+        empty: The value of a term that is a mean if no row counts for it: ``"zero"``, also for
+            ``nn.CrossEntropyLoss``, or ``"nan"``: whatever the loss returns, which is NaN unless it has an option of
+            its own. Its gradient is 0.
 
     Example:
         >>> import torch, earthwork as ew
@@ -37,7 +40,7 @@ class MixedLoss(nn.Module):
     weights: tuple[float, ...]
     parts: dict[str, Tensor]
 
-    def __init__(self, *terms: tuple[float, nn.Module], class_dim: int | None = None) -> None:
+    def __init__(self, *terms: tuple[float, nn.Module], class_dim: int | None = None, empty: Empty = "nan") -> None:
         super().__init__()
         if not terms:
             raise ValueError("terms: expected at least one pair of a weight and a loss, got none")
@@ -50,6 +53,7 @@ class MixedLoss(nn.Module):
         self.losses = nn.ModuleList(loss for _, loss in terms)
         self.names = _distinct([type(loss).__name__ for loss in self.losses])
         self.class_dim = check_class_dim(class_dim)
+        self.empty = check_empty(empty)
         self.parts = {}
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -60,6 +64,8 @@ class MixedLoss(nn.Module):
             rows, labels, batch = self._as_rows(input, target)
             values = [loss(rows, labels) for loss in self.losses]
             values = [value.view(batch) if value.ndim else value for value in values]
+        if self.empty == "zero":
+            values = [_zero_if_empty(loss, value, target) for loss, value in zip(self.losses, values, strict=True)]
         # A tensor wrapped by a transform cannot be used after it.
         kept = torch.compiler.is_compiling() or not any(map(private_api.is_wrapped, values))
         self.parts = {name: value.detach() for name, value in zip(self.names, values, strict=True) if kept}
@@ -85,8 +91,23 @@ class MixedLoss(nn.Module):
         return moved.flatten(0, -2), target, batch
 
     def extra_repr(self) -> str:
-        """The weights."""
-        return ", ".join(f"{weight:g} × {name}" for weight, name in zip(self.weights, self.names, strict=True))
+        """The weights, and the options that are not the default."""
+        shown = ", ".join(f"{weight:g} × {name}" for weight, name in zip(self.weights, self.names, strict=True))
+        shown += "" if self.class_dim is None else f", class_dim={self.class_dim}"
+        return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
+
+
+def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor) -> Tensor:
+    """``value``, or 0 if it is a mean and no row of ``target`` counts for a loss with cross entropy's contract."""
+    if getattr(loss, "reduction", None) != "mean":
+        return value
+    if target.is_floating_point() or target.dtype == torch.bool:
+        return value if target.numel() else torch.zeros_like(value)
+    counts = target != getattr(loss, "ignore_index", -100)
+    weight = getattr(loss, "weight", None)
+    if weight is not None:
+        counts = counts & (weight[torch.where(counts, target, 0)] > 0)
+    return torch.where(counts.any(), value, 0)
 
 
 def _distinct(names: list[str]) -> list[str]:
