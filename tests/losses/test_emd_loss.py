@@ -293,6 +293,14 @@ def test_bad_calls(input, target, error, message):
         ew.EMDLoss(ew.Chain(5))(input, target)
 
 
+def test_votes_in_place_of_a_distribution():
+    votes = torch.tensor([[1.0, 3.0, 7.0]])
+    for loss_function in (ew.EMDLoss(ew.Chain(3)), ew.SoftLabelLoss(ew.Chain(3))):
+        with pytest.raises(ValueError, match="11 in target of row 0; for votes or counts divide target by its"):
+            loss_function(torch.randn(1, 3), votes)
+        assert loss_function(torch.randn(1, 3), votes / votes.sum(-1, keepdim=True)).isfinite()
+
+
 def test_inputs_that_are_not_distributions():
     with pytest.raises(ValueError, match="input: expected finite masses ≥ 0"):
         ew.EMDLoss(ew.Chain(2), normalize=None)(torch.tensor([[-1.0, 2.0]]), torch.tensor([0]))

@@ -161,6 +161,12 @@ def test_feature_maps_and_ignored_rows(rng: np.random.Generator) -> None:
     torch.testing.assert_close(
         F.mean_emd(maps, holes, ew.Chain(5), ignore_index=-100), F.mean_emd(maps[1:], labels[1:], ew.Chain(5))
     )
+    # -100 is the default, as in the losses, and so are logits with the classes on any axis.
+    logits, options = 3 * p.log(), {"normalize": "softmax", "class_dim": -1}
+    by_loss = ew.EMDLoss(ew.Chain(5), class_dim=-1)(logits, holes)
+    torch.testing.assert_close(F.mean_emd(logits, holes, ew.Chain(5), rho=2, **options), by_loss, check_dtype=False)
+    metric = ew.metrics.MeanEMD(ew.Chain(5), rho=2, **options)
+    torch.testing.assert_close(metric(logits, holes), by_loss, check_dtype=False)
     torch.testing.assert_close(
         F.mean_distance(maps.argmax(1), holes, ew.Chain(5), ignore_index=-100),
         F.mean_distance(maps[1:], labels[1:], ew.Chain(5)),

@@ -32,6 +32,23 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
         'preds: expected probabilities, .* got a sum of 3 of row 0; for logits pass normalize="softmax"',
     ),
     (lambda: F.mean_emd(P[:, :2], Y, CHAIN), ValueError, "preds: expected a last axis of 3"),
+    (
+        lambda: F.mean_emd(P.expand(3, 2, 3), Y.expand(3, 2), CHAIN),
+        ValueError,
+        r"preds: expected 3 classes on axis 1, got shape \(3, 2, 3\), .*pass class_dim=-1 for sequences",
+    ),
+    (
+        lambda: F.mean_emd(P[:1].expand(2, 3, 3), Y[:1].expand(2, 3), CHAIN),
+        ValueError,
+        r"preds: expected 3 classes on axis 1, got shape \(2, 3, 3\), .*pass class_dim=-1 for sequences",
+    ),
+    (
+        lambda: F.mean_emd(P, Y, CHAIN, class_dim=2),
+        ValueError,
+        r"class_dim: expected an axis of preds, of shape \(2",
+    ),
+    (lambda: F.mean_emd(P, Y, CHAIN, class_dim="a"), TypeError, "class_dim: expected an axis"),
+    (lambda: F.mean_emd(P, Y - 100, CHAIN, ignore_index=None), ValueError, "target: expected class indices from 0"),
     (lambda: F.mean_emd(Y, Y, CHAIN), ValueError, r"preds: expected probabilities, of shape \[N, C\]"),
     (
         lambda: F.mean_distance(Y, Y, CHAIN, decision="least_risk"),
@@ -134,7 +151,7 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, foo=1),
         TypeError,
-        "options: expected only decision, vagueness, normalize, ignore_index, got foo",
+        "options: expected only decision, vagueness, normalize, ignore_index, class_dim, got foo",
     ),
     (
         lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, top_k=0),

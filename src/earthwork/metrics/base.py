@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from earthwork.extras import require
-from earthwork.metrics.batch import Decision, Options, as_batch, check_decision
+from earthwork.losses.contract import check_class_dim
+from earthwork.metrics.batch import IGNORED, Decision, Options, as_batch, check_decision
 from earthwork.metrics.measures import Measure
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_ignore_index, check_space
@@ -30,7 +31,8 @@ class SpaceMetric(Metric):
         decision: How a prediction becomes an answer: ``"argmax"``, ``"least_risk"`` or ``"inner"``.
         vagueness: The cost of an inner node, with ``decision="inner"``.
         normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
-        ignore_index: The label of rows that do not count.
+        ignore_index: The label of rows that do not count; ``None`` for no such label.
+        class_dim: The axis of the predictions that holds the classes: 1 by default, -1 for sequences ``[B, T, C]``.
         kwargs: Options of every torchmetrics metric.
     """
 
@@ -46,7 +48,8 @@ class SpaceMetric(Metric):
         decision: Decision = "argmax",
         vagueness: float = 0.0,
         normalize: Normalize = None,
-        ignore_index: int | None = None,
+        ignore_index: int | None = IGNORED,
+        class_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -64,6 +67,7 @@ class SpaceMetric(Metric):
             "vagueness": vagueness,
             "normalize": normalize,
             "ignore_index": ignore_index,
+            "class_dim": check_class_dim(class_dim),
         }
         self._state = _state_name(measure, self.options, space)
         self.add_state(self._state, torch.zeros(measure.size(space), dtype=torch.float64), dist_reduce_fx="sum")
@@ -72,8 +76,8 @@ class SpaceMetric(Metric):
         """Take in a batch.
 
         Args:
-            preds: Probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or class indices of the shape of
-                ``target`` where no probabilities are needed.
+            preds: Probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis
+                ``class_dim``; or class indices of the shape of ``target`` where no probabilities are needed.
             target: Class indices, of the shape of the probabilities without ``C``.
         """
         sums = self.measure.sums(as_batch(preds, target, self.space, **self.options))

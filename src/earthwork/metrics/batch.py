@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from earthwork.decisions import decide, decide_top_k
 from earthwork.decisions.decide import check_k, check_vagueness, expected, node_risk
+from earthwork.losses.contract import check_class_dim
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.space import check_ignore_index, check_space
 from earthwork.spaces.tree import as_tree
@@ -20,6 +21,9 @@ from earthwork.targets import coarse as classes_below
 from earthwork.transport.masses import Normalize, as_distributions
 
 Decision: TypeAlias = Literal["argmax", "least_risk", "inner"]
+
+# The padding label of losses, and of those who use them.
+IGNORED = -100
 
 
 class Options(TypedDict, total=False):
@@ -30,13 +34,15 @@ class Options(TypedDict, total=False):
             same with ``allow_inner``.
         vagueness: The cost of an inner node, with ``decision="inner"``.
         normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
-        ignore_index: The label of rows that do not count.
+        ignore_index: The label of rows that do not count, by default -100; ``None`` for no such label.
+        class_dim: The axis of the predictions that holds the classes, by default 1; -1 for sequences ``[B, T, C]``.
     """
 
     decision: Decision
     vagueness: float
     normalize: Normalize
     ignore_index: int | None
+    class_dim: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +196,7 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
 
     Args:
         preds: Probabilities (or what ``normalize`` makes probabilities) of shape ``[C]``, ``[N, C]`` or
-            ``[N, C, d1, …]``, or class indices of the shape of ``target``.
+            ``[N, C, d1, …]``, or with the classes on axis ``class_dim``; or class indices of the shape of ``target``.
         target: Class indices, of the shape of the probabilities without ``C``.
         space: How the classes are arranged.
         options: See :class:`Options`.
@@ -200,7 +206,7 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
         raise TypeError(f"options: expected only {', '.join(get_type_hints(Options))}, got {', '.join(unknown)}")
     check_space(space)
     decision, vagueness = options.get("decision", "argmax"), options.get("vagueness", 0.0)
-    ignore_index = options.get("ignore_index")
+    ignore_index = options.get("ignore_index", IGNORED)
     check_decision(decision, space, vagueness)
     if ignore_index is not None:
         ignore_index = check_ignore_index(ignore_index)
@@ -211,12 +217,30 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
         labels = _check_target(target, preds.shape, space, ignore_index)
         counted = slice(None) if ignore_index is None else labels != ignore_index
         return Batch(space, labels[counted], None, given[counted], decision, vagueness)
-    rows = preds.movedim(1, -1) if preds.ndim > 2 else preds
+    rows = _classes_last(preds, target, space, options.get("class_dim"))
     labels = _check_target(target, rows.shape[:-1], space, ignore_index)
     counted = slice(None) if ignore_index is None else labels != ignore_index
     p = rows.reshape(-1, rows.shape[-1]) if rows.ndim else rows
     p = as_distributions(p[counted] if p.ndim else p, space, options.get("normalize"), name="preds").detach()
     return Batch(space, labels[counted], p, None, decision, vagueness)
+
+
+def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | None) -> Tensor:
+    """The predictions with the classes on the last axis, as the losses find them."""
+    shape, classes, dim = preds.shape, space.num_bins, check_class_dim(class_dim)
+    if preds.ndim < 2:
+        return preds
+    axis = 1 if dim is None else dim + preds.ndim if dim < 0 else dim
+    if not 0 <= axis < preds.ndim:
+        raise ValueError(f"class_dim: expected an axis of preds, of shape {tuple(shape)}, got {class_dim}")
+    if dim is None and preds.ndim > 2 and shape[-1] == classes:
+        either = isinstance(target, Tensor) and target.shape == shape[:-1] == shape[:1] + shape[2:]
+        if shape[1] != classes or either:
+            raise ValueError(
+                f"preds: expected {classes} classes on axis 1, got shape {tuple(shape)}, whose last axis could hold "
+                "them; pass class_dim=-1 for sequences (B, T, C), or class_dim=1"
+            )
+    return preds.movedim(axis, -1)
 
 
 def _nearest_class(tree: Tree) -> Tensor:

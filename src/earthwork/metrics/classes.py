@@ -41,7 +41,7 @@ class MeanEMD(SpaceMetric):
     Args:
         space: How the classes are arranged.
         rho: The exponent, ≥ 1.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
 
     Example:
         >>> import torch, earthwork as ew
@@ -63,7 +63,7 @@ class MistakeSeverity(SpaceMetric):
     Args:
         space: How the classes are arranged.
         measure: ``"distance"``, or ``"height"`` of the lowest common ancestor.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
 
     Example:
         >>> import torch, earthwork as ew
@@ -84,7 +84,7 @@ class MeanDistance(SpaceMetric):
     Args:
         space: How the classes are arranged.
         top_k: How many answers to take the mean over.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     higher_is_better = False
@@ -98,7 +98,7 @@ class RootMeanSquaredDistance(SpaceMetric):
 
     Args:
         space: How the classes are arranged.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     higher_is_better = False
@@ -112,7 +112,7 @@ class MacroMeanDistance(SpaceMetric):
 
     Args:
         space: How the classes are arranged.
-        kwargs: ``decision``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     higher_is_better = False
@@ -127,7 +127,7 @@ class WithinDistance(SpaceMetric):
     Args:
         space: How the classes are arranged.
         distance: How far an answer may be from the label.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     higher_is_better = True
@@ -143,7 +143,7 @@ class WeightedKappa(SpaceMetric):
     Args:
         space: How the classes are arranged.
         power: Of the distance: 1 for linear, 2 for quadratic weights.
-        kwargs: ``decision``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
 
     Example:
         >>> import torch, earthwork as ew
@@ -167,7 +167,7 @@ class AccuracyAtDepth(SpaceMetric):
 
     Args:
         space: The tree.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     higher_is_better = True
@@ -198,7 +198,7 @@ class HierarchicalPrecision(_AncestorMetric):
     Args:
         space: The tree.
         average: ``"micro"`` or ``"macro"``.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     def __init__(self, space: Tree, average: Average = "micro", **kwargs: Any) -> None:
@@ -211,7 +211,7 @@ class HierarchicalRecall(_AncestorMetric):
     Args:
         space: The tree.
         average: ``"micro"`` or ``"macro"``.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     def __init__(self, space: Tree, average: Average = "micro", **kwargs: Any) -> None:
@@ -224,7 +224,7 @@ class HierarchicalF1(_AncestorMetric):
     Args:
         space: The tree.
         average: ``"micro"`` or ``"macro"``.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     def __init__(self, space: Tree, average: Average = "micro", **kwargs: Any) -> None:
@@ -236,7 +236,7 @@ class RightOrAncestor(_AncestorMetric):
 
     Args:
         space: The tree.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     def __init__(self, space: Tree, **kwargs: Any) -> None:
@@ -248,7 +248,7 @@ class Coverage(_AncestorMetric):
 
     Args:
         space: The tree.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     def __init__(self, space: Tree, **kwargs: Any) -> None:
@@ -260,7 +260,7 @@ class RankedProbabilityScore(SpaceMetric):
 
     Args:
         space: The chain, or a ring for the circular form.
-        kwargs: ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     higher_is_better = False
@@ -274,7 +274,7 @@ class ExpectedCost(SpaceMetric):
 
     Args:
         space: How the classes are arranged.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     higher_is_better = None
@@ -288,7 +288,7 @@ class ExpectedCostGap(SpaceMetric):
 
     Args:
         space: How the classes are arranged.
-        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``vagueness``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
     """
 
     higher_is_better = None
@@ -306,7 +306,7 @@ class AnswersByDistance(SpaceMetric):
 
     Args:
         space: How the classes are arranged.
-        kwargs: ``decision``, ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``decision``, ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
 
     Example:
         >>> import torch, earthwork as ew
@@ -344,7 +344,7 @@ class CalibrationCurve(SpaceMetric):
     Args:
         space: How the classes are arranged.
         bins: How many bins from 0 to 1.
-        kwargs: ``normalize``, ``ignore_index``, and torchmetrics' own.
+        kwargs: ``normalize``, ``ignore_index``, ``class_dim``, and torchmetrics' own.
 
     Example:
         >>> import torch, earthwork as ew

@@ -60,7 +60,7 @@ def hierarchical_report(
         top_k: How many answers the top-k metrics look at; no more than there are classes. Default: 5 on a tree, else 1.
         bootstrap: How many times to resample the rows for confidence intervals; 0 for none.
         seed: Of the resampling.
-        options: ``decision``, ``vagueness``, ``normalize`` and ``ignore_index``, as for all metrics.
+        options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``, as for all metrics.
 
     Returns:
         A table that prints itself, also with rich, and has ``to_frame()``, ``to_markdown()``, ``to_latex()`` and

@@ -86,9 +86,13 @@ def check_masses(p: Tensor, q: Tensor, stored: torch.dtype, names: tuple[str, st
     bad = (ours - theirs).abs() > mass_tolerance(stored) * torch.maximum(ours, theirs)
     if bad.any():
         row = tuple(bad.nonzero()[0].tolist())
+        # Logits have become a distribution, and must not be normalised by "l1".
+        votes = names[1] == "target" and abs(ours[row].item() - 1) <= mass_tolerance(stored)
+        remedy = f"for votes or counts divide {names[1]} by its sum over the classes"
         raise ValueError(
             f"{names[0]} and {names[1]}: expected rows of equal mass, got {ours[row].item():g} in {names[0]} and "
-            f'{theirs[row].item():g} in {names[1]}{of_row(row)}; normalize="l1" divides both by their mass'
+            f"{theirs[row].item():g} in {names[1]}{of_row(row)}; "
+            + (remedy if votes else 'normalize="l1" divides both by their mass')
         )
 
 
