@@ -89,6 +89,8 @@ class Levels(nn.Module):
     _own: Tensor
     _edges: Tensor
     _bins: Tensor
+    _parents: Tensor
+    _edges_above: Tensor
 
     def __init__(self, parents: Tensor, depths: Tensor, bins: Tensor) -> None:
         super().__init__()
@@ -97,15 +99,18 @@ class Levels(nn.Module):
         number = order.argsort()
         self.counts: list[int] = depths.bincount().tolist()
         own = torch.full((len(parents),), len(bins)).index_copy(0, number[bins], torch.arange(len(bins)))
-        buffers = {"_own": own, "_edges": number[(parents >= 0).nonzero().flatten()], "_bins": number[bins]}
-        starts = [0, *torch.tensor(self.counts).cumsum(0).tolist()]
+        starts = torch.tensor([0, *self.counts]).cumsum(0)
+        self._starts: list[int] = starts.tolist()
         # An edge has the number of the node below it, less one for each node before it that is the root.
         edge = torch.arange(len(parents)) - (torch.arange(len(parents)) > int((parents < 0).nonzero())).long()
-        for depth, nodes in enumerate(order.split(self.counts)):
-            if depth:
-                buffers[f"_up{depth}"] = number[parents[nodes]] - starts[depth - 1]
-                buffers[f"_edge{depth}"] = edge[nodes]
-        for name, index in buffers.items():
+        # One buffer for all levels: a tree may have as many levels as nodes.
+        for name, index in {
+            "_own": own,
+            "_edges": number[(parents >= 0).nonzero().flatten()],
+            "_bins": number[bins],
+            "_parents": number[parents[order]] - starts[(depths[order] - 1).clamp(min=0)],
+            "_edges_above": edge[order],
+        }.items():
             self.register_buffer(name, index, persistent=False)
 
     def split(self, x: Tensor, empty: float) -> Sequence[Tensor]:
@@ -115,13 +120,11 @@ class Levels(nn.Module):
 
     def up(self, depth: int) -> Tensor:
         """The parents of the nodes of a level, as places in the level above."""
-        up: Tensor = getattr(self, f"_up{depth}")
-        return up
+        return self._parents[self._starts[depth] : self._starts[depth + 1]]
 
     def edge(self, depth: int) -> Tensor:
         """The edge above each node of a level."""
-        edge: Tensor = getattr(self, f"_edge{depth}")
-        return edge
+        return self._edges_above[self._starts[depth] : self._starts[depth + 1]]
 
     def at_edges(self, levels: Sequence[Tensor]) -> Tensor:
         """Values of nodes by level as ``[..., num_edges]``, in the order of the edges."""

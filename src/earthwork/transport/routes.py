@@ -10,7 +10,8 @@
 | `PROGRAMME` | spaces without edges | `linear_programme`, `labels` |
 
 Every route computes the same numbers up to rounding, and can be differentiated as often as the space allows: where a
-fast route is differentiated twice, the composed one takes over.
+fast route is differentiated twice, the composed one takes over. The logarithmic losses (`losses.log_loss`) have kernels
+for CPUs; where the route is another, they are composed of operations on log-masses.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ def test_labels_that_another_thread_writes_to():
         import earthwork as ew
 
         torch.manual_seed(0)
-        losses = [ew.EMDLoss(space, reduction=reduction)
+        losses = [make(space, reduction=reduction)
+                  for make in (ew.EMDLoss, ew.EdgeCrossEntropyLoss, ew.SoftLabelLoss)
                   for space in (ew.Chain(50), ew.Tree([-1] + [0] * 7 + [1 + i % 7 for i in range(50)]))
                   for reduction in ("mean", "none")]
         logits = torch.randn(2000, 50, requires_grad=True)
