@@ -55,14 +55,11 @@ def labels(
 ) -> tuple[Tensor, Tensor | None, bool, float]:
     """A loss of the softmax of each row against its label, and its gradient with respect to the logits.
 
-    ============== ====================================================== ============================ ===============
-    operation      loss                                                   in place of the costs        option
-    ============== ====================================================== ============================ ===============
-    ``labels``     the cost of moving the softmax to the label                                         ρ
-    ``edges``      edge cross entropy                                                                  none
-    ``questions``  hierarchical cross entropy                             the weights of the questions none
-    ``soft labels`` cross entropy against soft labels                     what a label falls off by    label smoothing
-    ============== ====================================================== ============================ ===============
+    - ``"labels"``: the cost of moving the softmax to the label; the option is the exponent ρ.
+    - ``"edges"``: edge cross entropy; no option.
+    - ``"questions"``: hierarchical cross entropy; no option. In place of costs the layout holds the weights of nodes.
+    - ``"soft labels"``: cross entropy against soft labels; the option is the label smoothing. In place of costs the
+      layout holds what crossing an edge multiplies a soft label by.
 
     Args:
         layout: The layout of the space.
