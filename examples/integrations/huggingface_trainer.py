@@ -32,46 +32,44 @@ class Reviews(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 stars = ew.Chain(5)
-loss_function = ew.MixedLoss((0.5, ew.EMDLoss(stars)), (0.5, torch.nn.CrossEntropyLoss()))
+loss_function = ew.MixedLoss(
+    (0.5, ew.EMDLoss(stars, reduction="sum")), (0.5, torch.nn.CrossEntropyLoss(reduction="sum"))
+)
 
 
 def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """The Trainer calls this instead of the model's own loss."""
+    """The sum over a small batch, divided by the labels of all batches whose gradients are accumulated."""
     loss: Tensor = loss_function(outputs["logits"], labels)
-    return loss
+    return loss / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+
+
+def make_trainer(folder: str, reviews: Reviews, accumulation: int = 1, **settings: Any) -> Trainer:
+    """A tiny BERT from scratch, with updates of 32 reviews."""
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    arguments = TrainingArguments(
+        output_dir=folder,
+        per_device_train_batch_size=32 // accumulation,
+        gradient_accumulation_steps=accumulation,
+        learning_rate=3e-3,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        save_strategy="no",
+        logging_strategy="no",
+        dataloader_pin_memory=False,
+        seed=0,
+        **settings,
+    )
+    model = BertForSequenceClassification(BertConfig(vocab_size=50, num_labels=5, **size))
+    return Trainer(model, arguments, train_dataset=reviews, compute_loss_func=compute_loss)
 
 
 def main(epochs: int = 4) -> float:
-    """Train a tiny BERT from scratch; returns its mean absolute error in stars."""
-    config = BertConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        num_labels=5,
-    )
+    """Train, and return the mean absolute error in stars."""
+    reviews = Reviews(512)
     with tempfile.TemporaryDirectory() as folder:
-        settings = TrainingArguments(
-            output_dir=folder,
-            num_train_epochs=epochs,
-            per_device_train_batch_size=32,
-            learning_rate=3e-3,
-            use_cpu=True,
-            report_to=[],
-            disable_tqdm=True,
-            save_strategy="no",
-            logging_strategy="no",
-            dataloader_pin_memory=False,
-            seed=0,
-        )
-        reviews = Reviews(512)
-        trainer = Trainer(
-            BertForSequenceClassification(config),
-            settings,
-            train_dataset=reviews,
-            compute_loss_func=compute_loss,
-        )
+        trainer = make_trainer(folder, reviews, num_train_epochs=epochs)
         trainer.train()
         predicted = trainer.predict(reviews)
     p = torch.as_tensor(predicted.predictions).softmax(-1)

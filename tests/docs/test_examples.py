@@ -7,8 +7,10 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "integrations"
@@ -43,6 +45,42 @@ def test_hugging_face():
     pytest.importorskip("transformers", reason="needs transformers and accelerate")
     pytest.importorskip("accelerate", reason="needs transformers and accelerate")
     assert main_of("huggingface_trainer")(epochs=2) < 2.0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_causal_language_model():
+    pytest.importorskip("transformers", reason="needs transformers and accelerate")
+    # Always answering 9 has a mean absolute error of 3.3, and a loss that is not shifted learns nothing else.
+    assert main_of("huggingface_causal")(epochs=2) < 1.5
+
+
+def updated_weights(name: str, accumulation: int, folder: str, loss: Any = None) -> list[torch.Tensor]:
+    """The weights after two updates that follow the size of the gradient: SGD, and no clipping."""
+    script = runpy.run_path(str(SCRIPTS / f"{name}.py"))
+    data = [script["Reviews"](128)] if "Reviews" in script else []
+    trainer = script["make_trainer"](folder, *data, accumulation, max_steps=2, optim="sgd", max_grad_norm=0)
+    if loss is not None:
+        trainer.compute_loss_func = loss
+    for module in trainer.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    trainer.train()
+    return [parameter.detach().clone() for parameter in trainer.model.parameters()]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["huggingface_trainer", "huggingface_causal"])
+def test_accumulated_gradients_give_the_update_of_the_whole_batch(name, tmp_path):
+    pytest.importorskip("transformers", reason="needs transformers and accelerate")
+    whole, parts = (updated_weights(name, accumulation, str(tmp_path)) for accumulation in (1, 4))
+    torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-6)
+
+    def mean_of_each_batch(outputs, labels, num_items_in_batch=None):
+        return runpy.run_path(str(SCRIPTS / f"{name}.py"))["compute_loss"](outputs, labels)
+
+    # The Trainer does not divide by the number of batches: the mean of each would make the update four times as large.
+    wrong = updated_weights(name, 4, str(tmp_path), mean_of_each_batch)
+    assert max((a - b).abs().max() for a, b in zip(wrong, whole, strict=True)) > 1e-4
 
 
 def test_two_processes():
