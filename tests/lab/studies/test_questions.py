@@ -76,11 +76,16 @@ def test_coarse_labels_by_recipe(rng: np.random.Generator) -> None:
     torch.testing.assert_close(spread.train.y.sum(1), torch.ones(400))
     assert torch.equal(spread.train.y > 0, mass.train.y)
     assert torch.equal(mass.test.y, parts.test.y), "only training labels are coarse"
+    inner = partly_coarse(parts, 0.3, "inner", 0)
+    assert torch.equal(inner.loss_space.bins[: TREE.num_bins], TREE.bins)
+    nodes = inner.loss_space.bins[inner.train.y]
+    assert torch.equal(nodes == TREE.bins[parts.train.y], ~is_coarse)
+    assert torch.equal(nodes[is_coarse], TREE.parents[TREE.bins[parts.train.y[is_coarse]]])
     with pytest.raises(TypeError, match="space"):
         partly_coarse(replace(parts, space=ew.Chain(5)), 0.3, "mass", 0)
 
 
-@pytest.mark.parametrize("recipe", ["mass", "spread"])
+@pytest.mark.parametrize("recipe", ["mass", "spread", "inner"])
 @pytest.mark.parametrize("loss", ["ce", "edge", "emd2+ce"])
 def test_losses_take_coarse_labels(loss: str, recipe: str, rng: np.random.Generator) -> None:
     parts = partly_coarse(blobs(TREE, rng), 0.3, recipe, 0)

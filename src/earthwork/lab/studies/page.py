@@ -271,7 +271,8 @@ def _coarse(findings: Findings) -> str:
     return (
         f"{findings.title(base)}; {COARSE:.0%} of the training labels are only known as the parent of the class. "
         "Recipes: *drop* these examples; a set of classes as the target, for which cross entropy is −log of its "
-        "*mass*; *spread* the label evenly over the set. Differences are to cross entropy without these examples.\n\n"
+        "*mass*; *spread* the label evenly over the set; the parents as further classes of the network (*inner*). "
+        "Differences are to cross entropy without these examples.\n\n"
         + _markdown(["recipe", "loss", *_GOALS.values()], rows)
     )
 

@@ -23,7 +23,7 @@ from earthwork.trees import from_confusion
 Variant: TypeAlias = Callable[[Split, int], Split]
 
 NOISE, COARSE = 0.2, 0.3
-RECIPES = ("drop", "mass", "spread")
+RECIPES = ("drop", "mass", "spread", "inner")
 _HIERARCHICAL: tuple[str, ...] = ("edge", "emd2+ce", "hxe", "soft")
 _IMAGES: tuple[str, ...] = ("edge", "emd2+ce", "soft")
 
@@ -107,7 +107,8 @@ def partly_coarse(split: Split, share: float, recipe: str, seed: int) -> Split:
         split: The data.
         share: The share of coarse labels.
         recipe: ``"drop"``: without these examples. ``"mass"``: sets of classes as targets, for which cross entropy is
-            −log of the set's mass. ``"spread"``: the uniform distribution over the classes of the set.
+            −log of the set's mass. ``"spread"``: the uniform distribution over the classes of the set. ``"inner"``: the
+            parents are further classes of the network, which it does not answer with.
         seed: Selects the examples.
     """
     tree = as_tree(split.space, "space", "whose inner nodes are coarse labels")
@@ -115,8 +116,12 @@ def partly_coarse(split: Split, share: float, recipe: str, seed: int) -> Split:
     chosen = torch.rand(len(y), generator=_generator(seed)) < share
     if recipe == "drop":
         return replace(split, train=Part(x[~chosen], y[~chosen]))
-    nodes = tree.bins[y]
-    sets = coarse(torch.where(chosen, tree.parents[nodes], nodes), tree)
+    nodes = torch.where(chosen, tree.parents[tree.bins[y]], tree.bins[y])
+    if recipe == "inner":
+        bins = torch.cat([tree.bins, tree.parents[tree.bins].unique()])
+        labels = (nodes.unsqueeze(-1) == bins).int().argmax(-1)
+        return replace(split, train=Part(x, labels), loss_space=Tree(tree.parents, tree.costs, bins))
+    sets = coarse(nodes, tree)
     targets = sets if recipe == "mass" else sets / sets.sum(-1, keepdim=True)
     return replace(split, train=Part(x, targets))
 

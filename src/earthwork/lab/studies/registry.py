@@ -33,7 +33,8 @@ class Split:
         train: What the networks are trained on.
         val: What hyper-parameters and the epoch are chosen on.
         test: What the chosen networks are measured on, once.
-        loss_space: The space that losses are given, if it is another one.
+        loss_space: The space that losses are given, if it is another one. Its first bins are those of ``space``; there
+            may be more.
     """
 
     space: Space

@@ -180,7 +180,7 @@ def _train(
     """Train one network, update the best ones, and return the number of epochs."""
     split = search.split
     torch.manual_seed(seed)
-    model = network(split.train.x.shape[1], task.hidden, contender.outputs(split.space))
+    model = network(split.train.x.shape[1], task.hidden, contender.outputs(split.loss_space or split.space))
     optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=budget.weight_decay)
     x, y = split.train
     waiting = 0
@@ -189,7 +189,13 @@ def _train(
 
     def freeze() -> Callable[[], Tensor]:
         state = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
-        return lambda: contender.log_probabilities(functional_call(model, state, split.test.x))
+        return lambda: answers(functional_call(model, state, split.test.x))
+
+    def answers(outputs: Tensor) -> Tensor:
+        log_p = contender.log_probabilities(outputs)
+        classes = split.space.num_bins
+        # The loss may have further classes, which are no answers.
+        return log_p if log_p.shape[-1] == classes else log_p[:, :classes].log_softmax(-1)
 
     for epoch in range(1, epochs + 1):
         for rows in torch.randperm(len(x)).split(task.batch_size):
@@ -200,7 +206,7 @@ def _train(
         if not torch.isfinite(loss):
             return epoch
         with torch.no_grad():
-            val = contender.log_probabilities(model(split.val.x))
+            val = answers(model(split.val.x))
         scores = search.offer(val, freeze, value, rate, epoch)
         waiting += 1
         for name, score in scores.items():
