@@ -144,7 +144,8 @@ class StructuredLoss(nn.Module):
             A tensor without axes, or with ``reduction="none"`` one value for each row of ``C``.
         """
         axis, kind = self._check_shapes(input, target)
-        _check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
+        if mask is not None:
+            _check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
         rows = input if axis == input.ndim - 1 else input.movedim(axis, -1)
         stored = dtype = rows.dtype
         if stored in HALF:
@@ -302,9 +303,7 @@ def check_empty(empty: Empty) -> Empty:
     return empty
 
 
-def _check_mask(mask: Tensor | None, shape: torch.Size) -> None:
-    if mask is None:
-        return
+def _check_mask(mask: Tensor, shape: torch.Size) -> None:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         what = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"mask: expected a boolean tensor, got {what}")

@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values, widened
+from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_space
+from earthwork.spaces.space import HALF, check_space
 from earthwork.transport.emd import checked_distances
-from earthwork.transport.gpu_route import GpuKernels, on_gpu
+from earthwork.transport.gpu_route import GpuKernels
 from earthwork.transport.masses import Normalize
 from earthwork.transport.portable_routes import COMPOSED, Route
-from earthwork.transport.routes import OPERATOR, Kernels, LabelKernel, choose, prepare
+from earthwork.transport.routes import OPERATOR, Kernels, LabelKernel, choose, on_gpu, prepare
 
 
 class EMDLoss(StructuredLoss):
@@ -129,7 +129,8 @@ class EMDLoss(StructuredLoss):
     def _label_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype, *_: object) -> Tensor:
         """The whole loss, at once if a kernel computes it, from the softmax to its derivative."""
         # The GPU kernels read half precision as it is stored.
-        rows = rows if on_gpu(rows) else widened(rows)
+        if stored in HALF and not on_gpu(rows):
+            rows = rows.float()
         route = choose(self.space, rows, labels)
         weight = self.weight
         whole = self.normalize == "softmax" and not self.label_smoothing and not self.root

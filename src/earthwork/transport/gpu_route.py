@@ -23,11 +23,6 @@ _PLAIN = (Tensor, nn.Parameter)
 _operators: Any = torch.ops.earthwork
 
 
-def on_gpu(x: Tensor) -> bool:
-    """Whether ``x`` is on a GPU for which Triton compiles: NVIDIA's, or AMD's, which torch calls "cuda" too."""
-    return x.is_cuda
-
-
 def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool) -> GpuKernels | None:
     """The GPU kernels for tensors on a GPU, or ``None`` if they cannot serve the call."""
     source = space.cost_source

@@ -28,7 +28,7 @@ from earthwork.private_api import is_plain, is_watched
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.edges import linear
 from earthwork.transport.closed_form import composed_cost, with_gradient
-from earthwork.transport.gpu_route import gpu_route, on_gpu
+from earthwork.transport.gpu_route import gpu_route
 from earthwork.transport.labels import smoothed_one_hot
 from earthwork.transport.masses import mass_tolerance
 from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, PROGRAMME, Composed, Route, as_rows
@@ -252,6 +252,11 @@ class Kernels(Route):
     def _expected(self, p: Tensor) -> Tensor:
         result: Tensor = self.run.expectations(self.layout, _contiguous_rows(as_rows(p)))
         return result.view(p.shape)
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Whether ``x`` is on a GPU for which Triton compiles: NVIDIA's, or AMD's, which torch calls "cuda" too."""
+    return x.is_cuda
 
 
 def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool = False) -> Route:

@@ -51,7 +51,7 @@ from triton.backends.nvidia.driver import CudaDriver
 
 import earthwork as ew
 from earthwork.losses import emd_loss
-from earthwork.transport import gpu_route, routes
+from earthwork.transport import routes
 
 class Driver(CudaDriver):
     '''Torch asks it for the target, and from the code for that finds out what a kernel writes to.'''
@@ -61,7 +61,7 @@ class Driver(CudaDriver):
     def get_current_device(self): return 0
 
 triton.runtime.driver.set_active(Driver())
-for module in (routes, gpu_route, emd_loss):
+for module in (routes, emd_loss):
     module.on_gpu = lambda x: True
 
 graphs = []

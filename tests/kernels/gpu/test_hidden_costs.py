@@ -74,7 +74,7 @@ LOSSES = {
 @pytest.mark.parametrize("first_order", [False, True], ids=["composed", "first order"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
-    for module in ("transport.routes", "transport.gpu_route", "losses.emd_loss"):
+    for module in ("transport.routes", "losses.emd_loss"):
         monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
     if first_order:
         monkeypatch.setattr(private_api, "count_dispatch_modes", lambda: 0)
@@ -88,7 +88,7 @@ def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
 
 @pytest.mark.parametrize("kind", ["labels", "distributions"])
 def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind):
-    for module in ("transport.routes", "transport.gpu_route", "losses.emd_loss"):
+    for module in ("transport.routes", "losses.emd_loss"):
         monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
     loss = ew.EMDLoss(tree)
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)

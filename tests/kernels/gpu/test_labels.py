@@ -91,7 +91,7 @@ def test_saturated_rows_of_a_star(rng):
     value, gradient = losses(star, 1.0, logits, labels)
     on_cpu = logits.clone().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("transport.routes", "transport.gpu_route", "losses.emd_loss"):
+        for module in ("transport.routes", "losses.emd_loss"):
             patch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
         patch.setattr("earthwork.transport.routes.MIN_ENTRIES", 0)
         loss = ew.EMDLoss(star, 1.0, reduction="none")(on_cpu, labels)
