@@ -50,9 +50,9 @@ def test_copies_are_equal_and_apart(space, twin):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_space_is_no_part_of_a_checkpoint(name):
-    """It is made anew with the model, and its tables may change from version to version."""
-    assert not MAKERS[name](1.0).state_dict()
+def test_a_checkpoint_holds_the_costs_and_no_tables(name):
+    """A space is made anew with the model, and its tables may change from version to version."""
+    assert MAKERS[name](1.0).state_dict() == {"_costs": torch.tensor(1.0, dtype=torch.float64)}
 
 
 @pytest.mark.parametrize("costs", [2, [2, 2], np.array([2, 2]), torch.tensor([2, 2]), torch.tensor(2)])
@@ -81,7 +81,7 @@ def test_a_space_follows_the_module_that_holds_it(space):
     model = Model()
     assert model.to(torch.float32).space.costs.dtype == torch.float32
     assert model.to("meta").space.costs.device.type == "meta"
-    assert list(model.state_dict()) == []
+    assert list(model.state_dict()) == ["space._costs"]
 
 
 @pytest.mark.parametrize("to_half", [nn.Module.half, nn.Module.bfloat16, lambda m: m.to(torch.float16)])
@@ -218,6 +218,7 @@ def test_with_costs_takes_and_leaves_a_parameter():
         ([1.0, -2.0], "costs: expected finite numbers ≥ 0, got -2 at 1"),
         ([float("nan"), 1.0], "costs: expected finite numbers ≥ 0, got nan at 0"),
         (torch.tensor([1.0, float("inf")]), "costs: expected finite numbers ≥ 0, got inf at 1"),
+        ([1.0, 1.1e30], r"costs: expected numbers up to 1e\+30, got 1\.1e\+30 at 1"),
         ([1.0] * 5, rf"{COSTS}, got shape \(5,\)"),
         ([[1.0, 2.0]], rf"{COSTS}, got shape \(1, 2\)"),
     ],

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values
-from earthwork.spaces import Space
+from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.space import HALF, check_space
+from earthwork.transport.closed_form import composed_root
 from earthwork.transport.emd import checked_distances
 from earthwork.transport.gpu_route import GpuKernels
+from earthwork.transport.labels import smoothed_one_hot
 from earthwork.transport.masses import Normalize
 from earthwork.transport.portable_routes import COMPOSED, Route
 from earthwork.transport.routes import OPERATOR, Kernels, LabelKernel, choose, on_gpu, prepare
@@ -104,6 +106,9 @@ class EMDLoss(StructuredLoss):
     def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
         """The distance of each row to its target."""
         p = self.probabilities(rows)
+        if self._high_root:
+            self.check_pair(p, q, stored)
+            return self._scaled_root(p - q)
         names = ("input", "target")
         distances = checked_distances(p, q, self.space, self.rho, stored, reads_values(p, q), names)
         return self._rooted(distances) if self.root else distances
@@ -122,6 +127,8 @@ class EMDLoss(StructuredLoss):
         moved = torch.zeros_like(p).scatter_add(-1, self.space.nearest(allowed), p)
         if self.label_smoothing:
             moved = moved * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
+        if self._high_root:
+            return self._scaled_root(p - moved)
         route = choose(self.space, p, moved)
         distances = route.distances(p, moved, self.space, self.rho)
         return self._rooted(distances) if self.root else distances
@@ -162,12 +169,24 @@ class EMDLoss(StructuredLoss):
         return super()._label_loss(rows, labels, stored, partial(self._routed_losses, route))
 
     def _routed_losses(self, route: Route, rows: Tensor, labels: Tensor) -> Tensor:
+        if self._high_root:
+            p = self.probabilities(rows)
+            return self._scaled_root(p - smoothed_one_hot(labels, p, self.label_smoothing))
         if self.normalize == "softmax" and not self.label_smoothing:
             distances = route.logit_distances(rows, labels, self.space, self.rho)
         else:
             p = self.probabilities(rows)
             distances = route.label_distances(p, labels, self.space, self.rho, self.label_smoothing)
         return self._rooted(distances) if self.root else distances
+
+    @property
+    def _high_root(self) -> bool:
+        # In float32, the high powers of small flows underflow before their root is taken.
+        return self.root and self.rho > 2
+
+    def _scaled_root(self, x: Tensor) -> Tensor:
+        assert isinstance(self.space, EdgeSpace), "other spaces have rho = 1"
+        return composed_root(x, self.space, self.rho)
 
     def _rooted(self, distances: Tensor) -> Tensor:
         # A root has an infinite slope at 0, where the distance has slope 0: their product is 0, and not NaN.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,6 +52,7 @@ class SoftLabelLoss(LogLoss):
         learnable = source is not None and source.requires_grad
         # Computed here because the compiler cannot trace it; learnable costs change it at every step.
         self.register_buffer("_diameter", None if learnable else space.diameter().detach(), persistent=False)
+        self.register_load_state_dict_post_hook(_measure_again)  # type: ignore[no-untyped-call]
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The distributions around the classes ``labels[...]``, shape ``[..., C]``."""
@@ -98,3 +100,9 @@ class SoftLabelLoss(LogLoss):
     def extra_repr(self) -> str:
         """The options."""
         return f"beta={self.beta:g}, {super().extra_repr()}"
+
+
+def _measure_again(loss: SoftLabelLoss, _: Any) -> None:
+    """The diameter of the costs that were loaded."""
+    if loss._diameter is not None:
+        loss._diameter = loss.space.diameter().detach()

@@ -25,7 +25,7 @@ class Chain(EdgeSpace):
 
     Args:
         n: The number of bins.
-        costs: The cost of every edge, or the ``n - 1`` edge costs, finite and ≥ 0. Copied, unless it is a tensor that
+        costs: The cost of every edge, or the ``n - 1`` edge costs, from 0 to 1e30. Copied, unless it is a tensor that
             requires grad.
         names: The names of the bins.
 

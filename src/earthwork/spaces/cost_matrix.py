@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from typing_extensions import Self
 
-from earthwork.spaces.space import Space, check_names, is_complex, owned
+from earthwork.spaces.space import MAX_COST, Space, bad_cost, check_names, is_complex, owned
 
 # How many numbers the check of the triangle inequality holds at a time.
 _BLOCK = 2**22
@@ -24,7 +24,7 @@ class CostMatrix(Space):
     solves a linear programme, at ``rho=1``; :func:`~earthwork.sinkhorn` is its smooth relative.
 
     Args:
-        matrix: The costs, shape ``[n, n]``: finite and ≥ 0, 0 on the diagonal. A tensor keeps its type, and is copied
+        matrix: The costs, shape ``[n, n]``: from 0 to 1e30, 0 on the diagonal. A tensor keeps its type, and is copied
             unless it requires grad; anything else becomes float64.
         names: The names of the bins.
         symmetric: Check that the cost from :math:`j` to :math:`i` is that from :math:`i` to :math:`j`.
@@ -32,7 +32,7 @@ class CostMatrix(Space):
 
     Raises:
         TypeError: If ``matrix`` does not hold real numbers.
-        ValueError: If ``matrix`` is not square, has a negative entry or one that is not finite, a diagonal that is
+        ValueError: If ``matrix`` is not square, has an entry that is negative or above 1e30, a diagonal that is
             not 0, or breaks a rule that was asked for. The message names the first entry that does.
 
     Example:
@@ -65,6 +65,9 @@ class CostMatrix(Space):
         self.names = check_names(names, self.num_bins, "bin")
         self._register_costs("matrix", tensor)
         self._seal()
+
+    def _check_loaded(self, name: str, costs: Tensor) -> None:
+        _check_matrix(costs, name)
 
     @property
     def device(self) -> torch.device:
@@ -111,17 +114,17 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _check_matrix(matrix: Tensor) -> None:
+def _check_matrix(matrix: Tensor, name: str = "matrix") -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
-        raise ValueError(f"matrix: expected a square matrix of at least one bin, got shape {tuple(matrix.shape)}")
-    bad = ~(torch.isfinite(matrix) & (matrix >= 0))
+        raise ValueError(f"{name}: expected a square matrix of at least one bin, got shape {tuple(matrix.shape)}")
+    bad = ~((matrix >= 0) & (matrix <= MAX_COST))
     if bad.any():
         i, j = bad.nonzero()[0].tolist()
-        raise ValueError(f"matrix: expected finite costs ≥ 0, got {matrix[i, j].item():g} from bin {i} to bin {j}")
+        raise bad_cost(name, "costs", matrix[i, j].item(), f"from bin {i} to bin {j}")
     own = matrix.diagonal()
     if own.any():
         i = int(own.nonzero()[0])
-        raise ValueError(f"matrix: expected a diagonal of 0, got {own[i].item():g} from bin {i} to itself")
+        raise ValueError(f"{name}: expected a diagonal of 0, got {own[i].item():g} from bin {i} to itself")
 
 
 def _check_symmetric(matrix: Tensor) -> None:

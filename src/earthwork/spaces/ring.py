@@ -29,7 +29,7 @@ class Ring(EdgeSpace):
 
     Args:
         n: The number of bins.
-        costs: The cost of every edge, or the ``n`` edge costs, finite and ≥ 0. Copied, unless it is a tensor that
+        costs: The cost of every edge, or the ``n`` edge costs, from 0 to 1e30. Copied, unless it is a tensor that
             requires grad.
         names: The names of the bins.
 

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 from typing_extensions import Self
 
+# The largest cost: the sum over a million edges, times an exponent of 100, is still a finite float32.
+MAX_COST = 1e30
+
 # Storage types: whatever is computed from them is computed in float32.
 HALF = (torch.float16, torch.bfloat16)
 
@@ -39,6 +42,9 @@ class Space(nn.Module):
 
     hierarchical: ClassVar[bool] = False
     """Whether there are inner nodes, which can be answers too."""
+
+    # The name of the buffer or parameter that holds the costs.
+    _cost_key: str = "_costs"
 
     # The kernels' tables for this space, on the CPU and on GPUs, set by `earthwork.transport`.
     _kernels: Any = None
@@ -72,7 +78,37 @@ class Space(nn.Module):
         if isinstance(costs, nn.Parameter):
             self.register_parameter(name, costs)
         else:
-            self.register_buffer(name, costs, persistent=False)
+            self.register_buffer(name, costs)
+        self._cost_key = name
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load the costs; a state without costs, such as that of a model trained with another loss, keeps them."""
+        key = prefix + self._cost_key
+        costs, found = self._buffers.get(self._cost_key), state_dict.get(key)
+        if costs is not None and isinstance(found, Tensor) and found.shape == costs.shape:
+            try:
+                self._check_loaded(key, found.detach())
+            except ValueError as error:
+                error_msgs.append(str(error))
+                return
+            # Not copied in place: other losses and spaces share the tensor.
+            self._register_costs(self._cost_key, found.detach().to(costs, copy=True))
+        rest = missing_keys, unexpected_keys, error_msgs
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *rest)
+        if costs is not None and key in missing_keys:
+            missing_keys.remove(key)
+
+    def _check_loaded(self, name: str, costs: Tensor) -> None:
+        check_costs(name, costs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow the module that holds this space to another device or type; see the comments for the exceptions."""
@@ -265,11 +301,17 @@ def check_ignore_index(ignore_index: int) -> int:
 
 
 def check_costs(name: str, costs: Tensor) -> None:
-    """Raise a ``ValueError`` that names the first cost that is negative or not finite."""
-    bad = ~(torch.isfinite(costs) & (costs >= 0))
+    """Raise a ``ValueError`` that names the first cost that is negative, not finite or above `MAX_COST`."""
+    bad = ~((costs >= 0) & (costs <= MAX_COST))
     if bad.any():
-        at = int(bad.nonzero()[0])
-        raise ValueError(f"{name}: expected finite numbers ≥ 0, got {costs[at].item():g} at {at}")
+        place = tuple(bad.nonzero()[0].tolist())
+        raise bad_cost(name, "numbers", costs[place].item(), f"at {', '.join(map(str, place)) or 0}")
+
+
+def bad_cost(name: str, what: str, cost: float, where: str) -> ValueError:
+    """The error for a cost that is negative, not finite or above `MAX_COST`."""
+    limits = f"{what} up to {MAX_COST:g}" if MAX_COST < cost < math.inf else f"finite {what} ≥ 0"
+    return ValueError(f"{name}: expected {limits}, got {cost:g} {where}")
 
 
 def check_count(name: str, n: int) -> int:

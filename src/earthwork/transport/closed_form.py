@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from earthwork import private_api
 from earthwork.spaces import EdgeSpace
@@ -34,6 +35,30 @@ def composed_cost(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
     costs = space.costs.to(x)
     flow = space.settle(space.flow(x), costs, rho)
     return (costs * _power(flow, rho)).sum(-1).to(dtype)
+
+
+def composed_root(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
+    """``(Σ w·|flow(x)|^ρ)^(1/ρ)``, whose gradient is 0 where it is 0: ``[..., num_bins]`` to ``[...]``.
+
+    A high power of a small flow underflows, so flows and costs are divided by their largest first. The root is
+    homogeneous in both, which makes the divisors constants for the derivatives.
+    """
+    dtype = x.dtype
+    x = widened(balanced(x), space, rho)
+    space = space.on(x.device)
+    costs = space.costs.to(x)
+    flow = space.settle(space.flow(x), costs, rho)
+    size, largest = _scale(torch.where(costs.detach() > 0, flow, 0)), _scale(costs)
+    total = (costs / largest * _power(flow / size, rho)).sum(-1)
+    moved = total > 0
+    root = torch.where(moved, torch.where(moved, total, 1).pow(1 / rho), 0)
+    return (root * size.squeeze(-1) * largest.squeeze(-1).pow(1 / rho)).to(dtype)
+
+
+def _scale(x: Tensor) -> Tensor:
+    """The largest absolute value of each row, 1 if it is 0; a constant for derivatives."""
+    largest = pad(x.detach().abs(), (0, 1)).amax(-1, keepdim=True)
+    return torch.where(largest > 0, largest, 1)
 
 
 def composed_gradient(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:

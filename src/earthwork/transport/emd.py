@@ -54,8 +54,8 @@ def emd(
     Raises:
         ImportError: If the space is a cost matrix and POT is missing.
         TypeError: If ``p`` or ``q`` is not a floating point tensor.
-        ValueError: If a shape, ``rho`` or ``normalize`` does not fit, or the masses are negative, not finite or
-            unequal.
+        ValueError: If a shape, ``rho`` or ``normalize`` does not fit, the masses are negative, not finite or unequal,
+            or the distance is out of the type's range (large masses at ``rho > 2``).
 
     Example:
         >>> import torch, earthwork as ew
@@ -72,7 +72,18 @@ def emd(
     p, q, stored = as_pair(p, q, space, normalize, validate)
     space.check_rho(rho)
     distances = checked_distances(p, q, space, rho, stored, validate)
+    if rho > 2 and validate and can_look(distances):
+        _check_range(distances, rho)
     return distances if distances.dtype is stored else distances.to(stored)
+
+
+def _check_range(result: Tensor, rho: float) -> None:
+    """Raise if a high power of masses above 1 has left the range of the type."""
+    if not result.isfinite().all():
+        raise ValueError(
+            f"p and q: expected masses whose distance at rho = {rho:g} is in the range of {result.dtype}; "
+            'pass float64, or normalize="l1" for a mass of 1'
+        )
 
 
 def checked_distances(
@@ -153,6 +164,8 @@ def emd_gradient(
         if validate and can_look(p, q):
             check_masses(p, q, stored)
         gradient = choose(space, p, q).gradient(p, q, space, rho)
+        if rho > 2 and validate and can_look(gradient):
+            _check_range(gradient, rho)
         if normalize == "softmax":
             gradient = p * (gradient - (gradient * p).sum(-1, keepdim=True))
         elif normalize == "l1":
