@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import decisions, gpu_times, growth, history, losses, processes, sinkhorn
+from benchmarks import decisions, gpu_times, growth, history, losses, processes, sinkhorn, tokens
 from benchmarks.bars import bars
 from benchmarks.timing import Times
 
@@ -31,7 +31,9 @@ def measure(quick: bool) -> dict[str, Any]:
         "chain, 64 × 60": lambda: losses.small(60, seconds / 2),
         "Sinkhorn, tree, 512 × 1000": lambda: losses.against_sinkhorn(seconds),
         "growth": lambda: growth.growth([1000, 1_000_000] if quick else SIZES, seconds),
+        "tokens, 4 × 512 × 32,000": lambda: tokens.times(seconds),
         "memory": processes.memory,
+        "memory, tokens": tokens.memory,
         "start": lambda: processes.start(1 if quick else 5),
         "decisions": lambda: _rows(decisions.run(10 if quick else 50)),
     }

@@ -71,7 +71,7 @@ def bars(results: dict[str, Any]) -> list[Bar]:
     iterated = results["Sinkhorn, tree, 512 × 1000"]
     work = "100 Sinkhorn iterations / EMD², both with the gradient"
     found.append(ratio_bar(work, iterated["sinkhorn, 100 iterations"], iterated["emd, rho=2"], 500.0, at_least=True))
-    return found + _large(results) + _first(results) + _decisions(results["decisions"])
+    return found + _large(results) + _tokens(results) + _first(results) + _decisions(results["decisions"])
 
 
 def _large(results: dict[str, Any]) -> list[Bar]:
@@ -88,6 +88,23 @@ def _large(results: dict[str, Any]) -> list[Bar]:
         Bar("its memory at most beyond the logits / the logits", results["memory"]["EMDLoss"], 3.0),
         Bar("growth of the time for each class, 10³ to 10⁶", max(ours.values()) / ours["1000"], 2.5),
     ]
+
+
+def _tokens(results: dict[str, Any]) -> list[Bar]:
+    size = "4 × 512 × 32,000"
+    times, memory = results[f"tokens, {size}"], results["memory, tokens"]
+    head, both = "head and cross entropy", "the same with from_hidden"
+    found = [
+        ratio_bar(f"head and cross entropy with from_hidden / without, {size}", times[both], times[head], 1.15),
+        Bar("its memory at most / without", memory[both] / memory[head], 1.15),
+    ]
+    for ours, theirs in (("TokenEMDLoss", "ntloss"), ("TokenEMDLoss, outside", "ntloss, reweigh")):
+        if theirs in times:
+            found += [
+                ratio_bar(f"{ours} / {theirs}, {size}", times[ours], times[theirs], 1.0),
+                Bar("its memory at most / theirs", memory[ours] / memory[theirs], 1.02),
+            ]
+    return found
 
 
 def _first(results: dict[str, Any]) -> list[Bar]:

@@ -51,8 +51,8 @@ def start(repeats: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         # Byte code is kept between the runs, as in any installation, even where the environment forbids writing it.
         kept = {"NUMBA_CACHE_DIR": folder, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
-        cold = _run(_START, **kept)
-        warm = [_run(_START, **kept) for _ in range(repeats)]
+        cold = run_code(_START, **kept)
+        warm = [run_code(_START, **kept) for _ in range(repeats)]
     return {
         "import": statistics.median(times["import"] for times in warm),
         "first call, kernels on disk": statistics.median(times["first call"] for times in warm),
@@ -62,10 +62,11 @@ def start(repeats: int) -> dict[str, float]:
 
 def memory() -> dict[str, float]:
     """The most memory held beyond what was there before, as a multiple of the logits: 16 rows of a million classes."""
-    return {name: _run(_MEMORY, name)["extra"] for name in ("F.cross_entropy", "EMDLoss")}
+    return {name: run_code(_MEMORY, name)["extra"] for name in ("F.cross_entropy", "EMDLoss")}
 
 
-def _run(code: str, *arguments: str, **environment: str) -> Any:
+def run_code(code: str, *arguments: str, **environment: str) -> Any:
+    """What a process with this code prints, as JSON."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,

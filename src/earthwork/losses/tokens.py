@@ -131,8 +131,14 @@ class TokenEMDLoss(nn.Module):
             )
         logits, labels = self._shifted(logits, labels)
         where, bins = self._numbers(labels)
+        if self.outside is None:
+            # Only the logits that are needed: whole rows would be a second tensor as wide as the vocabulary.
+            places = (where if where.ndim else where.unsqueeze(0)).nonzero(as_tuple=True)
+            table = logits if where.ndim else logits.unsqueeze(0)
+            chosen = table[(*(place.unsqueeze(-1) for place in places), self._tokens)]
+            return self._reduced(self._losses(chosen, bins, None), where, num_items)
         rows = logits[where]
-        total = _wide(rows).logsumexp(-1, keepdim=True) if self.outside is not None else None
+        total = _wide(rows).logsumexp(-1, keepdim=True)
         return self._reduced(self._losses(rows.index_select(-1, self._tokens), bins, total), where, num_items)
 
     def from_hidden(
@@ -167,8 +173,10 @@ class TokenEMDLoss(nn.Module):
         total = None
         if self.outside is not None:
             total = _wide(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
-        own_bias = None if bias is None else bias.index_select(0, self._tokens)
-        logits = nn.functional.linear(rows, weight.index_select(0, self._tokens), own_bias)
+        # The backward of an embedding adds its rows to a gradient of zeros; that of index_select takes far longer.
+        own_weight = nn.functional.embedding(self._tokens, weight)
+        own_bias = None if bias is None else bias[self._tokens]
+        logits = nn.functional.linear(rows, own_weight, own_bias)
         return self._reduced(self._losses(logits, bins, total), where, num_items)
 
     def _fused(self) -> bool:
