@@ -20,6 +20,7 @@ LAYERS = [
     "extras",
     "private_api",
     "files",
+    "array_files",
     "text",
     "spaces",
     "kernels",

@@ -63,6 +63,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (TypeError, ValueError, ImportError, OSError) as error:
         return _fail(_message(error))
+    except MemoryError as error:
+        return _fail(f"not enough memory: {error}")
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", code=130)
     except _ClickException as error:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from typer.core import TyperCommand
 
 from earthwork import trees
-from earthwork.files import ArrayFile, parse_json, read_text
+from earthwork.array_files import ArrayFile
+from earthwork.files import parse_json, read_text
 from earthwork.spaces import Tree
 from earthwork.spaces.outline import outline
 from earthwork.storage import load_tree, reading, save

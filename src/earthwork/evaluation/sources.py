@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from earthwork.array_files import ArrayFile
 from earthwork.evaluation.labels import ClassIndex, Indices, Kind
 from earthwork.extras import require
-from earthwork.files import ArrayFile
+from earthwork.files import check_regular
 
 ENDINGS = (".npz", ".npy", ".csv", ".tsv", ".parquet")
 
@@ -106,6 +108,7 @@ def _open_file(path: Path, classes: ClassIndex, truth: Indices | None, label_col
         raise ValueError(f"{path}: expected a file ending in {', '.join(ENDINGS)}")
     if not path.exists():
         raise FileNotFoundError(2, "no such file", str(path))
+    check_regular(path)
     if ending in (".npz", ".npy"):
         return _open_array_file(path, classes, truth)
     table = _parquet(path, classes) if ending == ".parquet" else _csv(path, classes)
@@ -118,6 +121,7 @@ def _read_labels(labels: Any, classes: ClassIndex) -> Indices:
         array = _as_array("labels", labels)
         return classes.labels("labels", array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array)
     path = Path(labels)
+    check_regular(path)
     if path.suffix.lower() == ".npy":
         return classes.labels(str(path), _not_empty(path, np.ravel(ArrayFile(path).read())))
     try:
@@ -181,14 +185,16 @@ def _open_array_file(path: Path, classes: ClassIndex, truth: Indices | None) -> 
         raise ValueError(f"{path}: an .npy file holds predictions only; {_NO_LABELS}")
     member = kind or ""
     shape = file.shape(member)
+    # Lengths are compared before anything is read: a small compressed file can hold a lot of labels.
+    _check_shape(str(path), shape, classes.count, math.prod(file.shape("labels")) if truth is None else len(truth))
     if truth is None:
         truth = classes.labels(f"{path}: labels", np.ravel(file.read("labels")))
-    _check_shape(str(path), shape, classes.count, len(truth))
     order: Indices | None = None
     if "classes" in file.members:
+        count = math.prod(file.shape("classes"))
+        if count != classes.count:
+            raise ValueError(f"{path}: expected {classes.count} names in `classes`, got {count}")
         names = [str(name) for name in np.ravel(file.read("classes")).tolist()]
-        if len(names) != classes.count:
-            raise ValueError(f"{path}: expected {classes.count} names in `classes`, got {len(names)}")
         order, _ = classes.order(f"{path}: classes", names)
 
     def pieces() -> Iterator[NDArray[Any]]:

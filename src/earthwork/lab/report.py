@@ -61,9 +61,10 @@ def write_report(
     try:
         sections = [claims_table(judge_claims(results)), playground(), *map(experiment_section, results.values())]
         charts = [asdict(chart) for entry in results.values() for chart in figures(entry)]
-    except KeyError as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        what = f"has no {error}" if isinstance(error, KeyError) else f"is of another form ({error})"
         raise ResultsError(
-            f"results: a summary has no {error}, so another version wrote it; run the same `earthwork reproduce` again "
+            f"results: a summary {what}, so another version wrote it; run the same `earthwork reproduce` again "
             "into its folder, which computes the summary from the finished parts"
         ) from error
     content = [navigation(list(results)), banners(results), *sections, tree_section(tree, confusions is not None)]

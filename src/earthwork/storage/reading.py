@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from earthwork.array_files import ArrayFile
 from earthwork.extras import require
-from earthwork.files import ArrayFile, parse_json, parse_yaml, read_text
+from earthwork.files import parse_json, parse_yaml, read_text
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.storage.documents import from_document, is_document
 from earthwork.text import with_near_matches

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from earthwork.files import ArrayFile
+from earthwork.array_files import ArrayFile
 from earthwork.spaces import Tree
 from earthwork.trees.assemble import node_costs
 

@@ -16,7 +16,9 @@ from earthwork.lab.training.recorder import (
 
 def save(folder, step, value):
     path = folder / checkpoint_name(0, step)
-    save_checked({"x": torch.tensor(value), "rows": [{"a": 0.1}]}, path)
+    state = {"epoch": 0, "global_step": step, "optimizer_states": [{}], "lr_schedulers": [{}]}
+    state |= {name: {} for name in ("state_dict", "callbacks", "loops")}
+    save_checked({**state, "x": torch.tensor(value), "rows": [{"a": 0.1}]}, path)
     return path
 
 

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from earthwork.array_files import ArrayFile
 from earthwork.extras import require
-from earthwork.files import ArrayFile
 
 Signal = NDArray[np.float32]
 

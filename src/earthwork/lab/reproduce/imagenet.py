@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from earthwork.array_files import ArrayFile
 from earthwork.decisions import decide
 from earthwork.extras import require
-from earthwork.files import ArrayFile, read_json, read_yaml
+from earthwork.files import read_json, read_yaml
 from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.lab.statistics import bands, calibration_error, mean_interval
 from earthwork.spaces import Space, Tree

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from earthwork.array_files import ArrayFile
 from earthwork.extras import require
-from earthwork.files import ArrayFile, write_atomically
+from earthwork.files import write_atomically
 from earthwork.lab.reproduce.breathing_data import load_recordings, spectrum
 from earthwork.lab.studies.registry import Part, Split, Task, register_task, standardized
 from earthwork.lab.training.data import subset

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from earthwork.files import ArrayFile
+from earthwork.array_files import ArrayFile
 from earthwork.text import abbreviate
 
 _HELD_OUT = 0.2
@@ -61,9 +61,9 @@ def read_arrays(path: Path, seed: int) -> ArrayData:
         raise ValueError(f"data {path}: expected both x_val and y_val, or neither")
     classes, labels = _labels(path, arrays)
     x, y = arrays["x"], labels["y"]
-    _check_inputs(path, "x", x, y)
+    _check_inputs(path, "x", x)
     if "x_val" in arrays:
-        _check_inputs(path, "x_val", arrays["x_val"], labels["y_val"])
+        _check_inputs(path, "x_val", arrays["x_val"])
         return ArrayData(classes, x, y, arrays["x_val"], labels["y_val"])
     held_out = _hold_out(y, seed)
     return ArrayData(classes, x[~held_out], y[~held_out], x[held_out], y[held_out])
@@ -86,9 +86,19 @@ def groups(y: NDArray[Any]) -> NDArray[np.int64]:
 def _load(path: Path) -> dict[str, NDArray[Any]]:
     try:
         file = ArrayFile(path)
+        for x, y in (("x", "y"), ("x_val", "y_val")):
+            if x in file.members and y in file.members:
+                _check_lengths(path, x, file.shape(x), file.shape(y))
         return {name: file.read(name) for name in _ARRAYS if name in file.members}
     except ValueError as error:
         raise ValueError(f"data {error}") from error
+
+
+def _check_lengths(path: Path, name: str, x: tuple[int, ...], y: tuple[int, ...]) -> None:
+    """Raise unless there are as many labels as inputs; called before either is read."""
+    if x[:1] != y[:1]:
+        count, labels = (shape[0] if shape else 1 for shape in (x, y))
+        raise ValueError(f"{path}: expected one label for each of the {count} in {name}, got {labels}")
 
 
 def _labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[tuple[str, ...] | None, dict[str, NDArray[Any]]]:
@@ -120,7 +130,7 @@ def _checked_labels(what: str, y: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def _check_inputs(path: Path, name: str, x: NDArray[Any], y: NDArray[Any]) -> None:
+def _check_inputs(path: Path, name: str, x: NDArray[Any]) -> None:
     image = x.ndim == 4 and x.dtype == np.uint8 and x.shape[-1] in (1, 3)
     features = x.ndim == 2 and x.dtype.kind in "fiu"
     if not (image or features):
@@ -128,8 +138,6 @@ def _check_inputs(path: Path, name: str, x: NDArray[Any], y: NDArray[Any]) -> No
             f"data {path}: {name}: expected images [N, H, W, 1 or 3] of bytes or features [N, D], "
             f"got {x.dtype} of shape {x.shape}"
         )
-    if len(y) != len(x):
-        raise ValueError(f"data {path}: expected one label for each of the {len(x)} in {name}, got {len(y)}")
     if len(x) == 0:
         raise ValueError(f"data {path}: {name} is empty")
     if features and not np.isfinite(x).all():

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import shutil
 import tarfile
 import tempfile
+import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from earthwork.extras import require
+from earthwork.files import check_regular
 from earthwork.text import abbreviate
 
 if TYPE_CHECKING:
@@ -28,6 +33,13 @@ if TYPE_CHECKING:
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _CHUNK = 256
 _FEW = 4 * _CHUNK  # below this, starting worker processes takes longer than decoding
+
+# A larger file is not an image to train with. Pillow bounds the number of pixels.
+_MAX_BYTES = 2**30
+
+# Pillow's names of the formats that are read, whatever a file is called. Others are not tried: EPS would start
+# Ghostscript.
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"})
 
@@ -110,6 +122,8 @@ def _annotated(annotations: Path) -> dict[str, list[Path]]:
         fields = line.split("\t")
         if len(fields) < 2:
             raise ValueError(f"data {annotations}, line {number}: expected file and class with a tab between")
+        if Path(fields[0]).name != fields[0]:
+            raise ValueError(f"data {annotations}, line {number}: expected the name of a file, got {fields[0]!r:.60}")
         found.setdefault(fields[1], []).append(annotations.parent / "images" / fields[0])
     return found
 
@@ -163,16 +177,42 @@ def unpacked(archive: Path, say: Callable[[str], None]) -> Path:
     return folder
 
 
+# What damaged, encrypted or exotic members raise.
+_DAMAGE = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError,
+)  # fmt: skip
+
+
 def _extract(archive: Path, folder: Path) -> None:
+    # A small archive can hold more than the disk.
+    free = shutil.disk_usage(folder).free
     try:
         if archive.name.lower().endswith(".zip"):
             with zipfile.ZipFile(archive) as file:
+                _check_free(sum(member.file_size for member in file.infolist()), free)
                 file.extractall(folder)
         else:
-            with tarfile.open(archive) as tar:
-                tar.extractall(folder, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+            _extract_tar(archive, folder, free)
+    except _DAMAGE as error:
         raise ValueError(f"data {archive}: cannot be unpacked: {error}") from error
+
+
+def _extract_tar(archive: Path, folder: Path, free: int) -> None:
+    needed = 0
+
+    def bounded(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        nonlocal needed
+        needed += member.size
+        _check_free(needed, free)
+        return tarfile.data_filter(member, path)
+
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter=bounded)
+
+
+def _check_free(needed: int, free: int) -> None:
+    if needed > free:
+        raise ValueError(f"its files take {needed} bytes or more, and {free} are free")
 
 
 def _rename(draft: Path, folder: Path) -> None:
@@ -195,6 +235,28 @@ class Decoded(NamedTuple):
     bad: list[str]
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """An image file, of which only the header has been read.
+
+    Raises:
+        BadImageError: If it, or what is done with it, cannot be read.
+    """
+    pil = require("PIL.Image", "train", "reading images")
+    try:
+        check_regular(path)
+        size = path.stat().st_size
+        if size > _MAX_BYTES:
+            raise ValueError(f"{path}: expected a file of at most {_MAX_BYTES} bytes, got {size}")
+        with warnings.catch_warnings():
+            # Pillow only warns of images of up to twice the pixels that it allows.
+            warnings.simplefilter("error", pil.DecompressionBombWarning)
+            with pil.open(path, formats=_FORMATS) as file:
+                yield file
+    except Exception as error:  # Pillow's decoders raise errors of many kinds on damaged files
+        raise BadImageError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
+
+
 def decode(path: Path, size: int) -> NDArray[np.uint8]:
     """An image with its shorter side scaled to ``size``, cropped to its centre, ``[size, size, 3]``.
 
@@ -203,25 +265,18 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
     """
     pil = require("PIL.Image", "train", "reading images")
     ops = require("PIL.ImageOps", "train", "reading images")
-    try:
-        with pil.open(path) as file:
-            file.draft("RGB", (size, size))  # JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which is faster
-            image: Image = file.convert("RGB")
-            if image.size != (size, size):
-                image = ops.fit(image, (size, size), pil.Resampling.BILINEAR)
-            return np.asarray(image)
-    except (OSError, SyntaxError, ValueError, pil.DecompressionBombError) as error:
-        raise BadImageError(f"{path}: {error}") from error
+    with _opened(path) as file:
+        file.draft("RGB", (size, size))  # JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which is faster
+        image: Image = file.convert("RGB")
+        if image.size != (size, size):
+            image = ops.fit(image, (size, size), pil.Resampling.BILINEAR)
+        return np.asarray(image)
 
 
 def image_side(path: Path) -> int:
     """The shorter side of an image in pixels."""
-    pil = require("PIL.Image", "train", "reading images")
-    try:
-        with pil.open(path) as image:
-            return int(min(image.size))
-    except (OSError, SyntaxError, ValueError, pil.DecompressionBombError) as error:
-        raise BadImageError(f"{path}: {error}") from error
+    with _opened(path) as image:
+        return int(min(image.size))
 
 
 def decode_all(paths: Sequence[Path], size: int, workers: int, *, keep: bool = True) -> Decoded:

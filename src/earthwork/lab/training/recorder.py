@@ -74,6 +74,7 @@ class Recorder(Checkpoint):
         self.rows: list[dict[str, float]] = []
         self.seconds = 0.0
         self._clock = time.monotonic()
+        self.started = False
         self._stop = False
         self._handlers: dict[signal.Signals, Any] = {}
 
@@ -93,6 +94,7 @@ class Recorder(Checkpoint):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """From now on the first Ctrl-C (or SIGTERM) stops after the current batch, and the second one immediately."""
         self._clock = time.monotonic()
+        self.started = True
         if threading.current_thread() is threading.main_thread():
             self._handlers = {name: signal.signal(name, self._request_stop) for name in _SIGNALS}
 
@@ -226,7 +228,7 @@ def load_checked(path: Path, map_location: Any = "cpu") -> Any:
     """Load what `save_checked` wrote; only tensors and plain values are unpickled.
 
     Raises:
-        BadCheckpointError: If the file is truncated or damaged.
+        BadCheckpointError: If the file is truncated or damaged, or holds something else.
     """
     data = path.read_bytes()
     content, trailer = data[:-_TRAILER], data[-_TRAILER:]
@@ -234,7 +236,10 @@ def load_checked(path: Path, map_location: Any = "cpu") -> Any:
         raise BadCheckpointError(f"{path}: truncated (no checksum at its end)")
     if hashlib.sha256(content).hexdigest().encode() != trailer[len(_MARK) :]:
         raise BadCheckpointError(f"{path}: damaged (the checksum does not match)")
-    return torch.load(io.BytesIO(content), map_location=map_location, weights_only=True)
+    try:
+        return torch.load(io.BytesIO(content), map_location=map_location, weights_only=True)
+    except Exception as error:  # damaged pickles raise errors of many kinds
+        raise BadCheckpointError(f"{path}: not a checkpoint: {' '.join(str(error).split())[:200]}") from error
 
 
 def checkpoint_name(epoch: int, step: int) -> str:
@@ -247,11 +252,35 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.ckpt"), reverse=True)
 
 
+_CONTENT = {
+    "epoch": int,
+    "global_step": int,
+    "state_dict": dict,
+    "callbacks": dict,
+    "loops": dict,
+    "optimizer_states": list,
+    "lr_schedulers": list,
+}
+
+
+def _check_content(path: Path, content: Any) -> None:
+    """Raise unless a checkpoint holds what Lightning looks for."""
+    if not isinstance(content, dict):
+        raise BadCheckpointError(f"{path}: expected the state of a run, got {type(content).__name__}")
+    for name, kind in _CONTENT.items():
+        if not isinstance(content.get(name), kind):
+            found = type(content[name]).__name__ if name in content else "nothing"
+            raise BadCheckpointError(f"{path}: expected {name!r} of type {kind.__name__}, got {found}")
+        # Without their states, Lightning would start the optimizer and the learning rate anew.
+        if kind is list and len(content[name]) != 1:
+            raise BadCheckpointError(f"{path}: expected one of {name!r}, got {len(content[name])}")
+
+
 def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:
     """The newest intact checkpoint, or ``None``. Each damaged one that is skipped is reported with ``say``."""
     for path in checkpoints_in(folder):
         try:
-            load_checked(path)
+            _check_content(path, load_checked(path))
         except (BadCheckpointError, OSError) as error:
             say(f"skipped: {error}")
             continue

@@ -95,7 +95,7 @@ def _train_one(
         trainer = make_trainer(settings, folder, recorder, RunProgress(title, module.titles), _step_of(checkpoint))
         if is_first_process():
             _write_settings(settings, data)
-        trainer.fit(module, datamodule=DataModule(data, settings.batch_size, seed, settings.crop), ckpt_path=checkpoint)
+        _fit(trainer, module, DataModule(data, settings.batch_size, seed, settings.crop), checkpoint, recorder)
     result = RunResult(
         loss=str(expression),
         seed=seed,
@@ -109,6 +109,17 @@ def _train_one(
     if is_first_process():
         write_result(folder, result)
     return result
+
+
+def _fit(trainer: Trainer, module: Classifier, data: DataModule, checkpoint: Path | None, recorder: Recorder) -> None:
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
+    except Exception as error:
+        if checkpoint is None or recorder.started:
+            raise
+        # A checkpoint of another network, say; its checksum is right, or it would have been skipped.
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{checkpoint}: cannot resume from it; remove it to resume without it: {reason}") from error
 
 
 def make_module(

@@ -141,12 +141,44 @@ def write_result(folder: Path, result: RunResult) -> None:
 
 
 def read_result(folder: Path, epochs: int) -> RunResult | None:
-    """The result of a finished run, or ``None`` if it is missing or has fewer epochs."""
+    """The result of a finished run, or ``None`` if it is missing or has fewer epochs.
+
+    Raises:
+        ValueError: If the file holds something else.
+    """
     path = folder / "result.json"
     if not path.is_file():
         return None
-    result = RunResult(**_with_nan(read_json(path)))
+    result = _result(path, _with_nan(read_json(path)))
     return result if result.epochs >= epochs else None
+
+
+def _result(path: Path, content: Any) -> RunResult:
+    names = list(RunResult.__dataclass_fields__)
+    if not isinstance(content, dict) or sorted(content) != sorted(names):
+        found = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+        raise ValueError(f"{path}: expected the result of a run with {', '.join(names)}, got {found:.200}")
+    result = RunResult(**content)
+    valid = {
+        "loss": isinstance(result.loss, str),
+        "seed": isinstance(result.seed, int),
+        "titles": isinstance(result.titles, dict) and all(isinstance(x, str) for x in result.titles.values()),
+        "epochs": isinstance(result.epochs, int),
+        "last": _are_numbers(result.last),
+        "best": _are_numbers(result.best),
+        "seconds": isinstance(result.seconds, (int, float)),
+        "rows": isinstance(result.rows, list) and all(map(_are_numbers, result.rows)),
+    }
+    wrong = [name for name, right in valid.items() if not right]
+    if not wrong and not set(result.titles) <= set(result.last):
+        wrong = ["last"]
+    if wrong:
+        raise ValueError(f"{path}: expected the result of a run, got a {wrong[0]!r} of another form")
+    return result
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, dict) and all(isinstance(value, (int, float)) for value in values.values())
 
 
 def _with_nan(content: Any) -> Any:

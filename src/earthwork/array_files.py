@@ -1,0 +1,203 @@
+"""NumPy's .npz and .npy files, read a piece at a time, with everything checked before memory is allocated for it."""
+
+from __future__ import annotations
+
+import lzma
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from earthwork.files import check_regular
+
+# Longer ones are not names, and an array holds each of its texts at the length of the longest.
+_MAX_TEXT = 10_000
+
+# What damaged members raise; bz2 an OSError, and `zipfile` a RuntimeError for encrypted ones.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, OSError)
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    by_column: bool
+    dtype: np.dtype[Any]
+
+
+class ArrayFile:
+    """An .npz or .npy file, which can be read a piece at a time. Python objects are never unpickled.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        members: The names of the arrays; that of an .npy file is ``""``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._archive = path.suffix.lower() == ".npz"
+        self.members = [""]
+        check_regular(path)
+        if path.stat().st_size == 0:
+            raise ValueError(f"{path}: the file is empty")
+        if self._archive:
+            with self._readable(), zipfile.ZipFile(path) as archive:
+                self.members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+
+    def listed(self) -> str:
+        """The names of the arrays, for a message."""
+        return ", ".join(f"`{name}`" for name in self.members) or "none"
+
+    def shape(self, member: str) -> tuple[int, ...]:
+        """The shape of an array, from its header."""
+        with self._opened(member) as file:
+            return self._header(file, member).shape
+
+    def read(self, member: str = "") -> NDArray[Any]:
+        """A whole array."""
+        with self._opened(member) as file:
+            header = self._header(file, member)
+            self._check_size(header, member, file.tell())
+            self._check_memory(header, math.prod(header.shape))
+        with self._opened(member) as file:
+            try:
+                return npy.read_array(file, allow_pickle=False)
+            except ValueError as error:
+                raise self._unreadable(error) from None
+
+    def map(self, member: str = "") -> NDArray[Any]:
+        """An array that is read from the file as it is used; it must not be compressed."""
+        with self._opened(member) as file:
+            header = self._header(file, member)
+            offset = file.tell()
+        self._check_size(header, member, offset)
+        if self._archive:
+            offset += self._member_offset(member)
+        if 0 in header.shape:
+            return np.empty(header.shape, header.dtype)
+        return np.memmap(self.path, header.dtype, "r", offset, header.shape, "F" if header.by_column else "C")
+
+    def _member_offset(self, member: str) -> int:
+        with self._readable(), zipfile.ZipFile(self.path) as archive:
+            entry = archive.getinfo(f"{member}.npy")
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(
+                f"{self.path}: `{member}`: expected an array that is not compressed, as numpy.savez writes it"
+            )
+        with self.path.open("rb") as file:
+            file.seek(entry.header_offset)
+            local = file.read(30)
+        return (
+            entry.header_offset + 30 + int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+        )
+
+    def stream(self, member: str, rows: int) -> Iterator[NDArray[Any]]:
+        """The rows of a numeric array, at most ``rows`` at a time."""
+        with self._opened(member) as file:
+            header = self._header(file, member)
+            if header.dtype.kind not in "fiu":
+                raise ValueError(f"{self.path}: expected numbers as predictions, got {header.dtype}")
+            if not header.by_column:
+                self._check_memory(header, min(rows, header.shape[0]) * math.prod(header.shape[1:]))
+                yield from self._rows(file, header, rows)
+                return
+        # In Fortran order no row is contiguous, so the array is read whole.
+        whole = self.read(member)
+        for start in range(0, len(whole), rows):
+            yield whole[start : start + rows]
+
+    def _rows(self, file: IO[bytes], header: _Header, rows: int) -> Iterator[NDArray[Any]]:
+        count, *rest = header.shape
+        width = int(np.prod(rest)) * header.dtype.itemsize
+        for start in range(0, count, rows):
+            part = np.empty((min(rows, count - start), *rest), header.dtype)
+            filled = _fill(file, part)
+            if filled < part.nbytes:
+                raise ValueError(f"{self.path}: the file ends after {start + filled // width} of {count} rows")
+            yield part
+
+    @contextmanager
+    def _opened(self, member: str) -> Iterator[IO[bytes]]:
+        with self._readable():
+            if not self._archive:
+                with self.path.open("rb") as file:
+                    yield file
+                return
+            with zipfile.ZipFile(self.path) as archive, archive.open(f"{member}.npy") as part:
+                yield part
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except _DAMAGE as error:
+            if isinstance(error, OSError) and error.filename is not None:
+                raise
+            raise self._unreadable(error) from None
+
+    def _check_size(self, header: _Header, member: str, start: int) -> None:
+        """Raise if the header announces more data than there is, before memory is allocated for it."""
+        needed = math.prod(header.shape) * header.dtype.itemsize
+        found = self.path.stat().st_size - start
+        if self._archive:
+            with zipfile.ZipFile(self.path) as archive:
+                found = archive.getinfo(f"{member}.npy").file_size - start
+        if needed > found:
+            shape = " × ".join(map(str, header.shape))
+            raise self._unreadable(f"{shape} values of {header.dtype} are {needed} bytes, and there are {found}")
+
+    def _check_memory(self, header: _Header, count: int) -> None:
+        """Raise if ``count`` values would take most of the memory, as those of a small compressed file may."""
+        needed, limit = count * header.dtype.itemsize, _memory() // 2
+        if needed > limit:
+            shape = " × ".join(map(str, header.shape))
+            what = f"{shape} values of {header.dtype}"
+            raise self._unreadable(f"{what} take {needed} bytes, and at most {limit}, half of the memory, are read")
+
+    def _unreadable(self, error: Exception | str) -> ValueError:
+        return ValueError(f"{self.path}: not a readable {self.path.suffix} file: {error}")
+
+    def _header(self, file: IO[bytes], member: str) -> _Header:
+        try:
+            version = npy.read_magic(file)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            header = _Header(*read(file))
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, TokenError) as error:
+            raise self._unreadable(error) from None
+        if header.dtype.hasobject:
+            raise ValueError(
+                f"{self.path}: `{member or 'the array'}` holds Python objects, which are not read because they could "
+                f"run code; save it as numbers, or names with .astype(str)"
+            )
+        if header.dtype.kind in "US" and header.dtype.itemsize > 4 * _MAX_TEXT:
+            raise self._unreadable(f"expected texts of at most {_MAX_TEXT} characters, got {header.dtype}")
+        return header
+
+
+def _memory() -> int:
+    """The memory of this machine in bytes; 8 GiB if it is unknown."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2**33
+
+
+def _fill(file: IO[bytes], array: NDArray[Any]) -> int:
+    """Fill the array from a file; returns the number of bytes read."""
+    buffer = memoryview(array.reshape(-1).view(np.uint8).data)
+    filled = 0
+    while filled < len(buffer):
+        count = file.readinto(buffer[filled:])  # type: ignore[attr-defined]
+        if not count:
+            break
+        filled += count
+    return filled
