@@ -51,3 +51,14 @@ def printable(text: str) -> str:
         cat\x1b[2J
     """
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def for_matplotlib(text: str) -> str:
+    r"""``text`` as Matplotlib shows it letter by letter: no control characters, and no formula between two dollars.
+
+    Example:
+        >>> from earthwork.text import for_matplotlib
+        >>> print(for_matplotlib("$5 to $9"))
+        \$5 to \$9
+    """
+    return printable(text).replace("$", r"\$")

@@ -92,3 +92,9 @@ def test_many_classes() -> None:
 def test_bad_distributions() -> None:
     with pytest.raises(ValueError, match=r"p: expected 10 values, one for each class, got shape \(2,\)"):
         plot_tree(trees.cifar10(), [0.5, 0.5])
+
+
+def test_names_are_text_and_no_formulas(tmp_path: Path) -> None:
+    ax = plot_tree(Tree([-1, 0, 0], names=["$root", "$x^{$", "\x1b[31m"]))
+    ax.figure.savefig(tmp_path / "tree.png")
+    assert {r"\$root", r"\$x^{\$", r"\x1b[31m"} <= set(texts(ax))

@@ -16,6 +16,7 @@ from rich.progress import Progress, TaskID
 from earthwork.evaluation import Evaluation, evaluate
 from earthwork.files import to_json, write_atomically
 from earthwork.storage import load
+from earthwork.text import printable
 
 _WIDE = 200
 
@@ -87,7 +88,7 @@ def command(
     Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(result)
     if out is not None:
         for path in write(result, out):
-            print(path)
+            print(printable(str(path)))
 
 
 def _check_choice(option: str, value: str | None, choices: tuple[str, ...]) -> None:

@@ -59,6 +59,9 @@ def train(
     out: Annotated[str | None, typer.Option(help="The folder to write to.")] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file with any of these options.")] = None,
     resume: Annotated[Path | None, typer.Option(help="The folder of a run to resume.")] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="With --resume: import the functions that the run's config names.")
+    ] = False,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Global batch, over all processes.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
@@ -103,8 +106,10 @@ def train(
     """
     require("lightning.pytorch", "train", "earthwork train")
     options = {name: value for name, value in context.params.items() if value not in (None, [], ())}
-    given = {name: value for name, value in options.items() if name not in ("config", "resume")}
+    given = {name: value for name, value in options.items() if name not in ("config", "resume", "trust")}
     settings = resumed_settings(resume, given) if resume else _settings(given, config)
+    if resume and not trust:
+        _check_functions(settings, given, resume)
     results = train_or_say_how_to_resume(settings, resume=resume is not None)
     show_results(settings, results, Console())
 
@@ -120,6 +125,19 @@ def _settings(given: dict[str, Any], config: Path | None) -> Settings:
             f"expected {' and '.join(words[name] for name in missing)}, on the command line or in --config"
         )
     return Settings(**options)
+
+
+def _check_functions(settings: Settings, given: dict[str, Any], folder: Path) -> None:
+    """Raise if the folder, and not the command line, names functions to import: who wrote it could run any code."""
+    from earthwork.lab.training.losses import parse_loss
+
+    named = {given.get("model"), *(name for loss in given.get("loss", ()) for name in parse_loss(loss).functions)}
+    unnamed = [name for name in settings.functions if name not in named]
+    if unnamed:
+        raise ValueError(
+            f"resume {folder}: its config.yaml names functions that would be imported and called: "
+            f"{', '.join(unnamed)}; pass --trust if you trust whoever wrote it"
+        )
 
 
 def resumed_settings(folder: Path, given: dict[str, Any]) -> Settings:
@@ -147,14 +165,15 @@ def train_or_say_how_to_resume(settings: Settings, **options: Any) -> list[RunRe
     from earthwork.lab.training.recorder import StopRequestedError
     from earthwork.lab.training.run import train as run
 
+    command = f"earthwork train --resume {settings.out}{' --trust' if settings.functions else ''}"
     try:
         return run(settings, **options)
     except StopRequestedError:
-        typer.echo(f"stopped and saved; to resume: earthwork train --resume {settings.out}", err=True)
+        typer.echo(f"stopped and saved; to resume: {command}", err=True)
         raise typer.Exit(130) from None
     except (SystemExit, KeyboardInterrupt):  # Lightning turns KeyboardInterrupt into SystemExit
         begun = (Path(settings.out) / "config.yaml").is_file()
-        hint = f"; to resume from the last checkpoint: earthwork train --resume {settings.out}"
+        hint = f"; to resume from the last checkpoint: {command}"
         typer.echo(f"stopped{hint if begun else ' before training began'}", err=True)
         raise typer.Exit(130) from None
 

@@ -15,6 +15,7 @@ from earthwork.metrics.batch import Decision
 from earthwork.metrics.report import Rows
 from earthwork.metrics.table import Report
 from earthwork.spaces import Space
+from earthwork.text import printable
 
 
 class Model(NamedTuple):
@@ -111,7 +112,7 @@ class Evaluation:
         return pandas.DataFrame.from_records(records)
 
     def __str__(self) -> str:
-        parts = [str(self.report), _differences_text(self.differences), "\n".join(self.notes)]
+        parts = [str(self.report), _differences_text(self.differences), "\n".join(map(printable, self.notes))]
         return "\n\n".join(part for part in parts if part)
 
     def __rich__(self) -> Any:
@@ -145,7 +146,7 @@ def _differences_text(differences: Sequence[Difference]) -> str:
 
     lines = [_TITLE, text(_HEADER)]
     for title, rows in _by_model(differences).items():
-        lines += [title, *(text(_cells(row)) for row in rows)]
+        lines += [printable(title), *(text(_cells(row)) for row in rows)]
     return "\n".join(lines) if differences else ""
 
 
@@ -164,5 +165,5 @@ def _differences_table(differences: Sequence[Difference]) -> Any:
 
 
 def _escape(text: str) -> str:
-    escaped: str = require("rich.markup", "cli", "a table").escape(text)
+    escaped: str = require("rich.markup", "cli", "a table").escape(printable(text))
     return escaped

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from earthwork.extras import require
+from earthwork.text import printable
 
 
 class Estimate(NamedTuple):
@@ -140,7 +141,7 @@ class Report:
         table = require("rich.table", "cli", "a table in the terminal").Table(title=self.title, title_justify="left")
         table.add_column("metric")
         for model in self.models:
-            table.add_column(require("rich.markup", "cli", "a table").escape(model), justify="right")
+            table.add_column(require("rich.markup", "cli", "a table").escape(printable(model)), justify="right")
         for line in self.lines:
             best = line.best()
             cells = [f"[bold]{_escape(str(cell), '[')}[/bold]" if k in best else _escape(str(cell), "[")
@@ -151,7 +152,8 @@ class Report:
     def __str__(self) -> str:
         labels = ["", *(line.title for line in self.lines)]
         columns = [labels] + [
-            [model, *(str(line.estimates[place]) for line in self.lines)] for place, model in enumerate(self.models)
+            [printable(model), *(str(line.estimates[place]) for line in self.lines)]
+            for place, model in enumerate(self.models)
         ]
         widths = [max(map(len, column)) for column in columns]
         rows = zip(*columns, strict=True)

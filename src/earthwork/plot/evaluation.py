@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from earthwork.extras import require
 from earthwork.metrics.curves import Reliability, draw_distances, draw_reliability, new_axes
+from earthwork.text import for_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +146,14 @@ def _draw_depths(axes: Axes, evaluation: Evaluation) -> None:
     depths = np.arange(1, len(curve) + 1)
     for place, model in enumerate(evaluation.models):
         points = [line.estimates[place] for line in curve]
-        axes.plot(depths, [p.value for p in points], color=_colour(place), marker="o", ms=3.5, label=model.name)
+        axes.plot(
+            depths,
+            [p.value for p in points],
+            color=_colour(place),
+            marker="o",
+            ms=3.5,
+            label=for_matplotlib(model.name),
+        )
         if evaluation.report.confidence is not None:
             low, high = [p.low or 0.0 for p in points], [p.high or 0.0 for p in points]
             axes.fill_between(depths, low, high, color=_colour(place), alpha=0.15, lw=0)
@@ -192,6 +200,6 @@ def _short(name: str, longest: int) -> str:
     """A name that fits: the first of several synonyms, and an ellipsis in its middle if it is still too long."""
     name = name if longest == _LONGEST_MODEL else name.split(",")[0]
     if len(name) <= longest:
-        return name
+        return for_matplotlib(name)
     half = (longest - 1) // 2
-    return f"{name[: longest - 1 - half]}…{name[-half:]}"
+    return for_matplotlib(f"{name[: longest - 1 - half]}…{name[-half:]}")

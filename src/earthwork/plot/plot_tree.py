@@ -13,6 +13,7 @@ from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.spaces import Tree
+from earthwork.text import for_matplotlib
 from earthwork.transport import emd_gradient
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def _names(tree: Tree, layout: _Layout, inner: bool) -> list[_Mark]:
 
 
 def _fit(name: str, longest: int) -> str:
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+    return for_matplotlib(name if len(name) <= longest else f"{name[: longest - 1]}…")
 
 
 def _write(ax: Axes, mark: _Mark) -> None:

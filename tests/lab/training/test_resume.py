@@ -85,8 +85,8 @@ def test_stops_when_asked_to_and_says_how_to_go_on(reference, tmp_path, number):
         os.kill(process.pid, number)
         process.join()
     assert process.exitcode == 130, log.read_text()
-    assert f"stopped and saved; to resume: earthwork train --resume {out}" in log.read_text()
-    with child(command_in_child, ["train", "--resume", str(out)], log) as process:
+    assert f"stopped and saved; to resume: earthwork train --resume {out} --trust" in log.read_text()
+    with child(command_in_child, ["train", "--resume", str(out), "--trust"], log) as process:
         process.join()
     assert process.exitcode == 0, log.read_text()
     assert "resuming from" in log.read_text()
@@ -105,7 +105,7 @@ def test_a_second_ctrl_c_stops_at_once(reference, tmp_path):
             os.kill(process.pid, signal.SIGINT)
         process.join()
     assert process.exitcode == 130, log.read_text()
-    assert f"stopped; to resume from the last checkpoint: earthwork train --resume {out}" in log.read_text()
+    assert f"stopped; to resume from the last checkpoint: earthwork train --resume {out} --trust" in log.read_text()
 
 
 def _arguments(options):

@@ -27,6 +27,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+")
 _WORD = re.compile(r"[^\s+*]+")
 _VALUE = r"\d+(?:\.\d+)?"
 _ATOM = re.compile(rf"ce|mse|sd|edge|emd{_VALUE}|(?:hxe|soft):{_VALUE}|[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_WITH_VALUE = ("hxe:", "soft:")
 _WORDS = "ce, mse, sd, edge, emd1, emd1.5, emd2 …, hxe:0.1, soft:10, package.module:function"
 
 
@@ -55,6 +56,11 @@ class LossExpression:
     def folder(self) -> str:
         """The expression as a folder name."""
         return str(self).replace("*", "").replace(":", "-")
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names that stand for functions that are imported."""
+        return tuple(name for _, name in self.terms if ":" in name and not name.startswith(_WITH_VALUE))
 
     def build(self, space: Space, sinkhorn: SinkhornOptions | None = None) -> nn.Module:
         """The loss over a space.

@@ -248,15 +248,27 @@ class TrainedModel(nn.Module):
         return buffer.getvalue()
 
 
-def load_model(path: str | Path) -> TrainedModel:
+def load_model(path: str | Path, *, trust: bool = False) -> TrainedModel:
     """A trained model from ``weights-last.pt`` or ``weights-best.pt``, in evaluation mode.
 
     It takes raw inputs: the normalisation of training is part of it.
 
     Args:
         path: The file.
+        trust: Import and call the function that the file names, if its network is not one of `MODELS`. The name may be
+            that of any function that can be imported, so do this only with files of people you trust.
+
+    Raises:
+        ValueError: If the file holds something else, or names a function and ``trust`` is false.
     """
     content = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(content, dict) or not {"model", "classes", "mean", "std", "network"} <= content.keys():
+        raise ValueError(f"{path}: expected the weights that `earthwork train` writes")
+    if content["model"] not in MODELS and not trust:
+        raise ValueError(
+            f"{path}: its network is made by {content['model']!r}, which would be imported and called; pass trust=True "
+            "if you trust the file"
+        )
     network = build_model(content["model"], len(content["classes"]))
     network.load_state_dict(content["network"])
     model = TrainedModel(

@@ -25,6 +25,7 @@ from earthwork.lab.training.recorder import CheckedCheckpointIO, Recorder, last_
 from earthwork.lab.training.settings import Settings
 from earthwork.lab.training.summary import RunResult, read_result, write_result, write_summary
 from earthwork.storage import load, save
+from earthwork.text import printable
 
 DataOf = Callable[[int], TrainingData]
 
@@ -232,4 +233,4 @@ def _devices(devices: str) -> str | int:
 
 def _print(line: str) -> None:
     if is_first_process():
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)

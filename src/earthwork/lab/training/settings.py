@@ -136,6 +136,12 @@ class Settings:
         return tuple(parse_loss(text) for text in self.loss)
 
     @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions that a run imports and calls, as ``package.module:function``."""
+        losses = (name for expression in self.expressions for name in expression.functions)
+        return tuple(dict.fromkeys([*([self.model] if ":" in self.model else []), *losses]))
+
+    @property
     def sinkhorn(self) -> SinkhornOptions:
         """The options of the loss ``sd``."""
         return SinkhornOptions(self.sinkhorn_lam, self.sinkhorn_iter)
