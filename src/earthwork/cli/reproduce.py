@@ -82,7 +82,9 @@ def _run(experiment: Experiment, request: Request, console: Console) -> None:
 def report(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder of earthwork reproduce.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("report"),
-    tree: Annotated[str, typer.Option(help="The tree to draw: a shipped tree's name, or a file.")] = "imagenet1k_paper",
+    space: Annotated[
+        str, typer.Option(help="The tree to draw: a file, or the name of a shipped tree.")
+    ] = "imagenet1k_paper",
     predictions: Annotated[
         Path | None, typer.Option(help="An .npz with probs or logits, and labels, for the costliest confusions.")
     ] = None,
@@ -95,7 +97,7 @@ def report(
     if not results.is_dir():
         raise ValueError(f"results: no such folder: {results}")
     found = read_results(results)
-    page = write_report(found, out, tree=tree, predictions=predictions)
+    page = write_report(found, out, space=space, predictions=predictions)
     if claims is not None:
         write_atomically(claims, as_markdown(judge_claims(found)))
     typer.echo(f"written to {page}")

@@ -159,6 +159,8 @@ def _plan(
 ) -> _Plan:
     if decide not in (None, "least_risk", "inner"):
         raise ValueError(f'decide: expected "least_risk", "inner" or None, got {decide!r}')
+    if decide == "inner":
+        as_tree(space, "decide", 'for "inner"')
     check_decision(decide or "argmax", space, vagueness)
     targets = {"accuracy": accuracy, "coverage": coverage}
     given = {name: value for name, value in targets.items() if value is not None}

@@ -41,14 +41,14 @@ def read_results(folder: Path) -> dict[str, Results]:
 
 
 def write_report(
-    results: dict[str, Results], out: Path, *, tree: str = "imagenet1k_paper", predictions: Path | None = None
+    results: dict[str, Results], out: Path, *, space: str = "imagenet1k_paper", predictions: Path | None = None
 ) -> Path:
     """Write ``index.html`` into a folder.
 
     Args:
         results: What to show, by experiment.
         out: The folder; made if it is not there.
-        tree: The tree to draw, a shipped tree's name or a file.
+        space: The tree to draw: a file, or the name of a shipped tree.
         predictions: A run's predictions on that tree's classes, for its costliest confusions.
 
     Returns:
@@ -56,8 +56,8 @@ def write_report(
     """
     from earthwork.storage import load_tree
 
-    space = load_tree(tree)
-    confusions = None if predictions is None else costliest_confusions(predictions, space)
+    tree = load_tree(space)
+    confusions = None if predictions is None else costliest_confusions(predictions, tree)
     try:
         sections = [claims_table(judge_claims(results)), playground(), *map(experiment_section, results.values())]
         charts = [asdict(chart) for entry in results.values() for chart in figures(entry)]
@@ -67,11 +67,11 @@ def write_report(
             f"results: a summary {what}, so another version wrote it; run the same `earthwork reproduce` again "
             "into its folder, which computes the summary from the finished parts"
         ) from error
-    content = [navigation(list(results)), banners(results), *sections, tree_section(tree, confusions is not None)]
+    content = [navigation(list(results)), banners(results), *sections, tree_section(space, confusions is not None)]
     data = {
         "charts": charts,
         "spaces": {"tree": _figure_1(), "chain": _chain(8)},
-        "tree": {**_tree_data(space), "confusions": confusions},
+        "tree": {**_tree_data(tree), "confusions": confusions},
     }
     page = template("page.html")
     for mark, text in {
@@ -141,6 +141,8 @@ def _chain(bins: int) -> dict[str, Any]:
 def costliest_confusions(path: Path, tree: Tree, most: int = 5) -> dict[str, Any]:
     """For each class the answers that cost most in total: their number times their distance.
 
+    Rows with a coarse label are left out.
+
     Args:
         path: A file of predictions with labels, as for :func:`earthwork.evaluate`.
         tree: The tree over the classes.
@@ -155,7 +157,7 @@ def costliest_confusions(path: Path, tree: Tree, most: int = 5) -> dict[str, Any
         raise ValueError(f"predictions {error}") from error
     classes: list[list[tuple[int, int, float]]] = [[] for _ in range(tree.num_bins)]
     for confusion in found:
-        if len(classes[confusion.truth]) < most:
+        if confusion.truth < tree.num_bins and len(classes[confusion.truth]) < most:
             classes[confusion.truth].append((confusion.answer, confusion.times, confusion.cost))
     return {"name": path.stem, "classes": classes}
 

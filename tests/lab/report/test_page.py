@@ -65,6 +65,9 @@ def test_confusions_are_ordered_by_what_they_cost(tmp_path: Path) -> None:
     expected = sorted([(5, 2, 2 * near), (8, 1, far)], key=lambda entry: -entry[2])
     assert found["classes"][3] == expected
     assert found["classes"][5] == []
+    names = np.array([*(tree.bin_names[label] for label in labels[:4]), "animal"])
+    np.savez(tmp_path / "run.npz", probs=np.eye(10)[np.array([5, 5, 8, 3, 8])], labels=names)
+    assert costliest_confusions(tmp_path / "run.npz", tree)["classes"] == found["classes"]
 
 
 @pytest.mark.parametrize(

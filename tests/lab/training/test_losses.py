@@ -113,3 +113,11 @@ def test_soft_and_set_valued_labels(rng):
     assert torch.isfinite(saturated.grad).all()
     with pytest.raises(ValueError, match=r"loss 'mse': expected class indices or distributions, got sets"):
         mse(logits, sets)
+
+
+def test_an_error_in_a_loss_of_ones_own_says_what_it_was_called_with():
+    loss = parse_loss("tests.lab.training.helpers:squared_distance").build(ew.Chain(3))
+    with pytest.raises(
+        ValueError, match=r"loss 'tests.*:squared_distance': .* \(called with logits of shape \(2, 3\) and t"
+    ):
+        loss(torch.zeros(2, 3), torch.tensor([[0.5, 0.5, 0.0]] * 2))

@@ -194,16 +194,23 @@ def _imported(name: str, space: Space) -> nn.Module:
         raise ValueError(f"loss {name!r}: expected a function of the space, but: {error}") from error
     if not callable(loss):
         raise ValueError(f"loss {name!r}: expected it to return a loss, got {type(loss).__name__}")
-    return loss if isinstance(loss, nn.Module) else _FunctionLoss(loss)
+    return loss if isinstance(loss, nn.Module) else _FunctionLoss(name, loss)
 
 
 class _FunctionLoss(nn.Module):
-    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
+        self.name = name
         self.function = function
 
     def forward(self, input: Tensor, target: Tensor) -> Any:
-        return self.function(input, target)
+        try:
+            return self.function(input, target)
+        except (IndexError, RuntimeError, TypeError) as error:
+            raise ValueError(
+                f"loss {self.name!r}: {error} (called with logits of shape {tuple(input.shape)} and {target.dtype} "
+                f"labels of shape {tuple(target.shape)})"
+            ) from error
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
