@@ -165,6 +165,29 @@ def test_number_tokens_of_a_tokenizer():
     assert ew.losses.tokens.number_tokens(Tokenizer(tokens)) == {1: 7, 2: 7}
 
 
+def test_number_tokens_of_hugging_face_tokenizers():
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    # Byte-level BPE writes a leading space as Ġ, SentencePiece as ▁.
+    pieces = ["a", "7", "Ġ", "Ġ7", "1", "2", "12", "Ġ12", "-", "5", "-5", "b"]
+    vocabulary = {token: index for index, token in enumerate(["<s>", *pieces])}
+    merges = [("Ġ", "7"), ("1", "2"), ("Ġ", "12"), ("-", "5")]
+    byte_level = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges))
+    byte_level.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_level.decoder = tokenizers.decoders.ByteLevel()
+    marked = tokenizers.Tokenizer(
+        tokenizers.models.Unigram([("<s>", 0.0), *((piece.replace("Ġ", "▁"), -1.0) for piece in pieces)], unk_id=0)
+    )
+    marked.decoder = tokenizers.decoders.Metaspace()
+    for backend in (byte_level, marked):
+        tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>")
+        found = ew.losses.tokens.number_tokens(tokenizer, digits=False)
+        assert found == {2: 7, 4: 7, 5: 1, 6: 2, 7: 12, 8: 12, 10: 5, 11: -5}
+        loss = ew.TokenEMDLoss.from_tokenizer(tokenizer)
+        assert loss.space.num_bins == 4  # 1, 2, 5 and 7, of which two tokens stand for the last
+        assert loss(torch.zeros(1, 3, 13), torch.tensor([[2, 4, 1]])) > 0
+
+
 def make(**options):
     return ew.TokenEMDLoss(**({"token_ids": [1, 2], "values": [0.0, 1.0]} | options))
 
