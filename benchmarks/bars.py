@@ -96,13 +96,13 @@ def _tokens(results: dict[str, Any]) -> list[Bar]:
     head, both = "head and cross entropy", "the same with from_hidden"
     found = [
         ratio_bar(f"head and cross entropy with from_hidden / without, {size}", times[both], times[head], 1.15),
-        Bar("its memory at most / without", memory[both] / memory[head], 1.15),
+        Bar("its memory at most, with from_hidden / without", memory[both] / memory[head], 1.15),
     ]
     for ours, theirs in (("TokenEMDLoss", "ntloss"), ("TokenEMDLoss, outside", "ntloss, reweigh")):
         if theirs in times:
             found += [
                 ratio_bar(f"{ours} / {theirs}, {size}", times[ours], times[theirs], 1.0),
-                Bar("its memory at most / theirs", memory[ours] / memory[theirs], 1.02),
+                Bar(f"memory at most of {ours} / {theirs}", memory[ours] / memory[theirs], 1.02),
             ]
     return found
 
