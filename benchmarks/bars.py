@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from benchmarks import tokens
+
 
 class Bar(NamedTuple):
     """A figure that should not be larger (or, for a speed-up, smaller) than promised.
@@ -93,7 +95,7 @@ def _large(results: dict[str, Any]) -> list[Bar]:
 def _tokens(results: dict[str, Any]) -> list[Bar]:
     size = "4 × 512 × 32,000"
     times, memory = results[f"tokens, {size}"], results["memory, tokens"]
-    head, both = "head and cross entropy", "the same with from_hidden"
+    head, both = tokens.HEADS
     found = [
         ratio_bar(f"head and cross entropy with from_hidden / without, {size}", times[both], times[head], 1.15),
         Bar("its memory at most, with from_hidden / without", memory[both] / memory[head], 1.15),

@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 
 import earthwork as ew
 from earthwork.cli.app import run
+from earthwork.evaluation import ClassIndex
 
 PATHS = ["animal/cat/siamese", "animal/cat/persian", "animal/dog/poodle", "animal/dog/beagle", "plant/oak", "plant/elm"]
 ROWS = 60
@@ -170,3 +171,14 @@ def test_a_number_may_be_a_node_or_an_index():
         ew.evaluate(p, [1, 1], space, bootstrap=0)
     assert ew.evaluate(p, ["1", "1"], space, bootstrap=0).models[0].rows.coarse.sum() == 2
     assert ew.evaluate(p, [1, 1], space, label_kind="index", bootstrap=0).models[0].rows.coarse.sum() == 0
+
+
+def test_ids_of_inner_nodes():
+    names, ids = ["root", "cat", "dog", "siamese", "persian"], ["n0", "n1", "n2", "n3", "n4"]
+    space = ew.Tree([-1, 0, 0, 1, 1], names=names, node_data={"id": ids})
+    by_id, by_name = (
+        ClassIndex(space, inner=True).labels("labels", np.array(x)) for x in (["n1", "n2"], ["cat", "dog"])
+    )
+    assert_array_equal(by_id, by_name)
+    with pytest.raises(ValueError, match="labels: 1 not among the classes of the space: 'n1'"):
+        ClassIndex(space).labels("labels", np.array(["n1", "n2"]))
