@@ -6,6 +6,7 @@ Without them the library still works, more slowly; `tests/test_private_api.py` s
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -70,6 +71,18 @@ transform_level: Callable[[], int | None] = find("_C._functorch.maybe_current_le
 is_wrapped: Callable[[Tensor], bool] = find("_C._functorch.is_functorch_wrapped_tensor") or (lambda x: True)
 
 
+def is_fake(x: Tensor) -> bool:
+    """Whether a tensor has a shape and no values: one of a ``FakeTensorMode``."""
+    module = sys.modules.get("torch._subclasses.fake_tensor")
+    return module is not None and isinstance(x, getattr(module, "FakeTensor", ()))
+
+
+def is_sharded(x: Tensor) -> bool:
+    """Whether a tensor is a ``DTensor``, spread over several processes."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(x, getattr(module, "DTensor", ()))
+
+
 # Torch keeps the level of forward-mode differentiation in a module variable, -1 outside of it. If it is unknown, assume
 # that there is one.
 _forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=0)
@@ -95,6 +108,10 @@ def constant_for_compiler(function: Callable[..., Any]) -> Any:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+# Whether ``torch.export`` is tracing, for ONNX or to run without this library. Available since torch 2.7.
+is_exporting: Callable[[], bool] = find("compiler.is_exporting") or (lambda: False)
 
 
 # ---- PyTorch: autograd -----------------------------------------------------------------------------------------------

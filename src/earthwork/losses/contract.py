@@ -13,10 +13,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from earthwork.spaces import Space
-from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space
-from earthwork.transport.masses import Normalize, can_look, check_masses, check_normalize, l1_normalized
+from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, deep_copy
+from earthwork.transport.masses import (
+    Normalize,
+    can_look,
+    check_masses,
+    check_normalize,
+    check_not_sharded,
+    l1_normalized,
+)
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Empty: TypeAlias = Literal["nan", "zero"]
@@ -86,6 +94,9 @@ class StructuredLoss(nn.Module):
         self.class_dim = check_class_dim(class_dim)
         self.empty = check_empty(empty)
         self._mean_of_nothing = math.nan if empty == "nan" else 0.0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return deep_copy(self, memo)
 
     @abstractmethod
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
@@ -231,6 +242,8 @@ class StructuredLoss(nn.Module):
 
     def _check_shapes(self, input: Tensor, target: Tensor) -> tuple[int, Kind]:
         """The axis of the classes, and what the target holds."""
+        check_not_sharded("input", input)
+        check_not_sharded("target", target)
         if not isinstance(input, Tensor) or not input.is_floating_point():
             what = input.dtype if isinstance(input, Tensor) else type(input).__name__
             raise TypeError(f"input: expected a floating point tensor, got {what}")

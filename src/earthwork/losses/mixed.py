@@ -66,8 +66,9 @@ class MixedLoss(nn.Module):
             values = [value.view(batch) if value.ndim else value for value in values]
         if self.empty == "zero":
             values = [_zero_if_empty(loss, value, target) for loss, value in zip(self.losses, values, strict=True)]
-        # A tensor wrapped by a transform cannot be used after it.
+        # A tensor wrapped by a transform, or of an exported program, cannot be used after it.
         kept = torch.compiler.is_compiling() or not any(map(private_api.is_wrapped, values))
+        kept = kept and not private_api.is_exporting()
         self.parts = {name: value.detach() for name, value in zip(self.names, values, strict=True) if kept}
         total: Tensor = self.weights[0] * values[0]
         for weight, value in zip(self.weights[1:], values[1:], strict=True):

@@ -15,7 +15,8 @@ from typing_extensions import Self
 from earthwork.losses.contract import Reduction
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.spaces import Chain
-from earthwork.spaces.space import HALF, check_ignore_index, check_rho
+from earthwork.spaces.space import HALF, check_ignore_index, check_rho, deep_copy
+from earthwork.transport.masses import check_not_sharded
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
@@ -109,6 +110,9 @@ class TokenEMDLoss(nn.Module):
                 f"tokenizer: expected {'single digits' if digits else 'numbers'} among its tokens, got none"
             )
         return cls(list(found), list(found.values()), rho, **options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return deep_copy(self, memo)
 
     def forward(self, logits: Tensor, labels: Tensor, num_items: float | Tensor | None = None) -> Tensor:
         """The loss.
@@ -274,6 +278,8 @@ def _check_values(values: ArrayLike | Tensor, count: int) -> Tensor:
 
 
 def _check_pair(name: str, x: Tensor, labels: Tensor) -> None:
+    check_not_sharded(name, x)
+    check_not_sharded("labels", labels)
     if not isinstance(x, Tensor) or not x.is_floating_point():
         what = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"{name}: expected a floating point tensor, got {what}")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from typing_extensions import Self
 
-from earthwork.spaces.space import MAX_COST, Space, bad_cost, check_names, is_complex, owned
+from earthwork.spaces.space import MAX_COST, Space, bad_cost, check_names, check_real, is_complex, owned
 
 # How many numbers the check of the triangle inequality holds at a time.
 _BLOCK = 2**22
@@ -56,6 +56,7 @@ class CostMatrix(Space):
     ) -> None:
         super().__init__()
         tensor = _as_matrix(matrix)
+        check_real("matrix", tensor)
         _check_matrix(tensor.detach())
         if symmetric:
             _check_symmetric(tensor.detach())

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from earthwork import private_api
-from earthwork.spaces.space import Space, _same_values, check_costs, check_rho, is_complex, owned
+from earthwork.spaces.space import Space, _same_values, check_costs, check_real, check_rho, is_complex, owned
 
 Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
 Map: TypeAlias = Callable[[Tensor], Tensor]
@@ -51,6 +51,7 @@ class EdgeSpace(Space):
 
     def _set_costs(self, costs: Costs) -> None:
         tensor = _cost_tensor(costs)
+        check_real("costs", tensor)
         if tensor.ndim > 1 or (tensor.ndim == 1 and len(tensor) not in self._cost_counts()):
             expected = " or ".join(map(str, self._cost_counts()))
             raise ValueError(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from operator import index
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 from typing_extensions import Self
+
+from earthwork import private_api
 
 # The largest cost: the sum over a million edges, times an exponent of 100, is still a finite float32.
 MAX_COST = 1e30
@@ -64,6 +67,9 @@ class Space(nn.Module):
         twin = self.__class__.__new__(self.__class__)
         twin.__dict__.update({k: v.copy() if isinstance(v, dict) else v for k, v in self.__dict__.items()})
         return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return deep_copy(self, memo)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """As every module's, but a buffer made in inference mode can be used outside of it."""
@@ -236,6 +242,24 @@ class Space(nn.Module):
 
     def _bin_index(self, name: str, index: Tensor | int) -> Tensor:
         return check_index(name, index, "bin", self.num_bins, self.device)
+
+
+def check_real(name: str, values: Tensor) -> None:
+    """Raise a ``TypeError`` for a fake tensor, whose values cannot be checked."""
+    if private_api.is_fake(values) and not torch.compiler.is_compiling():
+        raise TypeError(f"{name}: expected values to check, got a fake tensor; make spaces before FakeTensorMode")
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def deep_copy(module: Module, memo: dict[int, Any]) -> Module:
+    """What ``copy.deepcopy`` makes of a module; tensors copied in inference mode can still be used outside of it."""
+    twin = module.__class__.__new__(module.__class__)
+    memo[id(module)] = twin
+    with torch.inference_mode(False):
+        twin.__setstate__(copy.deepcopy(module.__dict__, memo))  # type: ignore[no-untyped-call]
+    return twin
 
 
 def _same_values(a: Tensor, b: Tensor) -> bool:

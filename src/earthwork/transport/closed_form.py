@@ -107,7 +107,9 @@ def _power(flow: Tensor, rho: float) -> Tensor:
     return torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho), 0)
 
 
-def with_gradient(values: Tensor, slopes: Tensor, composed: Composed, *inputs: Tensor) -> Tensor:
+def with_gradient(
+    values: Tensor, slopes: Tensor, composed: Composed, *inputs: Tensor, constants: Sequence[Tensor | None] = ()
+) -> Tensor:
     """``values`` as a function of the inputs, whose derivative by the first one is ``slopes``.
 
     Args:
@@ -115,22 +117,30 @@ def with_gradient(values: Tensor, slopes: Tensor, composed: Composed, *inputs: T
         slopes: The derivative by the first input, of its shape. That by the second, if there is one, is its negative.
         composed: The same function of the inputs, differentiable any number of times.
         *inputs: One or two tensors.
+        constants: What else the function depends on, such as labels: changing it in place before the derivative is
+            computed is an error, as for PyTorch's own functions.
     """
-    result: Tensor = _apply((values, slopes, composed), *inputs)
+    result: Tensor = _apply((values, slopes, composed, constants), *inputs)
     return result
+
+
+def unchanging(constants: Sequence[Tensor | None]) -> list[Tensor]:
+    """Those of ``constants`` that can be saved for the backward pass, which raises if they were changed in place."""
+    return [x for x in constants if x is not None and not x.is_inference()]
 
 
 class _FirstOrder(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, solved: tuple[Tensor, Tensor, Composed], *inputs: Tensor) -> Tensor:
-        values, slopes, ctx.composed = solved
+    def forward(ctx: Any, solved: tuple[Tensor, Tensor, Composed, Sequence[Tensor | None]], *inputs: Tensor) -> Tensor:
+        values, slopes, ctx.composed, constants = solved
+        ctx.count = 1 + len(inputs)
         # Saved like an input, so that hooks on saved tensors, which may move them to a disk, see the slopes too.
-        ctx.save_for_backward(slopes, *inputs)
+        ctx.save_for_backward(slopes, *inputs, *unchanging(constants))
         return values
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        slopes, *inputs = ctx.saved_tensors
+        slopes, *inputs = ctx.saved_tensors[: ctx.count]
         if torch.is_grad_enabled():
             return None, *composed_gradients(ctx.composed, inputs, upstream)
         try:
@@ -195,11 +205,15 @@ def first_order_label_cost(logits: Tensor, labels: Tensor, space: EdgeSpace, rho
             torch.sub(potential, (potential * p).sum(-1, keepdim=True), out=slopes)
             slopes *= p
 
-    return _in_parts(solve, rows, logits, composed)
+    return _in_parts(solve, rows, logits, composed, labels)
 
 
 def _in_parts(
-    solve: Callable[[slice, Tensor, Tensor | None], None], rows: Tensor, x: Tensor, composed: Composed
+    solve: Callable[[slice, Tensor, Tensor | None], None],
+    rows: Tensor,
+    x: Tensor,
+    composed: Composed,
+    labels: Tensor | None = None,
 ) -> Tensor:
     """The values that ``solve`` writes for the rows of ``x``, and the derivatives."""
     wanted = torch.is_grad_enabled() and x.requires_grad
@@ -211,7 +225,9 @@ def _in_parts(
             part = slice(start, start + count)
             solve(part, values[part], None if slopes is None else slopes[part])
         values = values.view(x.shape[:-1])
-    return values if slopes is None else with_gradient(values, slopes.view(x.shape), composed, x)
+    if slopes is None:
+        return values
+    return with_gradient(values, slopes.view(x.shape), composed, x, constants=(labels,))
 
 
 def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, differentiate: bool) -> Tensor | None:

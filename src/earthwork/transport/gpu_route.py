@@ -13,7 +13,7 @@ from earthwork.kernels import gpu
 from earthwork.kernels.cpu import wanted
 from earthwork.spaces import EdgeSpace
 from earthwork.spaces.space import HALF
-from earthwork.transport.closed_form import composed_cost, composed_gradients
+from earthwork.transport.closed_form import composed_cost, composed_gradients, unchanging
 from earthwork.transport.portable_routes import COMPOSED, Route, as_rows
 
 _TYPES = (torch.float32, *HALF)
@@ -149,7 +149,7 @@ class GpuKernels(Route):
             slopes: Tensor = _operators.label_slopes_gpu(upstream, block, flat, *kept, *self.tables, rho, reduction)
             return [_from_block(slopes, x)]
 
-        return _recomputed(loss_of, slopes_of, composed, logits)
+        return _recomputed(loss_of, slopes_of, composed, logits, constants=(flat, options[0]))
 
 
 def _recomputed(
@@ -157,6 +157,7 @@ def _recomputed(
     slopes_of: Callable[..., Sequence[Tensor | None]],
     composed: Callable[..., Tensor],
     *inputs: Tensor,
+    constants: Sequence[Tensor | None] = (),
 ) -> Tensor:
     """A function whose derivative is recomputed from its inputs.
 
@@ -165,26 +166,28 @@ def _recomputed(
         slopes_of: The derivatives, from the upstream gradient, the inputs and what was kept.
         composed: The same function by the composed route, for derivatives of higher order.
         *inputs: Its inputs.
+        constants: What else it depends on, which must not change before the derivative is computed.
     """
     if torch.compiler.is_compiling():
         return values_of(*inputs)[0]
-    result: Tensor = _Recomputed.apply((values_of, slopes_of, composed), *inputs)  # type: ignore[no-untyped-call]
+    result: Tensor = _Recomputed.apply((values_of, slopes_of, composed, constants), *inputs)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Recomputed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, functions: tuple[Any, Any, Any], *inputs: Tensor) -> Tensor:
-        values, *kept = functions[0](*inputs)
-        ctx.functions, ctx.count = functions[1:], len(inputs)
-        ctx.save_for_backward(*inputs, *kept)
+    def forward(ctx: Any, functions: tuple[Any, Any, Any, Sequence[Tensor | None]], *inputs: Tensor) -> Tensor:
+        values_of, *ctx.functions, constants = functions
+        values, *kept = values_of(*inputs)
+        ctx.count, ctx.kept = len(inputs), len(inputs) + len(kept)
+        ctx.save_for_backward(*inputs, *kept, *unchanging(constants))
         result: Tensor = values
         return result
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         slopes_of, composed = ctx.functions
-        saved = ctx.saved_tensors
+        saved = ctx.saved_tensors[: ctx.kept]
         if torch.is_grad_enabled():
             return None, *composed_gradients(composed, saved[: ctx.count], upstream)
         return None, *slopes_of(upstream, *saved)

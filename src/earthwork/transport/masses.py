@@ -36,10 +36,19 @@ def mass_tolerance(stored: torch.dtype) -> float:
 
 
 def can_look(*tensors: Tensor) -> bool:
-    """Whether values can be read: not inside the compiler or a functional transform, nor on the meta device."""
+    """Whether values can be read: not inside the compiler or a functional transform, nor of fake or meta tensors."""
     if torch.compiler.is_compiling() or any(map(private_api.is_wrapped, tensors)):
         return False
-    return not any(x.is_meta for x in tensors)
+    return not any(x.is_meta or private_api.is_fake(x) for x in tensors)
+
+
+def check_not_sharded(name: str, x: object) -> None:
+    """Raise a ``TypeError`` for a ``DTensor``: the tables of a space are plain tensors."""
+    if type(x) is not Tensor and isinstance(x, Tensor) and private_api.is_sharded(x):
+        raise TypeError(
+            f"{name}: expected a plain tensor, got a DTensor; pass x.full_tensor(), or x.to_local() if only rows are "
+            "sharded: classes cannot be"
+        )
 
 
 def check_normalize(normalize: Normalize) -> None:
@@ -52,6 +61,7 @@ def check_rows(name: str, x: Tensor, space: Space, what: str = "masses") -> None
     """Raise unless ``x`` is a floating point tensor whose last axis has the space's bins."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: expected a tensor, got {type(x).__name__}")
+    check_not_sharded(name, x)
     if not x.is_floating_point():
         raise TypeError(f"{name}: expected floating point {what}, got {x.dtype}; use {name}.float()")
     if x.ndim == 0 or x.shape[-1] != space.num_bins:

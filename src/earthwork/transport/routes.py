@@ -6,7 +6,7 @@
 | `OPERATOR` | the same inside ``torch.compile`` | `kernels/cpu/operators` |
 | `GpuKernels` | the common case on a GPU, also inside ``torch.compile`` | `kernels/gpu` |
 | `FIRST_ORDER` | chains and trees on any device: value and gradient in plain PyTorch, without a graph | `closed_form` |
-| `COMPOSED` | every edge space, learnable costs, transforms, derivatives of any order | `closed_form` |
+| `COMPOSED` | every edge space, learnable costs, transforms, export, derivatives of any order | `closed_form` |
 | `PROGRAMME` | spaces without edges | `linear_programme`, `labels` |
 
 Every route computes the same numbers up to rounding, and can be differentiated as often as the space allows: where a
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables, wanted
-from earthwork.private_api import is_plain, is_watched
+from earthwork.private_api import is_exporting, is_plain, is_watched
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.edges import linear
 from earthwork.transport.closed_form import composed_cost, with_gradient
@@ -153,7 +153,10 @@ class Kernels(Route):
         )
         if needs_gradient:
             inputs = (p, q) if by_q else (p,)
-            costs = with_gradient(costs, slopes, lambda p, q=q: composed_cost(p - q, space, rho), *inputs)
+            constants = () if by_q else (q,)
+            costs = with_gradient(
+                costs, slopes, lambda p, q=q: composed_cost(p - q, space, rho), *inputs, constants=constants
+            )
         return costs, valid
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
@@ -223,7 +226,8 @@ class Kernels(Route):
         if reduction != "none":
             losses = losses.sum() if total else losses.new_tensor(empty)
         if needs_gradient:
-            losses = with_gradient(losses, slopes, lambda x: composed(x, labels), logits)
+            constants = (labels, options[0])
+            losses = with_gradient(losses, slopes, lambda x: composed(x, labels), logits, constants=constants)
         return losses if losses.ndim == 0 or len(shape) == 1 else losses.view(shape)
 
     def _layout_of(self, kernel: LabelKernel, space: Any) -> Layout:
@@ -271,6 +275,9 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
     if not isinstance(space, EdgeSpace):
         return PROGRAMME
     if _is_compiling():
+        if is_exporting():
+            # The exported program consists of PyTorch's own operators, which ONNX has counterparts for.
+            return COMPOSED
         if on_gpu(p):
             return gpu_route(space, p, target, expected) or COMPOSED
         return OPERATOR if _can_be_operator(space, p, target) and not expected else COMPOSED

@@ -1,0 +1,256 @@
+"""Losses where tensors are not plain: copies in inference mode, fake and sharded tensors, traces and exports."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.distributed
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
+
+import earthwork as ew
+
+N = 6
+SPACES = {
+    "chain": ew.Chain(N),
+    "ring": ew.Ring(N),
+    "tree": ew.Tree([-1, 0, 0, 1, 1, 2, 2, 2, 0], costs=torch.arange(1.0, 9)),
+    "matrix": ew.CostMatrix(1 - torch.eye(N, dtype=torch.float64)),
+}
+LOSSES = {
+    **{f"EMDLoss, {name}": ew.EMDLoss(space) for name, space in SPACES.items()},
+    **{f"SoftLabelLoss, {name}": ew.SoftLabelLoss(space) for name, space in SPACES.items()},
+    **{f"SinkhornLoss, {name}": ew.SinkhornLoss(space, max_iter=5) for name, space in SPACES.items()},
+    **{f"EdgeCrossEntropyLoss, {name}": ew.EdgeCrossEntropyLoss(SPACES[name]) for name in ("chain", "tree")},
+    "EMDLoss, root": ew.EMDLoss(SPACES["tree"], 3.0, root=True),
+    "EMDLoss, weights": ew.EMDLoss(SPACES["tree"], weight=torch.arange(1.0, N + 1)),
+    "EMDLoss, l1": ew.EMDLoss(SPACES["tree"], normalize="l1"),
+    "HierarchicalCrossEntropyLoss": ew.HierarchicalCrossEntropyLoss(SPACES["tree"]),
+    "MixedLoss": ew.MixedLoss((0.5, ew.EMDLoss(SPACES["chain"])), (0.5, nn.CrossEntropyLoss())),
+}
+# Below and above the number of entries from which kernels are called.
+ROWS = (2, 60)
+
+
+@pytest.fixture(params=LOSSES)
+def loss(request):
+    return LOSSES[request.param]
+
+
+def batch(loss, rows, soft=False):
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, N, generator=generator)
+    x = x.softmax(-1) if getattr(loss, "normalize", "softmax") != "softmax" else x
+    return x, torch.rand(rows, N, generator=generator).softmax(-1) if soft else torch.arange(rows) % N
+
+
+def gradient(loss, x, target):
+    x = x.clone().requires_grad_()
+    loss(x, target).backward()
+    return x.grad
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_copy_made_in_inference_mode_can_be_trained_with(loss, rows):
+    x, labels = batch(loss, rows)
+    with torch.inference_mode():
+        twin = copy.deepcopy(loss)
+        assert torch.equal(twin(x, labels), loss(x, labels))
+    assert not any(tensor.is_inference() for tensor in twin.buffers())
+    assert torch.equal(gradient(twin, x, labels), gradient(loss, x, labels))
+
+
+def test_a_copied_loss_of_tokens_can_be_trained_with():
+    loss = ew.TokenEMDLoss(range(5), [1.0, 2.0, 2.0, 4.0, 5.0])
+    with torch.inference_mode():
+        twin = copy.deepcopy(loss)
+    x, labels = torch.randn(60, 7), torch.arange(60) % 5
+    assert torch.equal(gradient(twin, x, labels), gradient(loss, x, labels))
+
+
+def test_a_deep_copy_keeps_what_is_shared():
+    loss = ew.EMDLoss(SPACES["tree"])
+    pair = copy.deepcopy(nn.ModuleList([loss, loss]))
+    assert pair[0] is pair[1]
+    assert pair[0].space is not loss.space
+    assert pair[0].space.equals(loss.space)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("rows", ROWS)
+def test_fake_tensors(loss, rows, soft):
+    x, target = batch(loss, rows, soft)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = mode.from_tensor(x).requires_grad_()
+        value = loss(fake, mode.from_tensor(target))
+        value.backward()
+        assert value.shape == ()
+        assert fake.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("make", [lambda: ew.Chain(3), lambda: ew.Tree([-1, 0, 0]), lambda: ew.CostMatrix([[0.0]])])
+def test_a_space_needs_values(make):
+    with FakeTensorMode(), pytest.raises(TypeError, match="got a fake tensor; make spaces before FakeTensorMode"):
+        make()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rows", ROWS)
+def test_traces(loss, rows):
+    x, labels = batch(loss, rows)
+    traced = torch.jit.trace(loss, (x, labels), check_trace=False)
+    other, flipped = x.roll(1, 0), labels.flip(0)
+    torch.testing.assert_close(traced(other, flipped), loss(other, flipped))
+    torch.testing.assert_close(gradient(traced, other, flipped), gradient(loss, other, flipped))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("rows", ROWS)
+def test_activation_checkpointing(loss, rows, reentrant):
+    x, labels = batch(loss, rows)
+    recomputed = gradient(lambda x, y: checkpoint(loss, x, y, use_reentrant=reentrant), x, labels)
+    assert torch.equal(recomputed, gradient(loss, x, labels))
+
+
+def test_an_exported_loss_consists_of_operators_of_torch(loss):
+    x, labels = batch(loss, 60)
+    program = torch.export.export(loss, (x, labels))
+    calls = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert not [name for name in calls if "earthwork" in name]
+    torch.testing.assert_close(program.module()(x, labels), loss(x, labels))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_onnx(loss, tmp_path):
+    """The exported file computes the same loss of other inputs."""
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    x, labels = batch(loss, 60)
+    torch.onnx.export(loss, (x, labels), tmp_path / "loss.onnx", dynamo=True, verbose=False)
+    session = runtime.InferenceSession(tmp_path / "loss.onnx", providers=["CPUExecutionProvider"])
+    names = [given.name for given in session.get_inputs()]
+    other = x.roll(1, 0), labels.flip(0).clone()
+    (found,) = session.run(None, dict(zip(names, (tensor.numpy() for tensor in other), strict=True)))
+    torch.testing.assert_close(torch.from_numpy(found), loss(*other), rtol=1e-4, atol=1e-5)
+
+
+class Network(nn.Module):
+    """A network that returns its loss."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, N))
+        self.loss = loss
+
+    def forward(self, x, labels):
+        return self.loss(self.body(x), labels)
+
+
+def compare_sharded(rank, world_size, group):
+    """The gradients of sharded networks with those of the same networks in one piece; run by each process."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", f"file://{group}", rank=rank, world_size=world_size)
+    mesh = init_device_mesh("cpu", (world_size,))
+    learnable = ew.EMDLoss(ew.Chain(N, costs=nn.Parameter(torch.arange(1.0, N))))
+    for loss in (LOSSES["EMDLoss, chain"], LOSSES["EMDLoss, tree"], LOSSES["SoftLabelLoss, ring"], learnable):
+        torch.manual_seed(0)
+        network = Network(copy.deepcopy(loss))
+        whole = copy.deepcopy(network)
+        x, labels = torch.randn(120, 8), torch.arange(120) % N
+        for layer in (network.body[0], network.body[2], network):
+            fully_shard(layer, mesh=mesh)
+        network(x[rank::world_size], labels[rank::world_size]).backward()
+        whole(x, labels).backward()
+        for ours, theirs in zip(network.parameters(), whole.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad.full_tensor(), theirs.grad)
+    torch.distributed.destroy_process_group()
+
+
+def test_fully_sharded_networks(tmp_path):
+    torch.multiprocessing.spawn(compare_sharded, (2, tmp_path / "group"), 2)
+
+
+@pytest.fixture
+def mesh(tmp_path):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'group'}", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sharded_tensors_are_an_error_that_says_what_to_do(mesh):
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    x, labels = batch(None, 60)
+    sharded, spread = distribute_tensor(x, mesh, [Shard(0)]), distribute_tensor(labels, mesh, [Shard(0)])
+    for loss in LOSSES.values():
+        with pytest.raises(TypeError, match=r"input: expected a plain tensor, got a DTensor; pass x\.full_tensor\(\)"):
+            loss(sharded, spread)
+        with pytest.raises(TypeError, match=r"target: expected a plain tensor, got a DTensor"):
+            loss(x, spread)
+    with pytest.raises(TypeError, match="p: expected a plain tensor, got a DTensor"):
+        ew.emd(sharded, sharded, SPACES["chain"])
+    with pytest.raises(TypeError, match="labels: expected a plain tensor, got a DTensor"):
+        ew.TokenEMDLoss(range(N), range(N))(x, spread)
+    for loss in LOSSES.values():
+        if getattr(loss, "normalize", "softmax") == "softmax":
+            assert torch.equal(loss(sharded.to_local(), spread.to_local()), loss(x, labels))
+
+
+def change(x: Tensor) -> None:
+    """In place, so that every sum and every order changes."""
+    with torch.no_grad():
+        x.copy_((x + 1) % N if not x.is_floating_point() else x.roll(1, -1) * torch.arange(1.0, x.shape[-1] + 1))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("rows", ROWS)
+def test_tensors_that_change_before_the_backward_pass(loss, rows, soft, order):
+    """As with PyTorch's own functions the backward pass raises, or computes the derivative at the old values."""
+    check_changes(loss, rows, soft, "input", order)
+    check_changes(loss, rows, soft, "target", order)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("rows", ROWS)
+def test_weights_that_change_before_the_backward_pass(rows, soft, order):
+    check_changes(LOSSES["EMDLoss, weights"], rows, soft, "weight", order)
+
+
+def check_changes(loss, rows, soft, changed, order):
+    x, target = batch(loss, rows, soft)
+    loss = copy.deepcopy(loss)
+    weight = getattr(loss, "weight", None)
+
+    def derivative(then_change):
+        leaf = x.clone().requires_grad_()
+        tensors = {"input": leaf * 1, "target": target.clone(), "weight": weight}
+        value = loss(tensors["input"], tensors["target"])
+        if then_change:
+            change(tensors[changed])
+        (slope,) = torch.autograd.grad(value, leaf, create_graph=order == 2)
+        if order == 2 and slope.requires_grad:
+            (slope,) = torch.autograd.grad((slope * torch.arange(1.0, N + 1)).square().sum(), leaf)
+        return slope
+
+    try:
+        expected = derivative(False)
+    except RuntimeError as error:
+        pytest.skip(f"not differentiable twice: {error}")
+    try:
+        found = derivative(True)
+    except RuntimeError as error:
+        message = str(error)
+        assert "modified by an inplace operation" in message
+    else:
+        torch.testing.assert_close(found, expected)
