@@ -6,8 +6,9 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -26,6 +27,13 @@ from earthwork.lab.training.settings import Settings
 from earthwork.lab.training.summary import RunResult, read_result, write_result, write_summary
 from earthwork.storage import load, save
 from earthwork.text import printable
+
+try:
+    import fcntl as _fcntl
+except ImportError:  # Windows
+    fcntl: Any = None
+else:
+    fcntl = _fcntl
 
 DataOf = Callable[[int], TrainingData]
 
@@ -47,19 +55,57 @@ def train(
     """
     say = say or _print
     out = Path(settings.out)
-    if is_first_process():
-        _check_folder(out, resume or _restarted(out))
-    if data_of is None:
-        space = load(settings.space)
-        data_of = lambda seed: load_data(settings, space, seed, say)  # noqa: E731
-    results = [
-        result
-        for seed in range(settings.seed, settings.seed + settings.seeds)
-        for result in _train_seed(settings, seed, data_of, say)
-    ]
-    if is_first_process():
-        write_summary(out, results, {"settings": dataclasses.asdict(settings)})
+    with _FolderLock(out) as lock:
+        if is_first_process():
+            _check_folder(out, resume or _restarted(out))
+        if data_of is None:
+            space = load(settings.space)
+            data_of = lambda seed: load_data(settings, space, seed, say)  # noqa: E731
+        results = [
+            result
+            for seed in range(settings.seed, settings.seed + settings.seeds)
+            for result in _train_seed(settings, seed, data_of, say, lock)
+        ]
+        if is_first_process():
+            write_summary(out, results, {"settings": dataclasses.asdict(settings)})
     return results
+
+
+class _FolderLock(AbstractContextManager["_FolderLock"]):
+    """Keeps a second process from training in the same folder. The system releases it when this process ends.
+
+    Args:
+        folder: The folder. If it does not exist, it is locked by `take`, once it does.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> _FolderLock:
+        if self._folder.is_dir():
+            self.take()
+        return self
+
+    def take(self) -> None:
+        """Lock the folder, which exists, unless that is done already.
+
+        Raises:
+            ValueError: If another process holds the lock.
+        """
+        if self._descriptor is not None or fcntl is None or not is_first_process():
+            return
+        self._descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.__exit__()
+            raise ValueError(f"out {self._folder}: another process is training in this folder") from None
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def run_folder(settings: Settings, expression: LossExpression, seed: int) -> Path:
@@ -67,7 +113,7 @@ def run_folder(settings: Settings, expression: LossExpression, seed: int) -> Pat
     return Path(settings.out) / expression.folder / f"seed-{seed}"
 
 
-def _train_seed(settings: Settings, seed: int, data_of: DataOf, say: Say) -> list[RunResult]:
+def _train_seed(settings: Settings, seed: int, data_of: DataOf, say: Say, lock: _FolderLock) -> list[RunResult]:
     folders = {expression: run_folder(settings, expression, seed) for expression in settings.expressions}
     done = {expression: read_result(folder, settings.epochs) for expression, folder in folders.items()}
     data = None if all(done.values()) else data_of(seed)
@@ -76,13 +122,19 @@ def _train_seed(settings: Settings, seed: int, data_of: DataOf, say: Say) -> lis
         result = done[expression]
         if result is None:
             assert data is not None
-            result = _train_one(settings, expression, seed, data, folder, say)
+            result = _train_one(settings, expression, seed, data, folder, say, lock)
         results.append(result)
     return results
 
 
 def _train_one(
-    settings: Settings, expression: LossExpression, seed: int, data: TrainingData, folder: Path, say: Say
+    settings: Settings,
+    expression: LossExpression,
+    seed: int,
+    data: TrainingData,
+    folder: Path,
+    say: Say,
+    lock: _FolderLock,
 ) -> RunResult:
     with quiet_lightning():
         seed_everything(seed, verbose=False)
@@ -95,7 +147,7 @@ def _train_one(
         title = str(expression) if settings.seeds == 1 else f"{expression}, seed {seed}"
         trainer = make_trainer(settings, folder, recorder, RunProgress(title, module.titles), _step_of(checkpoint))
         if is_first_process():
-            _write_settings(settings, data)
+            _write_settings(settings, data, lock)
         _fit(trainer, module, DataModule(data, settings.batch_size, seed, settings.crop), checkpoint, recorder)
     result = RunResult(
         loss=str(expression),
@@ -181,10 +233,11 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise ValueError(f"out {out}: not an empty folder; choose another one, or resume its run: --resume {out}")
 
 
-def _write_settings(settings: Settings, data: TrainingData) -> None:
+def _write_settings(settings: Settings, data: TrainingData, lock: _FolderLock) -> None:
     """Called right before training, so that a start that fails leaves no folder behind."""
     out = Path(settings.out)
     out.mkdir(parents=True, exist_ok=True)
+    lock.take()
     write_atomically(out / "config.yaml", settings.to_yaml())
     write_atomically(out / "environment.json", to_json(environment(), indent=1))
     save(data.space, out / "space.json")
