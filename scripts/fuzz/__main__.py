@@ -1,7 +1,8 @@
 """A long search for wrong numbers and parser crashes: ``python scripts/fuzz --minutes 30``.
 
-The numbers are compared with a slow oracle in float64, case after case; the parsers run at the same time under a
-coverage-guided fuzzer (atheris), if it is installed. Every case has a number, and ``--case`` runs one again.
+The numbers are compared with a slow oracle in float64, case after case. At the same time the parsers of trees run under
+a coverage-guided fuzzer (atheris), if it is installed, and the readers of all kinds of files get mutated ones. Every
+case has a number, and ``--case`` runs one again.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as corpus:
         parsers = None if options.no_parsers else start_parsers(options.minutes, options.seed, Path(corpus))
+        readers = None if options.no_parsers else start_readers(options.minutes, options.seed)
         found = fuzz_numbers(options.minutes, options.seed)
-        if parsers is not None:
-            output, _ = parsers.communicate()
-            print(*output.splitlines()[-6:], sep="\n")
-            found = found or parsers.returncode != 0
+        for process in filter(None, (parsers, readers)):
+            output, _ = process.communicate()
+            lines = output.splitlines()
+            print(*(lines[-6:] if process.returncode == 0 else lines[-200:]), sep="\n")
+            found = found or process.returncode != 0
     return int(found)
 
 
@@ -56,26 +59,27 @@ def fuzz_numbers(minutes: float, seed: int) -> bool:
     case = 0
     while time.monotonic() < end:
         name = CHECKS[case % len(CHECKS)].__name__
+        compared = 1
         try:
-            run_case(seed, case)
+            compared = run_case(seed, case)
         except Exception:
             failed[name] += 1
             if failed[name] <= _MOST_SHOWN:
                 print(
                     f"\n{name}: python scripts/fuzz --seed {seed} --case {case}\n{traceback.format_exc()}", flush=True
                 )
-        done[name] += 1
+        done[name] += compared
         case += 1
     for name, count in done.items():
         print(f"{name:<28} {count:>9,} cases {failed[name]:>6,} failed")
-    print(f"{'numbers in all':<28} {case:>9,} cases {failed.total():>6,} failed", flush=True)
+    print(f"{'numbers in all':<28} {done.total():>9,} cases {failed.total():>6,} failed", flush=True)
     return bool(failed)
 
 
-def run_case(seed: int, case: int) -> None:
-    """One case, the same for the same numbers."""
+def run_case(seed: int, case: int) -> int:
+    """One case, the same for the same numbers; returns how many rows it compared, or 1."""
     torch.manual_seed(case)
-    CHECKS[case % len(CHECKS)](np.random.default_rng([seed, case]))
+    return CHECKS[case % len(CHECKS)](np.random.default_rng([seed, case])) or 1
 
 
 def start_parsers(minutes: float, seed: int, corpus: Path) -> subprocess.Popen[str] | None:
@@ -87,6 +91,18 @@ def start_parsers(minutes: float, seed: int, corpus: Path) -> subprocess.Popen[s
     command = [sys.executable, str(script), str(corpus), f"-max_total_time={int(60 * minutes)}", f"-seed={seed + 1}"]
     return subprocess.Popen(
         [*command, f"-artifact_prefix={Path.cwd()}/", "-print_final_stats=1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def start_readers(minutes: float, seed: int) -> subprocess.Popen[str]:
+    """The readers of all kinds of files, beside this process."""
+    script = Path(__file__).with_name("readers.py")
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", str(script), f"--minutes={minutes}", f"--seed={seed}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

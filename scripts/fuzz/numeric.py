@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+
 import numpy as np
 import torch
 from numpy.random import Generator
@@ -9,6 +12,9 @@ from torch import Tensor
 
 import earthwork as ew
 import oracle
+
+# The rows of a batch; each counts as a case.
+_BATCH = 64
 
 RHOS = (1.0, 1.0, 1.25, 1.5, 2.0, 2.0, 3.0, 5.5)
 # What a result may miss by, in parts of the largest number that went into it.
@@ -20,6 +26,8 @@ def distance(rng: Generator) -> None:
     space, rho = random_space(rng), float(rng.choice(RHOS))
     dtype = random_type(rng)
     p, q = random_pair(rng, space, dtype)
+    if beyond(p, space, rho):
+        return
     value, gradient = ew.emd(p, q, space, rho), ew.emd_gradient(p, q, space, rho)
     assert value.dtype == gradient.dtype == dtype
     assert value.shape == gradient.shape[:-1] == torch.broadcast_shapes(p.shape, q.shape)[:-1]
@@ -39,6 +47,8 @@ def backward(rng: Generator) -> None:
     dtype = torch.float32 if rng.random() < 0.5 else torch.float64
     p, q = random_pair(rng, space, dtype)
     p, q = (x.clone() for x in torch.broadcast_tensors(p, q))
+    if beyond(p, space, rho):
+        return
     p.requires_grad_()
     ew.emd(p, q, space, rho).sum().backward()
     assert p.grad is not None
@@ -71,7 +81,7 @@ def loss(rng: Generator) -> None:
     weight = torch.from_numpy(rng.random(classes)).to(dtype) if rng.random() < 0.4 else None
     smoothing = float(rng.choice([0.0, 0.0, 0.1, 1.0]))
     reduction = str(rng.choice(["mean", "sum", "none"]))
-    function = ew.EMDLoss(space, rho, weight=weight, reduction=reduction, label_smoothing=smoothing)
+    function = ew.EMDLoss(space, rho, weight=weight, reduction=reduction, label_smoothing=smoothing, class_dim=1)
     result = function(logits, labels)
     result.sum().backward()
     assert logits.grad is not None
@@ -121,7 +131,101 @@ def maps(rng: Generator) -> None:
     close(space.diameter(), exact.max(), torch.float64, total(space))
 
 
-CHECKS = (distance, loss, backward, decision, maps)
+def rings(rng: Generator) -> int:
+    """A batch on a ring, at every exponent: the values, and that the gradients are those of a convex function."""
+    size = int(rng.choice([2, 3, 4, 12, rng.integers(5, 60)]))
+    space = ew.Ring(size, 10 ** rng.uniform(-2, 2, size) * (rng.random(size) < 0.85))
+    rho = float(rng.choice([1.0, 1 + 10 ** rng.uniform(-6, 0), 2.0, rng.uniform(1, 6), 20.0]))
+    dtype = torch.float32 if rng.random() < 0.5 else torch.float64
+    p, q, other = (torch.from_numpy(random_rows(rng, (_BATCH, size))).to(dtype) for _ in range(3))
+    exact = oracle.emd(p.double().numpy(), q.double().numpy(), space, rho)
+    value, gradient = ew.emd(p, q, space, rho), ew.emd_gradient(p, q, space, rho)
+    scale = total(space)
+    close(value, exact, dtype, scale)
+    assert torch.isfinite(gradient).all()
+    # f(p') ≥ f(p) + ⟨∇f(p), p' − p⟩ for every p', whatever the exponent.
+    there = oracle.emd(other.double().numpy(), q.double().numpy(), space, rho)
+    slope = (gradient.double() * (other.double() - p.double())).sum(-1).numpy()
+    below = exact + slope - there
+    allowed = 50 * TOLERANCE[dtype] * rho * scale
+    assert (below <= allowed).all(), f"gradient off by {below.max():.2g}, allowed {allowed:.2g} at rho = {rho!r}"
+    return _BATCH
+
+
+def batches(rng: Generator) -> int:
+    """Many rows of logits at once, by the kernels: the losses and their gradients."""
+    space = random_space(rng)
+    rho = float(rng.choice(RHOS))
+    dtype = torch.float32 if rng.random() < 0.5 else torch.float64
+    logits = torch.from_numpy(rng.normal(0, rng.choice([0.1, 1.0, 10.0]), (_BATCH, space.num_bins))).to(dtype)
+    labels = torch.from_numpy(rng.integers(0, space.num_bins, _BATCH))
+    logits.requires_grad_()
+    result = ew.EMDLoss(space, rho, reduction="none")(logits, labels)
+    result.sum().backward()
+    assert logits.grad is not None
+    p = logits.detach().double().softmax(-1).numpy()
+    target = np.eye(space.num_bins)[labels.numpy()]
+    close(result, oracle.emd(p, target, space, rho), dtype, total(space))
+    if rho >= 1.5:
+        slope = oracle.emd_gradient(p, target, space, rho)
+        slope = p * (slope - (p * slope).sum(-1, keepdims=True))
+        close(logits.grad, slope, dtype, rho * total(space), power=min(1.0, rho - 1))
+    return _BATCH
+
+
+def aliasing(rng: Generator) -> int:
+    """Inputs that share memory, with each other or among their rows, and that must not be changed."""
+    space, rho = random_space(rng), float(rng.choice(RHOS))
+    n = space.num_bins
+    buffer = torch.from_numpy(random_rows(rng, (_BATCH + 1, n)))
+    p, q = (buffer[:-1], buffer[1:]) if rng.random() < 0.5 else (buffer[:1].expand(_BATCH, n), buffer[1:])
+    q = p if rng.random() < 0.2 else q
+    before = buffer.clone()
+    value, gradient = ew.emd(p, q, space, rho), ew.emd_gradient(p, q, space, rho)
+    apart = ew.emd(p.clone(), q.clone(), space, rho), ew.emd_gradient(p.clone(), q.clone(), space, rho)
+    # Other layouts may take other routes, which add in another order.
+    close(value, apart[0].numpy(), torch.float64, total(space))
+    close(gradient, apart[1].numpy(), torch.float64, rho * total(space), power=min(1.0, max(rho - 1, 0.5)))
+    numbers = torch.arange(3 * _BATCH) % n
+    loss = ew.EMDLoss(space, rho)
+    close(loss(p, numbers[::3]), loss(p.clone(), numbers[::3].clone()).numpy(), torch.float64, total(space))
+    assert torch.equal(buffer, before)
+    return _BATCH
+
+
+def writers(rng: Generator) -> int:
+    """Labels and logits that another thread overwrites: an error or any number, but no crash."""
+    space = random_space(rng)
+    logits, labels = torch.randn(_BATCH, space.num_bins), torch.zeros(_BATCH, dtype=torch.long)
+    loss = ew.EMDLoss(space)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            labels.fill_(int(rng.choice([-(2**40), -1, 0, 2**40])))
+            labels.zero_()
+            logits.fill_(float("nan")).zero_()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(20):
+            x = logits.detach().requires_grad_()
+            with suppress(ValueError, IndexError, RuntimeError):
+                loss(x, labels).backward()
+    finally:
+        stop.set()
+        thread.join()
+    return 20
+
+
+def beyond(p: Tensor, space: ew.Space, rho: float) -> bool:
+    """Whether a distance between masses like ``p`` may be out of the range of their type, which is an error."""
+    mass = float(p.double().sum(-1).max())
+    return mass**rho * max(total(space), 1.0) * rho > 1e-3 * torch.finfo(p.dtype).max
+
+
+CHECKS = (distance, loss, backward, decision, maps, rings, batches, aliasing, writers)
 
 
 def close(ours: Tensor, exact: np.ndarray, dtype: torch.dtype, scale: float, power: float = 1.0) -> None:
