@@ -55,6 +55,16 @@ def test_a_summary_of_another_version_is_named(tiny_results: Path, tmp_path: Pat
         write_report(results, tmp_path)
 
 
+@pytest.mark.parametrize("odd", [3, None, [], "text"])
+def test_a_summary_of_an_odd_shape_is_named(tiny_results: Path, tmp_path: Path, odd: object) -> None:
+    results = read_results(tiny_results)
+    results["timing"].summary["printed"] = odd
+    with pytest.raises(
+        ResultsError, match=r"results: a summary (has no .*|is of another form \(.*\)), so another version"
+    ):
+        write_report(results, tmp_path)
+
+
 def test_confusions_are_ordered_by_what_they_cost(tmp_path: Path) -> None:
     tree = ew.trees.cifar10()
     labels = np.array([3, 3, 3, 3, 5])
