@@ -83,17 +83,18 @@ def pooled(comparisons: Sequence[Comparison]) -> Comparison:
     )
 
 
-def verdict(comparisons: Iterable[Comparison | None]) -> str:
-    """How many comparisons were better and worse, in words.
+def verdict(comparisons: Iterable[Comparison | None], than: str = "") -> str:
+    """How many comparisons were better and worse, in words; ``than`` names what was compared with.
 
     Example:
         >>> from earthwork.lab.studies.findings import Comparison, verdict
         >>> verdict([Comparison(-1.0, 0.1, 4, 1, True), Comparison(0.1, 1.0, 4, 1, True)])
         'better in 1 of 2 comparisons and worse in none'
     """
+    than = than and f" than {than}"
     found = [entry for entry in comparisons if entry is not None]
     better, worse = sum(entry.better() for entry in found), sum(entry.worse() for entry in found)
-    return f"better in {better or 'none'} of {len(found)} comparisons and worse in {worse or 'none'}"
+    return f"better{than} in {better or 'none'} of {len(found)} comparisons and worse in {worse or 'none'}"
 
 
 class Findings:
@@ -162,6 +163,18 @@ class Findings:
             found[seed] = None if entry is None else entry["test"][metric]
         return found
 
+    def chosen_values(self, loss: str, metric: str) -> dict[str, int]:
+        """How often each value of a loss's hyper-parameter was chosen, over tasks that are no variants, and seeds."""
+        counts: dict[str, int] = {}
+        for task in self.tasks():
+            for cell in self._cells[task].get(loss, {}).values():
+                for value in cell.get("by_value", ()):
+                    counts.setdefault(value, 0)
+                entry = cell["chosen"].get(METRICS[metric])
+                if entry is not None and str(entry["value"]) in counts:
+                    counts[str(entry["value"])] += 1
+        return counts
+
     def compare(
         self,
         task: str,
@@ -172,6 +185,7 @@ class Findings:
         other_task: str | None = None,
         other_loss: str = "ce",
         other_metric: str | None = None,
+        other_value: str | None = None,
     ) -> Comparison | None:
         """The difference to another loss, paired by seed; by default to cross entropy on the same task.
 
@@ -179,7 +193,7 @@ class Findings:
             ``None`` if there is nothing to compare, or a network of one of them did not learn at all.
         """
         ours = self.values(task, loss, metric, value)
-        theirs = self.values(other_task or task, other_loss, other_metric or metric)
+        theirs = self.values(other_task or task, other_loss, other_metric or metric, other_value)
         pairs = [(ours[seed], theirs[seed]) for seed in sorted(ours) if seed in theirs]
         if not pairs or any(number is None for pair in pairs for number in pair):
             return None

@@ -13,8 +13,20 @@ from earthwork.lab.studies.study import table
 from earthwork.lab.studies.training import METRICS, TITLES
 
 _GOALS = {"top1": "accuracy", "distance": "mean distance", "proper": "EMD²", "log_loss": "log loss"}
+_ALL_GOALS = {**_GOALS, "calibration": "calibration"}
 _SPACES = {"Chain": "ordered classes", "Ring": "classes on a ring", "Tree": "a hierarchy", "CostMatrix": "costs"}
-_NOTHING = "no loss was better"
+_EXPONENTS = ("emd1", "emd1.5", "emd2", "emd3")
+# How a loss of the study is written in Python.
+_IN_PYTHON = {
+    "ce": "`nn.CrossEntropyLoss()`",
+    "mse": "`nn.MSELoss()` of the probabilities and the one-hot target",
+    "emd2": "`EMDLoss(space)`; `emd1`, `emd1.5`, `emd3`: `EMDLoss(space, rho)`",
+    "emd2+ce": "`MixedLoss((w, EMDLoss(space)), (1 - w, nn.CrossEntropyLoss()))`",
+    "sd+ce": "`MixedLoss((w, SinkhornLoss(space)), (1 - w, nn.CrossEntropyLoss()))`",
+    "edge": "`EdgeCrossEntropyLoss(space)`",
+    "hxe": "`HierarchicalCrossEntropyLoss(tree, alpha)`",
+    "soft": "`SoftLabelLoss(space, beta)`",
+}
 
 _HEAD = """\
 # Which loss should I use?
@@ -26,9 +38,10 @@ _HOW = """\
 Differences are to cross entropy with the same data, split and initial weights: in percentage points for accuracy and
 calibration, in per cent of cross entropy's mean for everything else. Intervals are 95 % intervals of the paired
 differences over seeds, by Student's t. A loss is called better or worse only if its interval excludes 0. Each interval
-holds on its own: among many comparisons about one in 40 is called better by chance, and the best of several seems
-better than it is. **Bold** differences also exclude 0 after Bonferroni's correction for the number of losses in a row.
-Learning rate, hyper-parameter and epoch were chosen on validation data, for each loss and each goal; [how](studies.md).
+holds on its own: where nothing differs, about one comparison in 40 is called better by chance, and the best of several
+losses seems better than it is. **Bold** differences also exclude 0 after Bonferroni's correction for the number of
+losses compared. Learning rate, hyper-parameter and epoch were chosen on validation data, for each loss and each goal;
+[how](studies.md).
 """
 
 
@@ -44,7 +57,7 @@ def make_page(findings: Findings) -> str:
     if not findings.tasks():
         return f"{_HEAD}\nThere are no results yet: `make study` computes them.\n"
     drawn = {chart.key: chart.alt for chart in charts(findings)}
-    parts = [_HEAD, _introduction(findings), _decisions(findings), _HOW]
+    parts = [_HEAD, _introduction(findings), _decisions(findings), _HOW, _names(findings)]
     for title, section, keys in (
         ("Which loss wins, on which measure?", _wins(findings), ("study-top1", "study-distance")),
         ("Does the right tree matter?", _trees(findings), ()),
@@ -69,10 +82,29 @@ def _introduction(findings: Findings) -> str:
     quick = any(results.quick for results in findings.results.values())
     return (
         f"{len(losses)} losses on {len(main)} tasks with real data, and variants of these tasks: "
-        f"{sum(len(cell['tried']) for cell in cells)} training runs. For each situation and goal, the loss with the "
-        "largest gain over cross entropy among those better in the mean over the tasks and worse on none:\n"
-        + ("\n**These are results of `--quick`, which only show that everything runs.**\n" if quick else "")
+        f"{sum(len(cell['tried']) for cell in cells)} training runs. For each situation and goal, the table names the "
+        "loss with the largest gain over cross entropy (`ce`), averaged over the tasks, among the losses whose average "
+        "gain has an interval above 0 and that are worse on none of the tasks. Where there is no such loss, it says "
+        "`ce`.\n" + ("\n**These are results of `--quick`, which only show that everything runs.**\n" if quick else "")
     )
+
+
+def _names(findings: Findings) -> str:
+    """How the losses are written, and which values of their hyper-parameters were chosen."""
+    used = {loss for task in findings.tasks() for loss in findings.losses(task)}
+    rows = []
+    for loss, text in _IN_PYTHON.items():
+        if loss in used:
+            chosen = [_chosen(findings, loss, metric) for metric in ("top1", "distance")]
+            rows.append([f"`{loss}`", text, *chosen])
+    text = "\nHow the losses are written, and how often each value of a hyper-parameter (w, α, β) was chosen on the\n"
+    text += "validation data, over all tasks and seeds:\n\n"
+    return text + _markdown(["name", "in Python", "chosen for accuracy", "chosen for mean distance"], rows)
+
+
+def _chosen(findings: Findings, loss: str, metric: str) -> str:
+    counts = findings.chosen_values(loss, metric)
+    return ", ".join(f"{value}: {count}" for value, count in counts.items()) or "–"
 
 
 def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -87,11 +119,16 @@ def _cell(found: Comparison | None, tests: int = 1) -> str:
     return f"**{found}**{mark}" if mark == " ✓" and tests > 1 and found.better(tests) else f"{found}{mark}"
 
 
-def _situations(findings: Findings) -> dict[str, list[str]]:
-    """Groups of tasks, by what a reader has."""
+def _by_space(findings: Findings) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for task in findings.tasks():
         groups.setdefault(_SPACES[findings.fact(task, "space")], []).append(task)
+    return groups
+
+
+def _situations(findings: Findings) -> dict[str, list[str]]:
+    """Groups of tasks, by what a reader has."""
+    groups = _by_space(findings)
     for question, title in (("labels", "few labels"), ("noise", f"{NOISE:.0%} of the labels moved to a neighbour")):
         for base in findings.bases(question):
             tasks = findings.tasks(question, base)
@@ -101,15 +138,22 @@ def _situations(findings: Findings) -> dict[str, list[str]]:
     return groups
 
 
+def _common_losses(findings: Findings, tasks: Sequence[str]) -> list[str]:
+    """The losses other than cross entropy that were trained on all of the tasks."""
+    first, *others = (findings.losses(task) for task in tasks)
+    return [loss for loss in first if loss != "ce" and all(loss in other for other in others)]
+
+
 def _decisions(findings: Findings) -> str:
     rows = []
     for title, tasks in _situations(findings).items():
-        losses = [loss for loss in findings.losses(tasks[0]) if all(loss in findings.losses(task) for task in tasks)]
-        cells = [_winner(findings, tasks, [loss for loss in losses if loss != "ce"], metric) for metric in _GOALS]
+        losses = _common_losses(findings, tasks)
+        cells = [_winner(findings, tasks, losses, metric) for metric in _ALL_GOALS]
         rows.append([f"{title} ({', '.join(f'`{task}`' for task in tasks)})", *cells])
     if findings.tasks("coarse"):
-        rows.append([f"a hierarchy, {COARSE:.0%} coarse labels", *(_coarse_winner(findings, goal) for goal in _GOALS)])
-    return _markdown(["you have", *(f"for {goal}" for goal in _GOALS.values())], rows)
+        cells = [_coarse_winner(findings, goal) for goal in _ALL_GOALS]
+        rows.append([f"a hierarchy, {COARSE:.0%} coarse labels", *cells])
+    return _markdown(["you have", *(f"for {goal}" for goal in _ALL_GOALS.values())], rows)
 
 
 def _winner(findings: Findings, tasks: Sequence[str], losses: Sequence[str], metric: str) -> str:
@@ -119,12 +163,12 @@ def _winner(findings: Findings, tasks: Sequence[str], losses: Sequence[str], met
         each = [findings.compare(task, loss, metric) for task in tasks]
         if overall is not None and overall.better() and not any(entry is None or entry.worse() for entry in each):
             found[f"`{loss}`"] = overall
-    return _best(found, len(losses))
+    return _best(found, len(losses)) or "`ce`"
 
 
 def _best(found: dict[str, Comparison], tests: int) -> str:
     if not found:
-        return _NOTHING
+        return ""
     name = min(found, key=lambda name: found[name].sign * found[name].mean)
     return f"{name} " + (f"**{found[name]}**" if found[name].better(tests) else str(found[name]))
 
@@ -132,18 +176,16 @@ def _best(found: dict[str, Comparison], tests: int) -> str:
 def _coarse_winner(findings: Findings, metric: str) -> str:
     everything = _coarse_comparisons(findings, metric)
     found = {f"`{loss}`, {recipe}": entry for (recipe, loss), entry in everything.items() if entry and entry.better()}
-    return _best(found, len(everything) - 1)
+    return _best(found, len(everything) - 1) or "`ce`, drop"
 
 
 def _wins(findings: Findings) -> str:
     tasks = findings.tasks()
     names = dict.fromkeys(loss for task in tasks for loss in findings.losses(task) if loss != "ce")
-    rows, useless = [], []
+    rows = []
     for loss in names:
         everything = {metric: [findings.compare(task, loss, metric) for task in tasks] for metric in METRICS}
         found = {metric: [entry for entry in entries if entry] for metric, entries in everything.items()}
-        if not any(entry.better() for entries in found.values() for entry in entries):
-            useless.append(f"`{loss}`")
         counts = [
             f"{sum(entry.better() for entry in entries)} / {sum(entry.worse() for entry in entries)}"
             for entries in found.values()
@@ -151,9 +193,28 @@ def _wins(findings: Findings) -> str:
         rows.append([f"`{loss}`", str(len(found["top1"])), *counts])
     text = "The number of tasks on which a loss was better / worse than cross entropy; the others are undecided.\n\n"
     text += _markdown(["loss", "tasks", *(TITLES[metric] for metric in METRICS)], rows)
-    if useless:
-        text += f"\nDid not help on any task by any measure: {', '.join(useless)}.\n"
-    return text
+    text += (
+        "\nLosses that did not help: in the mean over the tasks with this kind of classes they were better than cross\n"
+    )
+    text += (
+        f"entropy by none of the {len(_ALL_GOALS)} measures of the first table, with Bonferroni's correction for their"
+    )
+    return f"{text}\nnumber.\n\n{_useless(findings)}"
+
+
+def _useless(findings: Findings) -> str:
+    lines = []
+    for title, tasks in _by_space(findings).items():
+        useless, harmful = [], []
+        for loss in _common_losses(findings, tasks):
+            found = [findings.over_tasks(tasks, loss, metric) for metric in _ALL_GOALS]
+            if not any(entry and entry.better(len(found)) for entry in found):
+                useless.append(f"`{loss}`")
+            if all(entry and entry.worse() for entry in found):
+                harmful.append(f"`{loss}`")
+        text = f"- {title}: {', '.join(useless) or 'none'}"
+        lines.append(text + (f"; worse by every measure: {', '.join(harmful)}" if harmful else ""))
+    return "\n".join(lines) + "\n"
 
 
 def _trees(findings: Findings) -> str:
@@ -170,8 +231,9 @@ def _trees(findings: Findings) -> str:
                 rows.append([f"`{loss}`", f"{kind} against right tree", *map(_cell, entries)])
                 entries = [findings.compare(task, loss, goal, other_task=base) for goal in _GOALS]
                 rows.append([f"`{loss}`", f"{kind} against cross entropy", *map(_cell, entries)])
-        said = [f"a {kind} was {verdict(entries)}" for kind, entries in against.items()]
-        parts.append(f"**{findings.title(base)}.** Against the right tree, {'; '.join(said)}.\n")
+        said = [f"a {kind} was {verdict(entries, 'the right tree')}" for kind, entries in against.items()]
+        parts.append(f"**{findings.title(base)}.** For the losses, {'; '.join(said)}. ")
+        parts[-1] += "All are measured by the distances of the right tree.\n"
         parts.append(_markdown(["loss", "comparison", *_GOALS.values()], rows))
     return "\n".join(parts)
 
@@ -184,18 +246,33 @@ def _goal_cells(findings: Findings, task: str, loss: str) -> list[str]:
 def _mixing(findings: Findings) -> str:
     parts = []
     for task in findings.tasks():
-        exponents = [loss for loss in ("emd1", "emd1.5", "emd2", "emd3") if f"{loss}+ce" in findings.losses(task)]
+        exponents = [loss for loss in _EXPONENTS if f"{loss}+ce" in findings.losses(task)]
         if len(exponents) < 2:
             continue
+        weights = list(next(iter(findings.cells(task, f"{exponents[0]}+ce").values()))["by_value"])
+        parts.append(f"**{findings.title(task)}.** {_mixing_verdict(findings, task, exponents, weights)}\n")
         for metric in ("top1", "distance"):
             rows = []
             for loss in exponents:
-                values = next(iter(findings.cells(task, f"{loss}+ce").values()))["by_value"]
-                cells = [findings.compare(task, f"{loss}+ce", metric, value=value) for value in values]
+                cells = [findings.compare(task, f"{loss}+ce", metric, value=value) for value in weights]
                 rows.append([f"ρ = {loss[3:]}", *map(_cell, [*cells, findings.compare(task, loss, metric)])])
-            header = [f"{_GOALS[metric]}: weight of EMD", *values, "1 (no cross entropy)"]
-            parts.append(f"**{findings.title(task)}**\n\n{_markdown(header, rows)}")
+            parts.append(_markdown([f"{_GOALS[metric]}: weight of EMD", *weights, "1 (no cross entropy)"], rows))
     return "\n".join(parts)
+
+
+def _mixing_verdict(findings: Findings, task: str, exponents: Sequence[str], weights: Sequence[str]) -> str:
+    low, high = weights[0], weights[-1]
+    by_weight = [
+        findings.compare(task, f"{loss}+ce", goal, value=high, other_loss=f"{loss}+ce", other_value=low)
+        for loss in exponents
+        for goal in _GOALS
+    ]
+    said = [f"the weight {high} was {verdict(by_weight, low)}"]
+    for loss in exponents:
+        if loss != "emd2":
+            entries = [findings.compare(task, f"{loss}+ce", goal, other_loss="emd2+ce") for goal in _GOALS]
+            said.append(f"ρ = {loss[3:]} was {verdict(entries, 'ρ = 2')}")
+    return f"Of the mixtures, by the four goals above, {'; '.join(said)}."
 
 
 def _labels(findings: Findings) -> str:
@@ -204,22 +281,24 @@ def _labels(findings: Findings) -> str:
         tasks = findings.tasks("labels", base)
         losses = [loss for loss in findings.losses(tasks[0]) if loss != "ce"]
         for metric in ("top1", "distance"):
-            rows = [
-                [
-                    "all" if task == base else task.removeprefix(f"{base}-").removesuffix("-labels"),
-                    str(findings.fact(task, "examples")),
-                    *(_cell(findings.compare(task, loss, metric), len(losses)) for loss in losses),
-                ]
-                for task in [*tasks, base]
-            ]
+            rows, helped = [], []
+            for task in [*tasks, base]:
+                found = {loss: findings.compare(task, loss, metric) for loss in losses}
+                examples = str(findings.fact(task, "examples"))
+                helped += [examples] if any(entry and entry.better(len(losses)) for entry in found.values()) else []
+                count = "all" if task == base else task.removeprefix(f"{base}-").removesuffix("-labels")
+                rows.append([count, examples, *(_cell(entry, len(losses)) for entry in found.values())])
             header = ["labels per class", "examples", *(f"`{loss}`" for loss in losses)]
-            parts.append(f"**{findings.title(base)}: {_GOALS[metric]}**\n\n{_markdown(header, rows)}")
+            said = f"with {', '.join(helped)} training examples" if helped else "at no number of training examples"
+            text = f"A loss was better, after Bonferroni's correction, {said}."
+            parts.append(f"**{findings.title(base)}: {_GOALS[metric]}.** {text}\n")
+            parts.append(_markdown(header, rows))
     return "\n".join(parts)
 
 
 def _deciding(findings: Findings) -> str:
     main = findings.tasks()
-    rows = []
+    rows, against = [], []
     for loss in dict.fromkeys(loss for task in main for loss in findings.losses(task)):
         tasks = [task for task in main if findings.compare(task, loss, "decided") is not None]
         if not tasks:
@@ -227,25 +306,37 @@ def _deciding(findings: Findings) -> str:
         alone = None if loss == "ce" else findings.over_tasks(tasks, loss, "distance")
         decided = findings.over_tasks(tasks, loss, "decided", other_loss=loss, other_metric="distance")
         both = findings.over_tasks(tasks, loss, "decided", other_metric="distance")
-        rows.append([f"`{loss}`", str(len(tasks)), _cell(alone), _cell(decided), _cell(both)])
-    header = ["loss", "tasks", "the loss (largest probability)", "deciding, with this loss", "both, against `ce`"]
-    text = "The change of the mean distance, averaged over the tasks: by the loss, if the most probable class\n"
-    text += "is taken, by deciding for least risk instead, and by both against cross entropy without it.\n\n"
-    return text + _markdown(header, rows)
+        versus = None
+        if loss != "ce":
+            versus = findings.over_tasks(tasks, "ce", "decided", other_loss=loss, other_metric="distance")
+            against.append(versus)
+        rows.append([f"`{loss}`", str(len(tasks)), *map(_cell, (alone, decided, both, versus))])
+    header = ["loss", "tasks", "the loss alone", "deciding, with this loss", "both, against `ce` alone"]
+    header.append("deciding with `ce`, against the loss alone")
+    return (
+        "The change of the mean distance, averaged over the tasks: by the loss, if the most probable class is taken; "
+        "by taking the class of least expected distance instead; by both. Deciding with cross entropy was "
+        f"{verdict(against, 'a loss alone')}.\n\n"
+    ) + _markdown(header, rows)
 
 
 def _noise(findings: Findings) -> str:
     parts = []
     for base in findings.bases("noise"):
         (task,) = findings.tasks("noise", base)
-        rows = []
+        rows, entries = [], dict[str, list[Comparison | None]]()
         for loss in findings.losses(task):
             if loss != "ce":
                 rows.append([f"`{loss}`", "against cross entropy", *_goal_cells(findings, task, loss)])
+                for name in (task, base):
+                    entries.setdefault(name, []).extend(findings.compare(name, loss, goal) for goal in _GOALS)
             harm = [findings.compare(task, loss, goal, other_task=base, other_loss=loss) for goal in _GOALS]
             rows.append([f"`{loss}`", "against the same loss without noise", *map(_cell, harm)])
-        header = ["loss", "comparison", *_GOALS.values()]
-        parts.append(f"**{findings.title(task)}** (in the training data)\n\n{_markdown(header, rows)}")
+        parts.append(
+            f"**{findings.title(task)}** (in the training data). The losses were "
+            f"{verdict(entries[task], 'cross entropy')}; without noise they were {verdict(entries[base])}.\n"
+        )
+        parts.append(_markdown(["loss", "comparison", *_GOALS.values()], rows))
     return "\n".join(parts)
 
 
@@ -266,14 +357,18 @@ def _coarse(findings: Findings) -> str:
     pairs = [pair for pair in found["top1"] if pair != ("drop", "ce")]
     rows = [[recipe, f"`{loss}`", *(_cell(found[goal][recipe, loss], len(pairs)) for goal in _GOALS)]
             for recipe, loss in pairs]  # fmt: skip
+    said = []
+    for recipe in RECIPES[1:]:
+        entries = [entry for goal in found.values() for (name, _), entry in goal.items() if name == recipe]
+        said.append(f"*{recipe}* was {verdict(entries, 'that')}")
     full = [findings.compare(base, "ce", goal, other_task=f"{base}-coarse-drop") for goal in _GOALS]
     rows.append(["(all labels fine)", "`ce`", *map(_cell, full)])
     return (
         f"{findings.title(base)}; {COARSE:.0%} of the training labels are only known as the parent of the class. "
         "Recipes: *drop* these examples; a set of classes as the target, for which cross entropy is −log of its "
         "*mass*; *spread* the label evenly over the set; the parents as further classes of the network (*inner*). "
-        "Differences are to cross entropy without these examples.\n\n"
-        + _markdown(["recipe", "loss", *_GOALS.values()], rows)
+        "Differences are to cross entropy without these examples. "
+        f"Over all losses and goals, {'; '.join(said)}.\n\n" + _markdown(["recipe", "loss", *_GOALS.values()], rows)
     )
 
 
