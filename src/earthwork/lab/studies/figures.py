@@ -40,6 +40,12 @@ class Chart:
     series: dict[str, list[Comparison | None]]
     upright: bool = False
 
+    @property
+    def better(self) -> str:
+        """Whether a higher or a lower number is better."""
+        signs = {entry.sign for entries in self.series.values() for entry in entries if entry is not None}
+        return "higher" if signs == {-1} else "lower"
+
 
 def charts(findings: Findings) -> list[Chart]:
     """The figures for which there are results."""
@@ -113,13 +119,13 @@ def _draw(ax: Axes, chart: Chart) -> None:
         places = [place + (number - (len(chart.series) - 1) / 2) * step for place, _ in points]
         means = [entry.mean for _, entry in points]
         lengths = [_half_width(entry) for _, entry in points]
-        style: dict[str, Any] = {"color": COLOURS[number], "marker": _MARKS[number % len(_MARKS)]}
+        style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "marker": _MARKS[number % len(_MARKS)]}
         style |= {"linestyle": "none", "markersize": 4, "elinewidth": 1, "label": name}
         if chart.upright:
             ax.errorbar(places, means, yerr=lengths, **style)
         else:
             ax.errorbar(means, places, xerr=lengths, **style)
-    label = f"difference to cross entropy, {chart.unit}"
+    label = f"difference to cross entropy, {chart.unit} ({chart.better} is better)"
     if chart.upright:
         ax.axhline(0, color="#777777", linewidth=1)
         ax.set_xticks(range(len(chart.labels)), chart.labels)
@@ -131,6 +137,7 @@ def _draw(ax: Axes, chart: Chart) -> None:
         ax.set_xlabel(label)
         # A loss that hardly learns would hide the differences between the others.
         ax.set_xscale("symlog", linthresh=10)
+        ax.xaxis.set_major_formatter("{x:g}")
     ax.grid(alpha=0.3)
 
 
