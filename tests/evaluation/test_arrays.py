@@ -57,7 +57,7 @@ def test_every_space(kind: str, rng: np.random.Generator) -> None:
     for line in whole.lines:
         assert_allclose(result.report.line(line.label).estimates[0].value, line.estimates[0].value, rtol=1e-6)
     measured = space.distance(torch.from_numpy(ew.decide(p, space)), torch.from_numpy(labels)).mean()
-    label = {"chain": "MAE", "ring": "circular MAE"}.get(kind, "mean distance")
+    label = {"chain": "MAE", "ring": "circular MAE", "matrix": "mean cost"}.get(kind, "mean distance")
     assert_allclose(result.report.line(label).estimates[1].value, measured, rtol=1e-6)
 
 

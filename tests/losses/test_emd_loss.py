@@ -246,7 +246,11 @@ def test_copies(twin):
         ({"ignore_index": None}, TypeError, r"ignore_index: expected a class index \(an integer\), got None"),
         ({"ignore_index": 1.5}, TypeError, r"ignore_index: expected a class index \(an integer\), got 1.5"),
         ({"label_smoothing": "a"}, ValueError, "label_smoothing: expected a number from 0 to 1, got 'a'"),
-        ({"weight": torch.ones(5).long()}, TypeError, r"weight: expected a floating point tensor, got torch\.int64"),
+        (
+            {"weight": torch.ones(5).long()},
+            TypeError,
+            r"weight: expected a floating point tensor or array, got torch\.int64",
+        ),
         ({"reduction": "average"}, ValueError, 'reduction: expected "none", "mean" or "sum", got \'average\''),
         ({"normalize": "max"}, ValueError, "normalize: expected None"),
         ({"label_smoothing": 1.5}, ValueError, r"label_smoothing: expected a number from 0 to 1, got 1\.5"),

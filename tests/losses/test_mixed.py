@@ -130,3 +130,16 @@ def test_the_mean_of_nothing_of_single_terms():
 def test_empty_is_one_of_two_words():
     with pytest.raises(ValueError, match='empty: expected "nan" or "zero", got 0'):
         ew.MixedLoss((1.0, ew.EMDLoss(CHAIN)), empty=0)
+
+
+def test_sets_of_classes_and_cross_entropy() -> None:
+    target, logits = torch.tensor([[True, True, False]]), torch.randn(1, 3)
+    plain = ew.MixedLoss((0.5, ew.EMDLoss(ew.Chain(3))), (0.5, nn.CrossEntropyLoss()))
+    with pytest.raises(TypeError, match=r"target: .* got sets \(boolean\); HierarchicalCrossEntropyLoss at alpha=0"):
+        plain(logits, target)
+    # As the guide says: cross entropy over classes without groups.
+    entropy = ew.HierarchicalCrossEntropyLoss(ew.Tree([-1, 0, 0, 0]), alpha=0.0)
+    torch.testing.assert_close(entropy(logits, target), -logits.softmax(-1)[:, :2].sum(-1).log().mean())
+    labels = torch.tensor([2])
+    torch.testing.assert_close(entropy(logits, labels), nn.functional.cross_entropy(logits, labels))
+    assert ew.MixedLoss((0.5, ew.EMDLoss(ew.Chain(3))), (0.5, entropy))(logits, target) > 0

@@ -19,6 +19,11 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: F.mean_emd(P, [0, 2], CHAIN), TypeError, "target: expected a tensor of class indices, got list"),
     (lambda: F.mean_emd(P, Y, 3), TypeError, "space: expected a Chain, Ring, Tree or CostMatrix, got int"),
     (lambda: F.mean_emd(P, Y[:1], CHAIN), ValueError, r"target: .* shape \(2,\), got \(1,\)"),
+    (
+        lambda: F.mean_emd(P, torch.ones(2, 3, dtype=torch.bool), CHAIN),
+        TypeError,
+        r"target: expected class indices \(integers\), got sets \(boolean\), which metrics lack; earthwork.evaluate",
+    ),
     (lambda: F.mean_emd(P, Y.float(), CHAIN), TypeError, r"target: expected class indices \(integers\), got"),
     (
         lambda: F.mean_emd(P, Y + 1, CHAIN),

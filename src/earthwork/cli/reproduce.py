@@ -83,14 +83,14 @@ def report(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder of earthwork reproduce.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("report"),
     space: Annotated[
-        str, typer.Option(help="The tree to draw: a file, or the name of a shipped tree.")
+        str, typer.Option(help="The classes to draw: a file, chain:7, ring:24, or the name of a shipped tree.")
     ] = "imagenet1k_paper",
     predictions: Annotated[
         Path | None, typer.Option(help="An .npz with probs or logits, and labels, for the costliest confusions.")
     ] = None,
     claims: Annotated[Path | None, typer.Option(help="Also write the table of claims to this Markdown file.")] = None,
 ) -> None:
-    """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the tree."""
+    """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the classes."""
     from earthwork.lab.report import read_results, write_report
     from earthwork.lab.reproduce.claims import as_markdown, judge_claims
 

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from earthwork.cli.train import print_table
 from earthwork.extras import require
+from earthwork.storage import load
 
 _NAMES = ("losses", "page")
 
@@ -28,7 +29,18 @@ def command(
     seeds: Annotated[int | None, typer.Option(help="The number of seeds; by default 5, or 3 for images.")] = None,
     quick: Annotated[bool, typer.Option(help="A small version without external data, to check that it works.")] = False,
     data: Annotated[
-        Path | None, typer.Option(help="The folder of external data; by default $EARTHWORK_DATA, if that is set.")
+        Path | None,
+        typer.Option(
+            help="The folder of external data; by default $EARTHWORK_DATA, if that is set. With --space: an .npz file "
+            "of features x and labels y."
+        ),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(help="Study the losses on --data FILE, over a file, chain:7, ring:24 or a shipped tree."),
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="index|name", help="With --space: how to read labels that can be both.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="The number of processes; by default one for each core.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("results"),
@@ -51,9 +63,10 @@ def command(
         write_page(out, page)
         return
     place = data or (Path(os.environ["EARTHWORK_DATA"]) if os.environ.get("EARTHWORK_DATA") else None)
-    request = Request(
-        tuple(task or ()), tuple(loss or ()), seeds, quick, place, out, workers or len(os.sched_getaffinity(0))
-    )
+    tasks = tuple(task or ())
+    if space is not None:
+        tasks = (_own_task(data, space, labels, tasks),)
+    request = Request(tasks, tuple(loss or ()), seeds, quick, place, out, workers or len(os.sched_getaffinity(0)))
     console = Console()
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
                TextColumn("{task.description}"))  # fmt: skip
@@ -67,3 +80,15 @@ def command(
     for found in results.values():
         print_table(console, f"{found.data}: means over seeds, * the best", table(found))
     console.print(f"written to {out}: {', '.join(f'study-{name}.json' for name in results)}", soft_wrap=True)
+
+
+def _own_task(data: Path | None, space: str, labels: str | None, tasks: tuple[str, ...]) -> str:
+    """Register the task of a file; returns its name."""
+    from earthwork.lab.studies.registry import register_task
+    from earthwork.lab.studies.tables import task_of_file
+
+    if data is None or data.suffix != ".npz":
+        raise ValueError(f"--space: expected --data FILE, an .npz file with x and y, got {data}")
+    if tasks:
+        raise ValueError(f"--task: expected none with --space, whose task is {data}, got {', '.join(tasks)}")
+    return register_task(task_of_file(data, load(space), labels)).name

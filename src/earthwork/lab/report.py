@@ -18,11 +18,15 @@ from earthwork.lab.reproduce.ellyvan import Settings
 from earthwork.lab.reproduce.experiment import Numbers
 from earthwork.lab.reproduce.figures import Chart, figures
 from earthwork.lab.reproduce.verdicts import Claim, Verdict
-from earthwork.spaces import Tree
+from earthwork.spaces import Chain, Ring, Space, Tree
+from earthwork.storage import load
 
 __all__ = ["read_results", "write_report"]
 
-_SCRIPTS = ("chart.js", "playground.js", "tree.js", "main.js")
+_SCRIPTS = ("chart.js", "playground.js", "space.js", "main.js")
+_KINDS: dict[type[Space], str] = {Tree: "tree", Chain: "chain", Ring: "ring"}
+# A matrix of all costs is part of the page: at most some megabytes.
+_MOST_COSTS = 1000
 
 
 def read_results(folder: Path) -> dict[str, Results]:
@@ -48,16 +52,15 @@ def write_report(
     Args:
         results: What to show, by experiment.
         out: The folder; made if it is not there.
-        space: The tree to draw: a file, or the name of a shipped tree.
-        predictions: A run's predictions on that tree's classes, for its costliest confusions.
+        space: The space to draw: what :func:`earthwork.load` takes.
+        predictions: A run's predictions on that space's classes, for its costliest confusions.
 
     Returns:
         The page.
     """
-    from earthwork.storage import load_tree
-
-    tree = load_tree(space)
-    confusions = None if predictions is None else costliest_confusions(predictions, tree)
+    drawn = load(space)
+    classes = _space_data(drawn)
+    confusions = None if predictions is None else costliest_confusions(predictions, drawn)
     try:
         sections = [claims_table(judge_claims(results)), playground(), *map(experiment_section, results.values())]
         charts = [asdict(chart) for entry in results.values() for chart in figures(entry)]
@@ -67,11 +70,16 @@ def write_report(
             f"results: a summary {what}, so another version wrote it; run the same `earthwork reproduce` again "
             "into its folder, which computes the summary from the finished parts"
         ) from error
-    content = [navigation(list(results)), banners(results), *sections, tree_section(space, confusions is not None)]
+    content = [
+        navigation(list(results)),
+        banners(results),
+        *sections,
+        space_section(drawn, space, confusions is not None),
+    ]
     data = {
         "charts": charts,
         "spaces": {"tree": _figure_1(), "chain": _chain(8)},
-        "tree": {**_tree_data(tree), "confusions": confusions},
+        "space": {**classes, "confusions": confusions},
     }
     page = template("page.html")
     for mark, text in {
@@ -90,6 +98,31 @@ def write_report(
 def _json_for_script(data: Any) -> str:
     # A name with "</script>" in it must not end the element.
     return to_json(data).replace("<", "\\u003c")
+
+
+def _space_data(space: Space) -> dict[str, Any]:
+    if isinstance(space, Tree):
+        return _tree_data(space)
+    names = space.bin_names or tuple(map(str, range(space.num_bins)))
+    # A star, of which the script draws the leaves; the distances are not those of its edges.
+    return {
+        "parents": [-1] + [0] * space.num_bins,
+        "bins": list(range(1, space.num_bins + 1)),
+        "names": ["", *names],
+        "costs": None,
+        **_distance_data(space),
+    }
+
+
+def _distance_data(space: Space) -> dict[str, Any]:
+    """The places of the classes along a chain or around a ring, or all distances."""
+    if isinstance(space, Chain | Ring):
+        costs = space.costs.double()
+        around = 0.0 if space.acyclic else costs.sum().item()
+        return {"places": [0.0, *costs[: space.num_bins - 1].cumsum(0).tolist()], "around": around}
+    if space.num_bins > _MOST_COSTS:
+        raise ValueError(f"space: expected a cost matrix of at most {_MOST_COSTS} classes to draw, got {space}")
+    return {"matrix": space.distances().tolist()}
 
 
 def _tree_data(tree: Tree) -> dict[str, Any]:
@@ -138,26 +171,26 @@ def _chain(bins: int) -> dict[str, Any]:
     }
 
 
-def costliest_confusions(path: Path, tree: Tree, most: int = 5) -> dict[str, Any]:
+def costliest_confusions(path: Path, space: Space, most: int = 5) -> dict[str, Any]:
     """For each class the answers that cost most in total: their number times their distance.
 
     Rows with a coarse label are left out.
 
     Args:
         path: A file of predictions with labels, as for :func:`earthwork.evaluate`.
-        tree: The tree over the classes.
+        space: How the classes are arranged.
         most: How many answers of each class to keep.
 
     Raises:
-        ValueError: If the file does not hold predictions for the classes of the tree.
+        ValueError: If the file does not hold predictions for the classes of the space.
     """
     try:
-        found = evaluate(path, None, tree, bootstrap=0).confusions(0, count=None)
+        found = evaluate(path, None, space, bootstrap=0).confusions(0, count=None)
     except ValueError as error:
         raise ValueError(f"predictions {error}") from error
-    classes: list[list[tuple[int, int, float]]] = [[] for _ in range(tree.num_bins)]
+    classes: list[list[tuple[int, int, float]]] = [[] for _ in range(space.num_bins)]
     for confusion in found:
-        if confusion.truth < tree.num_bins and len(classes[confusion.truth]) < most:
+        if confusion.truth < space.num_bins and len(classes[confusion.truth]) < most:
             classes[confusion.truth].append((confusion.answer, confusion.times, confusion.cost))
     return {"name": path.stem, "classes": classes}
 
@@ -215,7 +248,7 @@ _CLASSES: dict[Verdict, str] = {
 def navigation(names: Sequence[str]) -> str:
     """Links to the sections."""
     papers = {name: EXPERIMENTS[name].paper for name in names}
-    links = {"claims": "Verdicts", "playground": "Playground", **papers, "tree": "Tree"}
+    links = {"claims": "Verdicts", "playground": "Playground", **papers, "space": "Classes"}
     items = "".join(f'<li><a href="#{key}">{escape(text)}</a></li>' for key, text in links.items())
     return f'<nav class="no-print" aria-label="Contents"><ul>{items}</ul></nav>'
 
@@ -255,10 +288,20 @@ def playground() -> str:
     return template("playground.html")
 
 
-def tree_section(name: str, confusions: bool) -> str:
-    """The frame of the zoomable tree; the script fills it."""
-    more = ", its neighbours and its costliest confusions" if confusions else " and its neighbours"
-    return template("tree.html").replace("<!--NAME-->", escape(name)).replace("<!--MORE-->", more)
+def space_section(space: Space, name: str, confusions: bool) -> str:
+    """The frame of the zoomable space; the script fills it."""
+    kind = _KINDS.get(type(space), "costs")
+    shown = [*(["what is above it"] if kind == "tree" else []), "its neighbours"]
+    shown += ["its costliest confusions"] if confusions else []
+    *most, last = shown
+    listed = f"{', '.join(most)} and {last}" if most else last
+    first = space.bin_names[0] if space.bin_names else "0"
+    example = "tabby" if "tabby" in (space.bin_names or ()) else first
+    marks = {"<!--KIND-->": kind, "<!--NAME-->": name, "<!--SHOWN-->": listed, "<!--EXAMPLE-->": example}
+    section = template("space.html")
+    for mark, text in marks.items():
+        section = section.replace(mark, escape(text))
+    return section
 
 
 def template(name: str) -> str:

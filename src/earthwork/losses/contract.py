@@ -336,8 +336,8 @@ def _check_weight(weight: Tensor | NDArray[Any], space: Space) -> Tensor:
     if isinstance(weight, np.ndarray) and weight.dtype.kind == "f":
         weight = torch.from_numpy(weight.copy())
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
-        what = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
-        raise TypeError(f"weight: expected a floating point tensor, got {what}")
+        what = weight.dtype if isinstance(weight, Tensor | np.ndarray) else type(weight).__name__
+        raise TypeError(f"weight: expected a floating point tensor or array, got {what}")
     if weight.shape != (space.num_bins,):
         raise ValueError(
             f"weight: expected {space.num_bins} numbers, one for each class of {space}, got shape {tuple(weight.shape)}"

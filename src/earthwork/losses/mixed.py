@@ -58,6 +58,11 @@ class MixedLoss(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The weighted sum of the losses of ``input`` against ``target``."""
+        if target.dtype == torch.bool and any(type(loss) is nn.CrossEntropyLoss for loss in self.losses):
+            raise TypeError(
+                "target: expected class indices or distributions for nn.CrossEntropyLoss, got sets (boolean); "
+                "HierarchicalCrossEntropyLoss at alpha=0 is cross entropy that takes sets"
+            )
         if self.class_dim is None or input.ndim < 2:
             values = [loss(input, target) for loss in self.losses]
         else:

@@ -275,6 +275,11 @@ def check_ranking(top_k: int, decision: str) -> None:
 def _check_target(target: Tensor, shape: torch.Size, space: Space, ignore_index: int | None) -> Tensor:
     if not isinstance(target, Tensor):
         raise TypeError(f"target: expected a tensor of class indices, got {type(target).__name__}")
+    if target.dtype == torch.bool:
+        raise TypeError(
+            "target: expected class indices (integers), got sets (boolean), which metrics lack; earthwork.evaluate "
+            "takes names of a tree's inner nodes"
+        )
     if target.shape != shape:
         raise ValueError(
             f"target: expected a class index for each prediction, shape {tuple(shape)}, got {tuple(target.shape)}"

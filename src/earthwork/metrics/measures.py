@@ -119,12 +119,13 @@ class Severity(MeanMeasure):
     """The mean distance, or height of the common ancestor, of the wrong answers."""
 
     measure: SeverityMeasure = "distance"
+    name: str | None = None
     higher_is_better = False
 
     @property
     def label(self) -> str:
         """The name in a table."""
-        return f"mistake severity, {self.measure}"
+        return self.name or f"mistake severity, {self.measure}"
 
     def check(self, space: Space, decision: str) -> None:
         """Raise unless the measure is known and the space has heights if it is about them."""
@@ -246,12 +247,15 @@ class Kappa(Measure):
     """Cohen's kappa, weighted by a power of the distance."""
 
     power: float = 2.0
+    name: str | None = None
     higher_is_better = True
     groups = ("answers", "labels")
 
     @property
     def label(self) -> str:
         """The name in a table."""
+        if self.name is not None:
+            return self.name
         names = {1.0: "linear", 2.0: "quadratic"}
         return f"{names[self.power]} kappa" if self.power in names else f"kappa, power {self.power:g}"
 

@@ -57,7 +57,8 @@ def hierarchical_report(
         probs: Probabilities (or what ``normalize`` makes probabilities), shape ``[N, C]``: a tensor or an array.
         labels: Class indices, shape ``[N]``: a tensor or an array.
         space: How the classes are arranged.
-        top_k: How many answers the top-k metrics look at; no more than there are classes. Default: 5 on a tree, else 1.
+        top_k: How many answers the top-k metrics look at; no more than there are classes. Default: 5 on a tree of more
+            than 5 classes, else 1.
         bootstrap: How many times to resample the rows for confidence intervals; 0 for none.
         seed: Of the resampling.
         options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``, as for all metrics.
@@ -122,17 +123,36 @@ def standard_measures(space: Space, top_k: int | None = None, inner: bool = Fals
         check_whole("top_k", top_k, least=1)
     if isinstance(space, Chain | Ring):
         return [*_ordinal_measures(space, top_k or 1), DecisionCost(), CostGap(), MeanTransport(1.0)]
-    tree = isinstance(space, Tree)
-    ranks = [1] if inner else sorted({1, min(top_k or (5 if tree else 1), space.num_bins)})
-    measures: list[Measure] = [MeanTransport(2.0) if isinstance(space, EdgeSpace) else BrierScore(), LogLoss()]
-    measures += [*(Accuracy(k) for k in ranks), *(TopDistance(k) for k in ranks), Severity("distance")]
-    measures += [Severity("height")] if tree else [RootMeanSquare(), ClassMeanDistance(), Kappa(1.0)]
+    if isinstance(space, Tree):
+        return _tree_measures(space, top_k, inner)
+    return [*_cost_measures(space, min(top_k or 1, space.num_bins)), DecisionCost(), CostGap(), MeanTransport(1.0)]
+
+
+def _tree_measures(tree: Tree, top_k: int | None, inner: bool) -> list[Measure]:
+    # The right class is always among the best five of five.
+    ranks = [1] if inner else sorted({1, min(top_k or (5 if tree.num_bins > 5 else 1), tree.num_bins)})
+    measures: list[Measure] = [MeanTransport(2.0), LogLoss(), *(Accuracy(k) for k in ranks)]
+    measures += [*(TopDistance(k) for k in ranks), Severity("distance"), Severity("height")]
     measures += [AncestorAccuracy(), AnswerCoverage()] if inner else []
     measures += [DecisionCost(), CostGap(), MeanTransport(1.0)]
-    if tree:
-        measures += [AncestorScore(kind, how) for how in ("micro", "macro") for kind in ("precision", "recall", "F1")]
-        measures.append(DepthAccuracy())
-    return measures
+    measures += [AncestorScore(kind, how) for how in ("micro", "macro") for kind in ("precision", "recall", "F1")]
+    return [*measures, DepthAccuracy()]
+
+
+def _cost_measures(space: Space, top_k: int) -> list[Measure]:
+    """Those of a cost matrix, or of a space of one's own."""
+    edges, ranks = isinstance(space, EdgeSpace), sorted({1, top_k})
+    what = "distance" if edges else "cost"
+    return [
+        MeanTransport(2.0) if edges else BrierScore(),
+        LogLoss(),
+        *(Accuracy(k) for k in ranks),
+        *(TopDistance(k, f"mean {what}") for k in ranks),
+        RootMeanSquare(f"root mean squared {what}"),
+        ClassMeanDistance(f"macro-averaged mean {what}"),
+        Kappa(1.0, f"{what}-weighted kappa"),
+        Severity("distance", f"mistake severity, {what}"),
+    ]
 
 
 def _ordinal_measures(space: Chain | Ring, top_k: int) -> list[Measure]:

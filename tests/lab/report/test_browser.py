@@ -69,7 +69,7 @@ def test_every_figure_is_there(page: Any, tiny_results: Path) -> None:
         svg = page.locator(f"#chart-{chart.key} svg")
         assert svg.get_attribute("aria-label") == chart.alt
         assert svg.locator("path, rect, circle").count() > 1
-    assert page.locator("#tree-picture circle").count() == 1374
+    assert page.locator("#space-picture circle").count() == 1374
 
 
 def test_a_legend_switches_its_line(page: Any) -> None:
@@ -169,7 +169,7 @@ def test_home_and_end_move_a_bar_to_its_ends(page: Any) -> None:
 
 
 def test_an_unknown_class_is_reported(page: Any) -> None:
-    search, message = page.locator("#tree-controls input"), page.locator("#tree-message")
+    search, message = page.locator("#space-controls input"), page.locator("#space-message")
     search.fill("no such class")
     search.press("Enter")
     assert message.inner_text() == "No class is called “no such class”."
@@ -217,26 +217,52 @@ def test_the_playground_starts_with_figure_1_and_takes_keys(page: Any) -> None:
 
 def test_a_class_shows_its_neighbours_and_confusions(page: Any) -> None:
     tree = ew.trees.imagenet1k(rule="paper")
-    page.locator("#tree-controls input").fill("tabby")
-    page.locator("#tree-controls input").press("Enter")
-    side = page.locator("#tree-side")
+    page.locator("#space-controls input").fill("tabby")
+    page.locator("#space-controls input").press("Enter")
+    side = page.locator("#space-side")
     assert "tabby (class 281)" in side.inner_text()
     assert "Costliest confusions" in side.inner_text()
     nearest = float(tree.distance(281, torch.tensor([i for i in range(1000) if i != 281])).min())
     assert f"at distance {nearest:g}" in side.inner_text()
 
 
+@pytest.mark.parametrize("kind", ["chain", "ring", "cost matrix"])
+def test_other_spaces_than_trees(browser: Any, tiny_results: Path, tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.random((7, 7)) * (1 - np.eye(7))
+    spaces = {
+        "chain": ew.Chain(7, rng.random(6)),
+        "ring": ew.Ring(7, rng.random(7)),
+        "cost matrix": ew.CostMatrix(matrix),
+    }
+    ew.save(spaces[kind], tmp_path / "space.json")
+    address = write_report(read_results(tiny_results), tmp_path, space=str(tmp_path / "space.json")).as_uri()
+    page = browser.new_page()
+    page.goto(address)
+    page.wait_for_selector('html[data-ready="yes"]', timeout=20_000)
+    assert page.locator("#space-picture circle").count() == 7
+    page.locator("#space-controls input").fill("3")
+    page.locator("#space-controls input").press("Enter")
+    shown = page.locator("#space-side li").all_inner_texts()
+    far = spaces[kind].distance(torch.arange(7), 3)  # from the answer to the truth
+    nearest = [index for index in far.argsort().tolist() if index != 3]
+    assert [line.split(" at distance ")[0] for line in shown] == [str(index) for index in nearest]
+    values = [float(line.split(" at distance ")[1]) for line in shown]
+    np.testing.assert_allclose(values, far[nearest], rtol=2e-3)
+    page.close()
+
+
 def test_a_click_chooses_and_the_wheel_zooms(page: Any) -> None:
-    picture = page.locator("#tree-picture")
+    picture = page.locator("#space-picture")
     picture.scroll_into_view_if_needed()
     whole = picture.get_attribute("viewBox")
     picture.locator('circle.node:not(.inner)[data-node="700"]').click(force=True)
-    assert page.locator("#tree-side").get_attribute("data-node") is not None
+    assert page.locator("#space-side").get_attribute("data-node") is not None
     box = picture.bounding_box()
     page.mouse.move(box["x"] + 100, box["y"] + 100)
     page.mouse.wheel(0, -300)
     page.wait_for_function(
-        "whole => document.getElementById('tree-picture').getAttribute('viewBox') !== whole", arg=whole
+        "whole => document.getElementById('space-picture').getAttribute('viewBox') !== whole", arg=whole
     )
 
 

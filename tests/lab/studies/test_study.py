@@ -72,6 +72,50 @@ def test_a_stranger_adds_a_task_and_a_loss(tmp_path: Path) -> None:
         add_them()
 
 
+@pytest.mark.parametrize("space", ["chain:3", "ring:low,middle,high", "costs.npy", "tree.json"])
+def test_data_of_ones_own_on_every_space(tmp_path: Path, space: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 2))
+    y = np.digitize(x[:, 0], [-0.5, 0.5])
+    names = np.array(["low", "middle", "high"])[y]
+    np.savez(tmp_path / "ratings.npz", x=x, y=y if space in ("chain:3", "costs.npy") else names)
+    np.save(tmp_path / "costs.npy", 1 - np.eye(3))
+    ew.save(ew.trees.from_nested({"less": ["low", "middle"], "more": ["high"]}), tmp_path / "tree.json")
+    place = str(tmp_path / space) if "." in space else space
+    command = ["study", "losses", "--data", str(tmp_path / "ratings.npz"), "--space", place, "--loss", "ce"]
+    options = ["--quick", "--workers", "1", "--out", str(tmp_path / "results")]
+    assert run_command([*command, *options]) == 0
+    saved = json.loads((tmp_path / "results" / "study-ratings.json").read_text())
+    kind = {"chain:3": "chain", "ring:low,middle,high": "ring", "costs.npy": "costmatrix"}.get(space, "tree")
+    assert saved["data"].startswith(f"ratings.npz ({kind} of 3, ")
+    assert saved["parts"]["ce, seed 0"]["chosen"]["top1"]["test"]["top1"] > 0.4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--space", "chain:3"], "--space: expected --data FILE, an .npz file with x and y, got None"),
+        (["--space", "chain:3", "--data", "{0}", "--task", "month"], "--task: expected none with --space"),
+        (
+            ["--space", "chain:1,2,3", "--data", "{0}"],
+            "1 can be the class called '1' (index 0) or the class with index",
+        ),
+        (["--space", "chain:2", "--data", "{0}", "--labels", "index"], "expected class indices from 0 to 1"),
+        (["--space", "chain:3", "--data", "{1}"], "y: expected one class for each row, got distributions or sets"),
+    ],
+)
+def test_data_of_ones_own_that_does_not_fit(
+    tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "indices.npz", tmp_path / "sets.npz"]
+    np.savez(files[0], x=np.zeros((20, 2)), y=np.arange(20) % 2 + 1)
+    np.savez(files[1], x=np.zeros((20, 2)), y=np.eye(3, dtype=bool)[np.arange(20) % 3])
+    filled = [argument.format(*files) for argument in arguments]
+    assert run_command(["study", "losses", *filled, "--out", str(tmp_path / "results")]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "results").exists()
+
+
 def test_finished_cells_are_kept_and_more_can_be_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_them()
     ran = []

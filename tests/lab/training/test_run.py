@@ -356,7 +356,7 @@ def ordinal(path, rng, *, targets=False):
     ("space", "titles"),
     [
         ("chain:4", ["accuracy %", "MAE", "severity", "EMD", "RPS", "log loss"]),
-        ("ring:4", ["accuracy %", "circular MAE", "severity", "EMD", "EMD²", "log loss"]),
+        ("ring:4", ["accuracy %", "circular MAE", "severity", "EMD", "circular RPS", "log loss"]),
         ("matrix.csv", ["accuracy %", "mean cost", "severity", "EMD", "log loss"]),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import warnings
 from collections.abc import Sequence
@@ -16,7 +17,10 @@ from numpy.typing import NDArray
 
 from earthwork.extras import require
 from earthwork.lab.studies.registry import Part, Split, Task, register_task, standardized
+from earthwork.lab.training.arrays import read_arrays
+from earthwork.lab.training.data import matched_labels
 from earthwork.spaces import Chain, Ring, Space
+from earthwork.storage.documents import dumps
 
 CUTS = ("Fair", "Good", "Very Good", "Premium", "Ideal")
 CLARITIES = ("I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF")
@@ -108,6 +112,31 @@ def month(seed: int, data: Path | None = None) -> Split:
     numbers = table[["precipitation", "temp_max", "temp_min", "wind"]].to_numpy(float)
     x = np.hstack([numbers, np.log1p(numbers[:, :1]), one_hot(table["weather"])])
     return split(Ring(12, names=_MONTHS), x, table["date"].dt.month.to_numpy() - 1, seed)
+
+
+def task_of_file(path: Path, space: Space, label_kind: str | None = None) -> Task:
+    """A task on a file of features, as ``earthwork train`` takes it; each seed splits its rows anew.
+
+    Args:
+        path: An ``.npz`` file with ``x`` ``[N, D]`` and ``y``, and possibly ``x_val`` and ``y_val``.
+        space: How the classes are arranged.
+        label_kind: How integers are read that can be names and indices: as ``"index"`` or as ``"name"``.
+
+    Raises:
+        ValueError: If the file does not hold features with one class for each row.
+    """
+    arrays = read_arrays(path, 0)
+    over, *labels = matched_labels(arrays, space, f"data {path}", label_kind)
+    for name, y in zip(("y", "y_val"), labels, strict=True):
+        if y.ndim != 1:
+            raise ValueError(f"data {path}: {name}: expected one class for each row, got distributions or sets")
+    if arrays.x.ndim != 2:
+        raise ValueError(f"data {path}: x: expected features [N, D], got shape {arrays.x.shape}")
+    x, y = np.concatenate([arrays.x, arrays.x_val]), np.concatenate(labels)
+    # Results are resumed only if this is the same, so it stands for the content of the file.
+    digest = hashlib.sha256(b"".join([x.tobytes(), y.tobytes(), dumps(over).encode()])).hexdigest()[:12]
+    title = f"{path.name} ({type(over).__name__.lower()} of {over.num_bins}, {digest})"
+    return Task(path.stem, title, lambda seed, data=None: split(over, x, y, seed))
 
 
 DIAMOND_CLARITY = Task("diamond-clarity", "clarity of diamonds (chain of 8)", diamond_clarity, batch_size=256)

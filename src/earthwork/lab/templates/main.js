@@ -1,7 +1,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 for (const chart of data.charts) drawChart(document.getElementById(`chart-${chart.key}`), chart);
 startPlayground(document.getElementById("playground"), data.spaces);
-startTree(document.getElementById("tree-picture"), document.getElementById("tree-side"), data.tree);
+startSpace(document.getElementById("space-picture"), document.getElementById("space-side"), data.space);
 document.getElementById("theme").addEventListener("click", () => {
   const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const now = root.dataset.theme || (dark ? "dark" : "light");

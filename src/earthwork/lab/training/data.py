@@ -154,32 +154,49 @@ def subset(labels: NDArray[np.int64], per_class: int | None, seed: int) -> NDArr
 
 
 def _from_arrays(arrays: ArrayData, settings: Settings, space: Space, seed: int, say: Say) -> TrainingData:
-    labels = {"y": arrays.y, "y_val": arrays.y_val}
     chosen = subset(groups(arrays.y), settings.per_class, seed)
-    if arrays.classes is not None:
-        for name, values in labels.items():
-            check_labels(f"data {settings.data}: {name}", values, len(arrays.classes))
-        matched = match_classes(space, arrays.classes)
-        space, labels = matched.space, {name: matched.targets(values) for name, values in labels.items()}
-    else:
-        labels = _read_labels(labels, settings, space)
-    train, val = (arrays.x[chosen], labels["y"][chosen]), (arrays.x_val, labels["y_val"])
+    space, y, y_val = matched_labels(arrays, space, f"data {settings.data}", settings.labels)
+    train, val = (arrays.x[chosen], y[chosen]), (arrays.x_val, y_val)
     data = make_data(train, val, space, standardize=settings.standardize)
     say(f"{len(data.train)} training and {len(data.val)} validation examples of {space.num_bins} classes")
     return data
 
 
-def _read_labels(labels: dict[str, NDArray[Any]], settings: Settings, space: Space) -> dict[str, NDArray[Any]]:
+def matched_labels(
+    arrays: ArrayData, space: Space, what: str, label_kind: str | None = None
+) -> tuple[Space, NDArray[Any], NDArray[Any]]:
+    """The labels of arrays over the classes of a space, and the space: a tree is restricted to the data's classes.
+
+    Args:
+        arrays: What :func:`~earthwork.lab.training.arrays.read_arrays` returns.
+        space: How the classes are arranged.
+        what: What the arrays are called in error messages.
+        label_kind: How integers are read that can be names and indices: as ``"index"`` or as ``"name"``.
+    """
+    labels = {"y": arrays.y, "y_val": arrays.y_val}
+    if arrays.classes is not None:
+        for name, values in labels.items():
+            check_labels(f"{what}: {name}", values, len(arrays.classes))
+        matched = match_classes(space, arrays.classes)
+        space, labels = matched.space, {name: matched.targets(values) for name, values in labels.items()}
+    else:
+        labels = _read_labels(labels, what, label_kind, space)
+    return space, labels["y"], labels["y_val"]
+
+
+def _read_labels(
+    labels: dict[str, NDArray[Any]], what: str, label_kind: str | None, space: Space
+) -> dict[str, NDArray[Any]]:
     """Labels without a class list: integers are read by the rule of ``earthwork evaluate``, all in the same way."""
     integers = {name: values for name, values in labels.items() if values.ndim == 1}
     found = dict(labels)
     if integers:
-        index = ClassIndex(space, cast(Any, settings.labels), "--labels index or --labels name")
-        read = index.labels(f"data {settings.data}: {' and '.join(integers)}", np.concatenate(list(integers.values())))
+        index = ClassIndex(space, cast(Any, label_kind), "--labels index or --labels name")
+        read = index.labels(f"{what}: {' and '.join(integers)}", np.concatenate(list(integers.values())))
         parts = np.split(read, np.cumsum([len(values) for values in integers.values()])[:-1])
         found |= dict(zip(integers, parts, strict=True))
     for name, values in found.items():
-        check_labels(f"data {settings.data}: {name}", values, space.num_bins)
+        check_labels(f"{what}: {name}", values, space.num_bins)
     return found
 
 

@@ -17,7 +17,7 @@ _MANY = 10  # top-5 accuracy is shown for more classes than this
 def titles_of(space: Space) -> dict[str, str]:
     """The metrics of runs over a space: their names in files, and in tables and figures.
 
-    The proper scores, EMD² (on a chain the ranked probability score) and the log loss, are best for the true
+    The proper scores, EMD² (on a chain or a ring the ranked probability score) and the log loss, are best for the true
     probabilities. EMD rewards overconfident ones.
 
     Example:
@@ -65,7 +65,7 @@ def _words(space: Space) -> tuple[str, str, str]:
     if isinstance(space, Chain):
         return "accuracy %", "MAE", "RPS"
     if isinstance(space, Ring):
-        return "accuracy %", "circular MAE", "EMD²"
+        return "accuracy %", "circular MAE", "circular RPS"
     if isinstance(space, CostMatrix):
         return "accuracy %", "mean cost", "EMD²"
     return "top-1 %", "distance", "EMD²"

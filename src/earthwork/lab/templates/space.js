@@ -1,5 +1,7 @@
-// The ImageNet tree: a circle of classes, wheel or pinch to zoom, drag to move, click for a class's neighbours.
-function startTree(svg, side, tree) {
+// Classes on a circle, with a tree inside if there is one: wheel or pinch to zoom, drag to move, click for neighbours.
+// A chain, a ring or a cost matrix comes as the leaves of a star that is not drawn, with places or a matrix.
+function startSpace(svg, side, tree) {
+  const flat = Boolean(tree.places || tree.matrix);
   const count = tree.parents.length, children = tree.parents.map(() => []);
   let root = 0;
   tree.parents.forEach((parent, node) => { if (parent < 0) root = node; else children[parent].push(node); });
@@ -18,7 +20,7 @@ function startTree(svg, side, tree) {
   let view = [0, 0, 1000, 1000];
   const show = () => {
     svg.setAttribute("viewBox", view.join(" "));
-    labels.setAttribute("visibility", view[2] < 320 ? "visible" : "hidden");
+    labels.setAttribute("visibility", flat && tree.bins.length <= 60 || view[2] < 320 ? "visible" : "hidden");
   };
   const zoom = (factor, cx = view[0] + view[2] / 2, cy = view[1] + view[3] / 2) => {
     const size = Math.min(1000, Math.max(12, view[2] * factor)), ratio = size / view[2];
@@ -27,25 +29,28 @@ function startTree(svg, side, tree) {
   };
 
   let lines = "";
-  for (const node of order) if (node !== root) {
-    const [x1, y1] = place(node), [x2, y2] = place(tree.parents[node]);
+  const ends = flat ? tree.bins.map((node, i) => [node, tree.bins[i - 1] ?? (tree.around ? tree.bins.at(-1) : node)]) : order.filter(node => node !== root).map(node => [node, tree.parents[node]]);
+  for (const [a, b] of tree.matrix ? [] : ends) {
+    const [x1, y1] = place(a), [x2, y2] = place(b);
     lines += `M${x1.toFixed(2)},${y1.toFixed(2)}L${x2.toFixed(2)},${y2.toFixed(2)}`;
   }
   make("path", { d: lines, "stroke-width": 0.7, "vector-effect": "non-scaling-stroke", opacity: 0.6 }, svg);
-  const labels = make("g", {}, svg), dots = new Array(count);
-  for (const node of order) {
+  const labels = make("g", {}, svg), dots = new Array(count), drawn = flat ? tree.bins : order;
+  const large = flat && tree.bins.length <= 60 ? 8 : 1;
+  for (const node of drawn) {
     const [x, y] = place(node), inner = children[node].length > 0, turned = Math.cos(angle[node]) < 0;
-    dots[node] = make("circle", { cx: x.toFixed(2), cy: y.toFixed(2), r: inner ? 1.6 : 1.1, class: inner ? "node inner" : "node", "data-node": node }, svg);
+    dots[node] = make("circle", { cx: x.toFixed(2), cy: y.toFixed(2), r: inner ? 1.6 : 1.1 * Math.sqrt(large), class: inner ? "node inner" : "node", "data-node": node }, svg);
     make("title", {}, dots[node], tree.names[node]);
     const degrees = angle[node] * 180 / Math.PI + (turned ? 180 : 0);
     if (inner) make("text", { x, y: y - 2.5, "font-size": 2.6, "text-anchor": "middle", "pointer-events": "none" }, labels, tree.names[node]);
-    else make("text", { transform: `translate(${x} ${y}) rotate(${degrees}) translate(${turned ? -2.5 : 2.5} 0.7)`, "font-size": 2, "text-anchor": turned ? "end" : "start", "pointer-events": "none" }, labels, tree.names[node]);
+    else make("text", { transform: `translate(${x} ${y}) rotate(${degrees}) translate(${(turned ? -1 : 1) * (1.5 + large)} ${0.7 * large})`, "font-size": 2 * large, "text-anchor": turned ? "end" : "start", "pointer-events": "none" }, labels, tree.names[node]);
   }
 
   const path = node => { const found = []; for (let at = node; at >= 0; at = tree.parents[at]) found.push(at); return found; };
   // Without costs every edge costs 1. The distance goes up to the lowest common ancestor and down again.
   const cost = node => tree.costs ? tree.costs[node] : 1;
   function distances(node) {
+    if (flat) return tree.names.map((_, other) => other === root ? Infinity : flatDistance(other - 1, node - 1));
     const far = new Array(count).fill(Infinity), queue = [node];
     far[node] = 0;
     for (let k = 0; k < queue.length; k++) {
@@ -53,6 +58,13 @@ function startTree(svg, side, tree) {
       for (const other of next) if (far[other] === Infinity) { far[other] = far[at] + cost(tree.parents[other] === at ? other : at); queue.push(other); }
     }
     return far;
+  }
+
+  // From the answer to the truth, which is the class that was chosen.
+  function flatDistance(answer, truth) {
+    if (tree.matrix) return tree.matrix[answer][truth];
+    const gap = Math.abs(tree.places[answer] - tree.places[truth]);
+    return tree.around ? Math.min(gap, tree.around - gap) : gap;
   }
 
   function list(title, entries) {
@@ -70,14 +82,14 @@ function startTree(svg, side, tree) {
   }
 
   function choose(node, move = false) {
-    for (const dot of dots) dot.classList.remove("chosen", "near");
+    for (const node of drawn) dots[node].classList.remove("chosen", "near");
     dots[node].classList.add("chosen");
     const far = distances(node);
     const near = tree.bins.filter(other => other !== node).sort((a, b) => far[a] - far[b]).slice(0, 10);
     near.forEach(other => dots[other].classList.add("near"));
     const title = document.createElement("h3");
     title.textContent = tree.names[node] + (classOf.has(node) ? ` (class ${classOf.get(node)})` : ` (${leaves[node]} classes)`);
-    const parts = [title, ...list("Above it", path(node).slice(1).map(other => [other, ""])), ...list("Nearest classes", near.map(other => [other, `at distance ${short(far[other])}`]))];
+    const parts = [title, ...flat ? [] : list("Above it", path(node).slice(1).map(other => [other, ""])), ...list("Nearest classes", near.map(other => [other, `at distance ${short(far[other])}`]))];
     if (tree.confusions && classOf.has(node)) {
       const found = tree.confusions.classes[classOf.get(node)] || [];
       parts.push(...list(`Costliest confusions, ${tree.confusions.name}`, found.map(([other, times, total]) => [tree.bins[other], `${times} times, cost ${short(total)}`])));
@@ -115,19 +127,19 @@ function startTree(svg, side, tree) {
     if (moved > 6) return;
     const [x, y] = inside(event), reach = view[2] / 60;
     let best = null;
-    for (const node of order) { const [a, b] = place(node), d = Math.hypot(a - x, b - y); if (d < reach && (best === null || d < best[0])) best = [d, node]; }
+    for (const node of drawn) { const [a, b] = place(node), d = Math.hypot(a - x, b - y); if (d < reach && (best === null || d < best[0])) best = [d, node]; }
     if (best) choose(best[1]);
   });
-  const controls = document.getElementById("tree-controls");
+  const controls = document.getElementById("space-controls");
   controls.querySelector(".in").addEventListener("click", () => zoom(0.6));
   controls.querySelector(".out").addEventListener("click", () => zoom(1 / 0.6));
   controls.querySelector(".all").addEventListener("click", () => { view = [0, 0, 1000, 1000]; show(); });
-  const search = controls.querySelector("input"), options = document.getElementById("tree-names");
+  const search = controls.querySelector("input"), options = document.getElementById("space-names");
   for (const name of new Set(tree.bins.map(node => tree.names[node]))) { const option = document.createElement("option"); option.value = name; options.append(option); }
   search.addEventListener("change", () => {
     const wanted = search.value.trim().toLowerCase();
     const node = tree.bins.find(other => tree.names[other].toLowerCase() === wanted) ?? tree.bins.find(other => wanted && tree.names[other].toLowerCase().includes(wanted));
-    const message = document.getElementById("tree-message");
+    const message = document.getElementById("space-message");
     message.textContent = node === undefined && wanted ? `No class is called “${search.value.trim()}”.` : "";
     if (node !== undefined) choose(node, true);
   });
