@@ -136,7 +136,11 @@ def task_of_file(path: Path, space: Space, label_kind: str | None = None) -> Tas
     # Results are resumed only if this is the same, so it stands for the content of the file.
     digest = hashlib.sha256(b"".join([x.tobytes(), y.tobytes(), dumps(over).encode()])).hexdigest()[:12]
     title = f"{path.name} ({type(over).__name__.lower()} of {over.num_bins}, {digest})"
-    return Task(path.stem, title, lambda seed, data=None: split(over, x, y, seed))
+
+    def load(seed: int, data: Path | None = None) -> Split:
+        return split(over, x, y, seed)
+
+    return Task(path.stem, title, load)
 
 
 DIAMOND_CLARITY = Task("diamond-clarity", "clarity of diamonds (chain of 8)", diamond_clarity, batch_size=256)
