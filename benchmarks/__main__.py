@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import decisions, gpu_times, growth, history, losses, processes, sinkhorn, tokens
+from benchmarks import boosting, decisions, gpu_times, growth, history, losses, processes, sinkhorn, tokens
 from benchmarks.bars import bars
 from benchmarks.timing import Times
 
@@ -37,6 +37,9 @@ def measure(quick: bool) -> dict[str, Any]:
         "start": lambda: processes.start(1 if quick else 5),
         "decisions": lambda: _rows(decisions.run(10 if quick else 50)),
     }
+    for size in boosting.SIZES:
+        # A round of a thousand classes takes seconds.
+        steps[f"boosting, {size}"] = lambda size=size: boosting.times(size, seconds, 1 if quick else 5)
     if not quick:
         steps["Sinkhorn solvers"] = lambda: _rows(sinkhorn.run(3))
     results = {}

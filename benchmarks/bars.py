@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from benchmarks import tokens
+from benchmarks import boosting, tokens
 
 
 class Bar(NamedTuple):
@@ -73,7 +73,8 @@ def bars(results: dict[str, Any]) -> list[Bar]:
     iterated = results["Sinkhorn, tree, 512 × 1000"]
     work = "100 Sinkhorn iterations / EMD², both with the gradient"
     found.append(ratio_bar(work, iterated["sinkhorn, 100 iterations"], iterated["emd, rho=2"], 500.0, at_least=True))
-    return found + _large(results) + _tokens(results) + _first(results) + _decisions(results["decisions"])
+    found += _large(results) + _tokens(results) + _boosting(results)
+    return found + _first(results) + _decisions(results["decisions"])
 
 
 def _large(results: dict[str, Any]) -> list[Bar]:
@@ -106,6 +107,15 @@ def _tokens(results: dict[str, Any]) -> list[Bar]:
                 ratio_bar(f"{ours} / {theirs}, {size}", times[ours], times[theirs], 1.0),
                 Bar(f"memory at most of {ours} / {theirs}", memory[ours] / memory[theirs], 1.02),
             ]
+    return found
+
+
+def _boosting(results: dict[str, Any]) -> list[Bar]:
+    found = []
+    for size in boosting.SIZES:
+        times = results[f"boosting, {size}"]
+        work = f"boosting.Objective, rho=2, {size} / LightGBM's own round"
+        found.append(ratio_bar(work, times[boosting.OURS], times[boosting.ROUND], 0.25))
     return found
 
 

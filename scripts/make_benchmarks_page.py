@@ -106,6 +106,11 @@ _TABLES = {
     "Sinkhorn, tree, 512 × 1000": ("Sinkhorn on ImageNet's hierarchy, two batches, 512 × 1000", "emd, rho=2"),
     "Sinkhorn solvers": ("Sinkhorn solvers, 100 iterations", None),
     "decisions": ("Expected distances", None),
+    "boosting, 100,000 × 10": (
+        "Derivatives for gradient boosting, a chain, 100,000 × 10",
+        "LightGBM's own multiclass round",
+    ),
+    "boosting, 20,000 × 1000": ("The same on ImageNet's hierarchy, 20,000 × 1000", "LightGBM's own multiclass round"),
 }
 
 

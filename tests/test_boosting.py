@@ -255,3 +255,33 @@ def test_metrics_by_hand():
 def test_bad_input(make, error, match):
     with pytest.raises(error, match=match):
         make()
+
+
+def test_no_matrix_of_bins_by_bins(monkeypatch):
+    """A tree of 40,000 leaves, whose matrix would take 6 GB in single precision."""
+
+    def refuse(self, *options):
+        raise AssertionError("the matrix of all distances was built")
+
+    leaves = 40_000
+    parents = np.concatenate([[-1], np.zeros(200, int), 1 + np.arange(leaves) % 200])
+    tree = ew.Tree(parents)
+    monkeypatch.setattr(ew.Tree, "distances", refuse)
+    scores = np.random.default_rng(0).normal(size=(2, leaves))
+    for options in ({}, {"rho": 1.5}, {"loss": "edge"}, {"curvature": "majorant"}):
+        gradient, curvature = Objective(tree, **options).derivatives(scores, np.array([0, 5]))
+        assert np.isfinite(gradient).all()
+        assert (curvature > 0).all()
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_libraries_get_single_precision_in_their_own_order(name):
+    space = SPACES[name]
+    x, y = scores(space)
+    objective = Objective(space)
+    exact = objective.derivatives(x, y)
+    for ours, order in ((objective.lightgbm(y, np.asfortranarray(x)), "F"), (objective.xgboost(y, x), "C")):
+        for found, expected in zip(ours, exact, strict=True):
+            assert found.dtype == np.float32
+            assert found.flags[f"{order}_CONTIGUOUS"]
+            np.testing.assert_allclose(found, expected, atol=1e-5 * float(space.costs.sum()))

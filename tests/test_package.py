@@ -33,6 +33,9 @@ HEAVY = (
     "typer",
     "rich",
     "lightning",
+    "lightgbm",
+    "sklearn",
+    "xgboost",
 )
 LIBRARY_EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics", "train", "evaluate")
 

@@ -7,6 +7,9 @@ class). With :math:`p = \mathrm{softmax}(x)`, the mass :math:`m = \mathrm{flow}(
 the Gauss–Newton matrix is :math:`J^T \mathrm{diag}(h) J`, and its diagonal takes one pass over the edges:
 
 .. math:: p_j^2 \sum_e h_e (a_{ej} - m_e)^2 = p_j^2 \Big[\sum_e h_e m_e^2 + \mathrm{potential}(h (1 - 2m))_j\Big].
+
+On a chain or a tree with :math:`\rho = 2` this is :math:`2 p_j^2 (E_j - \frac12 \sum_k p_k E_k)` with the expected
+distance :math:`E_j` from bin :math:`j` to a random bin, because :math:`\sum_k p_k E_k = 2 \sum_e w_e m_e (1 - m_e)`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork.decisions import decide
+from earthwork.decisions import decide, expected_distance
 from earthwork.losses import EdgeCrossEntropyLoss, EMDLoss
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.space import check_rho
@@ -97,7 +100,9 @@ class Objective:
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[Array, Array]:
         """For ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
-        return self._serve(first, second, weight)
+        gradient, curvature = self._serve(first, second, weight)
+        # LightGBM keeps one class after the other, and would otherwise copy them into that order.
+        return _by_class(gradient), _by_class(curvature)
 
     def xgboost(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         """For ``xgboost.train`` (scores, matrix) and its scikit-learn classes (labels, scores, weight)."""
@@ -105,7 +110,8 @@ class Objective:
 
     def _serve(self, first: Any, second: Any, weight: Any) -> tuple[Array, Array]:
         scores, labels, weight = _arguments(first, second, weight)
-        return self.derivatives(scores, labels, weight)
+        # Both libraries store derivatives in single precision.
+        return self.derivatives(np.asarray(scores, dtype=np.float32), labels, weight)
 
     def derivatives(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
         """The gradient of the loss by the scores and its positive diagonal curvature.
@@ -151,6 +157,10 @@ class Objective:
 
     def _curvature(self, p: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
         space = self.space
+        if self.curvature == "gauss-newton" and self.loss == "emd" and self.rho == 2 and space.acyclic:
+            distance = expected_distance(p, space, validate=False)
+            mean = torch.linalg.vecdot(p, distance).unsqueeze(-1)
+            return distance.sub_(mean, alpha=0.5).mul_(p).mul_(p).mul_(2)
         below = space.flow(p)
         label = space.flow(torch.zeros_like(p).scatter_(-1, labels.unsqueeze(-1), 1.0))
         second = self._second_derivative(below, label)
@@ -287,6 +297,12 @@ def _arguments(first: Any, second: Any, weight: Any) -> tuple[Any, Any, Any]:
     if hasattr(second, "get_label"):
         return first, second.get_label(), second.get_weight()
     return second, first, weight
+
+
+def _by_class(array: Array) -> Array:
+    """The same array with the columns one after the other in memory."""
+    ordered: Array = torch.from_numpy(array).t().contiguous().numpy().T
+    return ordered
 
 
 def _as_scores(scores: Array, space: Space) -> Tensor:

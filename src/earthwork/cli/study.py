@@ -1,4 +1,4 @@
-"""``earthwork study``: losses compared on several tasks, and the page about the results."""
+"""``earthwork study``: losses and boosted trees compared on several tasks, and the pages about the results."""
 
 from __future__ import annotations
 
@@ -14,19 +14,25 @@ from earthwork.cli.train import print_table
 from earthwork.extras import require
 from earthwork.storage import load
 
-_NAMES = ("losses", "page")
+_NAMES = ("losses", "page", "boosting", "boosting-table")
 
 
 def command(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="losses: run the study. page: write the page about its results in --out."),
+        typer.Argument(
+            metavar="NAME",
+            help="losses: run the study. page: write the page about its results in --out. boosting: compare boosted "
+            "trees in 5 × 5 folds. boosting-table: print the table of its results in --out, as Markdown.",
+        ),
     ],
     task: Annotated[
         list[str] | None, typer.Option(help="Only this task; may be repeated. By default all with data.")
     ] = None,
     loss: Annotated[list[str] | None, typer.Option(help="Only this loss; may be repeated. By default all.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="The number of seeds; by default 5, or 3 for images.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="The number of seeds; by default 5, or 3 for images; of boosting, 25 folds.")
+    ] = None,
     quick: Annotated[bool, typer.Option(help="A small version without external data, to check that it works.")] = False,
     data: Annotated[
         Path | None,
@@ -62,11 +68,22 @@ def command(
 
         write_page(out, page)
         return
+    if name == "boosting-table":
+        from earthwork.lab.studies.boosting_page import make_tables
+        from earthwork.lab.studies.findings import Findings
+
+        print(make_tables(Findings.read(out, "boosting")))
+        return
+    if name == "boosting":
+        require("lightgbm", "study", "earthwork study boosting")
     place = data or (Path(os.environ["EARTHWORK_DATA"]) if os.environ.get("EARTHWORK_DATA") else None)
     tasks = tuple(task or ())
     if space is not None:
+        if name == "boosting":
+            raise ValueError("space: expected --space with the study losses, got it with boosting")
         tasks = (_own_task(data, space, labels, tasks),)
-    request = Request(tasks, tuple(loss or ()), seeds, quick, place, out, workers or len(os.sched_getaffinity(0)))
+    number = workers or len(os.sched_getaffinity(0))
+    request = Request(tasks, tuple(loss or ()), seeds, quick, place, out, number, name)
     console = Console()
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
                TextColumn("{task.description}"))  # fmt: skip

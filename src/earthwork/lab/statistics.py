@@ -15,11 +15,17 @@ from earthwork.extras import require
 Mean: TypeAlias = dict[str, float | int | None]
 
 
-def mean_interval(values: Iterable[float | None]) -> Mean:
+def mean_interval(values: Iterable[float | None], overlap: float = 0.0) -> Mean:
     """The mean of independent values and its 95 % interval by Student's t.
 
     Values that are ``None`` or not finite are counted as ``failed`` and make the mean ``None``: a run that diverged is
     not dropped from an average. A single value has no interval.
+
+    Args:
+        values: One value for each seed or fold.
+        overlap: The ratio of test to training examples if the values come from a repeated cross-validation, whose
+            training sets overlap: the variance of the mean is then s²·(1/n + overlap) instead of s²/n, after Nadeau
+            and Bengio, "Inference for the Generalization Error" (2003).
 
     Example:
         >>> from earthwork.lab.statistics import mean_interval
@@ -34,14 +40,14 @@ def mean_interval(values: Iterable[float | None]) -> Mean:
     if count == 1:
         return {"mean": mean, "low": None, "high": None, "count": 1, "failed": 0}
     quantile = require("scipy.special", "lab", "a 95 % interval").stdtrit(count - 1, 0.975)
-    half = float(quantile * np.std(all_values, ddof=1) / math.sqrt(count))
+    half = float(quantile * np.std(all_values, ddof=1) * math.sqrt(1 / count + overlap))
     return {"mean": mean, "low": mean - half, "high": mean + half, "count": count, "failed": 0}
 
 
-def paired_difference(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Mean:
+def paired_difference(ours: Sequence[float | None], theirs: Sequence[float | None], overlap: float = 0.0) -> Mean:
     """The mean of ``ours − theirs`` over pairs (the same seeds or folds in the same order), with its interval."""
     pairs = zip(ours, theirs, strict=True)
-    return mean_interval([None if a is None or b is None else a - b for a, b in pairs])
+    return mean_interval([None if a is None or b is None else a - b for a, b in pairs], overlap)
 
 
 def bands(curves: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:

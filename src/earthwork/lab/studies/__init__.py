@@ -1,6 +1,6 @@
 """Studies: losses compared on real data, with hyper-parameters chosen for each loss on validation data."""
 
-from earthwork.lab.studies import contenders, external, gradient_boosting, questions, tables
+from earthwork.lab.studies import boosted_tables, contenders, external, gradient_boosting, questions, tables
 from earthwork.lab.studies.registry import Contender, Part, Split, Task, named, register_loss, register_task
 from earthwork.lab.studies.study import Request, run_study
 
@@ -10,6 +10,7 @@ __all__ = [
     "Request",
     "Split",
     "Task",
+    "boosted_tables",
     "contenders",
     "external",
     "gradient_boosting",

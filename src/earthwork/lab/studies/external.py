@@ -28,24 +28,23 @@ from earthwork.spaces import Chain, Tree
 from earthwork.trees import from_paths, restrict
 from earthwork.trees.shipped import SHIPPED
 
-_LEVELS, _FEWEST = 3, 10
 _FREQUENCIES = 40
 _FILTERS, _PATCH, _COMPONENTS = 256, 6, 256
 
 
-@lru_cache(maxsize=1)
-def _articles(folder: Path) -> tuple[list[str], NDArray[np.int64], Tree]:
-    """The texts, their classes (the first three levels of the path, with at least ten articles) and the tree."""
-    articles = []
+@lru_cache(maxsize=2)
+def articles(folder: Path, levels: int = 3, fewest: int = 10) -> tuple[list[str], NDArray[np.int64], Tree]:
+    """The texts, their classes (the first levels of the path, with at least so many articles) and the tree."""
+    found = []
     for name in ("hwv_val.json.xz", "hwv_test.json.xz"):
         with lzma.open(folder / name, "rt", encoding="utf-8") as file:
-            articles += [json.loads(line) for line in file]
-    paths = [tuple(article["label"][:_LEVELS]) for article in articles]
+            found += [json.loads(line) for line in file]
+    paths = [tuple(article["label"][:levels]) for article in found]
     counts = Counter(paths)
-    classes = sorted(path for path, count in counts.items() if count >= _FEWEST)
+    classes = sorted(path for path, count in counts.items() if count >= fewest)
     index = {path: place for place, path in enumerate(classes)}
     kept = [at for at, path in enumerate(paths) if path in index]
-    texts = [" ".join(articles[at]["token"]) for at in kept]
+    texts = [" ".join(found[at]["token"]) for at in kept]
     tree = from_paths(classes, separator=" > ", full_names=True)
     return texts, np.array([index[paths[at]] for at in kept]), tree
 
@@ -53,7 +52,7 @@ def _articles(folder: Path) -> tuple[list[str], NDArray[np.int64], Tree]:
 def wikivitals(seed: int, data: Path | None = None) -> Split:
     """The category of a Wikipedia article from its introduction (tf-idf, reduced): a tree of three levels."""
     assert data is not None
-    texts, y, tree = _articles(data)
+    texts, y, tree = articles(data)
     order = np.random.default_rng([seed, 16]).permutation(len(y))
     rows = np.split(order, [int(0.6 * len(y)), int(0.8 * len(y))])
     features = _cached(f"wikivitals-{seed}", "\n".join(texts), lambda: _text_features(texts, rows, seed))

@@ -97,6 +97,20 @@ def verdict(comparisons: Iterable[Comparison | None], than: str = "") -> str:
     return f"better{than} in {better or 'none'} of {len(found)} comparisons and worse in {worse or 'none'}"
 
 
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def difference_cell(found: Comparison | None, tests: int = 1) -> str:
+    """A comparison in a table: ✓ if better, ✗ if worse, and bold if it is better after Bonferroni's correction."""
+    if found is None:
+        return "–"
+    mark = " ✓" if found.better() else " ✗" if found.worse() else ""
+    return f"**{found}**{mark}" if mark == " ✓" and tests > 1 and found.better(tests) else f"{found}{mark}"
+
+
 class Findings:
     """The results of the tasks, by name."""
 
@@ -111,22 +125,25 @@ class Findings:
                 cells.setdefault(cell["loss"], {})[cell["seed"]] = cell
 
     @classmethod
-    def read(cls, folder: Path) -> Findings:
-        """The results in a folder.
+    def read(cls, folder: Path, study: str = "losses") -> Findings:
+        """The results of a study in a folder.
 
         Raises:
             ResultsError: If one of the files cannot be used.
         """
         if not folder.is_dir():
-            raise ResultsError(f"{folder}: expected a folder with results of `earthwork study losses`, got none")
+            raise ResultsError(f"{folder}: expected a folder with results of `earthwork study`, got none")
         paths = sorted(folder.glob("study-*.json"))
-        return cls({path.stem.removeprefix("study-"): Results.load(path) for path in paths})
+        found = {path.stem.removeprefix("study-"): Results.load(path) for path in paths}
+        return cls({name: part for name, part in found.items() if part.settings.get("study", "losses") == study})
 
     def tasks(self, question: str | None = None, base: str | None = None) -> list[str]:
         """The names of the tasks; those of a question are variants of other tasks."""
         settings = {name: results.settings for name, results in self.results.items()}
         return [
-            name for name, entry in settings.items() if entry["question"] == question and base in (None, entry["base"])
+            name
+            for name, entry in settings.items()
+            if entry["question"] == question and base in (None, entry.get("base"))
         ]
 
     def bases(self, question: str) -> list[str]:
@@ -201,7 +218,8 @@ class Findings:
         scale = 100 if metric in _SHARES else 100 / array[:, 1].mean()
         differences = scale * (array[:, 0] - array[:, 1])
         count = len(differences)
-        error = float(differences.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+        overlap = self.results[task].settings.get("overlap", 0.0)
+        error = float(differences.std(ddof=1)) * math.sqrt(1 / count + overlap) if count > 1 else math.nan
         sign = -1 if metric in HIGHER_IS_BETTER else 1
         return Comparison(float(differences.mean()), error, max(count - 1, 1), sign, metric not in _SHARES)
 

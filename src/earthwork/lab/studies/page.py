@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from earthwork.files import write_atomically
 from earthwork.lab.studies.figures import charts, save_charts
 from earthwork.lab.studies.findings import Comparison, Findings, verdict
+from earthwork.lab.studies.findings import difference_cell as _cell
+from earthwork.lab.studies.findings import markdown as _markdown
 from earthwork.lab.studies.questions import COARSE, NOISE, RECIPES
 from earthwork.lab.studies.study import table
 from earthwork.lab.studies.training import METRICS, TITLES
@@ -106,18 +108,6 @@ def _names(findings: Findings) -> str:
 def _chosen(findings: Findings, loss: str, metric: str) -> str:
     counts = findings.chosen_values(loss, metric)
     return ", ".join(f"{value}: {count}" for value, count in counts.items()) or "–"
-
-
-def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def _cell(found: Comparison | None, tests: int = 1) -> str:
-    if found is None:
-        return "–"
-    mark = " ✓" if found.better() else " ✗" if found.worse() else ""
-    return f"**{found}**{mark}" if mark == " ✓" and tests > 1 and found.better(tests) else f"{found}{mark}"
 
 
 def _by_space(findings: Findings) -> dict[str, list[str]]:

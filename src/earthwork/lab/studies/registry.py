@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -61,6 +61,9 @@ class Task:
         losses: The names of the losses that are compared; by default all that are defined on the space.
         base: The task that this one is a variant of, to answer a question; ``None`` for a task of its own.
         question: The question that a variant is for.
+        study: The study that the task belongs to.
+        overlap: The ratio of test to training examples if the seeds are folds of a repeated cross-validation. Its
+            training sets overlap, so intervals are widened; see `mean_interval`.
     """
 
     name: str
@@ -75,13 +78,16 @@ class Task:
     losses: tuple[str, ...] = ()
     base: str | None = None
     question: str | None = None
+    study: str = "losses"
+    overlap: float = 0.0
 
 
 # A model to choose from: its learning rate, its length of training, its log-probabilities on the validation data, and
 # a function that returns those on the test data.
 Fitted: TypeAlias = tuple[float, int, Tensor, Callable[[], Tensor]]
-# Given the data, a value of the hyper-parameter, the share of the usual length of training, and a seed.
-Fit: TypeAlias = Callable[[Split, Any, float, int], Iterator[Fitted]]
+# Given the data, a value of the hyper-parameter, the share of the usual length of training, and a seed, yields models.
+# It is sent the scores of each on the validation data, all better when lower, and may stop early.
+Fit: TypeAlias = Callable[[Split, Any, float, int], Generator[Fitted, dict[str, float], None]]
 
 
 def _always() -> bool:

@@ -29,16 +29,17 @@ _QUICK_SEEDS = 2
 
 @dataclass(frozen=True)
 class Request:
-    """The options of ``earthwork study losses``.
+    """The options of ``earthwork study losses`` and ``earthwork study boosting``.
 
     Attributes:
-        tasks: The names of tasks; by default all whose data is there.
+        tasks: The names of tasks; by default all of the study whose data is there.
         losses: The names of losses; by default all that are defined on a task's space.
         seeds: The number of seeds; by default the task's own.
         quick: A small version: tasks that need no data, few epochs and one learning rate.
         data: The folder of external data.
         out: The folder of the results.
         workers: The number of processes, each with one thread.
+        study: The study whose tasks are run.
     """
 
     tasks: tuple[str, ...] = ()
@@ -48,9 +49,11 @@ class Request:
     data: Path | None = None
     out: Path = Path("results")
     workers: int = 1
+    study: str = "losses"
 
     def __post_init__(self) -> None:
-        for name, chosen, known in (("task", self.tasks, TASKS), ("loss", self.losses, CONTENDERS)):
+        tasks = {name: task for name, task in TASKS.items() if task.study == self.study}
+        for name, chosen, known in (("task", self.tasks, tasks), ("loss", self.losses, CONTENDERS)):
             unknown = [entry for entry in chosen if entry not in known]
             if unknown:
                 raise ValueError(
@@ -71,7 +74,9 @@ class Request:
         Raises:
             ValueError: If a task was asked for whose data is missing.
         """
-        tasks = [TASKS[name] for name in self.tasks or TASKS]
+        tasks = [task for task in TASKS.values() if task.study == self.study]
+        if self.tasks:
+            tasks = [TASKS[name] for name in self.tasks]
         missing = [task for task in tasks if task.folder and not self.folder_of(task)]
         if self.tasks and missing:
             raise ValueError(
@@ -116,7 +121,7 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
     for job, cell in _finished(request, jobs):
         found = results[job[0]]
         found.parts[cell_name(*job[1:])] = cell
-        found.summary = summarise(found.parts)
+        found.summary = summarise(found.parts, TASKS[job[0]].overlap)
         found.save(paths[job[0]])
         done += 1
         if progress is not None:
@@ -134,6 +139,9 @@ def cell_name(loss: str, seed: int) -> str:
 
 def _settings(task: Task, budget: Budget) -> dict[str, Any]:
     """What determines the numbers of a cell. Losses and seeds can be added to existing results."""
+    if task.study != "losses":
+        # No network is trained, so its settings do not matter.
+        return {"study": task.study, "overlap": task.overlap, "question": None, "epoch_share": budget.epoch_share}
     names = ("hidden", "batch_size", "epochs", "rate_scale", "base", "question")
     return {**{name: getattr(task, name) for name in names}, **asdict(budget)}
 
@@ -181,8 +189,8 @@ def _run(job: Job, request: Request) -> Cell:
     return {**cell, "seconds": round(time.perf_counter() - start, 2)}
 
 
-def summarise(cells: Mapping[str, Cell]) -> dict[str, Any]:
-    """For each metric and loss the mean over seeds, and the difference to cross entropy, paired by seed.
+def summarise(cells: Mapping[str, Cell], overlap: float = 0.0) -> dict[str, Any]:
+    """For each metric and loss the mean over seeds, and the difference to its reference, paired by seed.
 
     The networks are those that the metric's own criterion chose on the validation data.
     """
@@ -193,7 +201,8 @@ def summarise(cells: Mapping[str, Cell]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for metric in METRICS:
         values = {loss: {seed: _value(cell, metric) for seed, cell in runs.items()} for loss, runs in by_loss.items()}
-        summary[metric] = {loss: _row(runs, values.get(_reference(loss), {})) for loss, runs in values.items()}
+        references = {loss: values.get(_reference(loss), {}) for loss in values}
+        summary[metric] = {loss: _row(runs, references[loss], overlap) for loss, runs in values.items()}
     return summary
 
 
@@ -206,10 +215,10 @@ def _value(cell: Cell, metric: str) -> float | None:
     return None if chosen is None else chosen["test"][metric]
 
 
-def _row(runs: Mapping[int, float | None], reference: Mapping[int, float | None]) -> dict[str, Any]:
+def _row(runs: Mapping[int, float | None], reference: Mapping[int, float | None], overlap: float) -> dict[str, Any]:
     seeds = sorted(seed for seed in runs if seed in reference)
-    difference = paired_difference([runs[seed] for seed in seeds], [reference[seed] for seed in seeds])
-    return {**mean_interval([runs[seed] for seed in sorted(runs)]), "difference": difference}
+    difference = paired_difference([runs[seed] for seed in seeds], [reference[seed] for seed in seeds], overlap)
+    return {**mean_interval([runs[seed] for seed in sorted(runs)], overlap), "difference": difference}
 
 
 def table(results: Results) -> list[list[str]]:

