@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import history
+import torch
+from benchmarks import history, sharded
 from benchmarks.timing import noise
+
+import earthwork as ew
 
 
 def run_of(commit: str, ratio: float, speed_up: float = 6.0, spread: float = 0.01, cores: int = 2) -> history.Entry:
@@ -85,3 +88,12 @@ def test_the_history_of_the_repository_can_be_drawn(tmp_path):
     assert json.loads(history.HISTORY.read_text(encoding="utf-8"))[-1]["figures"]
     history.draw([*entries, {**entries[-1], "commit": "next"}], tmp_path / "history.png")
     assert (tmp_path / "history.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 16])
+def test_shared_nodes_of_the_decimal_tree(ranks: int) -> None:
+    tree = ew.Tree(**sharded.decimal_tree(3))
+    assert (tree.parents[1:] < torch.arange(1, tree.num_nodes)).all()
+    assert torch.equal(tree._order, torch.arange(tree.num_nodes))
+    assert (tree.num_bins, tree.depth) == (1000, 3)
+    assert sharded.decimal_shared(3, ranks) == len(tree.sharding(ranks).shared)

@@ -25,6 +25,7 @@ LAYERS = [
     "spaces",
     "kernels",
     "transport",
+    "sharded",
     "losses",
     "targets",
     "trees",

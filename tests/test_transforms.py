@@ -185,15 +185,28 @@ def mesh(tmp_path):
     torch.distributed.destroy_process_group()
 
 
+def can_be_sharded(loss):
+    simple = loss.normalize == "softmax" and not loss.label_smoothing and isinstance(loss.space, ew.Chain | ew.Tree)
+    return simple and not (getattr(loss, "root", False) and loss.rho > 2)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_sharded_tensors_are_an_error_that_says_what_to_do(mesh):
-    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
     x, labels = batch(None, 60)
     sharded, spread = distribute_tensor(x, mesh, [Shard(0)]), distribute_tensor(labels, mesh, [Shard(0)])
-    for loss in LOSSES.values():
-        with pytest.raises(TypeError, match=r"input: expected a plain tensor, got a DTensor; pass x\.full_tensor\(\)"):
-            loss(sharded, spread)
+    for name, loss in LOSSES.items():
+        if isinstance(loss, ew.MixedLoss):
+            torch.testing.assert_close(loss(sharded, spread).full_tensor(), loss(x, labels))
+        elif not isinstance(loss, ew.EMDLoss | ew.EdgeCrossEntropyLoss):
+            with pytest.raises(TypeError, match=r"input: expected a plain tensor.*, got a DTensor; pass x\.full_ten"):
+                loss(sharded, spread)
+        elif can_be_sharded(loss):
+            torch.testing.assert_close(loss(sharded, spread).full_tensor(), loss(x, labels), msg=name)
+        else:
+            with pytest.raises(TypeError, match=r"for a DTensor, got|for classes that are sharded, got"):
+                loss(sharded, spread)
         with pytest.raises(TypeError, match=r"target: expected a plain tensor, got a DTensor"):
             loss(x, spread)
     with pytest.raises(TypeError, match="p: expected a plain tensor, got a DTensor"):
@@ -203,6 +216,22 @@ def test_sharded_tensors_are_an_error_that_says_what_to_do(mesh):
     for loss in LOSSES.values():
         if getattr(loss, "normalize", "softmax") == "softmax":
             assert torch.equal(loss(sharded.to_local(), spread.to_local()), loss(x, labels))
+    loss = ew.EMDLoss(ew.Chain(N))
+    whole, partial = (DTensor.from_local(x, mesh, [how], run_check=False) for how in (Shard(1), Partial()))
+    with pytest.raises(TypeError, match=r"target: expected a DTensor of placements \(Shard\(dim=0\).*got a plain"):
+        loss(sharded, labels)
+    with pytest.raises(TypeError, match="target: expected class indices for a DTensor, got distributions; pass"):
+        loss(whole, distribute_tensor(x.softmax(-1), mesh, [Shard(1)]))
+    with pytest.raises(ValueError, match="input: expected placements Shard or Replicate, and the classes sharded"):
+        loss(partial, labels)
+    with pytest.raises(ValueError, match="target: expected no partial sums, got placements"):
+        loss(whole, DTensor.from_local(labels, mesh, [Partial()], run_check=False))
+    with pytest.raises(ValueError, match=f"target: expected class indices from 0 to {N - 1}"):
+        loss(whole, DTensor.from_local(labels + N, mesh, [Replicate()], run_check=False))
+    with pytest.raises(TypeError, match="costs: expected fixed numbers for a DTensor, got a tensor that requires grad"):
+        ew.EMDLoss(ew.Chain(N, torch.ones(N - 1, requires_grad=True)))(whole, labels)
+    with pytest.raises(TypeError, match="root: expected rho ≤ 2 for a DTensor, got 3; pass"):
+        ew.EMDLoss(ew.Chain(N), rho=3, root=True)(whole, labels)
 
 
 def change(x: Tensor) -> None:

@@ -91,6 +91,20 @@ def test_two_processes():
     assert "two halves give the gradient of the whole batch" in result.stdout
 
 
+def test_sharded():
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    result = subprocess.run(
+        [*torchrun, str(SCRIPTS / "sharded.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert "four processes as one: loss" in result.stdout
+
+
 @pytest.mark.parametrize("script", GALLERY, ids=lambda path: path.stem)
 def test_the_gallery_shows_every_example(script):
     page = (ROOT / "docs" / "gallery" / "index.md").read_text(encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +13,72 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import earthwork as ew
+from earthwork.spaces.parts import shard_bounds
 from earthwork.trees.parts import dump_arrays
 from tests.trees.hierarchies import hierarchies
 
 
-def below(tree: ew.Tree, node: int) -> set[int]:
-    """The classes at or below a node."""
-    parents, found = tree.parents.tolist(), set()
-    for place, at in enumerate(tree.bins.tolist()):
-        while at >= 0 and at != node:
-            at = parents[at]
-        found |= {place} if at == node else set()
-    return found
-
-
 @given(hierarchies(max_nodes=12), st.data())
-def test_parts_by_brute_force(tree: ew.Tree, data: st.DataObject) -> None:
+def test_parts_are_those_of_the_whole_tree(tree: ew.Tree, data: st.DataObject) -> None:
     bins = sorted(data.draw(st.sets(st.integers(0, tree.num_nodes - 1), min_size=1)))
     tree = ew.Tree(tree.parents, tree.costs, bins)
-    ends = sorted(data.draw(st.sets(st.integers(1, len(bins)), max_size=3)) | {0, len(bins)})
-    x = torch.rand(tree.num_bins, dtype=torch.float64)
-    summed = np.zeros(tree.num_nodes)
+    ranks = data.draw(st.integers(1, 4))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "t.npz").write_bytes(dump_arrays(tree))
         assert ew.load(Path(folder) / "t.npz").equals(tree)
-        for start, stop in pairwise(ends):
-            part, nodes, shared = ew.trees.read_part(Path(folder) / "t.npz", start, stop)
-            assert part.distances().tolist() == tree.distances()[start:stop, start:stop].tolist()
-            inside = set(range(start, stop))
-            assert shared.tolist() == [bool(below(tree, node) - inside) for node in nodes.tolist()]
-            assert {node for node in range(tree.num_nodes) if below(tree, node) & inside} <= set(nodes.tolist())
-            summed[np.delete(nodes, part.root)] += part.flow(x[start:stop]).numpy()
-    np.testing.assert_allclose(np.delete(summed, tree.root), tree.flow(x).numpy(), rtol=1e-12, atol=1e-12)
+        for rank in range(ranks):
+            read = ew.trees.read_part(Path(folder) / "t.npz", rank, ranks)
+            found = read.part(shard_bounds(tree.num_bins, ranks), rank)
+            expected = tree.part(shard_bounds(tree.num_bins, ranks), rank)
+            assert read.num_bins == tree.num_bins
+            assert (read.start, read.stop) == (expected.start, expected.stop)
+            assert found.slots.tolist() == expected.slots.tolist()
+            assert found.lengths.tolist() == expected.lengths.tolist()
+            for a, b in ((found.local, expected.local), (found.shared, expected.shared)):
+                assert (a is None) == (b is None)
+                assert a is None or a.distances().tolist() == b.distances().tolist()
+
+
+@given(hierarchies(max_nodes=12), st.data())
+def test_distances_are_sums_over_the_parts(tree: ew.Tree, data: st.DataObject) -> None:
+    """The distance of any two classes, from the edges of all parts, by brute force; classes in any order."""
+    ranks = data.draw(st.integers(1, 4))
+    bins = data.draw(st.permutations(range(tree.num_nodes)))[: data.draw(st.integers(1, tree.num_nodes))]
+    for space in (ew.Tree(tree.parents, tree.costs, bins), ew.Chain(len(bins), tree.costs[: len(bins) - 1])):
+        bounds = shard_bounds(space.num_bins, ranks)
+        total = torch.zeros(space.num_bins, space.num_bins, dtype=torch.float64)
+        slot = torch.zeros(space.num_bins, dtype=torch.long)
+        for rank in range(ranks):
+            part = space.part(bounds, rank)
+            slot[part.start : part.stop] = part.slots.repeat_interleave(part.lengths)
+            if part.local is not None:
+                before, after = part.ends
+                at = torch.full((space.num_bins,), part.local.num_bins - 1)
+                at[: part.start] = 0 if before else part.local.num_bins - 1
+                at[part.start : part.stop] = before + torch.arange(part.stop - part.start)
+                assert part.local.num_bins == before + part.stop - part.start + after
+                total += part.local.distances()[at][:, at]
+        if part.shared is not None:
+            total += part.shared.distances()[slot][:, slot]
+        rounding = 1e-12 * (1 + float(space.costs.sum()))
+        torch.testing.assert_close(total, space.distances(), rtol=1e-12, atol=rounding)
+
+
+@given(hierarchies(max_nodes=12), st.integers(1, 4))
+def test_an_order_in_which_shards_follow_subtrees(tree: ew.Tree, ranks: int) -> None:
+    ordered, order, shared = tree.sharding(ranks)
+    assert sorted(order.tolist()) == list(range(tree.num_bins))
+    assert torch.equal(ordered.distances(), tree.distances()[order][:, order])
+    assert ordered.names == tree.names
+    bounds = shard_bounds(tree.num_bins, ranks)
+    shards = {node: set() for node in range(tree.num_nodes)}
+    for place, node in enumerate(ordered.bins.tolist()):
+        while node >= 0:
+            shards[node].add(np.searchsorted(bounds[1:], place, side="right"))
+            node = int(tree.parents[node])
+    assert shared.tolist() == [node for node, found in shards.items() if len(found) > 1]
+    with pytest.raises(ValueError, match="ranks: expected a number of shards ≥ 1, got 0"):
+        tree.sharding(0)
 
 
 @given(hierarchies(max_nodes=10), st.randoms())
@@ -89,17 +122,38 @@ def write(path: Path, **arrays: Any) -> Path:
 def test_bad_files(arrays: Any, message: str, tmp_path: Path) -> None:
     path = write(tmp_path / "t.npz", **arrays)
     with pytest.raises(ValueError, match=rf"t\.npz: {message}"):
-        ew.trees.read_part(path, 0, len(arrays.get("bins", [0])))
+        ew.trees.read_part(path, 0, 1)
 
 
-def test_bad_ranges_and_compressed_files(tmp_path: Path) -> None:
+def test_bad_ranks_and_compressed_files(tmp_path: Path) -> None:
     path = write(tmp_path / "t.npz", parents=[-1, 0, 0], bins=[1, 2])
-    for start, stop in [(0, 3), (1, 1), (-1, 1), (2, 1)]:
-        with pytest.raises(ValueError, match="start, stop: expected classes from 0 to 2, start before stop, got"):
-            ew.trees.read_part(path, start, stop)
+    for rank in (-1, 2, True, 0.5):
+        with pytest.raises(ValueError, match=r"rank: expected a shard from 0 to 1, got"):
+            ew.trees.read_part(path, rank, 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ranks: expected a number of shards ≥ 1, got -1"):
+        ew.trees.read_part(path, 0, -1)
     np.savez_compressed(path, parents=[-1, 0, 0], bins=[1, 2])
     with pytest.raises(ValueError, match="`parents`: expected an array that is not compressed"):
         ew.trees.read_part(path, 0, 1)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ValueError, match=r"t\.npz: not a readable \.npz file"):
         ew.load(path)
+
+
+def test_what_a_part_cannot_do(tmp_path: Path) -> None:
+    part = ew.trees.read_part(write(tmp_path / "t.npz", parents=[-1, 0, 0, 0], bins=[1, 2, 3]), 0, 2)
+    assert repr(part) == "TreePart(classes 0 to 1 of 3, 1 shared nodes)"
+    for loss in (ew.EMDLoss(part), ew.EdgeCrossEntropyLoss(part)):
+        with pytest.raises(TypeError, match=r"input: expected a DTensor for TreePart.*, got a plain tensor"):
+            loss(torch.zeros(1, 3), torch.tensor([0]))
+    with pytest.raises(TypeError, match="space: expected a whole tree for distances, got TreePart"):
+        part.distances()
+    with pytest.raises(TypeError, match="space: expected a whole tree to scale its costs"):
+        part._scaled(torch.ones(()))
+    with pytest.raises(ValueError, match="space: expected shard 1 of 2, got shard 0 of 2"):
+        part.part((0, 2, 3), 1)
+    with pytest.raises(ValueError, match="rho: expected a finite number ≥ 1, got 0"):
+        ew.EMDLoss(part, rho=0.5)
+    for space in (ew.Ring(3), ew.CostMatrix(np.ones((3, 3)) - np.eye(3))):
+        with pytest.raises(TypeError, match="space: expected a Chain or a Tree for classes that are sharded, got"):
+            space.part((0, 2, 3), 0)

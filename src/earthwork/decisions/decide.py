@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
 from typing import Any, Concatenate, Protocol, cast, overload
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import ParamSpec
 
+from earthwork import private_api
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.tree import as_tree
 from earthwork.transport.masses import Normalize, as_distributions
@@ -78,7 +80,18 @@ def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, v
         >>> ew.expected_distance(torch.tensor([0.4, 0.35, 0.25]), tree)   # rock, cat, dog
         tensor([1.8000, 1.7000, 1.9000])
     """
+    if _is_sharded(p):
+        return _sharded("sharded_expected_distance", p, space, normalize, validate)
     return expected(as_distributions(p, space, normalize, validate), space).to(p.dtype)
+
+
+def _is_sharded(p: object) -> bool:
+    return type(p) is not Tensor and isinstance(p, Tensor) and private_api.is_sharded(p)
+
+
+def _sharded(name: str, *arguments: object) -> Tensor:
+    result: Tensor = getattr(import_module("earthwork.decisions.sharded"), name)(*arguments)
+    return result
 
 
 def expected(p: Tensor, space: Space) -> Tensor:
@@ -136,10 +149,12 @@ def decide(
         >>> [tree.names[i] for i in ew.decide(p, tree, allow_inner=True)]
         ['animal', 'cat']
     """
+    if not allow_inner and vagueness != 0:
+        raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
+    if not allow_inner and _is_sharded(p):
+        return _sharded("sharded_decide", p, space, normalize, validate, _ROUNDING)
     p = as_distributions(p, space, normalize, validate).detach()
     if not allow_inner:
-        if vagueness != 0:
-            raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
         return first_least(expected(p, space))
     check_vagueness(vagueness)
     tree = as_tree(space, "allow_inner", "whose inner nodes are answers too")

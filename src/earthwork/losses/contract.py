@@ -6,8 +6,9 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from importlib import import_module
 from operator import index
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from earthwork import private_api
 from earthwork.spaces import Space
 from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, deep_copy
 from earthwork.transport.masses import (
@@ -64,6 +66,12 @@ class StructuredLoss(nn.Module):
     """
 
     weight: Tensor | None
+
+    logarithmic: ClassVar[bool] = False
+    """Whether the loss is made of logarithms of masses, so that they matter however small they are."""
+
+    # The losses on parts of the space, set by `losses.sharded`.
+    _parts: Any = None
 
     def __init__(
         self,
@@ -126,6 +134,22 @@ class StructuredLoss(nn.Module):
         """
         raise TypeError(f"target: expected class indices or distributions, got sets, which {type(self).__name__} lacks")
 
+    def on_part(self, space: Space) -> StructuredLoss:
+        """This loss on a part of its space, one number for each row, without class weights.
+
+        For losses that are a sum over edges, so that they can be computed on classes that are sharded over processes.
+
+        Args:
+            space: The part; see `spaces.parts`.
+
+        Raises:
+            TypeError: If the loss is not such a sum.
+        """
+        raise TypeError(
+            f"input: expected a plain tensor for {type(self).__name__}, got a DTensor; pass x.full_tensor(), or "
+            "x.to_local() if only rows are sharded"
+        )
+
     def probabilities(self, rows: Tensor) -> Tensor:
         """The distributions that ``rows`` stand for."""
         return rows.softmax(-1) if self.normalize == "softmax" else rows
@@ -157,6 +181,10 @@ class StructuredLoss(nn.Module):
         axis, kind = self._check_shapes(input, target)
         if mask is not None:
             _check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
+        if type(input) is not Tensor and private_api.is_sharded(input):
+            sharded = import_module("earthwork.losses.sharded")
+            result: Tensor = sharded.sharded_loss(self, input, target, mask, axis, kind)
+            return result
         rows = input if axis == input.ndim - 1 else input.movedim(axis, -1)
         stored = dtype = rows.dtype
         if stored in HALF:
@@ -242,8 +270,10 @@ class StructuredLoss(nn.Module):
 
     def _check_shapes(self, input: Tensor, target: Tensor) -> tuple[int, Kind]:
         """The axis of the classes, and what the target holds."""
-        check_not_sharded("input", input)
-        check_not_sharded("target", target)
+        if type(input) is Tensor or not isinstance(input, Tensor) or not private_api.is_sharded(input):
+            check_not_sharded("target", target)
+            if self.space.partial:
+                raise TypeError(f"input: expected a DTensor for {self.space}, got a plain tensor")
         if not isinstance(input, Tensor) or not input.is_floating_point():
             what = input.dtype if isinstance(input, Tensor) else type(input).__name__
             raise TypeError(f"input: expected a floating point tensor, got {what}")
@@ -274,6 +304,10 @@ class StructuredLoss(nn.Module):
                 "the classes; pass class_dim=1 for (N, C, d1, …) or class_dim=-1 for sequences (B, T, C)"
             )
         return axis, kind
+
+    def _finished(self, losses: Tensor) -> Tensor:
+        """The losses of rows, given what is summed over the edges."""
+        return losses
 
     def _check_labels(self, labels: Tensor) -> None:
         bad = (labels != self.ignore_index) & ((labels < 0) | (labels >= self.space.num_bins))

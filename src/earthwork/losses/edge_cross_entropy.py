@@ -43,16 +43,23 @@ class EdgeCrossEntropyLoss(LogLoss):
     """
 
     space: EdgeSpace
+    logarithmic = True
     _asked: Tensor
 
     def __init__(self, space: Space, **options: Unpack[Options]) -> None:
         super().__init__(space, **options)
+        if space.partial:
+            return
         if not isinstance(space, EdgeSpace):
             raise TypeError(f"space: expected a Chain or a Tree, whose edges part the classes in two, got {space}")
         self._log_masses = space.log_masses()
         # An edge with all classes on one side asks nothing.
         count = space.flow(torch.ones(space.num_bins, dtype=torch.float64, device=space.device))
         self.register_buffer("_asked", (count > 0) & (count < space.num_bins), persistent=False)
+
+    def on_part(self, space: Space) -> EdgeCrossEntropyLoss:
+        """The loss of the edges of a part of the space."""
+        return EdgeCrossEntropyLoss(space, reduction="none")
 
     def label_kernel(self) -> LabelKernel | None:
         """The kernel for class indices, which are not smoothed."""

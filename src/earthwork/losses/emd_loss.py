@@ -133,6 +133,15 @@ class EMDLoss(StructuredLoss):
         distances = route.distances(p, moved, self.space, self.rho)
         return self._rooted(distances) if self.root else distances
 
+    def on_part(self, space: Space) -> EMDLoss:
+        """The relaxed distance on a part of the space."""
+        if self._high_root:
+            raise TypeError(f"root: expected rho ≤ 2 for a DTensor, got {self.rho:g}; pass x.full_tensor() instead")
+        return EMDLoss(space, self.rho, reduction="none")
+
+    def _finished(self, losses: Tensor) -> Tensor:
+        return self._rooted(losses) if self.root else losses
+
     def _label_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype, *_: object) -> Tensor:
         """The whole loss, at once if a kernel computes it, from the softmax to its derivative."""
         # The GPU kernels read half precision as it is stored.

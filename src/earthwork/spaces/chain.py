@@ -14,6 +14,7 @@ from torch.nn.functional import embedding, pad
 
 from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
 from earthwork.spaces.log_masses import ChainLogMasses
+from earthwork.spaces.parts import Part, chain_part
 from earthwork.spaces.space import check_count, check_names
 
 
@@ -111,6 +112,10 @@ class Chain(EdgeSpace):
         """The bins before each edge."""
         bins = np.arange(self.num_bins)
         return Intervals(bins, np.zeros_like(bins[1:]), bins[1:])
+
+    def part(self, bounds: Sequence[int], rank: int) -> Part:
+        """One shard of the chain."""
+        return chain_part(self, bounds, rank)
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the edges between bins ``i`` and ``j``, tensors of any shape."""

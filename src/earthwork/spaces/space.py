@@ -17,6 +17,7 @@ from torch.nn.functional import embedding
 from typing_extensions import Self
 
 from earthwork import private_api
+from earthwork.spaces.parts import Part
 
 # The largest cost: the sum over a million edges, times an exponent of 100, is still a finite float32.
 MAX_COST = 1e30
@@ -45,6 +46,9 @@ class Space(nn.Module):
 
     hierarchical: ClassVar[bool] = False
     """Whether there are inner nodes, which can be answers too."""
+
+    partial: ClassVar[bool] = False
+    """Whether it is only one shard of a space; see :func:`~earthwork.trees.read_part`."""
 
     # The name of the buffer or parameter that holds the costs.
     _cost_key: str = "_costs"
@@ -220,6 +224,15 @@ class Space(nn.Module):
     def bin_order(self) -> Tensor:
         """All bins in an order in which neighbours are near: the walk of a tree, otherwise that of the classes."""
         return torch.arange(self.num_bins, device="cpu")
+
+    def part(self, bounds: Sequence[int], rank: int) -> Part:
+        """What a process needs of this space if it has only the classes of one shard; see `spaces.parts`.
+
+        Args:
+            bounds: The first class of each shard, ascending, and the number of classes.
+            rank: Which shard.
+        """
+        raise TypeError(f"space: expected a Chain or a Tree for classes that are sharded, got {self}")
 
     def check_rho(self, rho: float) -> None:
         """Raise unless the relaxed distance is defined for the exponent ``rho`` on this space."""

@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
 from earthwork.spaces.log_masses import Levels, TreeLogMasses, grouped_min
 from earthwork.spaces.outline import outline
+from earthwork.spaces.parts import Part, Sharding, sharding, tree_part
 from earthwork.spaces.space import Space, check_index, check_names
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
 
@@ -214,6 +215,27 @@ class Tree(EdgeSpace):
         nodes = np.delete(np.arange(self.num_nodes), self.root)
         starts = np.searchsorted(place[walk], order[nodes])
         return Intervals(walk, starts, np.searchsorted(place[walk], order[nodes] + size[nodes]))
+
+    def part(self, bounds: Sequence[int], rank: int) -> Part:
+        """One shard of the tree."""
+        return tree_part(self, bounds, rank)
+
+    def sharding(self, ranks: int) -> Sharding:
+        """An order of the classes in which shards follow subtrees, and the nodes that shards then share.
+
+        Args:
+            ranks: The number of shards, into which the classes are split as ``torch.chunk`` does.
+
+        Example:
+            >>> import earthwork as ew
+            >>> tree = ew.Tree([-1, 0, 0, 1, 2, 1, 2])           # the classes 3 and 5 are below 1, 4 and 6 below 2
+            >>> sharding = tree.sharding(2)
+            >>> sharding.order, sharding.shared
+            (tensor([0, 2, 1, 3]), tensor([0]))
+            >>> sharding.tree.bins
+            tensor([3, 5, 4, 6])
+        """
+        return sharding(self, ranks)
 
     def lowest_common_ancestor(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The deepest node above both nodes ``a`` and ``b`` (or one of them): tensors of node indices, broadcast."""

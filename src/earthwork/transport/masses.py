@@ -47,7 +47,7 @@ def check_not_sharded(name: str, x: object) -> None:
     if type(x) is not Tensor and isinstance(x, Tensor) and private_api.is_sharded(x):
         raise TypeError(
             f"{name}: expected a plain tensor, got a DTensor; pass x.full_tensor(), or x.to_local() if only rows are "
-            "sharded: classes cannot be"
+            "sharded"
         )
 
 

@@ -1,55 +1,97 @@
 """Trees of many millions of classes in an .npz file, of which a process reads only the part above its own classes.
 
 The arrays ``parents``, ``bins`` and, unless every edge costs 1, ``costs`` are those of `Tree`, with the nodes in
-preorder: each parent directly before its first child, each subtree in one piece. So the nodes above the classes
-``start`` to ``stop`` are one slice of the file and the ancestors of its first node.
+preorder: each parent directly before its first child, each subtree in one piece. So the nodes above the classes of a
+shard are one slice of the file, and some of the ancestors of its first node; the nodes that shards share are ancestors
+of the first class of each shard.
 """
 
 from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import Self
 
 from earthwork.array_files import ArrayFile
-from earthwork.spaces import Tree
+from earthwork.spaces import Space, Tree
+from earthwork.spaces.parts import Part, Pieces, part_of, shard_bounds
+from earthwork.spaces.space import check_rho
 from earthwork.trees.assemble import node_costs
 
-_PIECE = 2**20  # entries that are checked at a time
 
+class TreePart(Space):
+    """One shard of a tree: all that the process that holds this shard of the classes needs of it.
 
-class TreePart(NamedTuple):
-    """The part of a tree that is above some of its classes.
+    It takes the place of the tree in losses of a ``DTensor`` whose classes are sharded, `EMDLoss` and
+    `EdgeCrossEntropyLoss`, and in `decide` and `expected_distance`. It has no distances, which would need other shards.
+
+    Args:
+        part: The shard.
+        num_nodes: The number of nodes of the whole tree.
 
     Attributes:
-        tree: A tree over these classes only.
-        nodes: The index in the whole tree of each of its nodes.
-        shared: Which of its nodes are above other classes as well, so that other parts have them too.
+        num_bins: The number of classes of the whole tree.
+        start: The first class of the shard.
+        stop: The class after the last one of the shard.
     """
 
-    tree: Tree
-    nodes: NDArray[np.int64]
-    shared: NDArray[np.bool_]
+    default_rho = 2.0
+    partial = True
+
+    def __init__(self, part: Part, num_nodes: int) -> None:
+        super().__init__()
+        self.num_bins = part.bounds[-1]
+        self.num_nodes = num_nodes
+        self.start, self.stop = part.start, part.stop
+        self._part = part
+        self._seal()
+
+    def part(self, bounds: Sequence[int], rank: int) -> Part:
+        """This shard, if it is the one that is asked for."""
+        own = self._part
+        if tuple(bounds) != own.bounds or rank != own.rank:
+            raise ValueError(
+                f"space: expected shard {rank} of {len(bounds) - 1}, got shard {own.rank} of {len(own.bounds) - 1}"
+            )
+        return own
+
+    def check_rho(self, rho: float) -> None:
+        """Raise unless ``rho`` is a real number ≥ 1."""
+        check_rho(rho)
+
+    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
+        """Raises, because other shards are unknown."""
+        raise TypeError(f"space: expected a whole tree for distances, got {self}")
+
+    def _scaled(self, factor: Tensor) -> Self:
+        raise TypeError(f"space: expected a whole tree to scale its costs, got {self}")
+
+    def __repr__(self) -> str:
+        shared = 1 if self._part.shared is None else self._part.shared.num_bins
+        return f"TreePart(classes {self.start} to {self.stop - 1} of {self.num_bins}, {shared} shared nodes)"
 
 
-def read_part(path: str | os.PathLike[str], start: int, stop: int) -> TreePart:
-    """Read the part of a large tree that is above the classes ``start`` to ``stop - 1``, and nothing else of it.
+def read_part(path: str | os.PathLike[str], rank: int, ranks: int) -> TreePart:
+    """Read the part of a large tree that is above one shard of its classes, and nothing else of it.
 
     The file is what :func:`~earthwork.save` writes as ``.npz``, or ``numpy.savez`` with the arrays ``parents``,
     ``bins`` and perhaps ``costs`` of `Tree`. Its nodes must be in preorder and its classes in the order of their nodes,
-    so that neighbouring classes share most of their ancestors. Of the nodes, only those that are read are checked.
+    so that shards share few nodes. Of the nodes, only those that are read are checked.
 
     Args:
         path: The file. It is memory mapped, so it must not be compressed.
-        start: The first class.
-        stop: The class after the last.
+        rank: Which shard.
+        ranks: The number of shards, into which the classes are split as ``torch.chunk`` and ``DTensor`` do.
 
     Raises:
-        ValueError: If the file does not hold such a tree, or the classes are out of range.
+        ValueError: If the file does not hold such a tree, or there is no such shard.
 
     Example:
         >>> import tempfile, earthwork as ew
@@ -57,26 +99,20 @@ def read_part(path: str | os.PathLike[str], start: int, stop: int) -> TreePart:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     ew.save(tree, folder + "/tree.npz")
         ...     part = ew.trees.read_part(folder + "/tree.npz", 0, 2)
-        >>> part.tree, part.nodes.tolist(), part.shared.tolist()
-        (Tree(4 nodes, 2 bins, depth 2, cost 1), [0, 1, 2, 3], [True, False, False, False])
+        >>> part
+        TreePart(classes 0 to 1 of 3, 1 shared nodes)
     """
     file = _TreeFile(Path(path))
-    count = len(file.bins)
-    if not 0 <= start < stop <= count:
-        raise ValueError(f"start, stop: expected classes from 0 to {count}, start before stop, got {start} and {stop}")
-    file.check_order()
-    bins = np.asarray(file.bins[start:stop], dtype=np.int64)
-    above = file.ancestors(int(bins[0]))
-    nodes = np.concatenate([above, np.arange(bins[0], bins[-1] + 1)])
-    tree = file.tree_of(nodes, bins)
-    shared = np.zeros(len(nodes), dtype=bool)
-    # In preorder an ancestor of a class is also one of the class before, or that class itself, if it precedes it.
-    if start > 0:
-        shared[: len(above)] = above <= file.bins[start - 1]
-    if stop < count:
-        above_next = file.ancestors(int(file.bins[stop]))
-        shared[np.searchsorted(nodes, above_next[above_next <= bins[-1]])] = True
-    return TreePart(tree, nodes, shared)
+    bounds = shard_bounds(len(file.bins), ranks)
+    if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < ranks:
+        raise ValueError(f"rank: expected a shard from 0 to {ranks - 1}, got {rank!r}")
+    nodes = file.shared_nodes(bounds)
+    shared = nodes, file.parents_of(nodes), file.node_costs(nodes)
+    part = part_of(Tree, bounds, rank, file.pieces(bounds[rank], bounds[rank + 1], nodes), shared)
+    # A parent directly before its first child, each subtree in one piece: that is the order of a walk.
+    if isinstance(part.local, Tree) and bool((part.local._order[1:] <= part.local._order[:-1]).any()):
+        raise file.not_in_preorder()
+    return TreePart(part, len(file.parents))
 
 
 def read_arrays(path: Path) -> Tree:
@@ -125,12 +161,52 @@ class _TreeFile:
         if self.costs is not None and len(self.costs) != len(self.parents):
             raise ValueError(f"{path}: `costs`: expected {len(self.parents)}, one for each node, got {len(self.costs)}")
 
-    def check_order(self) -> None:
-        """Raise unless the classes are in the order of their nodes."""
-        for at in range(0, len(self.bins), _PIECE):
-            piece = np.asarray(self.bins[max(at - 1, 0) : at + _PIECE], dtype=np.int64)
-            if (np.diff(piece) <= 0).any() or piece[0] < 0 or piece[-1] >= len(self.parents):
-                raise ValueError(f"{self.path}: `bins`: expected the classes in the order of their nodes")
+    def shared_nodes(self, bounds: Sequence[int]) -> NDArray[np.int64]:
+        """The nodes with classes of several shards below them, ascending."""
+        found = [np.zeros(0, dtype=np.int64)]
+        for first in sorted({bound for bound in bounds if 0 < bound < bounds[-1]}):
+            before, node = int(self.bins[first - 1]), int(self.bins[first])
+            self._check_order(np.array([before, node]))
+            above = self.ancestors(node)
+            # In preorder an ancestor of a class is also one of the class before, or that class itself, if it precedes.
+            found.append(above[above <= before])
+        return np.unique(np.concatenate(found))
+
+    def pieces(self, start: int, stop: int, shared: NDArray[np.int64]) -> Pieces:
+        """The subtrees whose classes are all from ``start`` to ``stop - 1``."""
+        bins = np.array(self.bins[start:stop])
+        self._check_order(bins)
+        nodes = np.zeros(0, dtype=bins.dtype)
+        if len(bins):
+            above = self.ancestors(int(bins[0]))
+            nodes = np.concatenate([above, np.arange(bins[0], int(bins[-1]) + 1)]).astype(bins.dtype)
+            nodes = nodes[~np.isin(nodes, np.append(shared, self.root))]
+        parents = self.parents_of(nodes)
+        known = np.isin(parents, nodes) | np.isin(parents, np.append(shared, self.root))
+        if not known.all() or (parents >= nodes).any():
+            raise self.not_in_preorder()
+        inner = np.flatnonzero(np.isin(bins, np.append(shared, self.root)))
+        return Pieces(nodes, parents, nodes, self.node_costs(nodes), bins, bins, inner)
+
+    @property
+    def root(self) -> int:
+        """The root, which is the first node in preorder."""
+        return 0
+
+    def parents_of(self, nodes: NDArray[Any]) -> NDArray[Any]:
+        """The parents of some nodes."""
+        parents: NDArray[Any] = np.array(self.parents[nodes])
+        if ((parents < 0) != (nodes == self.root)).any():
+            raise self.not_in_preorder()
+        return parents
+
+    def _check_order(self, bins: NDArray[Any]) -> None:
+        if len(bins) and ((bins[1:] <= bins[:-1]).any() or bins[0] < 0 or bins[-1] >= len(self.parents)):
+            raise ValueError(f"{self.path}: `bins`: expected the classes in the order of their nodes")
+
+    def not_in_preorder(self) -> ValueError:
+        """The error for nodes in another order."""
+        return ValueError(f"{self.path}: `parents`: expected nodes in preorder, each subtree in one piece")
 
     def ancestors(self, node: int) -> NDArray[np.int64]:
         """The nodes above a node, from the root down."""
@@ -141,18 +217,6 @@ class _TreeFile:
             path.append(parent)
             node = parent
         return np.array(path[::-1], dtype=np.int64)
-
-    def tree_of(self, nodes: NDArray[np.int64], bins: NDArray[np.int64]) -> Tree:
-        """The tree of some nodes, which include the ancestors of each of them."""
-        parents = np.asarray(self.parents[nodes], dtype=np.int64)
-        place = np.searchsorted(nodes, parents)
-        found = (parents < 0) | (nodes[np.minimum(place, len(nodes) - 1)] == parents)
-        if found.all():
-            costs = self.node_costs(nodes)
-            tree = Tree(np.where(parents < 0, -1, place), costs, np.searchsorted(nodes, bins))
-            if bool((np.diff(tree._order.cpu().numpy()) == 1).all()):
-                return tree
-        raise ValueError(f"{self.path}: `parents`: expected nodes in preorder, each subtree in one piece")
 
     def node_costs(self, nodes: Any) -> float | NDArray[np.float64]:
         """The costs above some nodes."""

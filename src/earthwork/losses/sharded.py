@@ -1,0 +1,114 @@
+"""Losses of a ``DTensor`` whose classes are sharded over several processes; imported at the first such input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from earthwork.losses.contract import Kind, StructuredLoss
+from earthwork.sharded.mesh import Axes, read_axes
+from earthwork.sharded.rows import IGNORED, ShardLosses
+from earthwork.spaces import Space
+from earthwork.spaces.space import HALF
+
+
+class Parts:
+    """The losses on the parts of a space that have been used, and the costs that they were made with."""
+
+    def __init__(self, space: Space) -> None:
+        self.source = space.cost_source
+        self.version = None if self.source is None else self.source._version
+        self.losses: dict[Any, ShardLosses] = {}
+
+    def fit(self, space: Space) -> bool:
+        """Whether the losses were made with the present costs."""
+        return space.cost_source is self.source and (self.source is None or self.source._version == self.version)
+
+    def __reduce__(self) -> Any:
+        # A copy of the loss, in this process or another, makes its own.
+        return type(None), ()
+
+
+# Collectives on shards of a tensor are not traced: the compiler calls this function as it is.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def sharded_loss(
+    loss: StructuredLoss, input: DTensor, target: Tensor, mask: Tensor | None, axis: int, kind: Kind
+) -> DTensor:
+    """The loss of class indices, equal to that of ``input.full_tensor()``.
+
+    Args:
+        loss: The loss, which is a sum over edges.
+        input: Logits, whose classes, and rows, may be sharded.
+        target: Class indices: a plain tensor, the same in all processes, or a ``DTensor``, sharded as the rows are.
+        mask: The rows that count, as ``target``.
+        axis: The axis of the classes.
+        kind: What the target holds.
+
+    Raises:
+        TypeError: If the loss is not a sum over edges, or an option needs all classes in one process.
+    """
+    _check_options(loss, kind)
+    axes = read_axes("input", input, axis)
+    rows = input.to_local().movedim(axis, -1)
+    stored = dtype = rows.dtype
+    if stored in HALF:
+        dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
+        rows = rows.float()
+    if rows.shape[-1] != (size := axes.bounds[axes.rank + 1] - axes.bounds[axes.rank]):
+        raise ValueError(f"input: expected {size} classes in shard {axes.rank}, got {rows.shape[-1]}")
+    labels = axes.local("target", target).long()
+    counted = labels != loss.ignore_index
+    if mask is not None:
+        counted = counted & axes.local("mask", mask)
+    if labels.device.type == "cpu":
+        loss._check_labels(torch.where(counted, labels, loss.ignore_index))
+    known = torch.where(counted, labels, IGNORED)
+    losses = _losses_on_part(loss, axes, rows.device)
+    batch = rows.shape[:-1]
+    values = losses(rows.reshape(batch.numel(), rows.shape[-1]), known.reshape(-1), axes.reduce).view(batch)
+    values = loss._finished(values)
+    if loss.weight is None:
+        weight = counted.to(values.dtype)
+    else:
+        weight = torch.where(counted, loss.weight.to(values)[torch.where(counted, labels, 0)], 0)
+        values = values * weight
+    if loss.reduction == "none":
+        return axes.spread(values.to(dtype), input.shape[:axis] + input.shape[axis + 1 :], axes.rows)
+    total, weight = axes.sum_over_rows(torch.stack([values.sum(), weight.sum()]))
+    if loss.reduction == "mean":
+        empty = weight == 0
+        total = torch.where(empty, loss._mean_of_nothing, total / torch.where(empty, 1, weight))
+    return axes.replicated(total.to(dtype))
+
+
+def _check_options(loss: StructuredLoss, kind: Kind) -> None:
+    if type(loss).on_part is StructuredLoss.on_part:
+        loss.on_part(loss.space)
+    source = loss.space.cost_source
+    learned = source is not None and source.requires_grad
+    for name, wrong, expected, found in (
+        ("target", kind != "labels", "class indices", kind),
+        ("normalize", loss.normalize != "softmax", '"softmax"', repr(loss.normalize)),
+        ("label_smoothing", loss.label_smoothing != 0, "0", f"{loss.label_smoothing:g}"),
+        ("costs", learned, "fixed numbers", "a tensor that requires grad"),
+    ):
+        if wrong:
+            raise TypeError(f"{name}: expected {expected} for a DTensor, got {found}; pass x.full_tensor() instead")
+
+
+def _losses_on_part(loss: StructuredLoss, axes: Axes, device: torch.device) -> ShardLosses:
+    parts: Parts | None = loss._parts
+    if parts is None or not parts.fit(loss.space):
+        parts = loss._parts = Parts(loss.space)
+    key = axes.bounds, axes.rank, device
+    if key not in parts.losses:
+        part = loss.space.part(axes.bounds, axes.rank)
+        # Without the hooks of modules, which do not expect a backward pass within the forward pass.
+        local, shared = (None if space is None else loss.on_part(space).to(device).forward for space in part[2:4])
+        made = ShardLosses(part, local, shared, loss.logarithmic)
+        made.slots.to(device)
+        parts.losses[key] = made
+    return parts.losses[key]

@@ -1,0 +1,102 @@
+"""Expected distances of probabilities whose classes are sharded over several processes.
+
+The distance between two classes is a sum over the edges between them. So the expected distance has the same two parts
+as a loss (see `rows`), and a third one for the edges that are local in other shards. The third is the same for all
+classes of this shard, and the other shards compute it. Two sums over all processes are needed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from earthwork.sharded.rows import Reduce, Slots
+from earthwork.spaces import Space
+from earthwork.spaces.edges import linear
+from earthwork.spaces.parts import Part
+from earthwork.transport.masses import mass_tolerance
+from earthwork.transport.routes import choose
+
+
+def softmax_of_shards(x: Tensor, part: Part, reduce: Reduce) -> Tensor:
+    """The softmax over all classes, of the logits ``x[rows, classes]`` of this shard."""
+    logs = x.new_zeros((len(x), len(part.bounds) - 1), dtype=torch.float64)
+    logs[:, part.rank] = x.double().logsumexp(-1) if x.shape[-1] else -math.inf
+    return (x - reduce(logs).logsumexp(-1, keepdim=True)).exp().to(x.dtype)
+
+
+def expected_on_shards(p: Tensor, part: Part, reduce: Reduce, check: torch.dtype | None) -> Tensor:
+    """For every class of this shard, the expected distance to a class drawn from ``p``; any number of derivatives.
+
+    Args:
+        p: The probabilities of the classes of this shard, ``[rows, classes]``.
+        part: The shard.
+        reduce: What sums over the shards.
+        check: The type in which they were stored, if it is to be checked that each row is a distribution.
+
+    Raises:
+        ValueError: If a row is not a distribution, in all processes.
+    """
+    slots = Slots(part.slots, part.lengths)
+    slots.to(p.device)
+
+    def expected(x: Tensor) -> Tensor:
+        return _expected(x.detach(), part, slots, reduce)
+
+    if check is not None:
+        _check(p.detach(), reduce, check)
+    # The distances are symmetric, so the map is its own transpose.
+    return linear(p, expected, expected)
+
+
+def _expected(p: Tensor, part: Part, slots: Slots, reduce: Reduce) -> Tensor:
+    rank, ranks, rows = part.rank, len(part.bounds) - 1, len(p)
+    nodes = 0 if part.shared is None else part.shared.num_bins
+    masses = p.new_zeros((rows, nodes + ranks), dtype=torch.float64)
+    if p.shape[-1]:
+        own = slots.sums(p)
+        masses[:, nodes + rank] = own.sum(-1)
+        if nodes:
+            masses[:, slots.used] = own
+    reduce(masses)
+    shards = masses[:, nodes:]
+    before, after = shards[:, :rank].sum(-1), shards[:, rank + 1 :].sum(-1)
+    has_before, has_after = part.ends
+    sides = p.new_zeros((rows, 2, ranks), dtype=torch.float64)
+    here = p
+    if part.local is not None:
+        columns = [before[:, None].to(p.dtype)] if has_before else []
+        columns += [p, (after if part.ordered else before + after)[:, None].to(p.dtype)] if has_after else [p]
+        found = _on(part.local, torch.cat(columns, -1))
+        if has_before:
+            sides[:, 0, rank] = found[:, 0]
+        if has_after:
+            sides[:, 1, rank] = found[:, -1]
+        here = found[:, int(has_before) : int(has_before) + p.shape[-1]]
+    reduce(sides)
+    # A shard before this one sees it after itself, and the other way round; on a tree there is only one other side.
+    others = sides[:, 1, :rank].sum(-1) + sides[:, 0 if part.ordered else 1, rank + 1 :].sum(-1)
+    elsewhere = others[:, None]
+    if part.shared is not None and p.shape[-1]:
+        elsewhere = slots.spread(elsewhere + _on(part.shared, masses[:, :nodes])[:, slots.used])
+    return (here + elsewhere).to(p.dtype)
+
+
+def _on(space: Space, p: Tensor) -> Tensor:
+    return choose(space, p, expected=True).expected(p, space)
+
+
+def _check(p: Tensor, reduce: Reduce, stored: torch.dtype) -> None:
+    """Raise, in all processes, unless each row is ≥ 0 and sums to 1."""
+    bad = ~((p >= 0) & p.isfinite()).all(-1)
+    mass = reduce(torch.where(bad, math.nan, p.sum(-1, dtype=torch.float64)))
+    wrong = ~((mass - 1).abs() <= mass_tolerance(stored))
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        found = "a negative or infinite number" if mass[row].isnan() else f"a sum of {mass[row].item():g}"
+        raise ValueError(
+            f"p: expected probabilities, ≥ 0 and of sum 1 in each row, got {found} in row {row}; for logits pass "
+            'normalize="softmax"'
+        )

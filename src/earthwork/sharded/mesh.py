@@ -1,0 +1,114 @@
+"""Where the parts of a ``DTensor`` are: which processes share its classes, which its rows, and sums over them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement
+
+from earthwork.spaces.parts import shard_bounds
+
+
+class Axes(NamedTuple):
+    """How the axes of a tensor are spread over those of a mesh.
+
+    Attributes:
+        mesh: The mesh.
+        classes: The axis of the mesh over which the classes are sharded, or ``None``.
+        rows: The placements of a tensor without the axis of the classes: rows may be sharded too.
+        bounds: The first class of each shard, and the number of classes.
+        rank: The shard of this process.
+    """
+
+    mesh: DeviceMesh
+    classes: int | None
+    rows: tuple[Placement, ...]
+    bounds: tuple[int, ...]
+    rank: int
+
+    def reduce(self, x: Tensor, *, largest: bool = False) -> Tensor:
+        """Replace ``x`` by its sum, or maximum, over all shards of the classes."""
+        if self.classes is not None and len(self.bounds) > 2:
+            operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
+            dist.all_reduce(x, operation, self.mesh.get_group(self.classes))
+        return x
+
+    def sum_over_rows(self, x: Tensor) -> Tensor:
+        """The sum of ``x`` over all shards of the rows. Each process's derivative is that by its own part."""
+        axes = [axis for axis, placement in enumerate(self.rows) if isinstance(placement, Shard)]
+        result: Tensor = _SumOver.apply(x, self.mesh, axes) if axes else x  # type: ignore[no-untyped-call]
+        return result
+
+    def local(self, name: str, x: Tensor) -> Tensor:
+        """This process's part of a tensor with an entry for each row, which may be a plain tensor if all have it."""
+        if not isinstance(x, DTensor):
+            if any(isinstance(placement, Shard) for placement in self.rows):
+                raise TypeError(
+                    f"{name}: expected a DTensor of placements {_shown(self.rows)}, because the rows of the input are "
+                    "sharded, got a plain tensor; use distribute_tensor or DTensor.from_local"
+                )
+            return x
+        if x.device_mesh != self.mesh:
+            raise ValueError(f"{name}: expected the mesh of the input, {self.mesh}, got {x.device_mesh}")
+        if any(isinstance(placement, Partial) for placement in x.placements):
+            raise ValueError(f"{name}: expected no partial sums, got placements {_shown(x.placements)}")
+        return x.redistribute(placements=self.rows).to_local()
+
+    def replicated(self, x: Tensor) -> DTensor:
+        """A number that all processes have."""
+        return DTensor.from_local(x, self.mesh, [Replicate()] * self.mesh.ndim, run_check=False)
+
+    def spread(self, x: Tensor, shape: torch.Size, placements: tuple[Placement, ...]) -> DTensor:
+        """This process's part of a tensor of this shape."""
+        stride = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(x, self.mesh, placements, run_check=False, shape=shape, stride=stride)
+
+
+class _SumOver(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mesh: DeviceMesh, axes: list[int]) -> Tensor:
+        x = x.clone()
+        for axis in axes:
+            dist.all_reduce(x, group=mesh.get_group(axis))
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        return upstream, None, None
+
+
+def read_axes(name: str, x: DTensor, axis: int) -> Axes:
+    """How ``x`` is spread, if its classes are on ``axis``.
+
+    Raises:
+        ValueError: If the classes are sharded over several axes of the mesh, or the tensor is a partial sum.
+    """
+    placements, mesh = x.placements, x.device_mesh
+    known = all(type(placement) in (Shard, Replicate) for placement in placements)
+    over = [at for at, placement in enumerate(placements) if placement.is_shard(axis)]
+    if not known or len(over) > 1:
+        raise ValueError(
+            f"{name}: expected placements Shard or Replicate, and the classes sharded over one axis of the mesh at "
+            f"most, got {_shown(placements)}"
+        )
+    classes = over[0] if over else None
+    bounds = shard_bounds(x.shape[axis], 1 if classes is None else mesh.size(classes))
+    rank = 0 if classes is None else mesh.get_local_rank(classes)
+    rows = tuple(_without(placement, axis) for placement in placements)
+    return Axes(mesh, classes, rows, bounds, rank)
+
+
+def _without(placement: Placement, axis: int) -> Placement:
+    """The placement of a tensor without an axis."""
+    if not isinstance(placement, Shard) or placement.dim == axis:
+        return Replicate()
+    return Shard(placement.dim - (placement.dim > axis))
+
+
+def _shown(placements: tuple[Placement, ...]) -> str:
+    return f"({', '.join(map(repr, placements))})"

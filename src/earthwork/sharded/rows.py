@@ -1,0 +1,289 @@
+r"""A loss of logits whose classes are sharded over several processes, from the same loss on the parts of the space.
+
+The logarithm of the mass of every shard, and of every shared node, is all that a process has to know of the others.
+With it, the loss of the local edges is that of `Part.local`, where all classes of other shards are one or two further
+bins, and the loss of the shared edges is that of `Part.shared`. Three sums over all processes are needed, whatever the
+number of classes:
+
+1. the largest logarithm of a mass, as the scale of
+2. the masses of the shared nodes; the logarithm of the mass of each shard; and the shared node above each label;
+3. the losses of the local edges, and their derivatives by the logarithms of the masses of the other shards.
+
+Only the processes that hold a class know where it is in the tree, so it is them that say which shared node is above a
+label. Without shared nodes, as on a chain, there is no first sum.
+
+The derivative by a logit :math:`x_j` of shard :math:`r` is that of the local loss, plus that by the logarithm of each
+mass that the class is part of, times its share of that mass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from earthwork.spaces.parts import Part
+from earthwork.transport.closed_form import with_gradient
+
+Losses = Callable[[Tensor, Tensor], Tensor]
+
+# The label of a row that does not count, for the losses on parts.
+IGNORED = -100
+
+# Stands for the logarithm of no mass. Not −inf, whose derivatives would be NaN.
+_LOG_NOTHING = -1e30
+
+# Up to so many runs of classes below the same shared node, each is reduced on its own, which is faster.
+_MAX_RUNS = 64
+
+
+class Reduce(Protocol):
+    """Replaces a tensor, in place, by its sum or maximum over all shards."""
+
+    def __call__(self, x: Tensor, *, largest: bool = False) -> Tensor: ...  # noqa: D102
+
+
+class ShardLosses:
+    """The loss of single rows on the two parts of a space.
+
+    Args:
+        part: The shard.
+        local: The loss of ``[rows, bins]`` logits against labels on ``part.local``, one number for each row, 0 for the
+            label `IGNORED`.
+        shared: The same on ``part.shared``.
+        logarithmic: Whether masses matter however small they are, because the loss is made of their logarithms.
+    """
+
+    def __init__(self, part: Part, local: Losses | None, shared: Losses | None, logarithmic: bool) -> None:
+        self.part = part
+        self.local = local
+        self.shared = shared
+        self.logarithmic = logarithmic
+        self.slots = Slots(part.slots, part.lengths)
+
+    def __call__(self, x: Tensor, labels: Tensor, reduce: Reduce) -> Tensor:
+        """The losses of all rows, the same in all processes; differentiable once by the logits of this shard.
+
+        Args:
+            x: The logits of this shard, ``[rows, classes]``, float32 or float64.
+            labels: The class of each row, or `IGNORED`.
+            reduce: What sums over the shards.
+        """
+        wanted = torch.is_grad_enabled() and x.requires_grad
+        with torch.no_grad():
+            values, slopes = _Step(self, x.detach(), labels, reduce).solve(wanted)
+        return values if slopes is None else with_gradient(values, slopes, _not_twice, x, constants=(labels,))
+
+
+def _not_twice(*_: Tensor) -> Tensor:
+    raise RuntimeError(
+        "a loss over sharded classes can be differentiated once only; for higher derivatives pass x.full_tensor()"
+    )
+
+
+class Slots:
+    """Which shared node each class of a shard is below, and sums and maxima over the classes below each of them.
+
+    Args:
+        slots: The shared node of each run of classes.
+        lengths: The number of classes in each run.
+    """
+
+    def __init__(self, slots: Tensor, lengths: Tensor) -> None:
+        self.used, runs = slots.unique(return_inverse=True)
+        self.count = len(self.used)
+        self._lengths: list[int] | None = lengths.tolist() if len(lengths) <= _MAX_RUNS else None
+        self._group = runs if self._lengths is not None else runs.repeat_interleave(lengths)
+        self._run_slots, self._ends = slots, lengths.cumsum(0)
+        self._place = runs.repeat_interleave(lengths) if self.count > 1 else runs
+
+    def to(self, device: torch.device) -> None:
+        """Move the tables."""
+        self.used, self._group, self._place = (x.to(device) for x in (self.used, self._group, self._place))
+        self._run_slots, self._ends = self._run_slots.to(device), self._ends.to(device)
+
+    def of(self, classes: Tensor) -> Tensor:
+        """The shared node of some classes, which are counted from the start of the shard."""
+        return self._run_slots[torch.bucketize(classes, self._ends, right=True)]
+
+    def log_masses(self, x: Tensor) -> Tensor:
+        """The logarithm of the sum of ``exp(x)`` for each shared node, in float64: ``[rows, count]``."""
+        top = self._reduced(x, "amax")
+        top = torch.where(top == -math.inf, 0, top)
+        total = self._reduced((x - self.spread(top)).exp_(), "sum")
+        return top.double() + total.log()
+
+    def sums(self, x: Tensor) -> Tensor:
+        """The sum of ``x`` for each shared node, in float64: ``[rows, count]``."""
+        return self._reduced(x, "sum")
+
+    def spread(self, values: Tensor) -> Tensor:
+        """What belongs to each shared node, for each class: ``[rows, count]`` to ``[rows, classes or 1]``."""
+        return values if self.count == 1 else values.index_select(-1, self._place)
+
+    def _reduced(self, x: Tensor, how: str) -> Tensor:
+        if self._lengths is not None:
+            pieces = x.split(self._lengths, -1)
+            x = torch.stack([y.amax(-1) if how == "amax" else y.sum(-1, dtype=torch.float64) for y in pieces], -1)
+        if self.count == x.shape[-1]:
+            return x.index_select(-1, self._group.argsort()) if self.count > 1 else x
+        if how == "amax":
+            empty = x.new_full((len(x), self.count), -math.inf)
+            return empty.scatter_reduce(-1, self._group.expand(x.shape), x, "amax")
+        return x.new_zeros((len(x), self.count), dtype=torch.float64).index_add(-1, self._group, x.double())
+
+
+class _Step:
+    """One call: the masses that all processes know, then the loss and its derivative by the logits of this one."""
+
+    def __init__(self, losses: ShardLosses, x: Tensor, labels: Tensor, reduce: Reduce) -> None:
+        self.losses, self.part, self.slots = losses, losses.part, losses.slots
+        self.x, self.labels, self.reduce = x, labels, reduce
+        self.counted = labels != IGNORED
+        self.rank, self.ranks = self.part.rank, len(self.part.bounds) - 1
+        self.nodes = 0 if self.part.shared is None else self.part.shared.num_bins
+        self.own = self.slots.log_masses(x) if x.shape[-1] else None
+        self._exchange_masses()
+
+    def _exchange_masses(self) -> None:
+        """The first two sums."""
+        rows = len(self.x)
+        scale = self._scale()
+        ends = torch.tensor(self.part.bounds[1:], device=self.labels.device)
+        self.label_rank = torch.bucketize(self.labels, ends, right=True)
+        masses = self.x.new_zeros((rows, self.nodes + self.ranks + 1), dtype=torch.float64)
+        masses[:, self.nodes + self.rank] = -math.inf
+        if self.own is not None:
+            masses[:, self.nodes + self.rank] = self.own.logsumexp(-1)
+            mine = (self.label_rank == self.rank) & self.counted
+            inside = torch.where(mine, self.labels - self.part.start, 0)
+            masses[:, -1] = torch.where(mine, self.slots.of(inside).double(), 0)
+            if self.nodes:
+                used = self.slots.used
+                masses[:, used] = (self.own - (scale if scale.shape[-1] == 1 else scale[:, used])).exp()
+        self.reduce(masses)
+        self.shard_logs = masses[:, self.nodes : -1]
+        self.shared_logs = scale + masses[:, : self.nodes].log()
+        self.label_slot = masses[:, -1].long()
+
+    def _scale(self) -> Tensor:
+        """The largest logarithm of a mass in any shard, of all or below each shared node; a number near it will do."""
+        rows, used = len(self.x), self.slots.used
+        if not self.nodes:
+            return self.x.new_zeros((rows, 1), dtype=torch.float64)
+        width = self.nodes if self.losses.logarithmic else 1
+        scale = self.x.new_full((rows, width), -math.inf, dtype=torch.float32)
+        if self.own is not None:
+            if width == 1:
+                scale[:, 0] = self.own.amax(-1)
+            else:
+                scale[:, used] = self.own.float()
+        self.reduce(scale, largest=True)
+        return torch.where(scale == -math.inf, 0, scale).double()
+
+    def solve(self, wanted: bool) -> tuple[Tensor, Tensor | None]:
+        """The losses of all rows, and the derivative of each by the logits of this shard if it is wanted."""
+        total = self.shard_logs.logsumexp(-1, keepdim=True)
+        local, slopes = self._local(total, wanted)
+        shared, shared_slopes = self._shared(total, wanted)
+        # By the mass before each shard, if that is one for itself, by the mass after it, and the loss.
+        columns = self.ranks * (1 + self.part.ordered) if wanted else 0
+        sums = self.x.new_zeros((len(self.x), columns + 1), dtype=torch.float64)
+        if local is not None:
+            sums[:, -1] = local
+        before, after = self.part.ends
+        if slopes is not None and before:
+            sums[:, self.rank] = slopes[:, 0]
+        if slopes is not None and after:
+            sums[:, columns - self.ranks + self.rank] = slopes[:, -1]
+        self.reduce(sums)
+        values = torch.where(self.counted, sums[:, -1] if shared is None else sums[:, -1] + shared, 0)
+        if wanted:
+            slopes = self.x.new_zeros(self.x.shape) if slopes is None else self._gradient(slopes, sums, shared_slopes)
+        return values.to(self.x.dtype), slopes
+
+    def _local(self, total: Tensor, wanted: bool) -> tuple[Tensor | None, Tensor | None]:
+        """The loss of the local edges, and its derivative by the logits of `Part.local`."""
+        if self.losses.local is None:
+            return None, None
+        part, x = self.part, self.x
+        has_before, has_after = part.ends
+        start, stop = int(has_before), int(has_before) + x.shape[-1]
+        # Subtracted from all logits, so that those of other shards, which are near 0, are hardly rounded.
+        shift = total.to(x.dtype)
+        rows = x.new_empty((len(x), stop + has_after))
+        torch.sub(x, shift, out=rows[:, start:stop])
+        before, after = self._other_logs()
+        if has_before and before is not None:
+            rows[:, 0] = _finite(before[:, self.rank] - shift[:, 0].double())
+        if has_after:
+            rows[:, -1] = _finite(after[:, self.rank] - shift[:, 0].double())
+        labels = self.labels - part.start + start
+        labels = torch.where(self.label_rank == self.rank, labels, stop)
+        if has_before:
+            labels = torch.where(self.label_rank < self.rank, 0, labels)
+        return _differentiated(self.losses.local, rows, torch.where(self.counted, labels, IGNORED), wanted)
+
+    def _other_logs(self) -> tuple[Tensor | None, Tensor]:
+        """The logarithms of the masses before and after each shard; on a tree all that is outside counts as after."""
+        logs = self.shard_logs
+        nothing = logs.new_full((len(logs), 1), -math.inf)
+        before = torch.cat([nothing, logs[:, :-1]], -1).logcumsumexp(-1)
+        after = torch.cat([logs[:, 1:], nothing], -1).flip(-1).logcumsumexp(-1).flip(-1)
+        return (before, after) if self.part.ordered else (None, torch.logaddexp(before, after))
+
+    def _shared(self, total: Tensor, wanted: bool) -> tuple[Tensor | None, Tensor | None]:
+        """The loss of the shared edges, and its derivative by the logarithms of the masses of the shared nodes."""
+        if self.losses.shared is None:
+            return None, None
+        labels = torch.where(self.counted, self.label_slot, IGNORED)
+        return _differentiated(self.losses.shared, _finite(self.shared_logs - total), labels, wanted)
+
+    def _gradient(self, slopes: Tensor, sums: Tensor, shared_slopes: Tensor | None) -> Tensor:
+        """The derivative by the logits of this shard, given that of its own loss and those of other shards."""
+        assert self.own is not None
+        rank, ranks, x = self.rank, self.ranks, self.x
+        mine = self.shard_logs[:, rank : rank + 1]
+        before, after = self._other_logs()
+        shards = torch.arange(ranks, device=x.device)
+        # This shard is part of what comes after the shards before it, and the other way round.
+        sees = shards < rank if self.part.ordered else shards != rank
+        factor = (sums[:, -1 - ranks : -1] * _ratio(mine, after) * sees).sum(-1, keepdim=True)
+        if before is not None:
+            factor += (sums[:, :ranks] * _ratio(mine, before) * (shards > rank)).sum(-1, keepdim=True)
+        factors = factor * _ratio(self.own, mine)
+        if shared_slopes is not None:
+            used = self.slots.used
+            factors = factors + shared_slopes[:, used] * _ratio(self.own, self.shared_logs[:, used])
+        # The share of each class in the mass of the shard below its shared node. The factor makes up for the rounding.
+        nothing = self.own == -math.inf
+        base = torch.where(nothing, 0, self.own).to(x.dtype)
+        factors = torch.where(nothing, 0, factors * (base - self.own).exp()).to(x.dtype)
+        start = int(self.part.ends[0])
+        slopes = slopes[:, start : start + x.shape[-1]]
+        share = (x - self.slots.spread(base)).exp_()
+        share.mul_(self.slots.spread(factors)).add_(slopes)
+        return share if self.counted.all() else torch.where(self.counted.unsqueeze(-1), share, 0)
+
+
+def _differentiated(losses: Losses, rows: Tensor, labels: Tensor, wanted: bool) -> tuple[Tensor, Tensor | None]:
+    if not wanted:
+        return losses(rows, labels), None
+    with torch.enable_grad():
+        values = losses(rows.requires_grad_(), labels)
+        (slopes,) = torch.autograd.grad(values.sum(), rows)
+    return values.detach(), slopes
+
+
+def _finite(logs: Tensor) -> Tensor:
+    return logs.clamp(min=_LOG_NOTHING)
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """The share of a mass in another one that contains it, from their logarithms; 0 where one of them is nothing."""
+    nothing = (part == -math.inf) | (whole == -math.inf)
+    # Where the whole is so small that it was rounded, its part may seem larger.
+    return torch.where(nothing, 0, (part - whole).clamp(max=0).exp())

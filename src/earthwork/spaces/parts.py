@@ -1,0 +1,259 @@
+r"""What one process needs of a space if the classes are sharded over several: its own part, and what is shared.
+
+A distance on a chain or a tree is a sum over edges, and what an edge contributes depends only on the masses on its two
+sides. A node of a tree is *local* if all classes below it belong to one shard, otherwise *shared*. So the sum consists
+of two parts, each of which is a distance on a smaller space:
+
+- the local edges of each shard, on a space whose bins are the classes of the shard and all other classes together: on a
+  chain those before it and those after it, on a tree one bin at the root;
+- the edges above the shared nodes, on the tree of the shared nodes, each of which is a bin: it holds the mass of the
+  classes that are below it, but not below another shared node. Every process has this tree, which is small if
+  neighbouring classes are near each other in the tree.
+
+On a chain there are no shared nodes: every edge is next to a class of exactly one shard on its left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from earthwork.spaces.chain import Chain
+    from earthwork.spaces.edges import EdgeSpace
+    from earthwork.spaces.tree import Tree
+
+Indices = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+
+
+class Part(NamedTuple):
+    """One shard of a space.
+
+    Attributes:
+        bounds: The first class of each shard, and the number of classes.
+        rank: Which shard it is.
+        local: The space of the local edges; ``None`` if the shard is empty. On a chain its bins are all classes before
+            the shard, if there are any, those of the shard, and all classes after it. On a tree they are those of the
+            shard, and all others.
+        shared: The tree of the shared nodes; ``None`` if it has no edge.
+        slots: The shared node directly above each class of the shard, as a bin of ``shared``, for each run of classes
+            below the same one.
+        lengths: The number of classes in each run.
+        ordered: Whether the space is a chain.
+    """
+
+    bounds: tuple[int, ...]
+    rank: int
+    local: EdgeSpace | None
+    shared: EdgeSpace | None
+    slots: Tensor
+    lengths: Tensor
+    ordered: bool = False
+
+    @property
+    def start(self) -> int:
+        """The first class of the shard."""
+        return self.bounds[self.rank]
+
+    @property
+    def stop(self) -> int:
+        """The class after the last one of the shard."""
+        return self.bounds[self.rank + 1]
+
+    @property
+    def ends(self) -> tuple[bool, bool]:
+        """Whether `local` has a bin for other classes before those of the shard, and one after them."""
+        before, after = self.start > 0, self.stop < self.bounds[-1]
+        return (before, after) if self.ordered else (False, before or after)
+
+
+class Sharding(NamedTuple):
+    """An order of the classes of a tree in which shards follow subtrees.
+
+    Attributes:
+        tree: The tree with its classes in this order.
+        order: The class of the original tree that each class of :attr:`tree` is.
+        shared: The nodes with classes of more than one shard below them, ascending.
+    """
+
+    tree: Tree
+    order: Tensor
+    shared: Tensor
+
+
+def shard_bounds(classes: int, ranks: int) -> tuple[int, ...]:
+    """The first class of each shard, and the number of classes, as ``torch.chunk`` and ``DTensor`` split them."""
+    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
+        raise ValueError(f"ranks: expected a number of shards ≥ 1, got {ranks!r}")
+    size = -(-classes // ranks)
+    return tuple(min(rank * size, classes) for rank in range(ranks + 1))
+
+
+def sharding(tree: Tree, ranks: int) -> Sharding:
+    """The order of the classes in which a walk round the tree meets them, and the nodes that shards then share."""
+    order = tree.bin_order()
+    bins = tree.bins[order.to(tree.bins.device)]
+    costs = tree._costs.detach()
+    ordered = type(tree)(tree.parents, costs, bins, tree.names, node_data=tree.node_data, info=tree.info)
+    walk, size, nodes = (x.cpu().numpy() for x in (tree._order, tree._size, bins))
+    shared, _ = shared_nodes(walk, size, nodes, shard_bounds(tree.num_bins, ranks))
+    return Sharding(ordered, order, torch.from_numpy(np.flatnonzero(shared)))
+
+
+def chain_part(chain: Chain, bounds: Sequence[int], rank: int) -> Part:
+    """One shard of a chain. The edge between two shards belongs to the one before it."""
+    start, stop = bounds[rank], bounds[rank + 1]
+    before, after = start > 0, stop < bounds[-1]
+    local = None
+    if start < stop:
+        costs = chain.costs.detach()[start : stop if after else stop - 1]
+        costs = torch.cat([costs.new_zeros(1), costs]) if before else costs
+        local = type(chain)(stop - start + before + after, costs)
+    return Part(tuple(bounds), rank, local, None, torch.tensor([0]), torch.tensor([stop - start]), ordered=True)
+
+
+def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
+    """One shard of a tree whose classes may be in any order."""
+    start, stop = bounds[rank], bounds[rank + 1]
+    order, size, bins = (x.cpu().numpy() for x in (tree._order, tree._size, tree.bins))
+    parents = tree.parents.cpu().numpy()
+    costs = np.insert(tree.costs.detach().cpu().double().numpy(), tree.root, 0.0)
+    is_shared, owner = shared_nodes(order, size, bins, bounds)
+    shared = np.flatnonzero(is_shared)
+    is_local = owner == rank
+    is_local[tree.root] = False
+    nodes = np.flatnonzero(is_local)
+    mine = bins[start:stop]
+    inner = np.flatnonzero(~is_local[mine])
+    pieces = Pieces(nodes, parents[nodes], order[nodes], costs[nodes], mine, order[mine], inner)
+    return part_of(type(tree), bounds, rank, pieces, (shared, parents[shared], costs[shared]))
+
+
+def shared_nodes(
+    order: Indices, size: Indices, bins: Indices, bounds: Sequence[int]
+) -> tuple[NDArray[np.bool_], Indices]:
+    """Which nodes have classes of several shards below them, and the shard of all others; -1 if there is no class.
+
+    Args:
+        order: The place of each node in a walk round the tree.
+        size: The number of nodes of each subtree.
+        bins: The node of each class.
+        bounds: The first class of each shard, and the number of classes.
+    """
+    walk = np.argsort(order[bins])
+    place, shard = order[bins][walk], (np.searchsorted(bounds, walk, side="right") - 1)
+    changes = np.cumsum(np.r_[0, shard[1:] != shard[:-1]])
+    first, end = np.searchsorted(place, order), np.searchsorted(place, order + size)
+    empty = first == end
+    first, last = np.minimum(first, len(bins) - 1), np.maximum(end - 1, 0)
+    shared = ~empty & (changes[first] != changes[last])
+    return shared, np.where(empty | shared, -1, shard[first])
+
+
+class Pieces(NamedTuple):
+    """The subtrees that make up a shard.
+
+    Attributes:
+        nodes: The local nodes, ascending.
+        parents: Their parents.
+        order: Their places in a walk round the tree.
+        costs: The costs of the edges above them.
+        bins: The node of each class of the shard.
+        bin_order: Their places in the walk.
+        inner: The classes whose node is not local, but shared or the root.
+    """
+
+    nodes: Indices
+    parents: Indices
+    order: Indices
+    costs: float | Numbers
+    bins: Indices
+    bin_order: Indices
+    inner: Indices
+
+    def local_tree(self, others: bool) -> tuple[Indices, float | Numbers, Indices]:
+        """The parents, costs and bins of the tree of the local edges.
+
+        All pieces are attached to its root, which is the bin of all other classes.
+        """
+        nodes, count, classes = self.nodes, len(self.nodes), len(self.bins)
+        parents = np.zeros(1 + count + len(self.inner), dtype=nodes.dtype)
+        parents[0] = -1
+        if count:
+            up = np.minimum(np.searchsorted(nodes, self.parents), count - 1)
+            parents[1 : 1 + count] = np.where(nodes[up] == self.parents, up + 1, 0)
+        costs = self.costs
+        if len(self.inner) or not isinstance(costs, float):
+            costs = np.zeros(len(parents))
+            costs[1 : 1 + count] = self.costs
+        bins = np.zeros(classes + others, dtype=nodes.dtype)
+        bins[:classes] = np.searchsorted(nodes, self.bins) + 1
+        bins[self.inner] = 1 + count + np.arange(len(self.inner))
+        return parents, costs, bins
+
+    def attachments(self, shared: Indices) -> tuple[Tensor, Tensor]:
+        """The shared node above each class, by number, and the lengths of runs below the same one."""
+        # Of the local nodes, those that are attached to a shared one; the walk meets each of their subtrees in one go.
+        up = np.minimum(np.searchsorted(self.nodes, self.parents), max(len(self.nodes) - 1, 0))
+        tops = np.flatnonzero(self.nodes[up] != self.parents)
+        tops = tops[np.argsort(self.order[tops])]
+        above = np.searchsorted(shared, self.parents[tops])
+        piece = np.searchsorted(self.order[tops], self.bin_order, side="right") - 1
+        piece[self.inner] = len(tops) + np.searchsorted(shared, self.bins[self.inner])
+        slots = np.r_[above, np.arange(len(shared))][piece]
+        starts = np.flatnonzero(np.r_[True, slots[1:] != slots[:-1]])
+        return torch.from_numpy(slots[starts]), torch.from_numpy(np.diff(np.r_[starts, len(slots)]))
+
+
+def part_of(
+    kind: type[Tree],
+    bounds: Sequence[int],
+    rank: int,
+    pieces: Pieces,
+    shared: tuple[Indices, Indices, float | Numbers],
+) -> Part:
+    """One shard of a tree.
+
+    Args:
+        kind: The class of trees to build.
+        bounds: The first class of each shard, and the number of classes.
+        rank: Which shard.
+        pieces: The subtrees of the shard.
+        shared: The shared nodes, ascending, their parents and the costs above them.
+    """
+    nodes, parents, costs = shared
+    classes = len(pieces.bins)
+    slots, lengths, tree = torch.tensor([0]), torch.tensor([classes]), None
+    if len(nodes) > 1:
+        up = np.where(parents < 0, -1, np.searchsorted(nodes, parents))
+        tree = kind(up, costs, np.arange(len(nodes)))
+        if classes:
+            slots, lengths = pieces.attachments(nodes)
+    local = None
+    if classes:
+        local_parents, local_costs, bins = map(_Given, pieces.local_tree(others=classes < bounds[-1]))
+        # A tree copies what it is given. Of many millions of classes, no further copies are kept meanwhile.
+        del pieces
+        local = kind(local_parents, local_costs.once(), bins)
+    return Part(tuple(bounds), rank, local, tree, slots, lengths)
+
+
+class _Given:
+    """An array, or a number, that can be taken once, and is not kept after that."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = values
+
+    def once(self) -> Any:
+        """The array."""
+        values, self._values = self._values, None
+        return values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.once()

@@ -1,0 +1,309 @@
+"""What four gloo processes check together, each case on its own; started once by `test_processes`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from benchmarks.sharded import Traffic
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import loss_parallel
+
+import earthwork as ew
+from tests.cases import random_space
+
+RANKS = 4
+BY_CLASS = (Shard(1),)
+
+
+CASES: dict[str, Callable[[DeviceMesh, np.random.Generator], None]] = {}
+
+
+def case(function: Callable[[DeviceMesh, np.random.Generator], None]) -> None:
+    """Run this on meshes of one to four processes; if its name ends with "square", on one of two by two."""
+    CASES[function.__name__] = function
+
+
+def compare(loss, x, labels, mesh, placements=BY_CLASS, target=None):
+    """Value and gradient of a ``DTensor`` are those of the whole tensor."""
+    one = x.clone().requires_grad_()
+    expected = loss(one, labels)
+    expected.sum().backward()
+    many = distribute_tensor(x, mesh, placements).requires_grad_()
+    value = loss(many, labels if target is None else target)
+    assert isinstance(value, DTensor)
+    value.sum().backward()
+    assert many.grad.placements == tuple(placements)
+    space = loss.space
+    tolerance = 1e-6 * max(1.0, float(space.diameter())) if x.dtype == torch.float32 else 1e-12
+    options = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
+    torch.testing.assert_close(value.full_tensor(), expected, **options)
+    torch.testing.assert_close(many.grad.full_tensor(), one.grad, **options)
+    return value
+
+
+def batch(space, rows=5, dtype=torch.float32, ignored=-100):
+    labels = torch.randint(space.num_bins, (rows,))
+    labels[1] = ignored
+    return torch.randn(rows, space.num_bins, dtype=dtype) * 2, labels
+
+
+@case
+def spaces_exponents_types(mesh, rng):
+    for kind in ("chain", "tree", "inner tree"):
+        space = random_space(rng, kind, 40)
+        losses = [ew.EMDLoss(space, rho) for rho in (1, 1.5, 2)] + [ew.EdgeCrossEntropyLoss(space)]
+        for loss in losses:
+            for dtype in (torch.float32, torch.float64):
+                compare(loss, *batch(space, dtype=dtype), mesh)
+
+
+@case
+def shuffled_and_ordered_classes(mesh, rng):
+    tree = ew.trees.imagenet1k()
+    shuffled = ew.Tree(tree.parents, tree.costs, tree.bins[torch.from_numpy(rng.permutation(1000))])
+    sharding = shuffled.sharding(mesh.size())
+    for space in (tree, shuffled, sharding.tree):
+        compare(ew.EMDLoss(space), *batch(space), mesh)
+        compare(ew.EdgeCrossEntropyLoss(space), *batch(space), mesh)
+
+
+@case
+def options(mesh, rng):
+    space = random_space(rng, "tree", 50)
+    weight = torch.rand(space.num_bins)
+    for reduction in ("none", "sum", "mean"):
+        for kind in (ew.EMDLoss, ew.EdgeCrossEntropyLoss):
+            loss = kind(space, weight=weight, reduction=reduction, ignore_index=3)
+            compare(loss, *batch(space, 20, ignored=3), mesh)
+    compare(ew.EMDLoss(space, root=True), *batch(space), mesh)
+    x, labels = batch(space)
+    value = compare(ew.EMDLoss(space), x, torch.full_like(labels, -100), mesh)
+    assert value.full_tensor().isnan()
+    compare(ew.EMDLoss(space, empty="zero"), x, torch.full_like(labels, -100), mesh)
+
+
+@case
+def shapes_and_class_dim(mesh, rng):
+    space = random_space(rng, "chain", 9)
+    x, labels = torch.randn(2, 9, 3, 4), torch.randint(9, (2, 3, 4))
+    compare(ew.EMDLoss(space, reduction="none"), x, labels, mesh)
+    compare(ew.EMDLoss(space, class_dim=-1), x.movedim(1, -1).contiguous(), labels, mesh, [Shard(3)])
+    compare(ew.EMDLoss(space), x[0, :, 0, 0], labels[0, 0, 0], mesh, [Shard(0)])
+    # Not sharded at all, and only by rows.
+    compare(ew.EMDLoss(space), x[:, :, 0, 0], labels[:, 0, 0], mesh, [Replicate()])
+    rows = distribute_tensor(labels[:, 0, 0], mesh, [Shard(0)])
+    compare(ew.EMDLoss(space), x[:, :, 0, 0], labels[:, 0, 0], mesh, [Shard(0)], rows)
+
+
+@case
+def masks_and_half_precision(mesh, rng):
+    space = random_space(rng, "tree", 30)
+    x, labels = batch(space, 6)
+    mask = torch.tensor([True, False, True, True, False, True])
+    loss = ew.EMDLoss(space)
+    many = distribute_tensor(x, mesh, [Shard(1)])
+    torch.testing.assert_close(loss(many, labels, mask).full_tensor(), loss(x, labels, mask))
+    half = distribute_tensor(x.bfloat16(), mesh, [Shard(1)]).requires_grad_()
+    value = loss(half, labels)
+    value.backward()
+    assert value.dtype == half.grad.dtype == torch.bfloat16
+    torch.testing.assert_close(value.full_tensor(), loss(x.bfloat16(), labels))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert loss(half, labels).dtype == torch.float32
+
+
+@case
+def data_and_classes_square(mesh, rng):
+    space = random_space(rng, "tree", 40)
+    weight = torch.rand(space.num_bins)
+    for rows in (4, 5, 3):
+        x, labels = batch(space, rows)
+        for placements, spread in (
+            ([Shard(0), Shard(1)], [Shard(0), Replicate()]),
+            ([Shard(1), Shard(0)], [Replicate(), Shard(0)]),
+            ([Replicate(), Shard(1)], [Replicate(), Replicate()]),
+        ):
+            target = distribute_tensor(labels, mesh, spread)
+            for reduction in ("mean", "sum", "none"):
+                loss = ew.EMDLoss(space, weight=weight, reduction=reduction)
+                compare(loss, x, labels, mesh, placements, target)
+
+
+@case
+def communication(mesh, rng):
+    small, large = (ew.Tree([-1, *(np.arange(n * 11) // 10)]) for n in (2, 60))
+    for space, most in ((small, 3), (large, 3), (ew.Chain(50), 2), (ew.Chain(900), 2)):
+        for loss in (ew.EMDLoss(space), ew.EdgeCrossEntropyLoss(space)):
+            x, labels = batch(space)
+            many = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_()
+            loss(many, labels).backward()
+            with Traffic() as traffic:
+                loss(many, labels).backward()
+            assert traffic.bytes.keys() <= {"allreduce"}, traffic.bytes
+            assert len(traffic.bytes.get("allreduce", [])) == (most if mesh.size() > 1 else 0), traffic.bytes
+
+
+@case
+def mixed_with_cross_entropy(mesh, rng):
+    space = random_space(rng, "tree", 50)
+    x, labels = batch(space)
+    mixed = ew.MixedLoss((0.3, ew.EMDLoss(space)), (0.7, nn.CrossEntropyLoss()))
+    one = x.clone().requires_grad_()
+    expected = mixed(one, labels)
+    expected.backward()
+    many = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_()
+    with loss_parallel():
+        value = mixed(many, labels)
+        value.backward()
+    torch.testing.assert_close(value.full_tensor(), expected)
+    torch.testing.assert_close(many.grad.full_tensor(), one.grad, rtol=1e-5, atol=1e-6)
+    assert mixed.parts.keys() == {"EMDLoss", "CrossEntropyLoss"}
+
+
+@case
+def costs_that_change_and_copies(mesh, rng):
+    space = random_space(rng, "tree", 50)
+    x, labels = batch(space)
+    loss = ew.EMDLoss(space)
+    compare(loss, x, labels, mesh)
+    with torch.no_grad():
+        loss.space._costs.mul_(2)
+    compare(loss, x, labels, mesh)
+    compare(loss.double(), x, labels, mesh)
+
+
+@case
+def a_layer_of_sharded_classes(mesh, rng):
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    space = random_space(rng, "tree", 50)
+    _, labels = batch(space)
+    features = torch.randn(len(labels), 8)
+    model = nn.Linear(8, space.num_bins)
+    loss = ew.EMDLoss(space)
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0, group=mesh.get_group())
+    expected = loss(model(features), labels)
+    gradients = torch.autograd.grad(expected, list(model.parameters()))
+    parallelize_module(model, mesh, ColwiseParallel(output_layouts=Shard(-1), use_local_output=False))
+    value = loss(model(features), labels)
+    value.backward()
+    torch.testing.assert_close(value.full_tensor(), expected.detach())
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad.full_tensor(), gradient, rtol=1e-5, atol=1e-6)
+
+
+@case
+def compiled(mesh, rng):
+    space = random_space(rng, "tree", 30)
+    x, labels = batch(space)
+    loss = ew.EMDLoss(space)
+    many = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_()
+
+    @torch.compile(backend="eager")
+    def step(logits, labels):
+        return loss(logits * 2, labels) + 1
+
+    value = step(many, labels)
+    value.backward()
+    one = x.clone().requires_grad_()
+    expected = loss(one * 2, labels) + 1
+    expected.backward()
+    torch.testing.assert_close(value.full_tensor(), expected)
+    torch.testing.assert_close(many.grad.full_tensor(), one.grad, rtol=1e-5, atol=1e-6)
+
+
+@case
+def decisions(mesh, rng):
+    for kind in ("chain", "tree", "inner tree"):
+        space = random_space(rng, kind, 40)
+        x = torch.randn(3, 6, space.num_bins, dtype=torch.float64)
+        p = x.softmax(-1)
+        p[0, 0] = 1 / space.num_bins  # ties
+        many = distribute_tensor(p, mesh, [Shard(2)])
+        found = ew.expected_distance(many, space)
+        assert found.placements == many.placements
+        torch.testing.assert_close(found.full_tensor(), ew.expected_distance(p, space), rtol=1e-12, atol=1e-12)
+        assert torch.equal(ew.decide(many, space).full_tensor(), ew.decide(p, space))
+        logits = distribute_tensor(x.float(), mesh, [Shard(2)])
+        answers = ew.decide(logits, space, normalize="softmax").full_tensor()
+        assert torch.equal(answers, ew.decide(x.float(), space, normalize="softmax"))
+        with Traffic() as traffic:
+            ew.decide(many, space, validate=False)
+        assert len(traffic.bytes.get("allreduce", [])) == (3 if mesh.size() > 1 else 0)
+    for wrong, options, message in (
+        (many, {"normalize": "l1"}, 'normalize: expected None or "softmax" for a DTensor'),
+        (
+            logits.detach().requires_grad_(),
+            {"normalize": "softmax"},
+            "normalize: expected None for a DTensor that requires",
+        ),
+        (
+            distribute_tensor(p[..., 1:].contiguous(), mesh, [Shard(2)]),
+            {},
+            "p: expected floating point probabilities with",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ew.expected_distance(wrong, space, **options)
+    with pytest.raises(TypeError, match="p: expected a plain tensor, got a DTensor"):
+        ew.decide(many, space, allow_inner=True)
+
+
+@case
+def parts_read_from_a_file(mesh, rng):
+    tree = random_space(rng, "tree", 60).sharding(mesh.size()).tree
+    with tempfile.TemporaryDirectory() as folder:
+        ew.save(tree, f"{folder}/tree.npz")
+        part = ew.trees.read_part(f"{folder}/tree.npz", mesh.get_local_rank(), mesh.size())
+    x, labels = batch(tree, dtype=torch.float64)
+    many = distribute_tensor(x, mesh, [Shard(1)])
+    for whole, shard in (
+        (ew.EMDLoss(tree), ew.EMDLoss(part)),
+        (ew.EdgeCrossEntropyLoss(tree), ew.EdgeCrossEntropyLoss(part)),
+    ):
+        torch.testing.assert_close(shard(many, labels).full_tensor(), whole(x, labels), rtol=1e-12, atol=1e-12)
+    found = ew.decide(many, part, normalize="softmax").full_tensor()
+    assert torch.equal(found, ew.decide(x, tree, normalize="softmax"))
+
+
+def run(rank: int, folder: str) -> None:
+    """One process: every case in turn, until one fails; writes the cases that passed, and what went wrong."""
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{folder}/store", RANKS)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=120))
+    rows = [DeviceMesh("cpu", list(range(ranks))) for ranks in range(RANKS, 0, -1)]
+    square = DeviceMesh("cpu", [[0, 1], [2, 3]])
+    results = {}
+    for name, function in CASES.items():
+        try:
+            for mesh in [square] if name.endswith("square") else rows:
+                if mesh.get_coordinate() is not None:
+                    torch.manual_seed(0)
+                    function(mesh, np.random.default_rng(0))
+        except Exception:
+            results[name] = traceback.format_exc()
+        else:
+            results[name] = ""
+        Path(folder, f"{rank}.json").write_text(json.dumps(results))
+        if results[name]:
+            raise SystemExit(1)  # the other processes wait for this one, and are stopped
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    import sys
+
+    run(int(sys.argv[1]), sys.argv[2])
