@@ -14,7 +14,7 @@ from tests.sharded import worker
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
-    with suppress(mp.ProcessException):
+    with suppress(mp.ProcessRaisedException, mp.ProcessExitedException):
         mp.spawn(worker.run, args=(str(folder),), nprocs=worker.RANKS)
     paths = [folder / f"{rank}.json" for rank in range(worker.RANKS)]
     return [json.loads(path.read_text()) if path.exists() else {} for path in paths]

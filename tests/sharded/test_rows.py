@@ -149,3 +149,15 @@ def test_second_derivatives_are_an_error():
     value = losses(x, torch.tensor([0, 1]), lambda y, largest=False: y)
     with pytest.raises(RuntimeError, match=r"differentiated once only; for higher derivatives pass x\.full_tensor\(\)"):
         torch.autograd.grad(value.sum(), x, create_graph=True)
+
+
+def test_the_kernels_do_the_local_part(rng):
+    pytest.importorskip("numba")
+    tree = ew.Tree([-1, *(np.arange(30) // 3), *rng.integers(1, 31, 400)])
+    loss = ew.EMDLoss(tree, reduction="none")
+    part = tree.part(shard_bounds(tree.num_bins, 2), 0)
+    local = loss.on_part(part.local)
+    losses = ShardLosses(part, local.forward, loss.on_part(part.shared).forward, logarithmic=False)
+    x = torch.randn(4, part.stop, requires_grad=True)
+    losses(x, torch.arange(4), lambda y, largest=False: y)
+    assert local.space._kernels is not None

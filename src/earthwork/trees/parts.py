@@ -12,7 +12,7 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +110,8 @@ def read_part(path: str | os.PathLike[str], rank: int, ranks: int) -> TreePart:
     shared = nodes, file.parents_of(nodes), file.node_costs(nodes)
     part = part_of(Tree, bounds, rank, file.pieces(bounds[rank], bounds[rank + 1], nodes), shared)
     # A parent directly before its first child, each subtree in one piece: that is the order of a walk.
-    if isinstance(part.local, Tree) and bool((part.local._order[1:] <= part.local._order[:-1]).any()):
+    order = None if part.local is None else cast(Tree, part.local)._order
+    if order is not None and bool((order[1:] <= order[:-1]).any()):
         raise file.not_in_preorder()
     return TreePart(part, len(file.parents))
 
