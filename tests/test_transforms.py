@@ -107,6 +107,22 @@ def test_traces(loss, rows):
     torch.testing.assert_close(gradient(traced, other, flipped), gradient(loss, other, flipped))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_trace_keeps_no_branch_of_its_example(loss):
+    traced = torch.jit.trace(loss, batch(loss, 8), check_trace=False)
+    x, labels = batch(loss, 60)
+    labels[::3] = -100
+    # Cross entropy has NaN gradients in ignored rows, and an error for other labels.
+    ours = not isinstance(loss, ew.MixedLoss)
+    if ours:
+        x[::3] = torch.nan
+    torch.testing.assert_close(traced(x, labels), loss(x, labels))
+    torch.testing.assert_close(gradient(traced, x, labels), gradient(loss, x, labels))
+    if ours:
+        labels[1] = 1000
+        assert traced(x, labels).isnan()
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("rows", ROWS)
 def test_activation_checkpointing(loss, rows, reentrant):

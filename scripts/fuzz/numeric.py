@@ -14,7 +14,9 @@ import earthwork as ew
 import oracle
 
 # The rows of a batch; each counts as a case.
-_BATCH = 64
+_BATCH = 512
+# The rows of a batch that another thread overwrites.
+_WRITTEN = 64
 
 RHOS = (1.0, 1.0, 1.25, 1.5, 2.0, 2.0, 3.0, 5.5)
 # What a result may miss by, in parts of the largest number that went into it.
@@ -196,7 +198,7 @@ def aliasing(rng: Generator) -> int:
 def writers(rng: Generator) -> int:
     """Labels and logits that another thread overwrites: an error or any number, but no crash."""
     space = random_space(rng)
-    logits, labels = torch.randn(_BATCH, space.num_bins), torch.zeros(_BATCH, dtype=torch.long)
+    logits, labels = torch.randn(_WRITTEN, space.num_bins), torch.zeros(_WRITTEN, dtype=torch.long)
     loss = ew.EMDLoss(space)
     stop = threading.Event()
 

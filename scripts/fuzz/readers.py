@@ -171,12 +171,13 @@ def main() -> int:
             name, (content, read) = files[case % len(files)]
             path = Path(folder) / name
             path.write_bytes(mutated(content, np.random.default_rng([options.seed, case])))
-            start = time.monotonic()
+            # Processor time: the machine may be busy.
+            start = time.process_time()
             try:
                 with suppress(*_ALLOWED):
                     read(path)
-                if time.monotonic() - start > _MAX_SECONDS:
-                    raise AssertionError(f"took {time.monotonic() - start:.0f} seconds")
+                if time.process_time() - start > _MAX_SECONDS:
+                    raise AssertionError(f"took {time.process_time() - start:.0f} seconds")
             except Exception:
                 failed[name] += 1
                 if failed[name] <= 2:

@@ -3,6 +3,9 @@
 The sample is spread over the files in proportion to their mutants. A larger one holds every smaller one of the same
 seed, and what has been run is not run again (delete ``mutants/`` for that), so a run may be stopped and continued.
 
+Mutants that a few fast tests kill are dealt with first, in forks of a process that has collected the tests (`warm`);
+what is left goes to mutmut, which starts pytest anew. ``--first-pass`` stops in between.
+
 ``--compiled`` looks once more at what was not killed: one after the other it is written into a copy of the source, and
 the tests of ``torch.compile`` are run, which mutmut's own way of putting mutants in place cannot do.
 """
@@ -18,7 +21,10 @@ from typing import Any
 
 from compiled import NO_TESTS, SURVIVED, look_again
 from mutmut import __main__ as mutmut
+from mutmut.configuration import config
 from mutmut.workers import isolation
+from warm import KILLED as KILLED_NOW
+from warm import first_pass
 
 # "Interrupted" is what pytest says, and mutmut after it, where a mutant keeps a test module from being imported.
 KILLED = ("killed", "timeout", "segfault", "suspicious", "check was interrupted by user")
@@ -31,16 +37,31 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="another seed, another sample")
     parser.add_argument("--again", action="store_true", help="run those once more that were not killed")
     parser.add_argument("--compiled", action="store_true", help="look once more at what only the compiler runs")
+    parser.add_argument("--package", action="append", help="mutate this package, such as losses; may be repeated")
+    parser.add_argument("--seconds", type=float, default=8.0, help="processor time for a mutant in the first pass")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="the most time for the first pass")
+    parser.add_argument("--first-pass", action="store_true", help="stop after the first pass")
     parser.add_argument("--processes", type=int, default=1, help="how many mutants at a time")
     options = parser.parse_args()
+    if options.package:
+        config().only_mutate = [f"src/earthwork/{package}/*" for package in options.package]
     chosen: list[tuple[Any, str, int | None]] = []
     collect = mutmut.collect_source_file_mutation_data
 
     def collect_sample(*, mutant_names: Iterable[str]) -> tuple[list[Any], dict[str, Any]]:
         mutants, data = collect(mutant_names=tuple(mutant_names))
-        names = set(sample([name for _, name, _ in mutants], options.sample or None, options.seed))
+        ordered = sample([name for _, name, _ in mutants], options.sample or None, options.seed)
+        rank = {name: number for number, name in enumerate(ordered)}
         once_more = (SURVIVED, NO_TESTS) if options.again else ()
-        chosen[:] = [(m, name, None if code in once_more else code) for m, name, code in mutants if name in names]
+        chosen[:] = [(m, name, None if code in once_more else code) for m, name, code in mutants if name in rank]
+        # In random order, so that the first ones, if the time is up, are a sample too.
+        chosen.sort(key=lambda mutant: rank[mutant[1]])
+        first_pass(chosen, options.seconds, options.minutes)
+        if options.first_pass:
+            raise SystemExit
+        chosen[:] = [
+            (m, name, KILLED_NOW if m.exit_code_by_key[name] == KILLED_NOW else code) for m, name, code in chosen
+        ]
         return chosen, data
 
     mutmut.collect_source_file_mutation_data = collect_sample

@@ -208,3 +208,40 @@ def test_a_row_without_a_batch_that_is_long_enough_for_a_kernel(reduction):
     expected = ew.emd(logits.softmax(-1), torch.eye(300)[7], ew.Chain(300), 2.0)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(logits.grad, torch.autograd.grad(expected, logits)[0])
+
+
+LOG_LOSSES = {
+    "edges": lambda **options: ew.EdgeCrossEntropyLoss(TREE, **options),
+    "questions": lambda **options: ew.HierarchicalCrossEntropyLoss(TREE, **options),
+    "soft labels": lambda **options: ew.SoftLabelLoss(TREE, **options),
+}
+
+
+@pytest.mark.parametrize("name", [*LOSSES, *LOG_LOSSES])
+@pytest.mark.parametrize("rows", [2, 100])
+@pytest.mark.parametrize("kind", ["labels", "distributions"])
+def test_a_weight_that_was_replaced_by_a_shorter_one(name, rows, kind):
+    loss_function = {**LOSSES, **LOG_LOSSES}[name](weight=torch.ones(C))
+    target = torch.randint(C, (rows,)) if kind == "labels" else torch.rand(rows, C).softmax(-1)
+    for wrong in (torch.ones(2), torch.ones(1), torch.ones(C + 1)):
+        loss_function.weight = wrong
+        with pytest.raises(ValueError, match=rf"weight: expected {C} numbers, .*got shape \({len(wrong)},\)"):
+            loss_function(torch.randn(rows, C), target)
+
+
+def test_options_that_are_set_later_count_or_are_fixed(make):
+    loss_function = make()
+    loss_function.empty = "zero"
+    nothing = torch.full((60,), -100)
+    assert loss_function(torch.randn(60, C), nothing) == 0
+    assert loss_function.empty == "zero"
+    with pytest.raises(ValueError, match='empty: expected "nan" or "zero"'):
+        loss_function.empty = "none"
+    for fixed, name in ((ew.HierarchicalCrossEntropyLoss(TREE), "alpha"), (ew.TokenEMDLoss([1, 2], [0, 1]), "outside")):
+        with pytest.raises(AttributeError, match=name):
+            setattr(fixed, name, 3.0)
+
+
+def test_an_ignore_index_that_no_label_can_be(make):
+    with pytest.raises(ValueError, match="ignore_index: expected an integer of 64 bits, got 1180591620717411303424"):
+        make(ignore_index=2**70)

@@ -66,7 +66,9 @@ def test_a_parameter_stays_one():
     matrix = nn.Parameter(torch.tensor(MATRIX))
     metric = ew.CostMatrix(matrix)
     assert dict(metric.named_parameters()) == {"matrix": matrix}
-    assert metric.distances() is matrix
+    assert metric.matrix is matrix
+    metric.distances().sum().backward()
+    assert torch.equal(matrix.grad, torch.ones(3, 3))
 
 
 @pytest.mark.parametrize(
@@ -144,3 +146,10 @@ def test_bins_out_of_range():
         ew.CostMatrix(MATRIX).distance(-1, 0)
     with pytest.raises(ValueError, match=r"^j: expected bins from 0 to 2, got 3$"):
         ew.CostMatrix(MATRIX).distance(0, 3)
+
+
+def test_writing_into_the_distances_does_not_change_the_space():
+    for space in (ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0, 0]), ew.CostMatrix(1 - np.eye(3))):
+        before = space.distances()
+        space.distances().fill_diagonal_(torch.inf)
+        assert torch.equal(space.distances(), before)

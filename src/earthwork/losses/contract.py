@@ -100,11 +100,19 @@ class StructuredLoss(nn.Module):
         self.label_smoothing = label_smoothing
         self.normalize = normalize
         self.class_dim = check_class_dim(class_dim)
-        self.empty = check_empty(empty)
-        self._mean_of_nothing = math.nan if empty == "nan" else 0.0
+        self.empty = empty
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return deep_copy(self, memo)
+
+    @property
+    def empty(self) -> Empty:
+        """The mean if no row counts."""
+        return "nan" if math.isnan(self._mean_of_nothing) else "zero"
+
+    @empty.setter
+    def empty(self, empty: Empty) -> None:
+        self._mean_of_nothing = math.nan if check_empty(empty) == "nan" else 0.0
 
     @abstractmethod
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
@@ -179,6 +187,11 @@ class StructuredLoss(nn.Module):
             A tensor without axes, or with ``reduction="none"`` one value for each row of ``C``.
         """
         axis, kind = self._check_shapes(input, target)
+        # A lookup as an attribute takes several times as long.
+        weight = self._buffers["weight"] if "weight" in self._buffers else self.weight  # noqa: SIM401
+        if weight is not None and weight.shape != (self.space.num_bins,):
+            # It was assigned or resized after the loss was made, and a kernel trusts its length.
+            raise _wrong_weight(weight, self.space)
         if mask is not None:
             _check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
         if type(input) is not Tensor and private_api.is_sharded(input):
@@ -206,8 +219,14 @@ class StructuredLoss(nn.Module):
         rows, labels = widened(rows), labels.long()
         counted = labels != self.ignore_index
         reads = reads_values(rows, labels)
+        known = None
         if reads:
             self._check_labels(labels)
+        else:
+            # What cannot be checked here must not look like a result: the loss of an out-of-range label is NaN.
+            inside = labels.clamp(0, self.space.num_bins - 1)
+            known = (labels == inside) | ~counted
+            labels = inside
         if not reads or not counted.all():
             labels = torch.where(counted, labels, 0)
             # Replaced before anything is computed, because the gradient of an ignored NaN would still be NaN.
@@ -217,6 +236,7 @@ class StructuredLoss(nn.Module):
             if reads:
                 check_masses(rows, rows.new_tensor([1.0]), stored, ("input", "the target"))
         loss = torch.where(counted, (row_losses or self.label_losses)(rows, labels), 0)
+        loss = loss if known is None else torch.where(known, loss, math.nan)
         if self.weight is None:
             weight = counted.to(rows.dtype)
         else:
@@ -373,8 +393,12 @@ def _check_weight(weight: Tensor | NDArray[Any], space: Space) -> Tensor:
         what = weight.dtype if isinstance(weight, Tensor | np.ndarray) else type(weight).__name__
         raise TypeError(f"weight: expected a floating point tensor or array, got {what}")
     if weight.shape != (space.num_bins,):
-        raise ValueError(
-            f"weight: expected {space.num_bins} numbers, one for each class of {space}, got shape {tuple(weight.shape)}"
-        )
+        raise _wrong_weight(weight, space)
     check_costs("weight", weight)
     return weight
+
+
+def _wrong_weight(weight: Tensor, space: Space) -> ValueError:
+    return ValueError(
+        f"weight: expected {space.num_bins} numbers, one for each class of {space}, got shape {tuple(weight.shape)}"
+    )

@@ -54,7 +54,7 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         if not isinstance(alpha, (int, float)) or isinstance(alpha, bool) or not 0 <= alpha < math.inf:
             raise ValueError(f"alpha: expected a finite number ≥ 0, got {alpha!r}")
         super().__init__(tree, **options)
-        self.alpha = float(alpha)
+        self._alpha = float(alpha)
         self._log_masses = tree.log_masses()
         nodes = (tree.parents >= 0).nonzero().flatten()
         # Edges are numbered as the nodes below them are, without the root, for which one more number stands.
@@ -69,6 +69,11 @@ class HierarchicalCrossEntropyLoss(LogLoss):
             "_node_edge": edge_of[tree.bins],
         }.items():
             self.register_buffer(name, buffer, persistent=False)
+
+    @property
+    def alpha(self) -> float:
+        """The discount, which is fixed: the weights of the nodes are computed from it once."""
+        return self._alpha
 
     def label_kernel(self) -> LabelKernel | None:
         """The kernel for class indices, which are not smoothed."""

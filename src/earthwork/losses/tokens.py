@@ -78,8 +78,8 @@ class TokenEMDLoss(nn.Module):
         distinct, bins = numbers.unique(return_inverse=True)
         chain = Chain.from_values(distinct)
         self.space = chain if diameter is None or len(distinct) == 1 else chain.normalized(diameter)
-        self.rho = float(rho)
-        self.outside = outside
+        self._rho = float(rho)
+        self._outside = outside
         self.shift = bool(shift)
         self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = reduction
@@ -91,6 +91,16 @@ class TokenEMDLoss(nn.Module):
         of_token[tokens] = bins
         for name, index in (("_tokens", tokens[order]), ("_bins", bins[order]), ("_bin_of_token", of_token)):
             self.register_buffer(name, index, persistent=False)
+
+    @property
+    def rho(self) -> float:
+        """The exponent, which is fixed."""
+        return self._rho
+
+    @property
+    def outside(self) -> float | None:
+        """The cost of the edge to other tokens, which is fixed."""
+        return self._outside
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, rho: float = 2.0, *, digits: bool = True, **options: Any) -> Self:

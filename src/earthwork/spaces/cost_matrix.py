@@ -85,7 +85,10 @@ class CostMatrix(Space):
         return self.matrix[self._bin_index("i", i), self._bin_index("j", j)]
 
     def distances(self) -> Tensor:
-        """The full matrix of costs, shape ``[num_bins, num_bins]``."""
+        """A copy of the full matrix of costs, shape ``[num_bins, num_bins]``."""
+        return self.matrix.clone()
+
+    def _distances(self) -> Tensor:
         return self.matrix
 
     def _scaled(self, factor: Tensor) -> Self:

@@ -164,12 +164,16 @@ class Space(nn.Module):
         bins = torch.arange(self.num_bins, device=self.device)
         return self.distance(bins[:, None], bins[None, :])
 
+    def _distances(self) -> Tensor:
+        """The same matrix, to be read only: a space that stores it returns it without a copy."""
+        return self.distances()
+
     def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
         """The distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in the type of ``like``.
 
         Differentiable with respect to the costs. The labels are not checked.
         """
-        return embedding(labels, self.distances().T.to(like))
+        return embedding(labels, self._distances().T.to(like))
 
     def nearest(self, allowed: Tensor) -> Tensor:
         """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true; of equals any one.
@@ -177,7 +181,7 @@ class Space(nn.Module):
         Each row must allow a bin; that is not checked.
         """
         rows, where = allowed.reshape(-1, self.num_bins).unique(dim=0, return_inverse=True)
-        distances = self.distances().detach().to(allowed.device)
+        distances = self._distances().detach().to(allowed.device)
         # From every bin (a row of the matrix) to those that are allowed, one set at a time.
         found = [distances.masked_fill(~row, math.inf).argmin(-1) for row in rows]
         return torch.stack(found)[where].view(allowed.shape)
@@ -186,11 +190,11 @@ class Space(nn.Module):
         """For every bin, the expected distance to a bin drawn from ``p[..., num_bins]``: ``p`` times the distances."""
         # Autocast would compute the product in half precision.
         with torch.autocast(p.device.type, enabled=False):
-            return p @ self.distances().to(p).T
+            return p @ self._distances().to(p).T
 
     def diameter(self) -> Tensor:
         """The largest distance between two bins, as a tensor without axes."""
-        return self.distances().max()
+        return self._distances().max()
 
     @abstractmethod
     def _scaled(self, factor: Tensor) -> Self:
@@ -251,7 +255,7 @@ class Space(nn.Module):
         )
 
     def _has_costs_of(self, other: Any) -> bool:
-        return _same_values(self.distances(), other.distances())
+        return _same_values(self._distances(), other._distances())
 
     def _bin_index(self, name: str, index: Tensor | int) -> Tensor:
         return check_index(name, index, "bin", self.num_bins, self.device)
@@ -332,9 +336,12 @@ def check_index(name: str, index: Tensor | int, what: str, count: int, device: t
 def check_ignore_index(ignore_index: int) -> int:
     """``ignore_index`` as a plain integer: the label that does not count, whether it is a class or not."""
     try:
-        return index(ignore_index)
+        number = index(ignore_index)
     except TypeError as error:
         raise TypeError(f"ignore_index: expected a class index (an integer), got {ignore_index!r}") from error
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"ignore_index: expected an integer of 64 bits, got {number}")
+    return number
 
 
 def check_costs(name: str, costs: Tensor) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from earthwork import private_api
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.edges import one_hot
 from earthwork.transport.linear_programme import centred, with_gradients
@@ -37,11 +38,11 @@ _CACHE: WeakKeyDictionary[Space, _Cached] = WeakKeyDictionary()
 
 def ground_costs(space: Space) -> Tensor:
     """The full matrix of distances, shape ``[num_bins, num_bins]``, cached as long as the costs do not change."""
-    if torch.compiler.is_compiling() and isinstance(space, EdgeSpace):
-        # `distances` checks its indices, which the compiler does not allow. Edges cost the same both ways.
+    if isinstance(space, EdgeSpace) and (torch.compiler.is_compiling() or private_api.count_dispatch_modes()):
+        # `distances` checks its indices, which fake tensors do not allow. Edges cost the same both ways.
         return space.distances_to(torch.arange(space.num_bins, device=space.device), space.costs)
     cached = _cached(space)
-    return space.distances() if cached is None else cached.matrix
+    return space._distances() if cached is None else cached.matrix
 
 
 def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
@@ -63,7 +64,10 @@ def _cached(space: Space) -> _Cached | None:
     cached = _CACHE.get(space)
     # Moving a space, or changing its costs in place, makes the cached matrix stale.
     if cached is None or cached.source is not source or cached.version != source._version:
-        cached = _CACHE[space] = _Cached(source, source._version, space.distances(), {})
+        if private_api.count_dispatch_modes():
+            # A matrix of fake tensors would be of no use afterwards.
+            return None
+        cached = _CACHE[space] = _Cached(source, source._version, space._distances(), {})
     return cached
 
 

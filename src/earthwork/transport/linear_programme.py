@@ -38,7 +38,7 @@ def simplex_gradient(p: Tensor, q: Tensor, space: Space) -> Tensor:
 
 
 def _matrix(space: Space) -> Tensor:
-    matrix = space.distances()
+    matrix = space._distances()
     if matrix.requires_grad:
         raise ValueError(f"space: expected fixed costs for the exact distance, got {space} that requires grad")
     return matrix

@@ -36,8 +36,11 @@ def mass_tolerance(stored: torch.dtype) -> float:
 
 
 def can_look(*tensors: Tensor) -> bool:
-    """Whether values can be read: not inside the compiler or a functional transform, nor of fake or meta tensors."""
-    if torch.compiler.is_compiling() or any(map(private_api.is_wrapped, tensors)):
+    """Whether values can be read: not inside the compiler, a trace or a transform, nor of fake or meta tensors."""
+    # A trace would keep the branches that the values of its example took.
+    if torch.compiler.is_compiling() or private_api.tracing_state() is not None:
+        return False
+    if any(map(private_api.is_wrapped, tensors)):
         return False
     return not any(x.is_meta or private_api.is_fake(x) for x in tensors)
 

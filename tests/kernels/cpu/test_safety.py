@@ -155,3 +155,28 @@ def test_an_out_of_range_label_is_skipped_and_reported(rng):
     others = [i for i in range(9) if i != 4]
     torch.testing.assert_close((costs[others], other[others]), (expected[others], slopes[others]), rtol=0, atol=0)
     assert run.labels(layout, logits, labels, 2.0, True, mean=True)[3] == 8
+
+
+@pytest.mark.parametrize("which", ["input", "target"])
+def test_labelled_batches_whose_storage_has_been_freed(which):
+    batch = {"input": torch.randn(100, 7), "target": torch.randint(7, (100,))}
+    batch[which].untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match=f"{which}: expected a tensor with its data, got one whose storage"):
+        ew.EMDLoss(ew.Chain(7))(**batch)
+
+
+def test_masses_whose_storage_has_been_freed():
+    chain, p = ew.Chain(7), torch.rand(100, 7).softmax(-1)
+    freed = torch.rand_like(p)
+    freed.untyped_storage().resize_(0)
+    for name, masses in {"p": (freed, p), "q": (p, freed)}.items():
+        with pytest.raises(ValueError, match=f"{name}: expected a tensor with its data, got one whose storage"):
+            ew.emd(*masses, chain)
+    with pytest.raises(ValueError, match="p: expected a tensor with its data, got one whose storage"):
+        run.expectations(Layout(chain.kernel_tables(tree_tables)), freed)
+
+
+def test_a_kernel_checks_the_length_of_its_class_weights():
+    layout = Layout(ew.Chain(7).kernel_tables(tree_tables))
+    with pytest.raises(ValueError, match="weight: expected 7 numbers, one for each class, got 2"):
+        run.labels(layout, torch.randn(3, 7), torch.zeros(3, dtype=torch.long), 2.0, False, torch.ones(2).double())

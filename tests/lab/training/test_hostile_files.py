@@ -19,7 +19,7 @@ import pytest
 import torch
 from PIL import Image
 
-from earthwork.lab.training import Settings, images, train
+from earthwork.lab.training import Settings, images, load_model, train
 from earthwork.lab.training.arrays import read_arrays
 from earthwork.lab.training.images import BadImageError, decode, image_side, read_folder, unpacked
 from earthwork.lab.training.recorder import checkpoint_name, last_good, load_checked, save_checked
@@ -244,3 +244,52 @@ def test_a_result_of_an_odd_shape(tmp_path, change, message):
     (tmp_path / "result.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=rf"result\.json: {message}"):
         read_result(tmp_path, 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.ckpt", "a.pt"])
+def test_archives_and_checkpoints_that_never_end(tmp_path, cache, name):
+    read = {"a.ckpt": load_checked, "a.pt": load_model}.get(name, lambda path: unpacked(path, print))
+    os.mkfifo(tmp_path / name)
+    (tmp_path / f"zero-{name}").symlink_to("/dev/zero")
+    for path in (tmp_path / name, tmp_path / f"zero-{name}"):
+        with pytest.raises(ValueError, match=f"{path.name}: expected a regular file"):
+            read(path)
+
+
+def test_plain_ppm_files_whose_comments_take_quadratic_time(tmp_path):
+    (tmp_path / "a.ppm").write_bytes(b"P3 3 3 255\n" + b"# x\n" * 1_000_000)
+    with pytest.raises(BadImageError, match=r"a\.ppm: expected a binary PPM file, got one in plain text"):
+        decode(tmp_path / "a.ppm", 4)
+
+
+@pytest.mark.parametrize("name", ["wnids.txt", "val/val_annotations.txt"])
+def test_lists_of_classes_that_are_not_text(tmp_path, name):
+    for folder in ("train/a", "val"):
+        (tmp_path / folder).mkdir(parents=True)
+    PIXELS.save(tmp_path / "train" / "a" / "0.png")
+    (tmp_path / name).write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=rf"{name}: expected UTF-8 text, got byte 0xff"):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a file of weights"),
+        (b"PK\x03\x04", "not a file of weights"),
+        ([1], "expected the weights that `earthwork train` writes"),
+        ({"classes": 3}, "expected the weights that `earthwork train` writes"),
+        ({"mean": "x"}, "expected the weights that `earthwork train` writes"),
+        ({"network": {}}, "Missing key"),
+    ],
+)
+def test_files_of_weights_with_other_content(tmp_path, content, message):
+    valid = {"model": "mlp", "classes": ["a", "b"], "mean": torch.zeros(3), "std": torch.ones(3), "network": {}}
+    if isinstance(content, bytes):
+        (tmp_path / "a.pt").write_bytes(content)
+    else:
+        torch.save({**valid, **content} if isinstance(content, dict) else content, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=f"a.pt: .*{message}") as caught:
+        load_model(tmp_path / "a.pt")
+    assert "\n" not in str(caught.value)

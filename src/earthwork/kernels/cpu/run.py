@@ -80,9 +80,11 @@ def labels(
     rows, dtype = len(logits), logits.dtype
     losses = torch.empty_like(_like(rows, dtype))
     slopes = torch.empty_like(logits) if gradient else None
+    if weights is not None and len(weights) != layout.bins:
+        raise ValueError(f"weight: expected {layout.bins} numbers, one for each class, got {len(weights)}")
     batch = (
-        logits.data_ptr(),
-        targets.data_ptr(),
+        _address("input", logits),
+        _address("target", targets),
         0 if weights is None else weights.data_ptr(),
         losses.data_ptr(),
         0 if slopes is None else slopes.data_ptr(),
@@ -113,8 +115,8 @@ def pairs(
     costs = torch.empty_like(_like(rows, dtype))
     slopes = _like_rows(p) if gradient else None
     batch = (
-        p.data_ptr(),
-        q.data_ptr(),
+        _address("p", p),
+        _address("q", q),
         costs.data_ptr(),
         0 if slopes is None else slopes.data_ptr(),
         rows,
@@ -132,7 +134,7 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
         p: Masses, shape ``[rows, bins]``, single or double precision, each row contiguous.
     """
     results = _like_rows(p)
-    batch = (p.data_ptr(), results.data_ptr(), len(p), p.stride(0), 0, 0, 0)
+    batch = (_address("p", p), results.data_ptr(), len(p), p.stride(0), 0, 0, 0)
     _run("expectations", layout, p.dtype, len(p), batch, 0.0, 0.0)
     return results
 
@@ -165,6 +167,14 @@ def _prepare(operation: str, layout: Layout, dtype: torch.dtype) -> tuple[Machin
     code = machine_code(_KERNELS[which], dtype == torch.float32)
     prepared = layout.prepared[operation, dtype] = code, -(-size // 64) * 64, layout.words
     return prepared
+
+
+def _address(name: str, x: Tensor) -> int:
+    address = x.data_ptr()
+    # Freed storage, as that of a sharded parameter between two uses, has no address.
+    if not address and x.numel():
+        raise ValueError(f"{name}: expected a tensor with its data, got one whose storage has been freed")
+    return address
 
 
 @lru_cache(maxsize=1024)

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from earthwork.extras import require
-from earthwork.files import check_regular
+from earthwork.files import check_regular, read_text
 from earthwork.text import abbreviate
 
 if TYPE_CHECKING:
@@ -112,13 +112,13 @@ def _images(folder: Path) -> list[Path]:
 
 def _listed_classes(root: Path) -> list[str]:
     listing = root / "wnids.txt"
-    return listing.read_text(encoding="utf-8").split() if listing.is_file() else []
+    return read_text(listing).split() if listing.is_file() else []
 
 
 def _annotated(annotations: Path) -> dict[str, list[Path]]:
     """Tiny ImageNet's validation images, by the class that the second column names."""
     found: dict[str, list[Path]] = {}
-    for number, line in enumerate(annotations.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(annotations).splitlines(), 1):
         fields = line.split("\t")
         if len(fields) < 2:
             raise ValueError(f"data {annotations}, line {number}: expected file and class with a tab between")
@@ -161,6 +161,7 @@ def unpacked(archive: Path, say: Callable[[str], None]) -> Path:
     Raises:
         ValueError: If the archive cannot be read, or a member would land outside the folder.
     """
+    check_regular(archive)
     facts = archive.stat()
     key = hashlib.sha256(f"{archive.resolve()} {facts.st_size} {facts.st_mtime_ns}".encode()).hexdigest()[:16]
     folder = cache_folder() / f"{archive.name.split('.')[0]}-{key}"
@@ -252,6 +253,9 @@ def _opened(path: Path) -> Iterator[Any]:
             # Pillow only warns of images of up to twice the pixels that it allows.
             warnings.simplefilter("error", pil.DecompressionBombWarning)
             with pil.open(path, formats=_FORMATS) as file:
+                if any(tile[0] == "ppm_plain" for tile in getattr(file, "tile", ())):
+                    # Pillow takes quadratic time for its comments.
+                    raise ValueError("expected a binary PPM file, got one in plain text")
                 yield file
     except Exception as error:  # Pillow's decoders raise errors of many kinds on damaged files
         raise BadImageError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error

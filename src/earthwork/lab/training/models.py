@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from earthwork.files import check_regular
+
 ModelFactory: TypeAlias = Callable[[int], nn.Module]
 
 
@@ -248,6 +250,9 @@ class TrainedModel(nn.Module):
         return buffer.getvalue()
 
 
+_CONTENT = {"model": str, "classes": (list, tuple), "mean": Tensor, "std": Tensor, "network": dict}
+
+
 def load_model(path: str | Path, *, trust: bool = False) -> TrainedModel:
     """A trained model from ``weights-last.pt`` or ``weights-best.pt``, in evaluation mode.
 
@@ -261,8 +266,12 @@ def load_model(path: str | Path, *, trust: bool = False) -> TrainedModel:
     Raises:
         ValueError: If the file holds something else, or names a function and ``trust`` is false.
     """
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(content, dict) or not {"model", "classes", "mean", "std", "network"} <= content.keys():
+    check_regular(Path(path))
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged pickles raise errors of many kinds
+        raise ValueError(f"{path}: not a file of weights: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(content, dict) or not all(isinstance(content.get(name), kind) for name, kind in _CONTENT.items()):
         raise ValueError(f"{path}: expected the weights that `earthwork train` writes")
     if content["model"] not in MODELS and not trust:
         raise ValueError(
@@ -270,7 +279,10 @@ def load_model(path: str | Path, *, trust: bool = False) -> TrainedModel:
             "if you trust the file"
         )
     network = build_model(content["model"], len(content["classes"]))
-    network.load_state_dict(content["network"])
+    try:
+        network.load_state_dict(content["network"])
+    except RuntimeError as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())[:200]}") from error
     model = TrainedModel(
         network, content["mean"], content["std"], name=content["model"], classes=tuple(content["classes"])
     )

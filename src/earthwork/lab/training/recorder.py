@@ -230,6 +230,8 @@ def load_checked(path: Path, map_location: Any = "cpu") -> Any:
     Raises:
         BadCheckpointError: If the file is truncated or damaged, or holds something else.
     """
+    if not path.is_file() and path.exists():
+        raise BadCheckpointError(f"{path}: expected a regular file")
     data = path.read_bytes()
     content, trailer = data[:-_TRAILER], data[-_TRAILER:]
     if not trailer.startswith(_MARK):
