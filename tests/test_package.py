@@ -91,9 +91,8 @@ def test_the_lowest_versions_are_those_that_are_tested():
     lists = [project["dependencies"], *(extras[name] for name in LIBRARY_EXTRAS)]
     wanted = {re.fullmatch(r"([\w-]+)>=([\d.]+)", text) for texts in lists for text in texts if "[" not in text}
     lowest = dict(match.groups() for match in wanted)
-    assert lowest.pop("torch"), "has no old build for the CPU alone on PyPI"
     pinned = dict(re.findall(r"^([\w-]+)==(.+)$", (ROOT / "constraints-lowest.txt").read_text(), re.MULTILINE))
-    assert pinned.keys() - {"torch"} == lowest.keys()
+    assert pinned.keys() == lowest.keys()
     for name, version in lowest.items():
         assert f"{pinned[name]}.".startswith(f"{version}."), name
 

@@ -235,7 +235,8 @@ class StructuredLoss(nn.Module):
             rows = self._normalized("input", rows)
             if reads:
                 check_masses(rows, rows.new_tensor([1.0]), stored, ("input", "the target"))
-        loss = torch.where(counted, (row_losses or self.label_losses)(rows, labels), 0)
+        losses = self.label_losses if row_losses is None else row_losses
+        loss = torch.where(counted, losses(rows, labels), 0)
         loss = loss if known is None else torch.where(known, loss, math.nan)
         if self.weight is None:
             weight = counted.to(rows.dtype)

@@ -250,7 +250,13 @@ class TrainedModel(nn.Module):
         return buffer.getvalue()
 
 
-_CONTENT = {"model": str, "classes": (list, tuple), "mean": Tensor, "std": Tensor, "network": dict}
+_CONTENT: dict[str, type | tuple[type, ...]] = {
+    "model": str,
+    "classes": (list, tuple),
+    "mean": Tensor,
+    "std": Tensor,
+    "network": dict,
+}
 
 
 def load_model(path: str | Path, *, trust: bool = False) -> TrainedModel:
