@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -67,6 +68,63 @@ def test_every_public_name_is_available():
         assert getattr(ew, name) is not None
     with pytest.raises(AttributeError, match="module 'earthwork' has no attribute 'nothing'"):
         _ = ew.nothing
+
+
+# What is promised: the parameters in this order, those after * by keyword only, with these defaults.
+OPTIONS = "weight=None, ignore_index=-100, reduction='mean', label_smoothing=0.0, normalize='softmax', class_dim=None"
+SIGNATURES = {
+    "Chain": "(n, costs=1.0, names=None)",
+    "Chain.from_values": "(values, names=None)",
+    "Ring": "(n, costs=1.0, names=None)",
+    "Tree": "(parents, costs=1.0, bins=None, names=None, *, node_data=None, info=None)",
+    "CostMatrix": "(matrix, names=None, *, symmetric=False, triangle=False)",
+    "load": "(what, **options)",
+    "save": "(space, path)",
+    "emd": "(p, q, space, rho=1.0, *, normalize=None, validate=True)",
+    "emd_gradient": "(p, q, space, rho=1.0, *, normalize=None, validate=True)",
+    "emd_hessian": "(p, q, space, rho=2.0)",
+    "sinkhorn": "(p, q, space, lam=3.0, max_iter=100, tol=None, method='log', *, chunk_size=None)",
+    "expected_distance": "(p, space, *, normalize=None, validate=True)",
+    "decide": "(p, space, allow_inner=False, vagueness=0.0, *, normalize=None, validate=True)",
+    "EMDLoss": f"(space, rho=None, *, {OPTIONS}, root=False, empty='nan')",
+    "SinkhornLoss": f"(space, lam=3.0, max_iter=100, *, tol=None, method='log', value='cost', {OPTIONS}, empty='nan')",
+    "EdgeCrossEntropyLoss": "(space, **options)",
+    "HierarchicalCrossEntropyLoss": "(tree, alpha=0.1, **options)",
+    "SoftLabelLoss": "(space, beta=10.0, **options)",
+    "MixedLoss": "(*terms, class_dim=None, empty='nan')",
+    "TokenEMDLoss": "(token_ids, values, rho=2.0, *, diameter=9.0, outside=None, shift=False, ignore_index=-100, "
+    "reduction='mean')",
+    "targets.gaussian": "(values, edges, sigma)",
+    "targets.two_hot": "(values, centers)",
+    "targets.interval": "(low, high, n)",
+    "targets.coarse": "(nodes, tree)",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures(name):
+    found = ew
+    for part in name.split("."):
+        found = getattr(found, part)
+    plain = [one.replace(annotation=inspect.Parameter.empty) for one in inspect.signature(found).parameters.values()]
+    assert str(inspect.Signature(plain)) == SIGNATURES[name]
+
+
+@pytest.mark.parametrize(
+    "space", [ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0]), ew.CostMatrix([[0, 1], [1, 0]])], ids=repr
+)
+def test_what_spaces_have(space):
+    assert all(
+        hasattr(space, name) for name in ("num_bins", "bin_names", "distance", "distances", "diameter", "normalized")
+    )
+    of_edges = [hasattr(space, name) for name in ("num_edges", "costs", "flow", "potential")]
+    assert of_edges == [isinstance(space, ew.EdgeSpace)] * 4
+
+
+def test_modules_show_what_they_have():
+    assert set(dir(ew)) == {*ew.__all__, "__version__"}
+    assert set(dir(ew.metrics)) == {*ew.metrics.__all__, "functional"}
+    assert not {"exact_emd", "Metric"} & set(dir(ew))
 
 
 def test_the_package_is_typed():

@@ -58,3 +58,7 @@ def __getattr__(name: str) -> Any:
         home = "report" if name == "hierarchical_report" else "classes"
         return getattr(import_module(f"earthwork.metrics.{home}"), name)
     raise AttributeError(f"module 'earthwork.metrics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "functional"]

@@ -161,6 +161,21 @@ def test_the_answers_to_the_questions_follow_from_the_comparisons() -> None:
     assert "| `soft` | `SoftLabelLoss(space, beta)` | 5: 0, 10: 0, 30: 0 |" in text
 
 
+def test_a_value_at_the_end_of_its_grid_is_named() -> None:
+    findings = made_up({})
+    for results in findings.results.values():
+        for cell in results.parts.values():
+            if cell["loss"] in ("soft", "emd2+ce"):
+                cell["chosen"]["distance"] = {
+                    **cell["chosen"]["distance"],
+                    "value": 5 if cell["loss"] == "soft" else 0.5,
+                }
+    text = make_page(Findings(findings.results))
+    assert "beyond those tried, for `soft` (5): " in text
+    count = sum(len(findings.cells(task, "soft")) for task in findings.tasks())
+    assert findings.chosen_values("soft", "distance") == {"5": count, "10": 0, "30": 0}
+
+
 def test_a_value_can_be_compared_with_another_value() -> None:
     findings = made_up({})
     for cell in findings.results["diabetes"].parts.values():

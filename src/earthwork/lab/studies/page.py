@@ -99,10 +99,22 @@ def _names(findings: Findings) -> str:
         if loss in used:
             chosen = [_chosen(findings, loss, metric) for metric in ("top1", "distance")]
             rows.append([f"`{loss}`", text, *chosen])
-    return (
+    text = (
         "How the losses are written, and how often each value of a hyper-parameter (w, α, β) was chosen on the "
         "validation data, over all tasks and seeds:\n\n"
     ) + _markdown(["name", "in Python", "chosen for accuracy", "chosen for mean distance"], rows)
+    ends = [f"`{loss}` ({value})" for loss in _IN_PYTHON if (value := _at_an_end(findings, loss))]
+    if ends:
+        text += f"\nThe best value for the mean distance may lie beyond those tried, for {', '.join(ends)}: the value "
+        text += "at an end was chosen in more than half of the cases.\n"
+    return text
+
+
+def _at_an_end(findings: Findings, loss: str) -> str:
+    """The smallest or largest value of a hyper-parameter, if it was chosen in more than half of the cases."""
+    counts = findings.chosen_values(loss, "distance")
+    ends = [value for value in (*list(counts)[:1], *list(counts)[-1:]) if 2 * counts[value] > sum(counts.values())]
+    return ends[0] if ends else ""
 
 
 def _chosen(findings: Findings, loss: str, metric: str) -> str:
