@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from benchmarks import boosting, decisions, gpu_times, growth, history, losses, processes, sinkhorn, tokens
 from benchmarks.bars import bars
 from benchmarks.timing import Times
+from earthwork.lab.environment import environment
 
 SIZES = [100, 1000, 10_000, 100_000, 1_000_000]
 
@@ -51,16 +51,11 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """What the times were taken on."""
-    processor = platform.processor() or platform.machine()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as lines:
-            processor = next((line.split(":")[1].strip() for line in lines if "model name" in line), processor)
+    found = environment()
     return {
-        "processor": processor,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        **{name: found[name] for name in ("processor", "cores", "threads")},
         "load before": os.getloadavg()[0],
-        "python": platform.python_version(),
+        "python": found["python"],
         "torch": torch.__version__,
         "type": "float32",
     }

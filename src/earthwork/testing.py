@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Space, Tree
-from earthwork.spaces.space import check_space
+from earthwork.spaces.space import HALF, check_space
 from earthwork.transport import emd
 
 __all__ = ["Finding", "Report", "check_emd_loss"]
@@ -304,7 +304,7 @@ def half_precision(subject: Subject, space: Space) -> Finding:
     """Half precision is a storage type: sums must be computed in float32 or float64."""
     p, q = random_rows(space, 4), random_rows(space, 4, seed=1)
     worst = 0.0
-    for dtype in (torch.float16, torch.bfloat16):
+    for dtype in HALF:
         low, high = (p.to(dtype), q.to(dtype)), (p.to(dtype).double(), q.to(dtype).double())
         try:
             value = subject.value(*low)

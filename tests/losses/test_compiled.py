@@ -34,15 +34,18 @@ def losses_on(name: str) -> list[ew.EMDLoss | ew.SinkhornLoss]:
     ]
 
 
-def check(losses, target):
-    """Compile all losses as one function, each of its own logits, and compare it with eager mode."""
+def check(cases):
+    """Compile all cases as one function, each of its own logits, and compare values and gradients with eager mode.
+
+    One graph for many cases, because most of the time goes into starting the C++ compiler.
+    """
 
     def values(*logits):
-        return [loss(x, target) for loss, x in zip(losses, logits, strict=True)]
+        return [case(x) for case, x in zip(cases, logits, strict=True)]
 
     def gradients(function):
         generator = torch.Generator().manual_seed(0)
-        logits = [torch.randn(ROWS, CLASSES, generator=generator).requires_grad_() for _ in losses]
+        logits = [torch.randn(ROWS, CLASSES, generator=generator).requires_grad_() for _ in cases]
         found = function(*logits)
         return [x.detach() for x in found], torch.autograd.grad(sum(found), logits)
 
@@ -51,23 +54,31 @@ def check(losses, target):
     torch.testing.assert_close(gradients(compiled), gradients(values), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_labels(name):
+def of_target(loss, target):
+    return lambda logits: loss(logits, target)
+
+
+def of_pairs(space, rho):
+    """The distance of two distributions that both have a gradient."""
+    return lambda logits: ew.emd(logits.softmax(-1), logits.flip(0).softmax(-1), space, rho).mean()
+
+
+@pytest.mark.parametrize("names", [("chain", "tree"), ("ring", "matrix")], ids="-".join)
+def test_labels_distributions_and_pairs(names):
     labels = torch.arange(ROWS) % CLASSES
-    check(losses_on(name), labels)
-
-
-@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
-def test_distributions(name):
     q = torch.randn(ROWS, CLASSES, generator=torch.Generator().manual_seed(1)).softmax(-1)
-    losses = [ew.EMDLoss(SPACES[name], rho) for rho in RHOS] + [ew.SinkhornLoss(SPACES[name], max_iter=2)]
-    check(losses, q)
+    cases = [of_target(loss, labels) for name in names for loss in losses_on(name)]
+    for space in (SPACES[name] for name in names if name != "matrix"):
+        cases += [of_target(ew.EMDLoss(space, rho), q) for rho in RHOS]
+        cases += [of_target(ew.SinkhornLoss(space, max_iter=2), q)]
+        cases += [of_pairs(space, rho) for rho in RHOS]
+    check(cases)
 
 
-@pytest.mark.parametrize("name", ["chain", "tree"])
-def test_without_the_kernels(name, monkeypatch):
+def test_without_the_kernels(monkeypatch):
     monkeypatch.setattr(operators, "AVAILABLE", False)
-    check([ew.EMDLoss(SPACES[name], rho) for rho in RHOS], torch.arange(ROWS) % CLASSES)
+    labels = torch.arange(ROWS) % CLASSES
+    check([of_target(ew.EMDLoss(SPACES[name], rho), labels) for name in ("chain", "tree") for rho in RHOS])
 
 
 @pytest.mark.xfail(strict=True, reason="inductor of torch 2.13 on the CPU: the gradient of a running sum is wrong")

@@ -39,9 +39,25 @@ def mean_interval(values: Iterable[float | None], overlap: float = 0.0) -> Mean:
     mean = float(np.mean(all_values))
     if count == 1:
         return {"mean": mean, "low": None, "high": None, "count": 1, "failed": 0}
-    quantile = require("scipy.special", "lab", "a 95 % interval").stdtrit(count - 1, 0.975)
-    half = float(quantile * np.std(all_values, ddof=1) * math.sqrt(1 / count + overlap))
+    half = half_width(float(np.std(all_values, ddof=1)) * math.sqrt(1 / count + overlap), count - 1)
     return {"mean": mean, "low": mean - half, "high": mean + half, "count": count, "failed": 0}
+
+
+def half_width(error: float, freedom: float, tests: int = 1) -> float:
+    """Half the 95 % interval by Student's t; with several tests Bonferroni's, which holds for all of them at once.
+
+    Args:
+        error: The standard error of the mean.
+        freedom: The degrees of freedom.
+        tests: The number of tests.
+
+    Example:
+        >>> from earthwork.lab.statistics import half_width
+        >>> round(half_width(1.0, 4), 3), round(half_width(1.0, 4, tests=10), 3)
+        (2.776, 5.598)
+    """
+    quantile = require("scipy.special", "lab", "a 95 % interval").stdtrit(freedom, 1 - 0.025 / tests)
+    return float(quantile) * error
 
 
 def paired_difference(ours: Sequence[float | None], theirs: Sequence[float | None], overlap: float = 0.0) -> Mean:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MARKS = "osD^vPX*"
+_TICKS = [sign * size for sign in (-1, 1) for size in (1000, 300, 100, 30, 10, 5)] + [0]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,11 @@ def save_charts(made: Sequence[Chart], folder: Path) -> list[Path]:
 
 def _draw(ax: Axes, chart: Chart) -> None:
     step = 0.7 / max(1, len(chart.series))
+    if not chart.upright:
+        # A loss that hardly learns would hide the differences between the others.
+        ax.set_xscale("symlog", linthresh=10)
+        ax.xaxis.set_major_locator(require("matplotlib.ticker", "plot", "drawing figures").FixedLocator(_TICKS))
+        ax.xaxis.set_major_formatter("{x:g}")
     for number, (name, entries) in enumerate(chart.series.items()):
         points = [(place, entry) for place, entry in enumerate(entries) if entry is not None]
         if not points:
@@ -135,9 +141,8 @@ def _draw(ax: Axes, chart: Chart) -> None:
         ax.set_yticks(range(len(chart.labels)), chart.labels)
         ax.invert_yaxis()
         ax.set_xlabel(label)
-        # A loss that hardly learns would hide the differences between the others.
-        ax.set_xscale("symlog", linthresh=10)
-        ax.xaxis.set_major_formatter("{x:g}")
+        low, high = ax.get_xlim()
+        ax.set_xlim(1.1 * low, 1.1 * high)
     ax.grid(alpha=0.3)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from earthwork.extras import require
 from earthwork.lab.reproduce.experiment import Results, ResultsError
+from earthwork.lab.statistics import half_width
 from earthwork.lab.studies.registry import CONTENDERS, TASKS
 from earthwork.lab.studies.training import HIGHER_IS_BETTER, METRICS
 
@@ -41,8 +41,8 @@ class Comparison:
         """The 95 % interval; with several tests, Bonferroni's, which holds for all of them at once."""
         if not self.error > 0:
             return (self.mean, self.mean) if self.error == 0 else (-math.inf, math.inf)
-        quantile = require("scipy.special", "study", "an interval").stdtrit(self.freedom, 1 - 0.025 / tests)
-        return self.mean - float(quantile) * self.error, self.mean + float(quantile) * self.error
+        half = half_width(self.error, self.freedom, tests)
+        return self.mean - half, self.mean + half
 
     def better(self, tests: int = 1) -> bool:
         """Whether the interval lies on the better side of 0."""
