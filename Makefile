@@ -9,7 +9,7 @@ DEMO := .venv-demo
 LOWEST := .venv-lowest
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # What depends on packages that are older there. PyTorch is not, so what only needs PyTorch is left out.
-LOWEST_TESTS := $(addprefix tests/,cli decisions evaluation kernels/cpu lab/training metrics plot spaces test_package.py transport/test_exact.py transport/test_golden.py transport/test_oracles.py trees)
+LOWEST_TESTS := $(addprefix tests/,cli decisions evaluation kernels/cpu lab/training metrics plot spaces test_package.py transport/test_exact.py transport/test_golden.py transport/test_oracles.py transport/test_sinkhorn.py trees)
 
 .PHONY: demo test test-lowest lint format bench bench-quick study docs package figures fuzz mutation clean
 
