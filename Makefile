@@ -49,6 +49,7 @@ study: $(READY)
 	-$(BIN)/python $(INSTALL) --no-deps coral-pytorch==1.4.0 dlordinal==2.7.0
 	$(BIN)/earthwork study losses --out docs/results
 	$(BIN)/earthwork study page --out docs/results --page docs/which-loss.md
+	$(BIN)/earthwork study table --out docs/results | $(BIN)/python scripts/insert_table.py README.md study -
 	$(BIN)/earthwork study boosting --out docs/results
 	$(BIN)/earthwork study boosting-table --out docs/results | $(BIN)/python scripts/insert_table.py docs/guides/tables.md boosting -
 

@@ -16,7 +16,7 @@ from torch import Tensor
 import earthwork as ew
 
 ROWS, BINS, LAM, ITERATIONS = 512, 1000, 3.0, 100
-# The others hold a matrix of bins × bins for each row: so many rows at a time is 32 MB, which suits them.
+# The others hold a matrix of bins × bins for each row: this many rows at a time are 32 MB, which suits them.
 PART = 8
 
 # POT makes the same steps, but ends half a step before. GeomLoss cools down and averages its steps, so after 100 it is

@@ -42,7 +42,7 @@ def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int 
 
 
 def compute_metrics(evaluated: EvalPrediction) -> dict[str, float]:
-    """The metrics take logits and labels of -100 as they come."""
+    """The metrics accept logits, and ignore labels of -100."""
     logits = torch.as_tensor(evaluated.predictions)[:, :-1, : numbers.num_bins]
     labels = torch.as_tensor(evaluated.label_ids)[:, 1:]
     options: dict[str, Any] = {"normalize": "softmax", "class_dim": -1, "decision": "least_risk"}

@@ -3,7 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from earthwork.decisions import decide, decide_top_k, expected_distance, fit_temperature, tune_vagueness
+# Functions are imported from the modules that define them: in their packages some share a name with their module, and
+# documentation tools would take `earthwork.emd` for the module.
+from earthwork.decisions.calibration import fit_temperature, tune_vagueness
+from earthwork.decisions.decide import decide, decide_top_k, expected_distance
 from earthwork.losses import (
     EdgeCrossEntropyLoss,
     EMDLoss,
@@ -14,7 +17,8 @@ from earthwork.losses import (
     TokenEMDLoss,
 )
 from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
-from earthwork.transport import ConvergenceWarning, SinkhornResult, emd, emd_gradient, emd_hessian, sinkhorn
+from earthwork.transport.emd import emd, emd_gradient, emd_hessian
+from earthwork.transport.sinkhorn import ConvergenceWarning, SinkhornResult, sinkhorn
 
 if TYPE_CHECKING:
     from earthwork.evaluation.evaluate import evaluate

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from earthwork.files import check_regular
 
-# Longer ones are not names, and an array holds each of its texts at the length of the longest.
+# Class names are shorter, and NumPy stores every string of an array at the length of the longest.
 _MAX_TEXT = 10_000
 
-# What damaged members raise; bz2 an OSError, and `zipfile` a RuntimeError for encrypted ones.
+# Raised for damaged members; bz2 raises OSError, and `zipfile` a RuntimeError for encrypted members.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, OSError)
 
 

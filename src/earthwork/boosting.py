@@ -1,8 +1,8 @@
 r"""Structured losses as objectives of gradient boosting: LightGBM and XGBoost.
 
-A boosting library asks for the gradient and a positive curvature of the loss by the raw scores :math:`x` (one for each
-class). With :math:`p = \mathrm{softmax}(x)`, the mass :math:`m = \mathrm{flow}(p)` below each edge and the indicator
-:math:`a_{ej}` of "bin :math:`j` lies below edge :math:`e`", the mass has the derivative
+A boosting library needs the gradient and a positive curvature of the loss with respect to the raw scores :math:`x` (one
+for each class). With :math:`p = \mathrm{softmax}(x)`, the mass :math:`m = \mathrm{flow}(p)` below each edge and the
+indicator :math:`a_{ej}` of "bin :math:`j` lies below edge :math:`e`", the mass has the derivative
 :math:`\partial m_e / \partial x_j = p_j (a_{ej} - m_e)`. With the second derivative :math:`h_e` of the cost of an edge,
 the Gauss–Newton matrix is :math:`J^T \mathrm{diag}(h) J`, and its diagonal takes one pass over the edges:
 
@@ -32,11 +32,11 @@ __all__ = ["EvalMetric", "Objective"]
 Array: TypeAlias = NDArray[Any]
 Curvature: TypeAlias = Literal["gauss-newton", "majorant"]
 
-# Curvatures are kept above this part of the sum of all costs, so that a leaf of certain rows takes no infinite step.
+# Curvatures are at least this fraction of the sum of all costs, so that steps stay finite in leaves of confident rows.
 _LEAST_CURVATURE = 1e-6
-# Flows below this count as this in |φ|^(ρ−2), which is infinite at 0 for ρ < 2.
+# Smaller flows are replaced by this in |φ|^(ρ−2), which is infinite at 0 for ρ < 2.
 _LEAST_FLOW = 1e-6
-# How many entries are worked on at a time.
+# The number of entries that are processed at a time.
 _BLOCK = 1 << 20
 
 
@@ -54,8 +54,8 @@ class Objective:
         mix: The share of cross entropy in the loss, from 0 to 1.
         weight: A weight ≥ 0 for each class, shape ``[num_bins]``.
         curvature: ``"gauss-newton"``: the diagonal of the Gauss–Newton matrix. ``"majorant"``: the diagonal of a matrix
-            that is nowhere below the whole Hessian, so that a Newton step never overshoots to second order; more
-            careful, and slower to learn.
+            that is nowhere below the full Hessian, so that to second order a Newton step never overshoots; more
+            conservative, and slower to learn.
 
     Example:
         >>> import numpy as np, earthwork as ew
@@ -114,7 +114,7 @@ class Objective:
         return self.derivatives(np.asarray(scores, dtype=np.float32), labels, weight)
 
     def derivatives(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
-        """The gradient of the loss by the scores and its positive diagonal curvature.
+        """The gradient of the loss with respect to the scores, and its positive diagonal curvature.
 
         Args:
             scores: Raw scores, shape ``[rows, num_bins]``.
@@ -150,7 +150,7 @@ class Objective:
                 n = p.shape[-1]
                 cross = p.scatter_add(-1, labels.unsqueeze(-1), p.new_full((len(p), 1), -1.0))
                 gradient = (1 - self.mix) * gradient + self.mix * share * cross
-                # As LightGBM's own multiclass objective bounds it.
+                # The same bound as in LightGBM's own multiclass objective.
                 curvature = (1 - self.mix) * curvature + self.mix * share * (n / max(n - 1, 1)) * p * (1 - p)
             least = _LEAST_CURVATURE * max(float(self.space.costs.sum()), torch.finfo(p.dtype).tiny)
             return gradient, curvature.clamp(min=least)
@@ -174,7 +174,7 @@ class Objective:
         return bound + 2 * (rising + p * rising.sum(-1, keepdim=True))
 
     def _second_derivative(self, below: Tensor, label: Tensor) -> Tensor:
-        """Of the cost of each edge by the mass below it; for ρ < 2 the curvature of the parabola that majorises it."""
+        """Of the cost of each edge in the mass below it; for ρ < 2 that of a parabola that bounds it from above."""
         costs, rho = self.space.costs.to(below), self.rho
         if self.loss == "edge":
             least = torch.finfo(below.dtype).eps
@@ -205,7 +205,7 @@ def _mean_distance(space: EdgeSpace, below: Tensor, weights: Tensor) -> Tensor:
 
 
 def _spread(space: EdgeSpace, below: Tensor, second: Tensor) -> Tensor:
-    """``Σ_e h_e (a_ej − m_e)²`` for each bin j; on a ring less what the free circulation takes away."""
+    """``Σ_e h_e (a_ej − m_e)²`` for each bin j; on a ring minus the share of the free circulation."""
     spread = (second * below.square()).sum(-1, keepdim=True) + space.potential(second * (1 - 2 * below))
     if space.acyclic:
         return spread
@@ -306,7 +306,7 @@ def _by_class(array: Array) -> Array:
 
 
 def _as_scores(scores: Array, space: Space) -> Tensor:
-    """Raw scores as a tensor ``[rows, num_bins]``, or an error that says what came instead."""
+    """Raw scores as a tensor ``[rows, num_bins]``, or an error that says what was received instead."""
     array = np.ascontiguousarray(scores)
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)

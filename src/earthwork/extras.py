@@ -1,4 +1,4 @@
-"""What to say when an optional dependency is missing."""
+"""Errors for missing optional dependencies."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from types import ModuleType
 
 
 def require(module: str, extra: str, what: str) -> ModuleType:
-    """Import an optional module, or raise an ``ImportError`` that says how to get it.
+    """Import an optional module, or raise an ``ImportError`` that says how to install it.
 
     Args:
         module: The module to import.
         extra: The extra of this package that installs it.
-        what: The thing that needs it, for the message.
+        what: What needs it, for the message.
     """
     try:
         return import_module(module)

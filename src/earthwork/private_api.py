@@ -1,4 +1,4 @@
-"""Every private interface of PyTorch and Numba that the library uses, and what replaces it where it is missing.
+"""Every private interface of PyTorch and Numba that the library uses, with a fallback where it is missing.
 
 Without them the library still works, more slowly; `tests/test_private_api.py` says which one has changed.
 """
@@ -121,7 +121,7 @@ keeps_graph: Callable[[], bool] = find("_C._autograd._get_current_graph_task_kee
 
 
 def fast_apply(function: type[torch.autograd.Function]) -> Any:
-    """``function.apply`` without its look for functional transforms, for callers that have checked there are none."""
+    """``function.apply`` without its check for functional transforms, for callers that have made it."""
     parent: Any = super(torch.autograd.Function, function)
     return parent.apply
 

@@ -123,8 +123,8 @@ class EMDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mix: The share of cross entropy in the loss, from 0 to 1.
         hidden: The widths of the hidden layers; none makes it a linear model.
         learning_rate: The step size of Adam.
-        max_epochs: How many times to go through the data.
-        batch_size: How many rows make a step.
+        max_epochs: The number of passes over the data.
+        batch_size: The number of rows in a step.
         weight_decay: The factor of the squared weights that is added to the loss.
         decision: ``"argmax"``, or ``"risk"`` for the class of least expected distance.
         random_state: The seed of the initial weights and of the batches.
@@ -229,7 +229,7 @@ class EMDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator().manual_seed(int(random.randint(2**31)))
         self.network_ = _network([x.shape[1], *self.hidden, self.space_.num_bins], generator)
         optimizer = torch.optim.Adam(self.network_.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
-        # Rows of no weight are left out, so that they have no part in the batches either.
+        # Rows of weight 0 are left out, so that they do not affect the batches either.
         x, target, weight = x[weight > 0], target[weight > 0], weight[weight > 0]
         count = max(1, math.ceil(len(x) / self.batch_size))
         self.loss_curve_ = []
@@ -335,7 +335,7 @@ def _all_alike(count: int) -> Space:
 
 
 def _least_risk(p: Array, space: Space, bins: Array) -> Array:
-    """Of the classes with these bins, that of least expected distance for each row."""
+    """For each row, the class of least expected distance among those with these bins."""
     full = torch.zeros(len(p), space.num_bins, dtype=torch.float64)
     full[:, torch.from_numpy(bins)] = torch.as_tensor(p, dtype=torch.float64)
     answers: Array = expected_distance(full, space)[:, torch.from_numpy(bins)].argmin(-1).numpy()

@@ -30,7 +30,7 @@ def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
     Args:
         values: Numbers, shape ``[...]``.
         edges: The edges of the classes, increasing, shape ``[n + 1]``.
-        sigma: The standard deviation, > 0. Three quarters of a bin's width is usual.
+        sigma: The standard deviation, > 0. Three quarters of a bin's width is typical.
 
     Returns:
         Distributions, shape ``[..., n]``.

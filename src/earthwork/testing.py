@@ -16,7 +16,7 @@ from earthwork.transport import emd
 __all__ = ["Finding", "Report", "check_emd_loss"]
 
 
-# At most so many bins are tried as labels, because the number of pairs grows quadratically.
+# At most this many bins are used as labels, because the number of pairs grows quadratically.
 _MOST_LABELS = 24
 _EXACT = 1e-6
 _NOISE = 1e-3
@@ -49,7 +49,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What all checks found; printed, one line for each.
+    """The findings of all checks; prints as one line for each.
 
     Attributes:
         findings: In the order of the
@@ -176,7 +176,7 @@ def random_rows(space: Space, rows: int, seed: int = 0) -> Tensor:
 
 
 def along(space: Space) -> Tensor:
-    """The bins in an order in which neighbours are near: that of a traversal of the tree, or that of the classes."""
+    """The bins in an order in which neighbours are close: that of a traversal of the tree, or that of the classes."""
     if isinstance(space, Tree):
         return space._order[space.bins].argsort().cpu()
     return torch.arange(space.num_bins)

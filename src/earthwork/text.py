@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-_MAX_SUGGESTIONS = 20  # searching for near matches takes about 10 ms a name
+_MAX_SUGGESTIONS = 20  # searching for near matches takes about 10 ms per name
 
 
 def abbreviate(values: Iterable[object], limit: int = 10) -> str:
@@ -22,7 +22,7 @@ def abbreviate(values: Iterable[object], limit: int = 10) -> str:
 
 
 def with_near_matches(unknown: Sequence[str], known: Iterable[str]) -> str:
-    """The unknown names, each followed by the known names that are spelled alike.
+    """The unknown names, each followed by the known names with a similar spelling.
 
     Example:
         >>> from earthwork.text import with_near_matches

@@ -55,6 +55,11 @@ def test_every_name_on_an_api_page_is_rendered(site):
     names = re.findall(r"^::: (earthwork\.[\w.]+)$", sources, re.MULTILINE)
     assert len(names) > 60
     assert [name for name in names if f'id="{name}"' not in reference and name != "earthwork.metrics.functional"] == []
+    # A function is not mistaken for a module of the same name, which would show everything in that module.
+    assert [name for name in names if f'id="{name}.{name.rpartition(".")[2]}"' in reference] == []
+    returns = re.findall(r"RETURNS</span></th>.*?</table>", reference, re.DOTALL)
+    assert returns
+    assert [text for text in returns if text.count("doc-section-item") != 1] == []
 
 
 def test_pages_from_elsewhere_are_there(site):

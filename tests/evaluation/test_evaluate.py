@@ -139,7 +139,7 @@ ERRORS = {
     ),
     "no rows": ({"probs": "none", "labels": "none"}, [], "expected at least one prediction, got none"),
     "bad normalize": ({}, ["--normalize", "sum"], "--normalize: expected softmax or l1, got 'sum'"),
-    "bad bootstrap": ({}, ["--bootstrap", "-1"], "--bootstrap: expected a number of resamplings ≥ 0, got -1"),
+    "bad bootstrap": ({}, ["--bootstrap", "-1"], "--bootstrap: expected a number of resamples ≥ 0, got -1"),
     "bad top k": ({}, ["--top-k", "0"], "--top-k: expected a number ≥ 1, got 0"),
     "no such tree": ({}, ["--space", "imagenet1"], "imagenet1"),
     "no such labels": ({}, ["--labels-file", "nowhere.txt"], "nowhere.txt: No such file or directory"),

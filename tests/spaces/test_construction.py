@@ -51,7 +51,7 @@ def test_copies_are_equal_and_apart(space, twin):
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_checkpoint_holds_the_costs_and_no_tables(name):
-    """A space is made anew with the model, and its tables may change from version to version."""
+    """A space is created with the model, and its tables may change from version to version."""
     assert MAKERS[name](1.0).state_dict() == {"_costs": torch.tensor(1.0, dtype=torch.float64)}
 
 

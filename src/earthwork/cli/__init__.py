@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; without its extra, say how to get it."""
+    """Run the command line; if its packages are missing, print how to install them."""
     try:
         require("rich", "cli", "the command line")
         require("typer", "cli", "the command line")

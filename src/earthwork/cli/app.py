@@ -34,7 +34,7 @@ def _group(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Holds the options of ``earthwork`` itself."""
+    """The options of ``earthwork`` itself."""
 
 
 app.command("demo")(train.demo)

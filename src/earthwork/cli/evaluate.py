@@ -29,7 +29,7 @@ def command(
         str, typer.Option(help="How the classes are arranged: a file, chain:7, ring:24, or the name of a shipped tree.")
     ],
     labels: Annotated[
-        str | None, typer.Option(metavar="index|name", help="How to read labels that can be both.")
+        str | None, typer.Option(metavar="index|name", help="How to read labels that could be either.")
     ] = None,
     labels_file: Annotated[
         Path | None, typer.Option(help="A file of labels, in place of those with the predictions.")
@@ -44,18 +44,19 @@ def command(
     ] = None,
     vagueness: Annotated[float, typer.Option(help="With --decide inner: the cost of an inner node.")] = 0.0,
     accuracy: Annotated[
-        float | None, typer.Option(help="With --decide inner: tune for this share of right answers or ancestors.")
+        float | None,
+        typer.Option(help="With --decide inner: tune so that this share of answers is the label or an ancestor."),
     ] = None,
     coverage: Annotated[
-        float | None, typer.Option(help="With --decide inner: tune for this share of answers that are classes.")
+        float | None, typer.Option(help="With --decide inner: tune so that this share of answers is a class.")
     ] = None,
     calibrate: Annotated[
         bool,
         typer.Option("--calibrate", help="Add calibrated probabilities, fitted on one half of the rows."),
     ] = False,
-    top_k: Annotated[int | None, typer.Option(help="How many answers the top-k metrics look at.")] = None,
-    bootstrap: Annotated[int, typer.Option(help="Resamplings for the intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the resampling, and of the halves.")] = 0,
+    top_k: Annotated[int | None, typer.Option(help="The number of answers in the top-k metrics.")] = None,
+    bootstrap: Annotated[int, typer.Option(help="The number of bootstrap resamples; 0 for no intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The seed of the bootstrap and of the split into halves.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A folder for the report and the pictures.")] = None,
 ) -> None:
     """Report the metrics of predictions, and compare models on the same rows."""
@@ -63,7 +64,7 @@ def command(
     _check_choice("--labels", labels, ("index", "name"))
     _check_choice("--decide", decide, ("least-risk", "inner"))
     if bootstrap < 0:
-        raise ValueError(f"--bootstrap: expected a number of resamplings ≥ 0, got {bootstrap}")
+        raise ValueError(f"--bootstrap: expected a number of resamples ≥ 0, got {bootstrap}")
     if top_k is not None and top_k < 1:
         raise ValueError(f"--top-k: expected a number ≥ 1, got {top_k}")
     with _LateProgress() as progress:

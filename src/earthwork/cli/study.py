@@ -14,7 +14,7 @@ from earthwork.cli.train import print_table
 from earthwork.extras import require
 from earthwork.storage import load
 
-_NAMES = ("losses", "page", "boosting", "boosting-table")
+_NAMES = ("losses", "page", "table", "boosting", "boosting-table")
 
 
 def command(
@@ -22,8 +22,8 @@ def command(
         str,
         typer.Argument(
             metavar="NAME",
-            help="losses: run the study. page: write the page about its results in --out. boosting: compare boosted "
-            "trees in 5 × 5 folds. boosting-table: print the table of its results in --out, as Markdown.",
+            help="losses: run the study. page: write a page about the results in --out. table: print its main table. "
+            "boosting: compare boosted trees in 5 × 5 folds. boosting-table: print its results in --out, as Markdown.",
         ),
     ],
     task: Annotated[
@@ -67,6 +67,12 @@ def command(
         from earthwork.lab.studies.page import write_page
 
         write_page(out, page)
+        return
+    if name == "table":
+        from earthwork.lab.studies.findings import Findings
+        from earthwork.lab.studies.page import short_table
+
+        typer.echo(short_table(Findings.read(out)), nl=False)
         return
     if name == "boosting-table":
         from earthwork.lab.studies.boosting_page import make_tables

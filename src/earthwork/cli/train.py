@@ -70,7 +70,7 @@ def train(
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="ℓ₂ penalty.")] = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="index|name", help="How to read integer labels that can be both.")
+        str | None, typer.Option(metavar="index|name", help="How to read integer labels that could be either.")
     ] = None,
     standardize: Annotated[
         bool | None, typer.Option(help="Shift and scale the inputs to mean 0 and standard deviation 1.")
@@ -92,7 +92,7 @@ def train(
     save_every: Annotated[int | None, typer.Option(help="Also save a checkpoint every SAVE_EVERY steps.")] = None,
     eval_every: Annotated[int | None, typer.Option(help="Validate every EVAL_EVERY epochs.")] = None,
     sinkhorn_lam: Annotated[float | None, typer.Option(help="λ of the loss sd.")] = None,
-    sinkhorn_iter: Annotated[int | None, typer.Option(help="Maximal number of iterations of the loss sd.")] = None,
+    sinkhorn_iter: Annotated[int | None, typer.Option(help="Maximum number of iterations of the loss sd.")] = None,
     accelerator: Annotated[str | None, typer.Option(help=_LIGHTNING)] = None,
     devices: Annotated[str | None, typer.Option(help=_LIGHTNING)] = None,
     num_nodes: Annotated[int | None, typer.Option(help=_LIGHTNING)] = None,
@@ -128,7 +128,7 @@ def _settings(given: dict[str, Any], config: Path | None) -> Settings:
 
 
 def _check_functions(settings: Settings, given: dict[str, Any], folder: Path) -> None:
-    """Raise if the folder, and not the command line, names functions to import: who wrote it could run any code."""
+    """Raise if functions to import are named by the folder alone: whoever wrote it could run any code."""
     from earthwork.lab.training.losses import parse_loss
 
     named = {given.get("model"), *(name for loss in given.get("loss", ()) for name in parse_loss(loss).functions)}

@@ -30,7 +30,7 @@ TreeArgument = Annotated[str, typer.Argument(metavar="TREE", help=f"A file, or o
 Costs = Annotated[
     str | None, typer.Option(help="Edge costs: unit, hops, depth or height; by default those of the tree.")
 ]
-# Arguments of the library that have another name on the command line.
+# Arguments of the library that are named differently on the command line.
 _ALIASES = {"scheme": "--costs", "synsets": "--classes", "database": "--wordnet"}
 
 
@@ -66,7 +66,7 @@ def show(
 
 @app.command(cls=Command)
 def info(tree: TreeArgument, costs: Costs = None) -> None:
-    """Print what a tree is made of: nodes, leaves, depth, diameter, branching, where it comes from."""
+    """Print the properties of a tree: nodes, leaves, depth, diameter, branching and source."""
     facts = describe(_load(tree, costs))
     width = max(map(len, facts)) + 2
     for name, value in facts.items():
@@ -139,7 +139,7 @@ def build(
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; its ending says the format.")],
     input: Annotated[Path | None, typer.Argument(help="The file to build from (none for wordnet).")] = None,
     classes: Annotated[
-        Path | None, typer.Option(help="Class names in your order, one a line, or a JSON class_to_idx. wordnet: ids.")
+        Path | None, typer.Option(help="Class names in your order, one per line, or a JSON class_to_idx. wordnet: ids.")
     ] = None,
     rule: Annotated[
         str, typer.Option(help="wordnet: which hypernym becomes the parent: first, shortest, longest, paper.")
@@ -183,7 +183,7 @@ def rules(
     classes: Annotated[Path | None, typer.Argument(help="A file of synset ids; by default those of ImageNet.")] = None,
     wordnet: Annotated[Path | None, typer.Option(help="The WordNet dict folder.")] = None,
 ) -> None:
-    """Print, as Markdown, the size of the tree that each rule makes of WordNet."""
+    """Print, as Markdown, the size of the tree that each rule builds from WordNet."""
     typer.echo(rules_table(None if classes is None else list(read_classes(classes)), wordnet))
 
 
@@ -198,7 +198,7 @@ def rules_table(synsets: Sequence[str] | None, wordnet: Path | None) -> str:
         "|---|---|--:|--:|--:|--:|",
     ]
     if paper:
-        rows.append("| *in the paper* | *not said* | *1374* | *1000* | *26* | |")
+        rows.append("| *in the paper* | *not stated* | *1374* | *1000* | *26* | |")
     for rule in RULES:
         for collapse in (True, False):
             tree = trees.from_wordnet(synsets, wordnet, rule, collapse=collapse, inner_bins=True)
@@ -242,12 +242,12 @@ def lost_in(tree: Tree, path: Path) -> list[str]:
 
 
 def build_tree(source: str, path: Path | None, **options: Any) -> Tree:
-    """The tree that ``--from source`` makes of a file.
+    """The tree that ``--from source`` builds from a file.
 
     Args:
         source: One of ``SOURCES``.
         path: The file; none is needed for WordNet.
-        options: Those of all sources. Each takes what it knows.
+        options: The options of all sources; each uses those it supports.
     """
     if source not in SOURCES:
         raise ValueError(f"--from: expected one of {', '.join(SOURCES)}, got {source!r}")

@@ -14,11 +14,11 @@ from earthwork.spaces import Tree
 from earthwork.spaces.tree import as_tree
 from earthwork.transport.masses import as_distributions
 
-# Temperatures beyond these change nothing that could be measured.
+# Temperatures outside this range make no measurable difference.
 _COLDEST, _HOTTEST = 1e-2, 1e2
 _STEPS = 60
 _GRID = 129
-# Numbers of the risks held at a time: 64 MiB.
+# The number of risks held in memory at a time: 64 MiB.
 _BLOCK = 2**23
 
 
@@ -26,8 +26,8 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     r"""The temperature at which a model's probabilities fit held-out labels best.
 
     It minimises the log loss of :math:`\mathrm{softmax}(z / T)` over :math:`T` (Guo et al., "On calibration of modern
-    neural networks", ICML 2017). Least-risk decisions take the probabilities at their word, so they are only as good
-    as the calibration.
+    neural networks", ICML 2017). Least-risk decisions rely on the probabilities, so they are only as good as the
+    calibration.
 
     Args:
         logits: The logits of held-out rows, shape ``[N, C]``: a tensor or an array. The logarithms of probabilities
@@ -53,7 +53,7 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     own = z.gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
     def slope(inverse: float) -> float:
-        """The derivative of the log loss by 1 / T, which grows with 1 / T."""
+        """The derivative of the log loss with respect to 1 / T, which increases with 1 / T."""
         p = (z * inverse).softmax(-1)
         return float(((p * z).sum(-1) - own).mean())
 
@@ -101,9 +101,9 @@ def tune_vagueness(
         p: The probabilities of held-out rows, shape ``[N, C]``.
         labels: Their class indices, shape ``[N]``.
         tree: The tree.
-        accuracy: The share of answers that shall be the label or an ancestor of it. The result is the largest
+        accuracy: The share of answers that should be the label or one of its ancestors. The result is the largest
             vagueness that reaches it, with the most specific answers.
-        coverage: The share of answers that shall be classes. The result is the least vagueness that reaches it, with
+        coverage: The share of answers that should be classes. The result is the least vagueness that reaches it, with
             the most cautious answers.
 
     Returns:

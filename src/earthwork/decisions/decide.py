@@ -20,7 +20,7 @@ from earthwork.spaces.tree import as_tree
 from earthwork.transport.masses import Normalize, as_distributions
 from earthwork.transport.routes import choose
 
-# Risks that are equal on paper differ by rounding: a few units in the last place for each level of a tree.
+# Mathematically equal risks differ by rounding: a few units in the last place for each level of a tree.
 _ROUNDING = 64
 
 Arguments = ParamSpec("Arguments")
@@ -36,7 +36,7 @@ class TakesArrays(Protocol[Arguments]):
 
 
 def takes_arrays(function: Callable[Concatenate[Tensor, Arguments], Tensor]) -> TakesArrays[Arguments]:
-    """Let a function take a NumPy array as its first argument, and then return one."""
+    """Allow a NumPy array as the first argument of a function, which then returns one."""
 
     @wraps(function)
     def wrapper(p: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
@@ -111,8 +111,8 @@ def decide(
 ) -> Tensor:
     r"""The bin with the least expected distance to the truth, if the truth is drawn from ``p`` (not logits).
 
-    It often is not the most probable bin: with 0.4 for a truck, 0.35 for a cat and 0.25 for a dog, cat is the better
-    bet. Among answers of equal risk (up to rounding) the one of lowest index is taken.
+    It is often not the most probable bin: with 0.4 for a truck, 0.35 for a cat and 0.25 for a dog, cat is the better
+    bet. Ties (up to rounding) go to the lowest index.
 
     With ``allow_inner`` the answer may be any node :math:`v` of a tree that has bins below it, at the risk
 
@@ -137,7 +137,7 @@ def decide(
         Bin indices, shape ``[...]``; with ``allow_inner`` node indices. An array if ``p`` is one.
 
     Raises:
-        TypeError: If ``p`` is not a floating point tensor, or ``allow_inner`` is asked of another space than a tree.
+        TypeError: If ``p`` is not a floating point tensor, or ``allow_inner`` is given for a space other than a tree.
         ValueError: If a shape or ``vagueness`` does not fit, or a row is not a distribution.
 
     Example:
@@ -165,7 +165,7 @@ def decide(
 def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
     """The ``k`` bins with the least expected distance to the truth, the best first.
 
-    Among bins of equal risk (up to rounding) the one of lowest index comes first. Takes O(k · bins).
+    Ties (up to rounding) go to the lowest index. Takes O(k · bins).
 
     Args:
         p: Probabilities, shape ``[..., num_bins]``: a tensor or an array.
@@ -220,7 +220,7 @@ def node_costs(tree: Tree, vagueness: float) -> Tensor:
 
 
 def first_least(risk: Tensor) -> Tensor:
-    """The index of the least risk, up to rounding; of equal ones the lowest."""
+    """The index of the least risk; ties (up to rounding) go to the lowest index."""
     least = risk.amin(-1, keepdim=True)
     scale = torch.where(risk.isinf(), 0, risk.abs()).amax(-1, keepdim=True)
     return (risk <= least + _ROUNDING * torch.finfo(risk.dtype).eps * scale).int().argmax(-1)

@@ -1,4 +1,4 @@
-"""Comparing models on the same rows, by the paired bootstrap, and the confusions that cost a model most."""
+"""Comparing models on the same rows, by the paired bootstrap, and the costliest confusions of a model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Difference(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The answer in a word; a dash for metrics that cannot give one."""
+        """The verdict in a word; a dash for metrics that do not allow one."""
         return {True: "better", False: "worse", None: "no difference shown"}[self.better] if self.judged else "–"
 
 
@@ -103,7 +103,7 @@ class Confusion(NamedTuple):
 def count_confusions(
     labels: NDArray[np.integer[Any]], answers: NDArray[np.integer[Any]], distances: NDArray[np.floating[Any]]
 ) -> list[Confusion]:
-    """All confusions, those of the highest total cost first; of equal ones those of lower indices first.
+    """All confusions by descending total cost; ties are in the order of the indices.
 
     Args:
         labels: The labels of the rows that were answered wrong.

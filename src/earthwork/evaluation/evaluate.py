@@ -31,7 +31,7 @@ _REMEDY = (
     'other masses normalize="l1" (--normalize l1)'
 )
 _LABEL_REMEDY = 'label_kind="index" or "name" (on the command line --labels index or --labels name)'
-# How many numbers of the held-out half are kept to fit one temperature: plenty, and 256 MiB at most.
+# The number of values of the held-out half that are kept to fit one temperature: at most 256 MiB.
 _KEPT = 2**26
 
 
@@ -74,12 +74,12 @@ def evaluate(
         coverage: In place of ``vagueness``: the share of inner decisions to be classes, tuned in the same way.
         calibrate: Adds a model for each model: its probabilities at the temperature that fits one half of the rows; all
             models are evaluated on the other half.
-        label_kind: How to read labels for which both is possible: as ``"index"`` or as ``"name"``.
+        label_kind: How to read labels that could be either: as ``"index"`` or as ``"name"``.
         label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
-        top_k: How many answers the top-k metrics look at. Default: 5 on a tree, else 1.
-        bootstrap: How many times to resample the rows; 0 for no intervals.
-        seed: Of the resampling and of the halves.
-        progress: Called with what is being done and the share of it that is done.
+        top_k: The number of answers in the top-k metrics. Default: 5 on a tree, else 1.
+        bootstrap: The number of bootstrap resamples; 0 for no intervals.
+        seed: The seed of the resampling and of the split into halves.
+        progress: Called with the name of the current step and the fraction of it that is done.
 
     A label may be the name of an inner node of a tree: a coarse label, "one of the classes below". Then an answer is
     right if it lies below that node (or is it); its distance is that to the nearest class below the node; the log loss
@@ -91,7 +91,7 @@ def evaluate(
         A result that prints as the command ``earthwork evaluate`` does, also with rich, and has ``to_frame()``.
 
     Raises:
-        ValueError: If predictions or labels are not what they should be, or the models do not belong together.
+        ValueError: If predictions or labels are invalid, or the models have different rows or labels.
 
     Example:
         >>> import numpy as np, earthwork as ew

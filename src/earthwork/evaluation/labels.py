@@ -34,7 +34,7 @@ class ClassIndex:
         label_kind: How to read labels and columns: as ``"index"`` or as ``"name"``; by default by the rule above.
         remedy: How the caller can choose, for the error message.
         inner: Whether labels may also be names or ids of a tree's inner nodes: coarse labels. Label ``num_bins + v``
-            is the node ``v``. A name that is also a class's is that class.
+            is the node ``v``. A name that a class and an inner node share means the class.
 
     Example:
         >>> import numpy as np, earthwork as ew
@@ -94,7 +94,7 @@ class ClassIndex:
         return self._read(what, unique, typed, first)[inverse]
 
     def kinds(self, what: str, values: NDArray[Any]) -> Indices:
-        """As :meth:`labels`, for the different labels of some rows: messages name no row."""
+        """Like :meth:`labels`, for the distinct labels of some rows; error messages name no row."""
         unique, _, inverse = _unique(what, values)
         return self._read(what, unique, True, None)[inverse]
 
@@ -219,7 +219,7 @@ def _found(text: str, places: Mapping[str, int]) -> int | None:
 
 
 def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indices]:
-    """The different labels, the first row of each, and which of them each row has."""
+    """The distinct labels, the first row of each, and the index of the label of each row."""
     if values.dtype.kind not in "OUSTiufb":
         raise ValueError(f"{what}: expected class indices or names, got {values.dtype}")
     if values.dtype.kind == "O":

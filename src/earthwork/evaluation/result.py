@@ -62,7 +62,7 @@ class Evaluation:
         return rows.distances[rows.wrong]
 
     def confusions(self, model: int, count: int | None = 10) -> list[Confusion]:
-        """The confusions that cost a model most in all; ``None`` for all of them."""
+        """The confusions with the highest total cost; ``None`` for all of them."""
         rows = self.models[model].rows
         return count_confusions(rows.labels[rows.wrong], rows.answers[rows.wrong], rows.distances[rows.wrong])[:count]
 

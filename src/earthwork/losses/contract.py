@@ -47,7 +47,7 @@ class Options(TypedDict, total=False):
 
 
 class StructuredLoss(nn.Module):
-    """A loss over a space, called as ``nn.CrossEntropyLoss`` is.
+    """A loss over a space, with the call signature of ``nn.CrossEntropyLoss``.
 
     A subclass implements :meth:`label_losses` and :meth:`distribution_losses`, the losses of single rows; everything
     else is done here.
@@ -61,8 +61,8 @@ class StructuredLoss(nn.Module):
         label_smoothing: The share of each target that is spread evenly over all classes.
         normalize: What makes the input a distribution: ``"softmax"``, ``"l1"`` or ``None``.
         class_dim: The axis of the input that holds the classes; -1 for sequences ``(B, T, C)``. ``None`` means 1, and
-            is an error for an input whose last axis could be meant as well.
-        empty: The mean if no row counts: ``"nan"``, as cross entropy has it, or ``"zero"``. Its gradient is 0.
+            is an error if the last axis of the input could hold the classes as well.
+        empty: The mean if no row counts: ``"nan"``, as for cross entropy, or ``"zero"``. Its gradient is 0.
     """
 
     weight: Tensor | None
@@ -201,7 +201,7 @@ class StructuredLoss(nn.Module):
         rows = input if axis == input.ndim - 1 else input.movedim(axis, -1)
         stored = dtype = rows.dtype
         if stored in HALF:
-            # Under autocast a loss is in float32, as cross entropy is: half precision would not hold a scaled one.
+            # Under autocast a loss is float32, as cross entropy is: a scaled loss could overflow half precision.
             dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
         if kind == "labels":
             labels = target if mask is None else torch.where(mask, target, self.ignore_index)

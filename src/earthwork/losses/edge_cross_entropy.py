@@ -31,7 +31,7 @@ class EdgeCrossEntropyLoss(LogLoss):
             ``empty``, as for :class:`~earthwork.EMDLoss`.
 
     Raises:
-        TypeError: If the edges of ``space`` do not part the classes in two: a ring or a cost matrix.
+        TypeError: If the edges of ``space`` do not divide the classes in two: a ring or a cost matrix.
 
     Example:
         >>> import torch, earthwork as ew
@@ -53,7 +53,7 @@ class EdgeCrossEntropyLoss(LogLoss):
         if not isinstance(space, EdgeSpace):
             raise TypeError(f"space: expected a Chain or a Tree, whose edges part the classes in two, got {space}")
         self._log_masses = space.log_masses()
-        # An edge with all classes on one side asks nothing.
+        # An edge with all classes on one side does not contribute.
         count = space.flow(torch.ones(space.num_bins, dtype=torch.float64, device=space.device))
         self.register_buffer("_asked", (count > 0) & (count < space.num_bins), persistent=False)
 
@@ -88,6 +88,6 @@ class EdgeCrossEntropyLoss(LogLoss):
         below, beyond = self._log_masses(self.log_probabilities(rows))
         asked = self._asked if known is None else self._asked & known
         target = target.double().clamp(0, 1)
-        # Where the share is 0 so is the term, though the logarithm may be anything.
+        # Where the share is 0 the term is 0, whatever the logarithm is.
         terms = torch.where(target > 0, target * below, 0) + torch.where(target < 1, (1 - target) * beyond, 0)
         return -(torch.where(asked, self.space.costs.double(), 0) * terms.where(asked, 0)).sum(-1).to(rows.dtype)

@@ -22,16 +22,16 @@ from earthwork.transport.routes import OPERATOR, Kernels, LabelKernel, choose, o
 
 
 class EMDLoss(StructuredLoss):
-    r"""The relaxed Earth Mover's Distance from a model's logits to its targets; drops in for ``nn.CrossEntropyLoss``.
+    r"""The relaxed Earth Mover's Distance from a model's logits to its targets; a drop-in for ``nn.CrossEntropyLoss``.
 
     .. math:: \mathrm{EMD}^\rho(\mathrm{softmax}(x), q) = \sum_i w_i |\varphi_i|^\rho
 
     With ``weight``, the loss of a class index is multiplied by its class's weight, and the mean divides by the sum of
     these; the loss of a distribution is multiplied by its mean weight :math:`\sum_c w_c q_c`, and the mean divides by
-    the number of rows. That is what cross entropy does.
+    the number of rows. This is the behaviour of cross entropy.
 
     A class index gives the loss of its one-hot distribution without building one: bit for bit by the portable routes,
-    and up to rounding by the compiled kernels, which add in another order than PyTorch does.
+    and up to rounding by the compiled kernels, whose sums are in another order than PyTorch's.
 
     With ``root`` the loss of each row is :math:`(\sum_i w_i |\varphi_i|^\rho)^{1/\rho}`, with a gradient of 0 where it
     is 0. On ``Chain(n, costs=1 / n)`` at ``rho=2`` that is NIMA's loss, the root mean square of the difference between
@@ -48,9 +48,9 @@ class EMDLoss(StructuredLoss):
         normalize: ``"softmax"`` for logits, ``"l1"`` for outputs that are ≥ 0, such as squares, ``None`` for
             distributions.
         class_dim: The axis of the input that holds the classes; -1 for sequences ``(B, T, C)``. ``None`` means 1, and
-            is an error for an input whose last axis could be meant as well.
+            is an error if the last axis of the input could hold the classes as well.
         root: Take the root of order ``rho`` of each row's distance.
-        empty: The mean if no row counts: ``"nan"``, as cross entropy has it, or ``"zero"``. Its gradient is 0.
+        empty: The mean if no row counts: ``"nan"``, as for cross entropy, or ``"zero"``. Its gradient is 0.
 
     Shape:
         - input: ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis ``class_dim``
@@ -119,7 +119,7 @@ class EMDLoss(StructuredLoss):
         if reads_values(rows, allowed) and single.any():
             if single.all():
                 return self.label_losses(rows, allowed.int().argmax(-1))
-            # A set of one class is a label, to the last digit.
+            # A set of one class gives exactly the result of a class index.
             losses = rows.new_empty(single.shape)
             losses = losses.masked_scatter(single, self.set_losses(rows[single], allowed[single]))
             return losses.masked_scatter(~single, self.set_losses(rows[~single], allowed[~single]))
@@ -159,7 +159,7 @@ class EMDLoss(StructuredLoss):
             by_composed = partial(self._loss_by, COMPOSED, stored=stored)
             kernel = LabelKernel("labels", self.rho)
             loss = route.label_loss(rows, labels, self.space, kernel, options, by_composed)
-            # An out-of-range label is found again, and named, below.
+            # An out-of-range label is detected again below, where the error names it.
             if loss is not None:
                 return loss
         if whole and route is OPERATOR:

@@ -24,9 +24,9 @@ class HierarchicalCrossEntropyLoss(LogLoss):
 
     over the nodes from the class up to below the root, with the mass :math:`m_v` below a node and its height
     :math:`h(v)`, the number of edges to the farthest leaf below (Bertinetto et al., "Making Better Mistakes", CVPR
-    2020, with exponential weights). At ``alpha=0`` it is cross entropy. The costs of the edges play no part.
+    2020, with exponential weights). At ``alpha=0`` it is cross entropy. The edge costs are not used.
 
-    A class that is an inner node asks one question more: whether to stop there. For a set of possible classes the
+    A class that is an inner node adds one more question: whether to stop there. For a set of possible classes the
     questions end at the lowest node above all of them, with one more for the mass of the set; a group of the tree costs
     nothing below its node.
 
@@ -57,7 +57,7 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         self._alpha = float(alpha)
         self._log_masses = tree.log_masses()
         nodes = (tree.parents >= 0).nonzero().flatten()
-        # Edges are numbered as the nodes below them are, without the root, for which one more number stands.
+        # Edges have the numbers of the nodes below them; the root, which has no edge, gets one additional number.
         edge_of = torch.full((tree.num_nodes,), tree.num_edges, device=nodes.device)
         edge_of[nodes] = torch.arange(tree.num_edges, device=nodes.device)
         inner = torch.zeros(tree.num_nodes, dtype=torch.bool, device=nodes.device)

@@ -28,7 +28,7 @@ class LogLoss(StructuredLoss):
         rows = widened(rows)
         route = choose(self.space, rows, labels)
         loss = self._fused_loss(route, rows, labels, stored) if isinstance(route, Kernels) else None
-        # An out-of-range label is found again, and named, by the composed loss.
+        # An out-of-range label is detected again by the composed loss, whose error names it.
         return self._composed_loss(rows, labels, stored) if loss is None else loss
 
     def _fused_loss(self, route: Kernels, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor | None:

@@ -15,8 +15,8 @@ from earthwork.losses.contract import Empty, check_class_dim, check_empty
 class MixedLoss(nn.Module):
     r"""A weighted sum of losses that take the same input and target.
 
-    After each call :attr:`parts` holds the value of each loss, unweighted and detached, for a log; after one inside a
-    functional transform, nothing.
+    After each call :attr:`parts` holds the value of each loss, unweighted and detached, for logging. It is empty after
+    a call inside a functional transform.
 
     Args:
         *terms: Pairs of a weight and a loss. The paper's best is ``(0.5, EMDLoss(tree))`` with
@@ -71,7 +71,7 @@ class MixedLoss(nn.Module):
             values = [value.view(batch) if value.ndim else value for value in values]
         if self.empty == "zero":
             values = [_zero_if_empty(loss, value, target) for loss, value in zip(self.losses, values, strict=True)]
-        # A tensor wrapped by a transform, or of an exported program, cannot be used after it.
+        # A tensor that a transform has wrapped, or of an exported program, cannot be used afterwards.
         kept = torch.compiler.is_compiling() or not any(map(private_api.is_wrapped, values))
         kept = kept and not private_api.is_exporting()
         self.parts = {name: value.detach() for name, value in zip(self.names, values, strict=True) if kept}
@@ -81,7 +81,7 @@ class MixedLoss(nn.Module):
         return total
 
     def _as_rows(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
-        """Input and target as ``[rows, C]`` or ``[rows]``, which every loss reads alike, and the batch's shape."""
+        """Input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
         if not -input.ndim <= (axis := self.class_dim or 0) < input.ndim:
             raise ValueError(f"input: expected an axis class_dim={axis}, got shape {tuple(input.shape)}")
         moved = input.movedim(axis, -1)

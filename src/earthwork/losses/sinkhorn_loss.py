@@ -18,7 +18,7 @@ Value: TypeAlias = Literal["cost", "regularized"]
 
 
 class SinkhornLoss(StructuredLoss):
-    r"""The Sinkhorn distance from a model's logits to its targets; drops in for ``nn.CrossEntropyLoss``.
+    r"""The Sinkhorn distance from a model's logits to its targets; a drop-in for ``nn.CrossEntropyLoss``.
 
     .. math:: \mathrm{SD}_\lambda(\mathrm{softmax}(x), q) = \langle M, T \rangle, \qquad
               \nabla_p = \mathrm{centre}(\log(u) / \lambda)
@@ -30,7 +30,7 @@ class SinkhornLoss(StructuredLoss):
 
     which ``value="regularized"`` returns, for a line search or where ``gradcheck`` has to pass. It may be negative.
 
-    A class index forces the plan, so it takes no iterations and no matrix of distances: the value is the expected
+    A class index determines the plan, so it needs no iterations and no matrix of distances: the value is the expected
     distance to the class :math:`l`, and :math:`\nabla_p = \mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`. The
     regularised value is then :math:`\tfrac1\lambda \mathrm{KL}(p \,\|\, \mathrm{softmax}(-\lambda M_{\cdot l}))` up to
     a constant of the class. A soft or smoothed target is iterated. Weights and the mean are those of
@@ -38,9 +38,9 @@ class SinkhornLoss(StructuredLoss):
 
     Args:
         space: How the classes are arranged.
-        lam: The regularisation λ > 0, large for little of it.
-        max_iter: The most iterations, ≥ 1.
-        tol: Stop when the marginals of the plan miss by no more than this; see :func:`~earthwork.sinkhorn`.
+        lam: The parameter λ > 0; the larger, the weaker the regularisation.
+        max_iter: The maximum number of iterations, ≥ 1.
+        tol: Stop when the error of the plan's marginals is at most this; see :func:`~earthwork.sinkhorn`.
         method: ``"log"``, or ``"paper"`` for Algorithm 1 as printed, NaNs included.
         value: ``"cost"`` for :math:`\langle M, T \rangle`, or ``"regularized"`` for the minimum.
         weight: A weight ≥ 0 for each class, shape ``[C]``: a tensor, or a NumPy array such as scikit-learn's
@@ -51,8 +51,8 @@ class SinkhornLoss(StructuredLoss):
         normalize: ``"softmax"`` for logits, ``"l1"`` for outputs that are ≥ 0, such as squares, ``None`` for
             distributions.
         class_dim: The axis of the input that holds the classes; -1 for sequences ``(B, T, C)``. ``None`` means 1, and
-            is an error for an input whose last axis could be meant as well.
-        empty: The mean if no row counts: ``"nan"``, as cross entropy has it, or ``"zero"``. Its gradient is 0.
+            is an error if the last axis of the input could hold the classes as well.
+        empty: The mean if no row counts: ``"nan"``, as for cross entropy, or ``"zero"``. Its gradient is 0.
 
     Shape:
         - input: ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis ``class_dim``

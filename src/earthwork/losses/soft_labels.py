@@ -1,4 +1,4 @@
-"""Cross entropy against soft labels that fall off with the distance from the truth."""
+"""Cross entropy against soft labels that decay with the distance from the truth."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SoftLabelLoss(LogLoss):
 
     Args:
         space: How the classes are arranged.
-        beta: How fast the labels fall off with the distance, > 0.
+        beta: How fast the labels decay with the distance, > 0.
         **options: ``weight``, ``ignore_index``, ``reduction``, ``label_smoothing``, ``normalize``, ``class_dim`` and
             ``empty``, as for :class:`~earthwork.EMDLoss`.
 
@@ -103,6 +103,6 @@ class SoftLabelLoss(LogLoss):
 
 
 def _measure_again(loss: SoftLabelLoss, _: Any) -> None:
-    """The diameter of the costs that were loaded."""
+    """The diameter with the costs that were loaded."""
     if loss._diameter is not None:
         loss._diameter = loss.space.diameter().detach()

@@ -25,8 +25,8 @@ class TokenEMDLoss(nn.Module):
     r"""EMD^ρ from the predicted number tokens to the true one (logits over the whole vocabulary in).
 
     The classes are the tokens that stand for numbers, arranged in a row by their values; the softmax is taken over
-    these tokens alone. Positions whose label is no number token do not count. At ``rho=1`` with ``diameter=None`` it is
-    the number token loss of Zausinger et al., "Regress, Don't Guess" (ICML 2025).
+    these tokens alone. Positions whose label is not a number token do not count. At ``rho=1`` with ``diameter=None`` it
+    is the number token loss of Zausinger et al., "Regress, Don't Guess" (ICML 2025).
 
     Args:
         token_ids: The tokens that stand for numbers, in any order, each once.
@@ -187,7 +187,7 @@ class TokenEMDLoss(nn.Module):
         total = None
         if self.outside is not None:
             total = _wide(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
-        # The backward of an embedding adds its rows to a gradient of zeros; that of index_select takes far longer.
+        # The backward pass of an embedding is far faster than that of index_select.
         own_weight = nn.functional.embedding(self._tokens, weight)
         own_bias = None if bias is None else bias[self._tokens]
         logits = nn.functional.linear(rows, own_weight, own_bias)
@@ -208,7 +208,7 @@ class TokenEMDLoss(nn.Module):
         masses = p.new_zeros(len(p), self.space.num_bins).index_add(-1, self._bins, p)
         if self.outside is None:
             return self._to_label(masses, bins)
-        # What is outside joins the label directly, and pays for its edge.
+        # The mass outside moves to the label directly, at the cost of its edge.
         rest = (1 - masses.sum(-1)).clamp(min=0)
         arrived = masses.scatter_add(-1, bins.unsqueeze(-1), rest.unsqueeze(-1))
         return self._to_label(arrived, bins) + self.outside * rest.pow(self.rho)

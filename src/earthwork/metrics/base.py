@@ -59,7 +59,7 @@ class SpaceMetric(Metric):
             check_ignore_index(ignore_index)
         check_normalize(normalize)
         measure.check(space, decision)
-        # The metric's own copy, so that moving the metric leaves the caller's space alone.
+        # The metric's own copy, so that moving the metric does not move the caller's space.
         self.space = copy.copy(space)
         self.measure = measure
         self.options: Options = {
@@ -73,7 +73,7 @@ class SpaceMetric(Metric):
         self.add_state(self._state, torch.zeros(measure.size(space), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Take in a batch.
+        """Add a batch.
 
         Args:
             preds: Probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis
@@ -91,7 +91,7 @@ class SpaceMetric(Metric):
         """Draw one or several values.
 
         Args:
-            val: What ``compute`` or ``forward`` returned, or a list of such; by default the value now.
+            val: What ``compute`` or ``forward`` returned, or a list of these; by default the current value.
             ax: The axes to draw in.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Predictions and labels, checked once for all measures: rows, answers, and where they meet the truth in a tree."""
+"""Predictions and labels, checked once for all measures: rows, answers, common ancestors of answers and labels."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from earthwork.transport.masses import Normalize, as_distributions
 
 Decision: TypeAlias = Literal["argmax", "least_risk", "inner"]
 
-# The padding label of losses, and of those who use them.
+# The label that PyTorch's losses ignore by default.
 IGNORED = -100
 
 
 class Options(TypedDict, total=False):
-    """How predictions become answers, for every metric alike.
+    """How predictions become answers, for all metrics.
 
     Attributes:
         decision: ``"argmax"``: the most probable class. ``"least_risk"``: :func:`earthwork.decide`. ``"inner"``: the
@@ -148,7 +148,7 @@ class Batch:
             between = self.tree.node_distance if self.decision == "inner" else self.space.distance
             return between(answers, self.truth.reshape(shape)).detach().double()
         truth = self.truth_nodes.reshape(shape)
-        # The way from outside to a class below a node leads over that node.
+        # The path from outside to a class below a node passes through that node.
         distance = self.tree.node_distance(self._nodes(answers), truth) + _nearest_class(self.tree)[truth]
         return torch.where(self.is_right(answers), 0, distance).detach().double()
 
@@ -159,7 +159,7 @@ class Batch:
         return risk.gather(-1, self.answers.unsqueeze(-1)).squeeze(-1).detach().double()
 
     def best(self, k: int) -> Tensor:
-        """The ``k`` best answers, the best first: ``[rows, k]``. Of equal ones the lowest index is first."""
+        """The ``k`` best answers, the best first: ``[rows, k]``. Ties go to the lowest index."""
         if k == 1:
             return self.answers.unsqueeze(-1)
         check_ranking(k, self.decision)

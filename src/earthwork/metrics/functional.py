@@ -89,7 +89,7 @@ def mistake_severity(
 def mean_distance(preds: Tensor, target: Tensor, space: Space, top_k: int = 1, **options: Unpack[Options]) -> Tensor:
     """The mean distance from the ``top_k`` best answers to the label, over all rows.
 
-    Among equally good answers the lower index comes first.
+    Ties go to the lower index.
 
     Example:
         >>> import torch, earthwork as ew
@@ -113,7 +113,7 @@ def root_mean_squared_distance(preds: Tensor, target: Tensor, space: Space, **op
 
 
 def macro_mean_distance(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Tensor:
-    """The mean over classes of the mean distance from the answer to the label: every class counts alike.
+    """The mean over classes of the mean distance from the answer to the label: every class has the same weight.
 
     Classes that are the label of no row are left out. On a chain of unit costs it is the macro-averaged mean absolute
     error (Baccianella et al., "Evaluation measures for ordinal regression", ISDA 2009).
@@ -225,9 +225,9 @@ def hierarchical_f1(
 
 
 def right_or_ancestor(preds: Tensor, target: Tensor, space: Tree, **options: Unpack[Options]) -> Tensor:
-    """The share of rows whose answer is the label or one of its ancestors: what is said is true.
+    """The share of rows whose answer is the label or one of its ancestors, so that it is true.
 
-    Read it next to :func:`coverage`: the root is always true, and says nothing.
+    Read it together with :func:`coverage`: the root is always true, and uninformative.
 
     Example:
         >>> import torch, earthwork as ew
@@ -251,7 +251,7 @@ def ranked_probability_score(preds: Tensor, target: Tensor, space: Chain | Ring,
     .. math:: \sum_i w_i \Big(\sum_{j \le i} p_j - [y \le i]\Big)^2
 
     That is :func:`mean_emd` at :math:`\rho = 2`, a proper score. On a ring it is the circular form: the same minus the
-    constant circulation that makes it least.
+    constant circulation that minimises it.
 
     Example:
         >>> import torch, earthwork as ew

@@ -187,7 +187,7 @@ class RootMeanSquare(MeanMeasure):
 
 @dataclass(frozen=True)
 class Within(MeanMeasure):
-    """The share of rows whose answer is at most so far from the label."""
+    """The share of rows whose answer is within a distance of the label."""
 
     distance: float = 1.0
     name: str | None = None

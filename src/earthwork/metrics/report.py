@@ -37,7 +37,7 @@ _NOTES = (
     "No arrow: the value alone does not say which model is better. The EMD at ρ = 1 and the expected cost fall when a "
     "model becomes overconfident.",
 )
-# Counts held at a time: 64 MiB.
+# The number of counts held in memory at a time: 64 MiB.
 _COUNTS = 2**24
 
 
@@ -57,10 +57,10 @@ def hierarchical_report(
         probs: Probabilities (or what ``normalize`` makes probabilities), shape ``[N, C]``: a tensor or an array.
         labels: Class indices, shape ``[N]``: a tensor or an array.
         space: How the classes are arranged.
-        top_k: How many answers the top-k metrics look at; no more than there are classes. Default: 5 on a tree of more
-            than 5 classes, else 1.
-        bootstrap: How many times to resample the rows for confidence intervals; 0 for none.
-        seed: Of the resampling.
+        top_k: The number of answers in the top-k metrics; at most that of the classes. Default: 5 on a tree of more than
+            5 classes, else 1.
+        bootstrap: The number of bootstrap resamples for confidence intervals; 0 for none.
+        seed: The seed of the resampling.
         options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``, as for all metrics.
 
     Returns:
@@ -116,7 +116,7 @@ def standard_measures(space: Space, top_k: int | None = None, inner: bool = Fals
 
     Args:
         space: How the classes are arranged.
-        top_k: How many answers the top-k measures look at.
+        top_k: The number of answers in the top-k measures.
         inner: Whether answers may be inner nodes, which have no ranking.
     """
     if top_k is not None:
@@ -240,8 +240,8 @@ def resample(
         measures: What was measured.
         space: How the classes are arranged.
         replicates: How many draws of as many rows.
-        seed: Of the random numbers.
-        progress: Told the share that is done.
+        seed: The seed.
+        progress: Called with the fraction that is done.
 
     Returns:
         For each model ``[replicates, sums]``.
@@ -296,7 +296,7 @@ def report_of(
         sums: For each model the sums of all measures.
         draws: For each model the same sums of each resampling.
         rows: How many rows were summed.
-        confidence: Of the intervals.
+        confidence: The level of the intervals.
     """
     values = [values_of(measures, space, total) for total in sums]
     spread = None if draws is None else [values_of(measures, space, total) for total in draws]
@@ -345,7 +345,7 @@ def interval(values: Floats, confidence: float = 0.95) -> tuple[float, float]:
 
 
 def p_value(differences: Floats) -> float:
-    """Two-sided: how often the sign of a difference is chance, never below one in the number of replicates."""
+    """The two-sided bootstrap p-value of a difference, at least 1 / the number of replicates."""
     known = differences[np.isfinite(differences)]
     if len(known) == 0:
         return float("nan")

@@ -1,4 +1,4 @@
-"""Measures of probabilities: proper scores, transport to the label, and how much the expected cost is off."""
+"""Measures of probabilities: proper scores, transport to the label, and the error of the expected cost."""
 
 from __future__ import annotations
 

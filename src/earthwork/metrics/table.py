@@ -48,7 +48,7 @@ class Line(NamedTuple):
         return f"{self.label} {self.arrow}".rstrip()
 
     def best(self) -> set[int]:
-        """Which models are best: none if there is only one, or nothing to tell them apart."""
+        """Which models are best: none if there is only one, or if all are equal."""
         if self.higher_is_better is None:
             return set()
         values = [_number(estimate.value) for estimate in self.estimates]
@@ -67,7 +67,7 @@ class Report:
         models: The names of the models.
         lines: The metrics.
         rows: The number of predictions.
-        confidence: Of the intervals, if there are any.
+        confidence: The level of the intervals, if there are any.
         notes: Remarks on the metrics.
     """
 
@@ -85,7 +85,7 @@ class Report:
         """The line of a metric.
 
         Raises:
-            KeyError: If there is no such metric; names those that there are.
+            KeyError: If there is no such metric; the message lists those there are.
         """
         for line in self.lines:
             if line.label == label:

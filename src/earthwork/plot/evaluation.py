@@ -1,4 +1,4 @@
-"""Pictures of an evaluation: the distances of mistakes, the calibration, and the confusions that cost most."""
+"""Pictures of an evaluation: the distances of mistakes, the calibration, and the costliest confusions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from earthwork.evaluation import Evaluation
 
-# Okabe and Ito's colours, which differ for every kind of colour vision.
+# Okabe and Ito's colours, which are distinguishable with every type of colour vision.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LONGEST_CLASS, _LONGEST_MODEL = 24, 48
 _MANY_DISTANCES = 30  # with more, a histogram is drawn

@@ -43,7 +43,7 @@ def plot_tree(
 
     Below each class are its ``p``, its ``q`` and the gradients of the distance. The number at an edge is the amount
     that crosses it, the arrow its direction, and the width of the edge shows the amount too; with more than 30 classes
-    the numbers are left out. New axes are so wide that names and numbers do not overlap.
+    the numbers are left out. New axes are wide enough for names and numbers not to overlap.
 
     Args:
         tree: The tree. About 200 classes fit one picture.
@@ -52,7 +52,7 @@ def plot_tree(
         rho: The exponents of the distances whose gradients are shown.
         costs: Whether to write the costs at the edges. Default: if they are not all 1 and there are at most 30 classes.
         labels: Whether to write the names. Default: those of all nodes up to 100, then only those of classes.
-        ax: Where to draw. Default: new axes of a fitting size.
+        ax: The axes to draw in. Default: new axes of suitable size.
 
     Returns:
         The axes; ``ax.figure.savefig("tree.png")`` writes the picture.
@@ -137,8 +137,8 @@ class _Mark(NamedTuple):
         x: The place, in slots.
         y: The place, in levels.
         lift: By how many points the text is moved up, or to the left if it is upright.
-        size: Of the letters.
-        colour: Of the letters.
+        size: The font size.
+        colour: The colour.
         upright: Whether it is written from bottom to top.
         align: Where the place is: at the text's center, bottom or top.
     """

@@ -52,7 +52,7 @@ class Chain(EdgeSpace):
 
     @classmethod
     def from_values(cls, values: ArrayLike | Tensor, names: Sequence[str] | None = None) -> Chain:
-        """The chain of classes that stand for numbers, such as ages: the edges cost what the numbers differ by.
+        """A chain of classes that stand for numbers, such as ages: an edge costs the difference of its two numbers.
 
         The bins are in ascending order of their values, whatever the order in which they are given: bin 0 is the
         smallest value.
@@ -105,7 +105,7 @@ class Chain(EdgeSpace):
 
     @property
     def has_kernel_tables(self) -> bool:
-        """Always: they are two tensor operations."""
+        """Always true: they take two tensor operations."""
         return True
 
     def intervals(self) -> Intervals:
@@ -128,7 +128,7 @@ class Chain(EdgeSpace):
         return (place - embedding(labels, place.unsqueeze(-1))).abs()
 
     def nearest(self, allowed: Tensor) -> Tensor:
-        """For each bin, the nearest of the bins where ``allowed[..., n]`` is true; of two equals the lower."""
+        """For each bin, the nearest of the bins where ``allowed[..., n]`` is true; ties go to the lower one."""
         before, after = neighbours(allowed)
         position = pad(positions(self.costs.detach()), (1, 1), value=math.inf).to(allowed.device)
         here = position[1:-1]

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from earthwork.spaces.space import MAX_COST, Space, bad_cost, check_names, check_real, is_complex, owned
 
-# How many numbers the check of the triangle inequality holds at a time.
+# The number of values that the check of the triangle inequality holds in memory at a time.
 _BLOCK = 2**22
 
 
@@ -20,8 +20,8 @@ class CostMatrix(Space):
     r"""Bins with any ground cost between them: what is neither a chain, a ring nor a tree.
 
     Entry :math:`M_{ij}` is the cost of moving a unit of mass from bin :math:`i` (of ``p``, the answer) to bin
-    :math:`j` (of ``q``, the truth). There are no edges along which the plan is forced, so :func:`~earthwork.emd`
-    solves a linear programme, at ``rho=1``; :func:`~earthwork.sinkhorn` is its smooth relative.
+    :math:`j` (of ``q``, the truth). There are no edges that would determine the plan, so :func:`~earthwork.emd`
+    solves a linear programme, at ``rho=1``; :func:`~earthwork.sinkhorn` is a smooth approximation.
 
     Args:
         matrix: The costs, shape ``[n, n]``: from 0 to 1e30, 0 on the diagonal. A tensor keeps its type, and is copied

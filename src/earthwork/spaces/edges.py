@@ -31,8 +31,8 @@ class Intervals(NamedTuple):
 class EdgeSpace(Space):
     r"""Bins joined by edges that each cost something to cross: a chain, a ring or a tree.
 
-    It is two linear maps that are each other's transpose, :meth:`flow` and :meth:`potential`, and one cost for each
-    edge. With :math:`\varphi = \mathrm{flow}(p - q)` the relaxed distance is :math:`\sum_i w_i |\varphi_i|^\rho`.
+    It consists of two linear maps that are each other's transpose, :meth:`flow` and :meth:`potential`, and a cost for
+    each edge. With :math:`\varphi = \mathrm{flow}(p - q)` the relaxed distance is :math:`\sum_i w_i |\varphi_i|^\rho`.
 
     A subclass sets :attr:`num_bins` and :attr:`num_edges`, calls ``_set_costs``, and implements :meth:`flow`,
     :meth:`potential` and :meth:`distance`. If its flow is not determined by what the bins hold it also implements
@@ -44,7 +44,7 @@ class EdgeSpace(Space):
     default_rho: ClassVar[float] = 2.0
 
     acyclic: ClassVar[bool] = False
-    """Whether each edge parts the bins in two, so that what the bins hold determines the flow."""
+    """Whether each edge divides the bins in two, so that the content of the bins determines the flow."""
 
     _costs: Tensor
     _copies: _DeviceCopies | None = None
@@ -83,7 +83,7 @@ class EdgeSpace(Space):
         return self.costs.device
 
     def on(self, device: torch.device) -> Self:
-        """This space on a device: itself, or a copy that is made once, so that not every call copies its tables."""
+        """This space on a device: itself, or a copy that is cached, so that its tables are not copied in every call."""
         source = self.cost_source
         if source is None or source.device == device or source.requires_grad or torch.compiler.is_compiling():
             return self
@@ -110,7 +110,7 @@ class EdgeSpace(Space):
 
     @abstractmethod
     def flow(self, x: Tensor) -> Tensor:
-        """What crosses each edge when every bin's content ``x`` leaves it: ``[..., num_bins]`` to ``[..., num_edges]``.
+        """How much of the bins' content ``x`` crosses each edge: ``[..., num_bins]`` to ``[..., num_edges]``.
 
         On an acyclic space this is the sum of ``x`` over the bins on one side of the edge.
         """
@@ -124,13 +124,13 @@ class EdgeSpace(Space):
         return flow
 
     def settle_slope(self, slope: Tensor, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """The derivative of the cost by the settled ``flow``, made valid where the flow is free to circulate."""
+        """The derivative of the cost in the settled ``flow``, made valid where the flow is free to circulate."""
         return slope
 
     def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:
         """The edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
         idle = (flow == 0) & (costs > 0)
-        # An edge with no bin, or every bin, on one side never carries anything.
+        # An edge with no bin, or with every bin, on one side carries no flow.
         count = self.flow(torch.ones(self.num_bins, dtype=flow.dtype, device=flow.device))
         return idle & (count > 0) & (count < self.num_bins)
 
@@ -223,7 +223,7 @@ class _DeviceCopies:
         self.spaces: dict[torch.device, Any] = {}
 
     def __reduce__(self) -> Any:
-        # A copy of the space, in this process or another, makes its own.
+        # A copy of the space, in this process or another, builds its own.
         return type(None), ()
 
 

@@ -1,8 +1,9 @@
 r"""The logarithm of the mass on either side of each edge, without leaving the logarithmic domain.
 
-A small mass must not be found by subtracting large ones, or it is lost, and with it the gradient of a confident
-mistake. What lies below an edge is added up from the leaves. What lies beyond it is :math:`1 - m` where
-:math:`m \le 1/2`. The other edges are a single path down from the root, along which what lies beside it is added up.
+A small mass must not be computed by subtracting large ones: it would be lost to rounding, and with it the gradient of a
+confident mistake. The mass below an edge is summed from the leaves. The mass beyond it is :math:`1 - m` where
+:math:`m \le 1/2`. The other edges are a single path down from the root, along which the masses beside the path are
+summed.
 """
 
 from __future__ import annotations

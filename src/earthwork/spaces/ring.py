@@ -16,14 +16,14 @@ from earthwork.spaces.space import check_count, check_names
 # Every second step bisects: enough to take the bracket of a double to its last bit.
 _MAX_STEPS = 128
 
-# For ρ < 2, flows of so many units of rounding count as none.
+# For ρ < 2, flows of at most this many units of rounding count as 0.
 _ROUNDING = 16
 
 
 class Ring(EdgeSpace):
     r"""Bins around a circle: hours of the day, angles, months.
 
-    Edge :math:`i` joins the bins :math:`i` and :math:`(i + 1) \bmod n`. A constant :math:`c` may circulate at will,
+    Edge :math:`i` joins the bins :math:`i` and :math:`(i + 1) \bmod n`. A constant :math:`c` may circulate freely,
     so the cheapest flow is the chain's minus the :math:`c` that minimises :math:`\sum_i w_i |\varphi_i - c|^\rho`:
     the weighted median at :math:`\rho = 1`, the weighted mean at :math:`\rho = 2`.
 
@@ -66,7 +66,7 @@ class Ring(EdgeSpace):
         fixed = flow.detach(), weights.detach()
         if rho == 1:
             rest = flow - _weighted_median(*fixed)
-            # The optimum moves with the edges that sit on it, and its slope makes their signs add up to a balance.
+            # The optimum moves with the edges that attain it, and its slope balances their signs.
             weights = torch.where(rest.detach() == 0, weights, 0)
             return rest - _ratio((weights * rest).sum(-1, keepdim=True), weights.sum(-1, keepdim=True))
         point: Tensor = _stationary_point(*fixed, rho)
@@ -95,7 +95,7 @@ class Ring(EdgeSpace):
             # The circulation always stops one edge; the distance has a kink there only if the others are in balance
             # without it.
             return idle & several
-        # An edge on its own that the others push is idle up to rounding only, and its flow goes with the circulation.
+        # A single edge that is pushed by the others has a flow of 0 only up to rounding, which follows the circulation.
         force = costs * flow.sign() * flow.abs().pow(rho - 1)
         rounding = _ROUNDING * torch.finfo(flow.dtype).eps * force.abs().sum(-1, keepdim=True)
         return idle & (several | (force.sum(-1, keepdim=True).abs() <= rounding))
@@ -148,9 +148,9 @@ class Ring(EdgeSpace):
         return torch.minimum(way, costs.sum() - way)
 
     def nearest(self, allowed: Tensor) -> Tensor:
-        """For each bin, the nearest of the bins where ``allowed[..., n]`` is true, either way round."""
+        """For each bin, the nearest of the bins where ``allowed[..., n]`` is true, in either direction."""
         before, after = neighbours(allowed)
-        # Past either end the ring goes on with the last, or the first, bin that is allowed.
+        # Past either end the ring continues with the last, or the first, allowed bin.
         before = torch.where(before < 0, before[..., -1:], before)
         after = torch.where(after == self.num_bins, after[..., :1], after)
         position = positions(self.costs.detach()).to(allowed.device)
@@ -162,7 +162,7 @@ class Ring(EdgeSpace):
         """The largest distance between two bins."""
         position = positions(self.costs)
         start, half = position[:-1], position[-1] / 2
-        # The best partner of a bin is one of the two on either side of the point opposite.
+        # The farthest bin is one of the two next to the opposite point.
         after = torch.searchsorted(start.detach(), start.detach() + half).clamp(max=self.num_bins - 1)
         bins = torch.arange(self.num_bins, device=start.device)
         return torch.maximum(self.distance(bins, after), self.distance(bins, (after - 1).clamp(min=0))).max()
@@ -203,7 +203,7 @@ def _pull(rest: Tensor, weights: Tensor, rho: float) -> Tensor:
 
 
 def _motion(rest: Tensor, weights: Tensor, rho: float) -> Tensor:
-    """Zero, with the derivative of the optimal circulation by the flow and the weights (implicit function theorem).
+    """Zero, with the derivative of the optimal circulation in the flow and the weights (implicit function theorem).
 
     It is linear in both. That is enough for the first three derivatives of the cost, because the cost is stationary.
     """

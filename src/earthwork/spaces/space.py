@@ -76,7 +76,7 @@ class Space(nn.Module):
         return deep_copy(self, memo)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """As every module's, but a buffer made in inference mode can be used outside of it."""
+        """Like that of every module, but a buffer made in inference mode can be used outside of it."""
         with torch.inference_mode(False):
             kept = tensor.clone() if tensor is not None and tensor.is_inference() else tensor
             super().register_buffer(name, kept, persistent)
@@ -131,7 +131,7 @@ class Space(nn.Module):
                 return fn(tensor.float())
             if isinstance(tensor, nn.Parameter):
                 return result
-            # Index buffers must stay integers, and fixed costs would lose precision for good in a half type.
+            # Index buffers must stay integers, and fixed costs would permanently lose precision in a half type.
             if not tensor.is_floating_point():
                 return result if result.dtype == tensor.dtype else tensor.to(result.device)
             return tensor.to(result.device, torch.float32) if result.dtype in HALF else result
@@ -176,7 +176,7 @@ class Space(nn.Module):
         return embedding(labels, self._distances().T.to(like))
 
     def nearest(self, allowed: Tensor) -> Tensor:
-        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true; of equals any one.
+        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true; ties are broken arbitrarily.
 
         Each row must allow a bin; that is not checked.
         """
@@ -218,15 +218,15 @@ class Space(nn.Module):
         return self._scaled(diameter / largest)
 
     def places(self, bins: Tensor) -> Tensor:
-        """Where these bins are: nodes of a tree, the bins themselves on another space."""
+        """The places of these bins: nodes of a tree, the bins themselves in other spaces."""
         return bins
 
     def place_distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """The distance from places ``a`` to places ``b``: nodes of a tree, bins of another space."""
+        """The distance from places ``a`` to places ``b``: nodes of a tree, bins of other spaces."""
         return self.distance(a, b)
 
     def bin_order(self) -> Tensor:
-        """All bins in an order in which neighbours are near: the walk of a tree, otherwise that of the classes."""
+        """All bins in an order in which neighbours are close: a walk around a tree, otherwise the class order."""
         return torch.arange(self.num_bins, device="cpu")
 
     def part(self, bounds: Sequence[int], rank: int) -> Part:

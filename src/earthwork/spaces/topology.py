@@ -16,7 +16,7 @@ Indices = NDArray[np.int64]
 
 
 class Topology(NamedTuple):
-    """Where each node of a tree stands. The subtree of ``v`` is ``order[v] : order[v] + size[v]`` of the walk."""
+    """The position of each node of a tree. The subtree of ``v`` is ``order[v] : order[v] + size[v]`` of the walk."""
 
     parents: Indices
     root: int

@@ -121,7 +121,7 @@ class Tree(EdgeSpace):
         return None if self.names is None else tuple(self.names[node] for node in self.bins.tolist())
 
     def flow(self, x: Tensor) -> Tensor:
-        """What the bins below each edge hold in all: ``[..., num_bins]`` to ``[..., num_edges]``."""
+        """The total content of the bins below each edge: ``[..., num_bins]`` to ``[..., num_edges]``."""
         self._check_last_axis("x", x, self.num_bins, "bins")
         return linear(x, self._sum_below, self._sum_above)
 
@@ -137,7 +137,7 @@ class Tree(EdgeSpace):
     def _sum_above(self, g: Tensor) -> Tensor:
         return self._branch_potential(_select(g, self._branch_edge)) + _select(pad(g, (0, 1)), self._bin_edge)
 
-    # A walk round the tree meets the bins below a branch one after another, so what they hold is a difference of two
+    # A walk around the tree visits the bins below a branch one after another, so their content is a difference of two
     # running sums.
     def _branch_flow(self, x: Tensor) -> Tensor:
         walked = running_sum(pad(_select(x, self._walk), (1, 0)))
@@ -157,7 +157,7 @@ class Tree(EdgeSpace):
         return Levels(self.parents, self.depths, self.bins)
 
     def nearest(self, allowed: Tensor) -> Tensor:
-        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true; of equals the first."""
+        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true; ties go to the first."""
         levels = self.levels().to(allowed.device)
         costs = self.costs.detach().double().to(allowed.device)
         far = [torch.where(here, 0.0, math.inf) for here in levels.split(allowed, False)]
@@ -208,7 +208,7 @@ class Tree(EdgeSpace):
         return self._index_tables is not None
 
     def intervals(self) -> Intervals:
-        """The bins below each edge, in the order in which a walk round the tree meets them."""
+        """The bins below each edge, in the order in which a walk around the tree visits them."""
         order, size = self._order.cpu().numpy(), self._size.cpu().numpy()
         place = order[self.bins.cpu().numpy()]
         walk = np.argsort(place)
@@ -257,7 +257,7 @@ class Tree(EdgeSpace):
 
     def _node_distance(self, a: Tensor, b: Tensor) -> Tensor:
         height = self._distance_to_root()
-        # Rounding of the way to the root must not make the way between two nodes negative.
+        # Rounding of the distances to the root must not make the distance between two nodes negative.
         return (height[a] + height[b] - 2 * height[self._lowest_common_ancestor(a, b)]).clamp(min=0)
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
@@ -265,7 +265,7 @@ class Tree(EdgeSpace):
         return self._node_distance(self.bins[self._bin_index("i", i)], self.bins[self._bin_index("j", j)])
 
     def diameter(self) -> Tensor:
-        """The largest distance between two bins: whatever is farthest from any one bin is an end of it."""
+        """The largest distance between two bins: the bin farthest from any given bin is one of the two."""
         with torch.no_grad():
             end = self._node_distance(self.bins[0], self.bins).argmax()
         return self._node_distance(self.bins[end], self.bins).max()
@@ -279,7 +279,7 @@ class Tree(EdgeSpace):
         return self.node_distance(a, b)
 
     def bin_order(self) -> Tensor:
-        """All bins in the order in which a walk round the tree meets them."""
+        """All bins in the order in which a walk around the tree visits them."""
         return self._order[self.bins].argsort().cpu()
 
     def _node_index(self, name: str, index: Tensor | int) -> Tensor:
@@ -411,7 +411,7 @@ def _select(x: Tensor, index: Tensor) -> Tensor:
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
-    # The same as `_select`; on a CPU that one is fast in single precision, this one in double.
+    # Equivalent to `_select`, which is the faster one in single precision on a CPU; this one is in double.
     return x.gather(-1, index.to(x.device).expand(*x.shape[:-1], -1))
 
 

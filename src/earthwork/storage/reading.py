@@ -87,7 +87,7 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
 
 
 def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
-    """As `load`, where only a tree will do."""
+    """Like `load`, but only trees are accepted."""
     space = load(what, **options)
     if not isinstance(space, Tree):
         raise ValueError(f"{what}: expected a tree, got {space}")

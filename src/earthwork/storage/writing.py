@@ -34,7 +34,7 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
     | `.nwk`, `.newick`, `.tree`, `.tre` | trees | the order of the classes, ids and info |
     | `.yaml`, `.yml` | trees | the order of the classes, ids and info |
 
-    The file is written at once: a reader finds the old content or the new one.
+    The file is replaced atomically: a reader finds either the old content or the new one.
 
     Args:
         space: The space.

@@ -3,7 +3,7 @@ r"""The closed form in plain PyTorch, on any device, in two ways.
 With the flow :math:`\varphi` of :math:`p - q` and the edge costs :math:`w` it is :math:`\sum_i w_i |\varphi_i|^\rho`.
 
 *Composed*: `flow` and the power under autograd. It serves every edge space, learnable costs, all transforms and
-derivatives of any order, and is what the other ways are tested against.
+derivatives of any order, and is the reference for the tests of the others.
 
 *First order*: value and gradient at once when the distance is called, without an autograd graph in between. The result
 is an ordinary differentiable tensor; its second derivatives are those of the composed way.
@@ -23,7 +23,7 @@ from earthwork.spaces import EdgeSpace
 
 Composed = Callable[..., Tensor]
 
-# On a CPU, so many numbers are processed at a time, which then stay in its cache.
+# On a CPU, this many numbers are processed at a time, so that they stay in its cache.
 _BLOCK = 1 << 17
 
 
@@ -110,11 +110,11 @@ def _power(flow: Tensor, rho: float) -> Tensor:
 def with_gradient(
     values: Tensor, slopes: Tensor, composed: Composed, *inputs: Tensor, constants: Sequence[Tensor | None] = ()
 ) -> Tensor:
-    """``values`` as a function of the inputs, whose derivative by the first one is ``slopes``.
+    """``values`` as a function of the inputs, whose derivative with respect to the first one is ``slopes``.
 
     Args:
         values: A number, or one for each row of the inputs.
-        slopes: The derivative by the first input, of its shape. That by the second, if there is one, is its negative.
+        slopes: The derivative in the first input, of its shape. That in the second, if there is one, is its negative.
         composed: The same function of the inputs, differentiable any number of times.
         *inputs: One or two tensors.
         constants: What else the function depends on, such as labels: changing it in place before the derivative is
@@ -191,7 +191,7 @@ def first_order_cost(x: Tensor, space: EdgeSpace, rho: float, composed: Composed
 
 
 def first_order_label_cost(logits: Tensor, labels: Tensor, space: EdgeSpace, rho: float, composed: Composed) -> Tensor:
-    """The cost of moving the softmax of each row to its label, with the gradient by the logits, on any device."""
+    """The cost of moving the softmax of each row to its label, with the gradient in the logits, on any device."""
     space, rows, index = space.on(logits.device), logits.detach().reshape(-1, logits.shape[-1]), labels.reshape(-1, 1)
 
     def solve(part: slice, values: Tensor, slopes: Tensor | None) -> None:
@@ -231,7 +231,7 @@ def _in_parts(
 
 
 def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, differentiate: bool) -> Tensor | None:
-    """Write the costs of a few rows; returns their derivatives, which are yet to be centred, if they are wanted.
+    """Write the costs of a few rows; returns their derivatives, not yet centred, if required.
 
     The edge above a leaf carries what its bin holds, so only the other edges go through the maps.
     """

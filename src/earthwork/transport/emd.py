@@ -20,7 +20,7 @@ from earthwork.transport.closed_form import balanced, widened
 from earthwork.transport.masses import Normalize, as_pair, can_look, check_masses, of_row
 from earthwork.transport.routes import Kernels, choose
 
-# Stands for an infinite curvature: large and small enough that either error is 1e-8 of the other edges'.
+# In place of an infinite curvature: a compromise with an error of 1e-8 relative to the other edges.
 _STIFF = 1e8
 
 

@@ -50,7 +50,7 @@ class _Cache:
         self.tables: dict[torch.device, gpu.Tables] = {}
 
     def __reduce__(self) -> Any:
-        # A copy of the space has costs of its own.
+        # A copy of the space has its own costs.
         return type(None), ()
 
 
@@ -101,7 +101,7 @@ class GpuKernels(Route):
         return _recomputed(costs_of, slopes_of, composed, p, q)
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The derivative of the distances by ``p``, of the shape to which ``p`` and ``q`` broadcast."""
+        """The derivative of the distances with respect to ``p``, of the shape to which ``p`` and ``q`` broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
         rows = _contiguous_rows(p), _contiguous_rows(q)
         ones = torch.ones_like(rows[0][:, 0], memory_format=torch.contiguous_format)
@@ -130,7 +130,7 @@ class GpuKernels(Route):
             logits: Shape ``[..., num_bins]``, with any strides: those of a feature map are read in place.
             labels: Class indices, shape ``[...]``.
             rho: The exponent.
-            options: The weight of each class, the label that does not count, the reduction, and the mean of nothing.
+            options: The weight of each class, the ignored label, the reduction, and the value of an empty mean.
             composed: The same loss as a function of the logits, by the composed route.
         """
         weight, ignore, reduction, empty = options
@@ -199,7 +199,7 @@ def _contiguous_rows(x: Tensor) -> Tensor:
 
 
 def _as_block(x: Tensor) -> Tensor:
-    """``x[..., bins]`` as ``[outer, bins, inner]`` without gaps or overlaps, and without a copy if there is a way."""
+    """``x[..., bins]`` as ``[outer, bins, inner]`` without gaps or overlaps, and without a copy where possible."""
     if x.ndim < 3 or x.is_contiguous():
         return as_rows(x).contiguous().unsqueeze(-1)
     block = x.movedim(-1, 1).flatten(2)

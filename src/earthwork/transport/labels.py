@@ -1,7 +1,7 @@
 r"""Distances to labels, in closed form on any space.
 
-All mass must go to the label, so the plan is forced: the cost is the expected distance :math:`\sum_i p_i M_{il}`. The
-scalings that make this plan Sinkhorn's give the gradient :math:`\mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`;
+All mass must go to the label, so the plan is determined: the cost is the expected distance :math:`\sum_i p_i M_{il}`.
+The scalings that make this plan Sinkhorn's give the gradient :math:`\mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`;
 :math:`\lambda = \infty` is the exact distance. The matrix of all distances is cached here for small spaces.
 """
 
@@ -21,7 +21,7 @@ from earthwork.spaces.edges import one_hot
 from earthwork.transport.linear_programme import centred, with_gradients
 from earthwork.transport.masses import can_look
 
-# Up to so many bins the matrix is cached for labels, 16 MB of float32: a lookup is far faster than the maps.
+# Up to this many bins the matrix is cached for labels, 16 MB of float32: a lookup is far faster than the maps.
 _MAX_BINS = 2048
 
 

@@ -103,7 +103,7 @@ def _solve_row(solver: Any, p: _Array, q: _Array, costs: _Array) -> tuple[float,
 
 
 def with_gradients(value: Tensor, p: Tensor, p_gradient: Tensor, q: Tensor, q_gradient: Tensor) -> Tensor:
-    """``value[...]``, whose derivative by ``p[..., n]`` is ``p_gradient[..., n]``, and likewise for ``q``."""
+    """``value[...]``, whose derivative with respect to ``p[..., n]`` is ``p_gradient[..., n]``; likewise for ``q``."""
     # The compiler differentiates plain operations itself.
     if torch.compiler.is_compiling():
         for x, gradient in ((p, p_gradient), (q, q_gradient)):
@@ -152,7 +152,7 @@ def _only_once(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 class _OnlyOnce(torch.autograd.Function):
-    """A gradient whose own derivative by ``x`` is unknown: differentiating it is an error, not 0."""
+    """A gradient whose own derivative with respect to ``x`` is unknown: differentiating it is an error, not 0."""
 
     generate_vmap_rule = True
 

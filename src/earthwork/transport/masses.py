@@ -138,7 +138,7 @@ def l1_normalized(name: str, x: Tensor, validate: bool) -> Tensor:
 def as_pair(
     p: Tensor, q: Tensor, space: Space, normalize: Normalize = None, validate: bool = True
 ) -> tuple[Tensor, Tensor, torch.dtype]:
-    """``p`` and ``q`` checked but for their masses, normalised, and at least in float32; and their stored type.
+    """``p`` and ``q``, checked except for their masses, normalised, in float32 or wider; and their stored type.
 
     Args:
         p: Masses, shape ``[..., num_bins]``, or logits.
@@ -213,8 +213,8 @@ def check_distributions(
     """
     p = p.detach()
     tolerance = mass_tolerance(p.dtype if stored is None else stored)
-    # Two cheap passes; the search for the place is only for the message. NaN and infinity show in the sums. On a CPU
-    # NumPy is as fast, and does not wake PyTorch's threads, which would compete with those of the kernels.
+    # Two cheap passes; the position is searched for only if there is an error. NaN and infinity show in the sums. On a
+    # CPU NumPy is as fast, and does not wake PyTorch's threads, which would compete with those of the kernels.
     rows: Any = p.numpy() if p.device.type == "cpu" and p.dtype in _FULL else p
     if p.numel() == 0 or (bool(rows.min() >= 0) and bool((abs(rows.sum(-1) - 1) <= tolerance).all())):
         return

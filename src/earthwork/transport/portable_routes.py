@@ -21,7 +21,7 @@ class Route:
         raise NotImplementedError
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The derivative of the distances by ``p``, of the shape to which ``p`` and ``q`` broadcast."""
+        """The derivative of the distances with respect to ``p``, of the shape to which ``p`` and ``q`` broadcast."""
         raise NotImplementedError
 
     def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
@@ -48,7 +48,7 @@ class Composed(Route):
         return self._cost(p - q, space, rho)
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The derivative of the distances by ``p``."""
+        """The derivative of the distances with respect to ``p``."""
         return composed_gradient(p - q, space, rho)
 
     def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:

@@ -33,7 +33,7 @@ from earthwork.transport.labels import smoothed_one_hot
 from earthwork.transport.masses import mass_tolerance
 from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, PROGRAMME, Composed, Route, as_rows
 
-# Below so many entries, loading a compiled kernel or calling it costs more than it saves.
+# Below this many entries, loading or calling a compiled kernel costs more than it saves.
 MIN_ENTRIES = 256
 MIN_ENTRIES_EXPECTED = 2**16
 
@@ -110,7 +110,7 @@ class Kernels(Route):
         return (
             space._buffers.get("_costs") is costs
             and costs._version == self.version
-            # Sharing a tensor with another process moves it, and writes by that process leave no trace.
+            # Sharing a tensor with another process moves its memory, and writes by that process cannot be detected.
             and costs.data_ptr() == self.address
             and not costs.requires_grad
         )
@@ -160,7 +160,7 @@ class Kernels(Route):
         return costs, valid
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The derivative of the distances by ``p``, of the shape to which ``p`` and ``q`` broadcast."""
+        """The derivative of the distances with respect to ``p``, of the shape to which ``p`` and ``q`` broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
         rows = _contiguous_rows(as_rows(p)), _contiguous_rows(as_rows(q))
         slopes: Tensor = self.run.pairs(self.layout, *rows, rho, True, 1.0)[1]
@@ -194,7 +194,7 @@ class Kernels(Route):
             labels: Class indices, shape ``[...]``.
             space: How the bins are arranged.
             kernel: Which loss.
-            options: The weight of each class, the label that does not count, the reduction, and the mean of nothing.
+            options: The weight of each class, the ignored label, the reduction, and the value of an empty mean.
             composed: The same loss as a function of ``logits[rows, num_bins]`` and ``labels[rows]``, by the composed
                 route.
         """
@@ -264,13 +264,13 @@ def on_gpu(x: Tensor) -> bool:
 
 
 def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool = False) -> Route:
-    """The route for these tensors, here and now.
+    """The route for these tensors in the current context.
 
     Args:
         space: How the bins are arranged.
         p: The masses or logits, at least in float32.
         target: The masses or labels that ``p`` is compared with, if any.
-        expected: Whether expected distances are asked for, and not distances.
+        expected: Whether the call computes expected distances rather than distances.
     """
     if not isinstance(space, EdgeSpace):
         return PROGRAMME
@@ -288,7 +288,7 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         if route is not None:
             return route
     dtype = p.dtype
-    # The cheapest tests first: on a small batch they take as long as the kernel.
+    # The cheapest checks come first: on a small batch they take as long as the kernel.
     if (
         (expected or space.acyclic)
         and dtype in _TYPES
@@ -357,7 +357,7 @@ def _replace_nan(
 ) -> None:
     """Compute the losses that are NaN, and their slopes, by another function; ``total`` divides the weights."""
     index = losses.isnan().nonzero().flatten()
-    # In double precision, because the rounding of huge logits would be that of their differences.
+    # In double precision, because differences of huge logits would inherit their rounding errors.
     x, chosen = rows.detach()[index].double(), labels[index]
     factor = (torch.ones_like(x[:, 0]) if weight is None else weight[chosen]) / total
     with torch.set_grad_enabled(slopes is not None):

@@ -25,7 +25,7 @@ __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "s
 
 Method: TypeAlias = Literal["log", "paper"]
 
-# So many rows at a time stay in a processor's cache; more are no faster.
+# This many rows at a time stay in a processor's cache; more are no faster.
 _CHUNK_SIZE = 1024
 
 
@@ -37,9 +37,9 @@ class SinkhornResult(NamedTuple):
     gradient: Tensor
     """The gradients with respect to ``p``, centred log(u)/λ, shape ``[..., n]``."""
     iterations: int | Tensor
-    """The iterations made; of parts solved one after another, the most."""
+    """The number of iterations; the maximum over parts that were solved one after another."""
     converged: bool | Tensor
-    """Whether no row's plan misses its marginals by more than ``tol`` in all, or √ε of its type without a ``tol``."""
+    """Whether the total error of the marginals is at most ``tol`` in every row; without a ``tol``, √ε of the type."""
 
 
 def sinkhorn(
@@ -58,28 +58,28 @@ def sinkhorn(
     .. math:: \mathrm{SD}_\lambda(p, q) = \langle M, T \rangle, \qquad
               \nabla_p = \mathrm{centre}(\log(u) / \lambda), \qquad \nabla_q = \mathrm{centre}(\log(v) / \lambda)
 
-    The gradient is that of the smoothed minimum and not of its part :math:`\langle M, T \rangle`; this is what the
-    paper and its predecessors descend. Where a bin is empty it is −∞; here the bin counts as the smallest normal
-    number of the type, so that it stays finite. One-hot targets force the plan and cost no iterations.
+    The gradient is that of the smoothed minimum and not of its part :math:`\langle M, T \rangle`; this is the
+    direction in the paper and its predecessors. Where a bin is empty it is −∞; here the bin counts as the smallest
+    normal number of the type, so that it stays finite. One-hot targets determine the plan and need no iterations.
 
     How to choose λ: the entropy blurs distances below 1/λ, and the iterations that are needed grow with λ·max(M).
 
     Args:
         p: Masses ≥ 0 on the space's bins, shape ``[..., num_bins]``.
-        q: Masses ≥ 0, of a shape that broadcasts with that of ``p``, each row as heavy as its row of ``p``.
+        q: Masses ≥ 0, of a shape that broadcasts with that of ``p``, each row of the same mass as its row of ``p``.
         space: The ground cost: any space.
-        lam: The regularisation λ > 0, large for little of it; 1/λ is what other libraries call ``reg`` or ε.
-        max_iter: The most iterations, ≥ 1.
-        tol: Stop when, in every row, the marginals of the plan of mass 1 miss by no more than this in all. A
-            :class:`ConvergenceWarning` says when ``max_iter`` came first. ``None``: always make ``max_iter``.
+        lam: The parameter λ > 0; the larger, the weaker the regularisation. 1/λ is ``reg`` or ε in other libraries.
+        max_iter: The maximum number of iterations, ≥ 1.
+        tol: Stop when, in every row, the total error of the marginals of the plan of mass 1 is at most this. A
+            :class:`ConvergenceWarning` is issued if ``max_iter`` comes first. ``None``: always ``max_iter`` iterations.
         method: ``"log"``: stable, for any λ, zeros and number of iterations. ``"paper"``: Algorithm 1 as printed, in
             the type of the input, which overflows to NaN.
-        chunk_size: How many rows to solve at a time, which bounds the memory. By default 1024.
+        chunk_size: The number of rows to solve at a time, which bounds the memory. By default 1024.
 
     Returns:
-        The value, its gradient, the iterations made and whether that was enough. The value can be differentiated once,
-        backwards; a second derivative, or forward mode, is an error. Half precision is computed in
-        float32 (but for ``method="paper"``). Inside functional transforms and the compiler, ``iterations`` and
+        The value, its gradient, the number of iterations and whether it converged. The value can be differentiated
+        once, backwards; a second derivative, or forward mode, is an error. Half precision is computed in float32
+        (except for ``method="paper"``). Inside functional transforms and the compiler, ``iterations`` and
         ``converged`` are tensors.
 
     Raises:

@@ -1,4 +1,4 @@
-r"""Sinkhorn's solver as one operator, and its gradient by the ground cost.
+r"""Sinkhorn's solver as one operator, and its gradient with respect to the ground cost.
 
 Each row of a batch is solved by the fastest form that stays in range: in closed form, by matrix products in the type of
 the input, in float64, or on logarithms.
@@ -41,7 +41,7 @@ def solve(
     needs_q: bool,
     regularized: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Value, gradients for p and q, and a tensor of the iterations made and whether they were enough.
+    """Value, gradients for p and q, and a tensor of the number of iterations and whether they converged.
 
     ``needs_q`` says that the gradient for q is needed, which the closed form does not provide. The value is ⟨M, T⟩, or
     if ``regularized`` the minimum ⟨M, T⟩ + ⟨T, log T⟩/λ.
@@ -154,7 +154,7 @@ def _without(rows: Tensor, places: Tensor) -> Tensor:
 def with_cost_gradient(
     value: Tensor, matrix: Tensor, p_gradient: Tensor, q_gradient: Tensor, mass: Tensor, lam: float
 ) -> Tensor:
-    """``value[...]``, whose derivative by ``matrix[n, n]`` is the plan, as that of the smoothed minimum is."""
+    """``value[...]``, whose derivative with respect to ``matrix[n, n]`` is the plan, as for the smoothed minimum."""
     result: Tensor = _WithCostGradient.apply(  # type: ignore[no-untyped-call]
         value, matrix, p_gradient, q_gradient, mass, lam
     )
@@ -189,7 +189,7 @@ class _WithCostGradient(torch.autograd.Function):
         return grad, total, None, None, None, None
 
 
-# How many numbers `iterate_logs` holds at a time: 4 MB of float64, which fit into a processor's cache.
+# The number of values that `iterate_logs` holds at a time: 4 MB of float64, which fit into a processor's cache.
 _BLOCK = 2**19
 
 

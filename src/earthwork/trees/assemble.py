@@ -74,7 +74,7 @@ def class_bins(
     names: Sequence[str] | None,
     ids: Sequence[str] | None = None,
 ) -> list[int]:
-    """The node of each wanted class; an error names all classes that the tree lacks and all bins left without one."""
+    """The node of each wanted class; an error names all classes that the tree lacks and all bins without a class."""
     try:
         nodes = find_nodes("classes", wanted, names, ids)
     except ValueError as error:

@@ -100,7 +100,7 @@ def from_embeddings(
         vectors: Shape ``[classes, dimensions]``.
         names: The names of the classes.
         method: How SciPy's ``linkage`` merges: ``"average"``, ``"single"``, ``"complete"``, ``"ward"``.
-        metric: Of SciPy's ``pdist``: ``"euclidean"``, ``"cosine"`` ….
+        metric: A metric of SciPy's ``pdist``: ``"euclidean"``, ``"cosine"`` ….
         classes: The classes in your order; without ``names``, the names of the vectors.
 
     Example:
@@ -129,7 +129,7 @@ def from_confusion(
     method: str = "average",
     classes: Classes | None = None,
 ) -> Tree:
-    r"""A hierarchy from what a classifier confuses: classes that are often taken for one another are near.
+    r"""A hierarchy from what a classifier confuses: classes that are often confused are close.
 
     With :math:`s_{ij}` the share of class :math:`i` that is taken for :math:`j`, the distance of two classes is
     :math:`1 - (s_{ij} + s_{ji}) / 2`.

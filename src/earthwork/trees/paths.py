@@ -188,7 +188,7 @@ def from_csv(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """As `from_table`, from the text of a CSV file whose first line holds the column names."""
+    """Like `from_table`, from the text of a CSV file whose first line holds the column names."""
     check_separator(separator)
     rows = _csv_rows(read_csv(text, name, delimiter), columns, name)
     return _grow("table", rows, root, separator if full_names else None, classes, inner_bins)

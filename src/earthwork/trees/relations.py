@@ -105,8 +105,8 @@ def from_edges(
 ) -> Tree:
     """A tree from its edges, (child, parent) or (child, parent, cost).
 
-    The root is the one parent that is nobody's child. It becomes node 0, and the children follow in the order of the
-    edges; so the classes are by default the leaves in the order of the edges. A million edges take some seconds.
+    The root is the only parent that is not a child. It becomes node 0, and the children follow in the order of the
+    edges; so the classes are by default the leaves in the order of the edges. A million edges take a few seconds.
 
     Args:
         edges: Tuples of names, or an integer array of shape ``[edges, 2]`` whose labels become names.

@@ -117,7 +117,7 @@ def _above(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _keep(tree: Tree, keep: NDArray[np.bool_], bins: NDArray[np.int64], inner_bins: bool) -> Tree:
-    """The tree without some nodes: what hung below them hangs below the next kept node above."""
+    """The tree without some nodes, whose children are attached to the next kept node above."""
     parents = tree.parents.cpu().numpy()
     none = tree.num_nodes
     up = np.append(np.where(parents < 0, none, parents), none)
@@ -170,8 +170,8 @@ def reweight(
     Args:
         tree: The tree.
         scheme: One of these names, or a function.
-        decay: Of the scheme ``"depth"``; > 0.
-        counts: Of the scheme ``"information"``: how often each class occurs, in the order of the classes or by name;
+        decay: The base of the scheme ``"depth"``, > 0.
+        counts: For the scheme ``"information"``: how often each class occurs, in the order of the classes or by name;
             > 0, so add one where a class may not occur.
 
     Example:

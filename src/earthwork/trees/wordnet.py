@@ -48,7 +48,7 @@ def from_wordnet(
         inner_bins: Allow a class to be an ancestor of another class.
 
     Raises:
-        FileNotFoundError: If there is no database: how to get one.
+        FileNotFoundError: If there is no database; the message says how to get one.
         ValueError: If an id is malformed or not in the database.
     """
     if rule not in RULES:
@@ -100,7 +100,7 @@ def _offset(synset: str, at: int) -> int:
 
 
 def _closure(source: Database, wanted: Sequence[int]) -> dict[int, Synset]:
-    """The wanted synsets and everything above them, in an order that depends on nothing else."""
+    """The wanted synsets and everything above them, in a deterministic order."""
     source.check("synsets", wanted)
     found: dict[int, Synset] = {}
     todo = list(wanted)
@@ -272,7 +272,7 @@ class Database:
             NLTK put it.
 
     Raises:
-        FileNotFoundError: If there is no database: how to get one.
+        FileNotFoundError: If there is no database; the message says how to get one.
     """
 
     def __init__(self, folder: PathLike | None = None) -> None:

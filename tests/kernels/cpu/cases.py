@@ -38,7 +38,7 @@ def composed_label_distance(logits: Tensor, labels: Tensor, space: ew.Space, rho
 
 
 def portable_loss(loss: ew.EMDLoss, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss by the portable path, in double precision, and the gradient of its sum by the logits."""
+    """The loss by the portable path, in double precision, and the gradient of its sum with respect to the logits."""
     logits = logits.detach().double().requires_grad_()
     with without_kernels():
         value = loss(logits, labels)

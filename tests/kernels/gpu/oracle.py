@@ -18,7 +18,7 @@ def below(space: ew.EdgeSpace) -> Tensor:
 
 
 def label_costs(logits: Tensor, labels: Tensor, space: ew.EdgeSpace, rho: float) -> tuple[Tensor, Tensor]:
-    """The cost of moving the softmax of each row to its label, and its gradient by the logits."""
+    """The cost of moving the softmax of each row to its label, and its gradient with respect to the logits."""
     p, inside = logits.double().softmax(-1), below(space)
     with_label = inside[:, labels].T
     # The mass on the side of each edge where the label is not.

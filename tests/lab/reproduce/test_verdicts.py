@@ -313,7 +313,7 @@ def timing_rows() -> dict[str, Values]:
     return {
         "EMD² is 60 times faster than 100 iterations of SD on a CPU.": [ratio("float64"), ratio("float32")],
         "EMD² is 3.5 times faster than SD on a GPU.": [],
-        "SD in float64 with 1000 iterations is not practical: 74 s a minibatch.": [
+        "SD in float64 with 1000 iterations is impractical: 74 s per minibatch.": [
             parts["SD, 1000 iterations, cpu, float64"]["seconds"]
         ],
     }

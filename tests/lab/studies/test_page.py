@@ -11,13 +11,14 @@ from scipy import stats
 from earthwork.cli.app import run as run_command
 from earthwork.lab.reproduce.experiment import Results
 from earthwork.lab.studies.findings import Comparison, Findings, pooled, verdict
-from earthwork.lab.studies.page import make_page, write_page
+from earthwork.lab.studies.page import make_page, short_table, write_page
 from earthwork.lab.studies.registry import CONTENDERS, TASKS
 from earthwork.lab.studies.study import cell_name, summarise
 from earthwork.lab.studies.training import CRITERIA, METRICS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "which-loss.md"
+README = DOCS.parent / "README.md"
 SPACES = {"wikivitals": "Tree", "tiny-imagenet": "Tree", "month": "Ring"}
 
 
@@ -56,6 +57,24 @@ def test_the_committed_page_is_made_from_the_committed_results() -> None:
     assert text == make_page(findings)
     for figure in re.findall(r"\]\((results/figures/[\w.-]+)\)", text):
         assert (DOCS / figure).is_file()
+
+
+def test_the_readme_has_the_table_of_the_committed_results() -> None:
+    """Run `make study`, or its last line, after new results."""
+    block = README.read_text(encoding="utf-8").partition("<!-- study -->\n")[2].partition("<!-- /study -->")[0]
+    assert block.strip() == short_table(Findings.read(DOCS / "results")).strip()
+
+
+def test_the_short_table_repeats_the_decisions_of_the_page() -> None:
+    findings = made_up({"emd2": 0.9, "soft": 0.8})
+    rows = [line.strip("|").split("|") for line in short_table(findings).splitlines()[2:]]
+    page = make_page(findings)
+    assert len(rows) > 3
+    for title, count, *cells in rows:
+        line = next(line for line in page.splitlines() if line.startswith(f"| {title.strip()} ("))
+        assert line.strip("|").split("|")[1 : 1 + len(cells)] == cells
+        assert line.partition(")")[0].count("`") == 2 * int(count)
+    assert short_table(Findings({})).startswith("There are no results yet")
 
 
 def test_a_comparison_is_a_paired_t_interval(rng: np.random.Generator) -> None:
@@ -196,3 +215,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "There are no results yet" in page.read_text(encoding="utf-8")
     assert run_command(["study", "page", "--out", str(tmp_path / "missing"), "--page", str(page)]) == 2
     assert "expected a folder with results" in capsys.readouterr().err
+    assert run_command(["study", "table", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("There are no results yet")

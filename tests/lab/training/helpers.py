@@ -59,7 +59,7 @@ def slow_network(num_classes: int) -> nn.Module:
 
 
 def squared_distance(space: Any) -> Any:
-    """A loss of one's own: the mean squared distance, in expectation."""
+    """A custom loss: the mean squared distance, in expectation."""
     matrix = space.distances().float() ** 2
     return lambda logits, labels: (logits.softmax(-1) * matrix[labels]).sum(-1).mean()
 

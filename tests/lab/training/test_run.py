@@ -198,7 +198,7 @@ def test_shipped_models(name, size):
         ({"labels": "text"}, r"labels: expected one of index, name, got 'text'"),
         ({"standardize": "yes"}, r"standardize: expected true or false, got 'yes'"),
         ({"model": None}, r"model: expected text, got None"),
-        ({"loss": 5}, r"loss: expected text such as 'emd2\+ce', or a list of such, got 5"),
+        ({"loss": 5}, r"loss: expected text such as 'emd2\+ce', or a list of such texts, got 5"),
         ({"loss": ()}, r"loss: expected at least one, got none"),
         ({"loss": ("ce", " ce ")}, r"loss: expected each loss once, got ce, ce"),
         ({"loss": ("emd2+",)}, r"loss 'emd2\+', position 6"),

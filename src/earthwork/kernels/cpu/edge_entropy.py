@@ -1,7 +1,7 @@
 r"""Kernels of edge cross entropy, on a tree and on a chain.
 
 With the mass :math:`s_e` on the label's side of edge :math:`e`, the loss is :math:`-\sum_e w_e
-\log s_e`, and its gradient by the logit of bin :math:`j` is
+\log s_e`, and its gradient with respect to the logit of bin :math:`j` is
 
 .. math:: p_j \Big(d(y, j) - \sum_{e:\, j \text{ on the label's side}} b_e\Big), \qquad b_e = w_e (1 - s_e) / s_e.
 

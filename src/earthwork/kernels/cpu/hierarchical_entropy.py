@@ -1,9 +1,10 @@
 r"""The kernel of hierarchical cross entropy: masses from the leaves up, then a question for each node above the label.
 
 With the masses :math:`m` of the nodes :math:`v` from the label up to the root and the weights :math:`\lambda` of the
-questions, the loss is :math:`-\sum_v \lambda_v \log (m_v / m_{\mathrm{parent}(v)})`. Its gradient by the logit of bin
-:math:`j` is :math:`p_j` times the sum of :math:`(\lambda_{\mathrm{child}} - \lambda_v) / m_v` over those :math:`v` that
-are above :math:`j` too. Weights do not fall on the way down, so these terms are ≥ 0 but for the label's own.
+questions, the loss is :math:`-\sum_v \lambda_v \log (m_v / m_{\mathrm{parent}(v)})`. Its gradient with respect to the
+logit of bin :math:`j` is :math:`p_j` times the sum of :math:`(\lambda_{\mathrm{child}} - \lambda_v) / m_v` over those
+:math:`v` that are above :math:`j` too. Weights do not decrease on the way down, so all terms but that of the label are
+≥ 0.
 
 The nodes are numbered as `earthwork.kernels.cpu.tree` explains. In place of costs the layout holds the weights.
 """
@@ -46,7 +47,7 @@ from earthwork.kernels.cpu.threads import (
 )
 from earthwork.kernels.cpu.tree import LAYOUT_WORDS
 
-# The loss of each row, and the derivative by its label's probability, negated.
+# The loss of each row, and its negative derivative with respect to the label's probability.
 PATH_LOSS, PATH_SLOPE = OWN, OWN + WIDTH * 8
 
 
@@ -66,7 +67,7 @@ def _sum_masses(zero: Any, tile: Any, masses: Any, slopes: Any, layout: Any) -> 
 
 @device_function
 def _ask_questions(masses: Any, slopes: Any, layout: Any, state: Any, lane: Any) -> None:
-    """The loss of a row, and its derivative by the logarithm of the mass of each node above the label, per mass."""
+    """The loss of a row, and its derivative in the log-mass of each node above the label, divided by that mass."""
     slots, leaf_costs, node_costs, parents = layout[5], layout[6], layout[7], layout[9]
     node = load_scalar(0, slots, load_scalar(0, state + LABEL, lane))
     weight = load_scalar(0.0, leaf_costs, load_scalar(0, state + PLACE, lane) // WIDTH)

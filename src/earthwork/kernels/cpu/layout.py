@@ -32,8 +32,8 @@ class Layout:
     """
 
     def __init__(self, tables: Sequence[Tensor]) -> None:
-        # What a kernel trusts across calls are the addresses, lengths and entries of these tables. So they are arrays
-        # of NumPy's that nothing else refers to (``share_memory_`` moves the memory of a tensor, and another process
+        # Kernels trust the addresses, lengths and entries of these tables across calls. So they are NumPy arrays that
+        # nothing else refers to (``share_memory_`` moves the memory of a tensor, and another process
         # can then write to it), they live as long as the layout, and they are checked once, after copying.
         self.tables = [np.array(table.numpy(force=True)) for table in tables]
         self.kind = _KINDS[len(tables)]

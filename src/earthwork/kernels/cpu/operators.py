@@ -19,7 +19,7 @@ from earthwork.kernels.cpu.loading import load
 # Looked up once, so that the compiler can treat it as a constant.
 AVAILABLE = find_spec("numba") is not None
 
-# An ``ignore`` that is no label.
+# A value of ``ignore`` that never occurs as a label.
 NONE_IGNORED = -(2**63)
 
 

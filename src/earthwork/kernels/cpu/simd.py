@@ -2,7 +2,7 @@
 
 Left to itself the compiler vectorizes a loop over rows only if it can prove that arrays do not overlap, and often it
 cannot. Here a vector is a value like a float. Buffers are addresses (plain integers) with offsets counted in elements,
-which cost zeros to pass from Python.
+which are cheap to pass from Python.
 """
 
 # mypy: disable-error-code="misc,untyped-decorator,no-untyped-call"

@@ -30,7 +30,7 @@ intrinsic: Any = extending.intrinsic
 
 # ---- thread pool -----------------------------------------------------------------------------------------------------
 
-# Waking a thread and waiting for it takes some microseconds, in which a kernel processes about this many elements.
+# Waking a thread and waiting for it takes a few microseconds, in which a kernel processes about this many elements.
 _ELEMENTS_PER_THREAD = 1 << 14
 MIN_PARALLEL = 2 * _ELEMENTS_PER_THREAD
 
@@ -43,7 +43,7 @@ def thread_count(tiles: int, elements: int) -> int:
 
 
 def run_parallel(code: MachineCode, task: int, threads: int) -> None:
-    """Call a kernel with the address of a task on so many threads or more, and wait for all of them."""
+    """Call a kernel with the address of a task on at least this many threads, and wait for all of them."""
     _thread_pool(code, task, threads)
 
 

@@ -13,7 +13,7 @@ over the edge is, with the sign of the side where the label is not,
 
 and the flow of p − (one-hot t) is a·u. Only the mass of other classes is ever summed or subtracted, so nothing cancels
 when a row is saturated, at its label or at another class, and the sign of every flow is known: at ρ = 1 rounding cannot
-turn it round. With the slopes s = ±ρ·w·|φ|^(ρ−1), and potentials g relative to that of t,
+flip it. With the slopes s = ±ρ·w·|φ|^(ρ−1), and potentials g relative to that of t,
 
     ∂cost/∂x_k = p_k·(g_k − mean),    mean = Σ p_k·g_k = Σ over the edges of ±s·a·u.
 
@@ -33,7 +33,7 @@ MASS_UNIT = tl.constexpr(float(2**-48))
 
 @triton.jit
 def to_fixed(x, scale):
-    """``x * scale`` rounded to an integer; NaN becomes 0, and the floating-point sums make it show."""
+    """``x * scale`` rounded to an integer; NaN becomes 0; the floating-point sums propagate it."""
     return tl.where(x == x, x * scale, 0.0).to(tl.int64)
 
 
@@ -145,7 +145,7 @@ def find_top(x, here, class_step, bins, ROWS: tl.constexpr, BLOCK: tl.constexpr,
         value, index = tl.max(read_logits(x, c, class_step, here, bins), 1, return_indices=True, keep_dims=True)
         top = tl.where(value > top_logit, first + index, top)
         top_logit = tl.maximum(value, top_logit)
-    # Comparisons with NaN may lead anywhere.
+    # With NaN the index is undefined.
     return top_logit, tl.minimum(top, bins - 1)
 
 
@@ -205,7 +205,7 @@ def row_factor(upstream, weight_sum, row, here, upstream_step, share, MEAN: tl.c
 
 @triton.jit
 def write_stats(stats, row, here, share, top, top_logit, second, rest, mean):
-    """Keep what the backward kernel would otherwise have to find again."""
+    """Save what the backward kernel would otherwise have to recompute."""
     tl.store(stats + row * 6, share, mask=here)
     tl.store(stats + row * 6 + 1, top.to(tl.float32), mask=here)
     tl.store(stats + row * 6 + 2, top_logit, mask=here)

@@ -1,7 +1,7 @@
 """The Triton kernels as operators of torch, which the compiler and CUDA graphs take as they are.
 
 The forward operator keeps six numbers of each row, and the backward one computes everything else again: both read the
-logits once from memory, and nothing as large as these is kept in between.
+logits once from memory, and no tensor of that size is kept in between.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _LABEL_BLOCK = 2048
 _PAIR_BLOCK = 1024
 _SMALL_TILE = 256
 _MOST_WARPS = 16
-# So many warps keep a large GPU busy, and their scratch buffers fit its L2 cache.
+# This many warps keep a large GPU busy, and their scratch buffers fit into its L2 cache.
 _WARPS = 4096
 
 
 class Tile(NamedTuple):
-    """What a program works on at once: rows × a block of their classes, of which there are ``blocks``."""
+    """What a program processes at once: rows × a block of their classes, of which there are ``blocks``."""
 
     rows: int
     block: int
@@ -43,7 +43,7 @@ class Tile(NamedTuple):
 
 
 def tile_for(bins: int, pairs: bool = False) -> Tile:
-    """The tile for rows of so many bins."""
+    """The tile for rows of this many bins."""
     block = min(max(16, 1 << (bins - 1).bit_length()), _PAIR_BLOCK if pairs else _LABEL_BLOCK)
     rows = max(1, _SMALL_TILE // block)
     return Tile(rows, block, -(-bins // block), min(rows * block // 64, _MOST_WARPS))
@@ -132,7 +132,7 @@ def label_slopes(
     rho: float,
     reduction: str,
 ) -> Tensor:
-    """The derivative of `label_loss` by the logits."""
+    """The derivative of `label_loss` with respect to the logits."""
     outer, bins, inner = logits.shape
     rows = outer * inner
     slopes = torch.empty_like(logits)
@@ -195,7 +195,7 @@ def pair_slopes(
     slope_scale: float,
     rho: float,
 ) -> Tensor:
-    """The derivative of `pair_costs` by ``p``; that by ``q`` is its negative."""
+    """The derivative of `pair_costs` with respect to ``p``; that with respect to ``q`` is its negative."""
     rows, bins = p.shape
     slopes = p.new_empty((rows, bins))
     tile = tile_for(bins, pairs=True)

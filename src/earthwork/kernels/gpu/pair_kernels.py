@@ -33,7 +33,7 @@ def signed_slope(flow, rho, KIND: tl.constexpr):
 def fixed_scale(p, q, here, bins, ROWS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
     """The two powers of two whose product brings a row's masses to 60 bits: one alone might not be a float32.
 
-    Where a mass is NaN or infinite the second one is NaN, for the result to show it.
+    Where a mass is NaN or infinite the second one is NaN, so that the result is NaN too.
     """
     mass = tl.zeros((ROWS, 1), tl.float32)
     for first in range(0, BLOCKS * BLOCK, BLOCK):
@@ -141,7 +141,7 @@ def pair_slopes(
     rows, p_step, q_step, bins, branches, steps, rho, slope_scale,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """The derivative of each cost by its row of ``p``, which sums to 0 over the bins, times the upstream gradient."""
+    """The derivative of each cost in its row of ``p``, which sums to 0 over the bins, times the upstream gradient."""
     steps_before, step_starts = indices + 2 * bins, indices + 3 * bins + 2 * branches
     mine = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
     sums = scratch + mine * (bins + steps)
@@ -164,7 +164,7 @@ def pair_slopes(
             tl.store(potentials + s, level + tl.cumsum(fixed, 1), mask=s < steps)
             level += tl.sum(fixed, 1, keep_dims=True)
         tl.debug_barrier()
-        # The mean of so many potentials as a whole number: without their last bits, their sum fits 64 bits.
+        # The mean of many potentials as an integer: without their last bits, their sum fits into 64 bits.
         level = tl.zeros((ROWS, 1), tl.int64)
         mean = tl.zeros((ROWS, 1), tl.float32)
         for first in range(0, BLOCKS * BLOCK, BLOCK):

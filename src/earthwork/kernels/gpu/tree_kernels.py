@@ -1,6 +1,6 @@
 """Trees of up to 16,384 classes: a program takes a few rows at a time and goes through their classes block by block.
 
-The running sum of the masses, in the order of a walk round the tree, goes to a scratch buffer that belongs to the
+The running sum of the masses, in the order of a walk around the tree, goes to a scratch buffer that belongs to the
 program, and each branch reads its two ends from there. So does, in the backward kernel, the running sum of the slopes.
 The buffer is small enough to stay in the L2 cache because programs take one group of rows after the other.
 """
@@ -65,7 +65,7 @@ def branch_masses(sums, starts, ends, b, count, at_top, at_label, total):
 
 @triton.jit
 def potential_at(potentials, steps):
-    """The fixed-point potential after so many steps of the walk."""
+    """The fixed-point potential after this many steps of the walk."""
     return tl.load(potentials + (steps - 1), mask=steps > 0, other=0)
 
 
@@ -120,7 +120,7 @@ def tree_slopes(
     rows, inner, outer_step, inner_step, class_step, upstream_step, bins, branches, steps, rho, slope_scale,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, KIND: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
-    """The derivative of each row's weighted cost by its logits, times the upstream gradient."""
+    """The derivative of each row's weighted cost with respect to its logits, times the upstream gradient."""
     place, steps_before = indices + bins, indices + 2 * bins
     step_starts = indices + 3 * bins + 2 * branches
     mine = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)

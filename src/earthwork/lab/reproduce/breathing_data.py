@@ -93,7 +93,7 @@ def _fields(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _persons(path: Path) -> dict[str, str]:
-    """For each recording the first one with the same demographics, which is probably the same person."""
+    """For each recording the first one with the same demographics, which probably belongs to the same person."""
     if not path.is_file():
         return {}
     first: dict[tuple[str, ...], str] = {}

@@ -350,5 +350,5 @@ NUMERICS: tuple[Check, ...] = (
         _faster("cpu", ("float64", "float32"), 60.0),
     ),
     Check("table 1", "EMD² is 3.5 times faster than SD on a GPU.", "timing", _faster("cuda", ("float32",), 3.5)),
-    Check("table 1", "SD in float64 with 1000 iterations is not practical: 74 s a minibatch.", "timing", _impractical),
+    Check("table 1", "SD in float64 with 1000 iterations is impractical: 74 s per minibatch.", "timing", _impractical),
 )

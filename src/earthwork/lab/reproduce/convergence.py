@@ -28,7 +28,7 @@ class Settings:
         momentum: As in the paper.
         weight_decay: As in the paper.
         batch: As in the paper.
-        epochs: How long.
+        epochs: The number of epochs.
         score_every: Epochs between two scores.
         features: The size of a feature vector: a random walk down the tree, plus noise.
         per_class: Training examples of each class; as many again are for testing.

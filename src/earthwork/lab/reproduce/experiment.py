@@ -25,7 +25,7 @@ _FIELD_TYPES = {
 
 
 class ResultsError(ValueError):
-    """A results file that cannot be used."""
+    """An unusable results file."""
 
 
 @dataclass

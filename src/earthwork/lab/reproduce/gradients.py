@@ -47,7 +47,7 @@ def distributions(settings: Settings) -> tuple[Tensor, Tensor]:
 
 
 def gradients(p: Tensor, q: Tensor, settings: Settings) -> dict[str, Tensor]:
-    """The gradient of each loss by p, by name."""
+    """The gradient of each loss with respect to p, by name of the loss."""
     chain = Chain(settings.bins)
     difference = p - q
     found = {

@@ -45,7 +45,7 @@ class Settings:
         batch: The minibatch.
         rate: SGD's learning rate; decay, momentum and weight penalty are the defaults of ``earthwork train``, which are
             the paper's.
-        per_class: Images of each class that make 4 % of them.
+        per_class: The number of images per class that is 4 % of them.
         epochs: The number of epochs, with few images and with all.
         seeds: How many, from 0.
         precision: As Lightning names it.
@@ -104,7 +104,7 @@ def find_images(folder: Path) -> Path:
     """The image folder (``train`` and ``val``) or its archive in a folder of data.
 
     Raises:
-        ValueError: If there is none, with what was looked for.
+        ValueError: If there is none; the message says what was searched for.
     """
     places = [folder, *sorted(folder.glob("*imagenet*"))] if folder.is_dir() else [folder]
     for place in places:
@@ -203,7 +203,7 @@ def scores_of(p: Tensor, labels: Tensor, space: Space) -> Numbers:
 
 
 def _numbers(result: dict[str, Any]) -> Numbers:
-    # Not every epoch need have been validated.
+    # Some epochs may not have been validated.
     rows = [row for row in result["rows"] if all(row.get(name) is not None for name in CURVES)]
     return {
         "loss": result["loss"],

@@ -60,14 +60,14 @@ def wikivitals(seed: int, data: Path | None = None) -> Split:
 
 
 def _text_features(texts: list[str], parts: list[NDArray[np.int64]], seed: int) -> list[Tensor]:
-    """The leading components of the tf-idf matrix; what they are is learned from the training texts."""
+    """The leading components of the tf-idf matrix, fitted on the training texts."""
     text = require("sklearn.feature_extraction.text", "study", "the task wikivitals")
     reduction = require("sklearn.decomposition", "study", "the task wikivitals")
     tfidf = text.TfidfVectorizer(max_features=10_000, sublinear_tf=True, stop_words="english")
     svd = reduction.TruncatedSVD(_COMPONENTS, random_state=seed)
     svd.fit(tfidf.fit_transform([texts[at] for at in parts[0]]))
     features = [svd.transform(tfidf.transform([texts[at] for at in rows])).astype(np.float32) for rows in parts]
-    # Rows have a norm of at most 1; scaled up, the learning rates of the other tasks suit.
+    # Rows have a norm of at most 1; scaled up, they suit the learning rates of the other tasks.
     return [torch.from_numpy(16 * part) for part in features]
 
 

@@ -63,7 +63,7 @@ class Comparison:
 def pooled(comparisons: Sequence[Comparison]) -> Comparison:
     """The mean over tasks, with the standard error of the seeds and Satterthwaite's degrees of freedom.
 
-    The interval is for the mean over these very tasks, not over tasks in general.
+    The interval is for the mean over exactly these tasks, not over tasks in general.
 
     Example:
         >>> from earthwork.lab.studies.findings import Comparison, pooled

@@ -1,4 +1,7 @@
-"""The page "Which loss should I use?" from the results of a study. All of its numbers are computed here."""
+"""The page "Which loss should I use?" and the README's table, from the results of a study.
+
+All of their numbers are computed here.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,9 @@ _IN_PYTHON = {
     "soft": "`SoftLabelLoss(space, beta)`",
 }
 
+_NO_RESULTS = "There are no results yet: `make study` computes them.\n"
+_ONLY_QUICK = "**These are results of `--quick`, which only show that everything runs.**\n"
+
 _HEAD = """\
 # Which loss should I use?
 
@@ -57,7 +63,7 @@ def write_page(results: Path, page: Path) -> None:
 def make_page(findings: Findings) -> str:
     """The page as Markdown; figures are expected in ``results/figures`` beside it."""
     if not findings.tasks():
-        return f"{_HEAD}\nThere are no results yet: `make study` computes them.\n"
+        return f"{_HEAD}\n{_NO_RESULTS}"
     drawn = {chart.key: chart.alt for chart in charts(findings)}
     parts = [_HEAD, _introduction(findings), _decisions(findings), _HOW, _names(findings)]
     for title, section, keys in (
@@ -77,17 +83,31 @@ def make_page(findings: Findings) -> str:
     return "\n".join(parts)
 
 
+def short_table(findings: Findings) -> str:
+    """The README's table: for each situation and goal, the loss to use and its difference to cross entropy."""
+    if not findings.tasks():
+        return _NO_RESULTS
+    rows = [
+        [title, str(len(tasks)), *_winners(findings, tasks, _GOALS)] for title, tasks in _situations(findings).items()
+    ]
+    shown = _markdown(["you have", "tasks", *(f"for {goal}" for goal in _GOALS.values())], rows)
+    return f"{_ONLY_QUICK}\n{shown}" if _is_quick(findings) else shown
+
+
+def _is_quick(findings: Findings) -> bool:
+    return any(results.quick for results in findings.results.values())
+
+
 def _introduction(findings: Findings) -> str:
     cells = [cell for results in findings.results.values() for cell in results.parts.values()]
     main = findings.tasks()
     losses = {loss for task in main for loss in findings.losses(task)}
-    quick = any(results.quick for results in findings.results.values())
     return (
         f"{len(losses)} losses on {len(main)} tasks with real data, and variants of these tasks: "
         f"{sum(len(cell['tried']) for cell in cells)} training runs. For each situation and goal, the table names the "
         "loss with the largest gain over cross entropy (`ce`), averaged over the tasks, among the losses whose average "
         "gain has an interval above 0 and that are worse on none of the tasks. Where there is no such loss, it says "
-        "`ce`.\n" + ("\n**These are results of `--quick`, which only show that everything runs.**\n" if quick else "")
+        "`ce`.\n" + (f"\n{_ONLY_QUICK}" if _is_quick(findings) else "")
     )
 
 
@@ -150,8 +170,7 @@ def _common_losses(findings: Findings, tasks: Sequence[str]) -> list[str]:
 def _decisions(findings: Findings) -> str:
     rows = []
     for title, tasks in _situations(findings).items():
-        losses = _common_losses(findings, tasks)
-        cells = [_winner(findings, tasks, losses, metric) for metric in _ALL_GOALS]
+        cells = _winners(findings, tasks, _ALL_GOALS)
         rows.append([f"{title} ({', '.join(f'`{task}`' for task in tasks)})", *cells])
     if findings.tasks("coarse"):
         cells = [_coarse_winner(findings, goal) for goal in _ALL_GOALS]
@@ -169,6 +188,12 @@ def _deciding_first(findings: Findings) -> str:
         f"of the most probable one changed the mean distance of `ce` by {found}, in the mean over the tasks. In the "
         "last column, both losses decide like this.\n"
     )
+
+
+def _winners(findings: Findings, tasks: Sequence[str], goals: Iterable[str]) -> list[str]:
+    """For each goal, the best loss among those that were trained on all of the tasks."""
+    losses = _common_losses(findings, tasks)
+    return [_winner(findings, tasks, losses, metric) for metric in goals]
 
 
 def _winner(findings: Findings, tasks: Sequence[str], losses: Sequence[str], metric: str) -> str:

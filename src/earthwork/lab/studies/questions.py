@@ -108,7 +108,7 @@ def partly_coarse(split: Split, share: float, recipe: str, seed: int) -> Split:
         share: The share of coarse labels.
         recipe: ``"drop"``: without these examples. ``"mass"``: sets of classes as targets, for which cross entropy is
             −log of the set's mass. ``"spread"``: the uniform distribution over the classes of the set. ``"inner"``: the
-            parents are further classes of the network, which it does not answer with.
+            parents are additional classes of the network, which are never answers.
         seed: Selects the examples.
     """
     tree = as_tree(split.space, "space", "whose inner nodes are coarse labels")
@@ -152,7 +152,7 @@ def _few(count: int) -> Variant:
 
 
 def _few_in_all(count: int) -> Variant:
-    """So many examples per class on average, as frequent as they are."""
+    """This many examples per class on average, with the class frequencies unchanged."""
 
     def variant(split: Split, seed: int) -> Split:
         rows = count * split.space.num_bins

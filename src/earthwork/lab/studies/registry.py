@@ -56,7 +56,7 @@ class Task:
         hidden: The widths of the network's hidden layers; none for a linear model.
         seeds: The number of seeds in a full study.
         batch_size: The size of a minibatch.
-        epochs: The maximal number of passes over the training data.
+        epochs: The maximum number of passes over the training data.
         rate_scale: A factor of the study's learning rates.
         losses: The names of the losses that are compared; by default all that are defined on the space.
         base: The task that this one is a variant of, to answer a question; ``None`` for a task of its own.
@@ -118,7 +118,7 @@ class Contender:
         log_probabilities: Turns outputs into log-probabilities ``[N, C]``.
         tasks: The names of the tasks that it is compared on; by default all.
         reference: The name of the loss that it is compared to.
-        fit: Trains another model than the study's network; see `Fit`.
+        fit: Trains a model other than the study's network; see `Fit`.
     """
 
     name: str

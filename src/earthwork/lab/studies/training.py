@@ -19,7 +19,7 @@ from earthwork.lab.studies.registry import Contender, Criterion, Fit, Split, Tas
 from earthwork.losses import EMDLoss
 from earthwork.spaces import CostMatrix, Space
 
-# Each of them chooses hyper-parameters and the epoch on its own: a loss is at its best for each question.
+# Each criterion chooses hyper-parameters and the epoch for itself, so each loss is at its best for each question.
 CRITERIA = ("top1", "distance", "decided", "proper", "log_loss")
 METRICS = {
     "top1": "top1",
@@ -110,7 +110,7 @@ class Budget:
     Attributes:
         rates: The learning rates to choose from.
         epoch_share: The share of a task's epochs.
-        patience: Training stops after so many epochs without an improvement by any criterion.
+        patience: Training stops after this many epochs without an improvement by any criterion.
         weight_decay: AdamW's.
     """
 
@@ -199,7 +199,7 @@ def _train(
     def answers(outputs: Tensor) -> Tensor:
         log_p = contender.log_probabilities(outputs)
         classes = split.space.num_bins
-        # The loss may have further classes, which are no answers.
+        # The loss may have additional classes, which are never answers.
         return log_p if log_p.shape[-1] == classes else log_p[:, :classes].log_softmax(-1)
 
     for epoch in range(1, epochs + 1):

@@ -64,7 +64,7 @@ class Recorder(Checkpoint):
     Args:
         folder: The folder of the run.
         best: The metric that the best weights are chosen by.
-        save_every: Also save a checkpoint every so many steps.
+        save_every: Also save a checkpoint every ``save_every`` steps.
     """
 
     def __init__(self, folder: Path, best: str, save_every: int | None) -> None:
@@ -273,7 +273,7 @@ def _check_content(path: Path, content: Any) -> None:
         if not isinstance(content.get(name), kind):
             found = type(content[name]).__name__ if name in content else "nothing"
             raise BadCheckpointError(f"{path}: expected {name!r} of type {kind.__name__}, got {found}")
-        # Without their states, Lightning would start the optimizer and the learning rate anew.
+        # Without their states, Lightning would reset the optimizer and the learning rate.
         if kind is list and len(content[name]) != 1:
             raise BadCheckpointError(f"{path}: expected one of {name!r}, got {len(content[name])}")
 

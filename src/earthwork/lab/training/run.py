@@ -88,7 +88,7 @@ class _FolderLock(AbstractContextManager["_FolderLock"]):
         return self
 
     def take(self) -> None:
-        """Lock the folder, which exists, unless that is done already.
+        """Lock the folder, which exists, unless it is locked already.
 
         Raises:
             ValueError: If another process holds the lock.
@@ -170,7 +170,7 @@ def _fit(trainer: Trainer, module: Classifier, data: DataModule, checkpoint: Pat
     except Exception as error:
         if checkpoint is None or recorder.started:
             raise
-        # A checkpoint of another network, say; its checksum is right, or it would have been skipped.
+        # For example a checkpoint of another network. Its checksum is correct, or it would have been skipped.
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"{checkpoint}: cannot resume from it; remove it to resume without it: {reason}") from error
 

@@ -56,7 +56,7 @@ class Settings:
         save_every: Also save a checkpoint after every ``save_every`` steps.
         eval_every: Validate after every ``eval_every`` epochs.
         sinkhorn_lam: λ of the loss ``sd``.
-        sinkhorn_iter: The maximal number of iterations of the loss ``sd``.
+        sinkhorn_iter: The maximum number of iterations of the loss ``sd``.
         accelerator: Lightning's, as are the following.
         devices: The number of devices, or ``auto``.
         num_nodes: The number of machines.
@@ -190,7 +190,7 @@ def _losses(loss: Any) -> tuple[str, ...]:
     if isinstance(loss, str):
         return (loss,)
     if not isinstance(loss, Sequence):
-        raise ValueError(f"loss: expected text such as 'emd2+ce', or a list of such, got {loss!r}")
+        raise ValueError(f"loss: expected text such as 'emd2+ce', or a list of such texts, got {loss!r}")
     return tuple(loss)
 
 

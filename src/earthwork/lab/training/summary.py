@@ -190,7 +190,7 @@ def _with_nan(content: Any) -> Any:
     return math.nan if content is None else content
 
 
-# Okabe and Ito's colours, which differ for every kind of colour vision.
+# Okabe and Ito's colours, which are distinguishable with every type of colour vision.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _PANELS = ("top1", "distance", "emd", "log_loss")
 
