@@ -20,14 +20,14 @@ LOSSES = ("ce", "emd2+ce")
 
 
 def problems() -> dict[str, tuple[TrainingData, str, int]]:
-    """The sizes of the demo and of Tiny ImageNet (random pixels: only the sizes matter): data, model, batch."""
+    """Simulated features, and Tiny ImageNet's sizes (random pixels: only the sizes matter): data, model, batch."""
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (2000, 32, 32, 3), dtype=np.uint8)
     labels = np.arange(2000) % 200
     tiny = make_data((images, labels), (images, labels), ew.trees.tiny_imagenet200())
-    demo = simulated_data(ew.trees.imagenet1k(), 0, per_class=2, val_per_class=1)
+    simulated = simulated_data(ew.trees.imagenet1k(), 0, per_class=2, val_per_class=1)
     return {
-        "demo: 1000 classes, mlp-wide, batch 512": (demo, "mlp-wide", 512),
+        "simulated: 1000 classes, mlp-wide, batch 512": (simulated, "mlp-wide", 512),
         "Tiny ImageNet: 200 classes, alexnet-bn-small, batch 128": (tiny, "alexnet-bn-small", 128),
         "Tiny ImageNet: 200 classes, alexnet-bn-small, batch 512": (tiny, "alexnet-bn-small", 512),
     }
