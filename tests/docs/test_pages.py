@@ -17,7 +17,7 @@ BUILD = ROOT / "scripts" / "docs_build"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 API = "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.parent.name == "api")
 # Public modules beside those that `earthwork` names itself.
-LAB = ("training", "reproduce", "report")
+LAB = ("training", "studies", "reproduce", "report")
 
 
 def name_of(page: Path) -> str:

@@ -57,8 +57,8 @@ def hierarchical_report(
         probs: Probabilities (or what ``normalize`` makes probabilities), shape ``[N, C]``: a tensor or an array.
         labels: Class indices, shape ``[N]``: a tensor or an array.
         space: How the classes are arranged.
-        top_k: The number of answers in the top-k metrics; at most that of the classes. Default: 5 on a tree of more than
-            5 classes, else 1.
+        top_k: The number of answers in the top-k metrics; at most that of the classes. Default: 5 on a tree of more
+            than 5 classes, else 1.
         bootstrap: The number of bootstrap resamples for confidence intervals; 0 for none.
         seed: The seed of the resampling.
         options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``, as for all metrics.
@@ -140,7 +140,7 @@ def _tree_measures(tree: Tree, top_k: int | None, inner: bool) -> list[Measure]:
 
 
 def _cost_measures(space: Space, top_k: int) -> list[Measure]:
-    """Those of a cost matrix, or of a space of one's own."""
+    """The measures of a cost matrix, or of a user-defined space."""
     edges, ranks = isinstance(space, EdgeSpace), sorted({1, top_k})
     what = "distance" if edges else "cost"
     return [

@@ -1,6 +1,6 @@
 """Pictures of trees and of evaluations."""
 
 from earthwork.plot.evaluation import plot_distances, plot_evaluation, plot_reliability
-from earthwork.plot.plot_tree import plot_tree
+from earthwork.plot.trees import plot_tree
 
 __all__ = ["plot_distances", "plot_evaluation", "plot_reliability", "plot_tree"]

@@ -116,7 +116,7 @@ def month(seed: int, data: Path | None = None) -> Split:
 
 
 def task_of_file(path: Path, space: Space, label_kind: str | None = None) -> Task:
-    """A task on a file of features, as ``earthwork train`` takes it; each seed splits its rows anew.
+    """A task on a file of features, as ``earthwork train`` takes it; each seed gives another split of its rows.
 
     Args:
         path: An ``.npz`` file with ``x`` ``[N, D]`` and ``y``, and possibly ``x_val`` and ``y_val``.
