@@ -96,7 +96,7 @@ def shard_bounds(classes: int, ranks: int) -> tuple[int, ...]:
 
 
 def sharding(tree: Tree, ranks: int) -> Sharding:
-    """The order of the classes in which a walk round the tree meets them, and the nodes that shards then share."""
+    """The order of the classes in which a walk around the tree meets them, and the nodes that shards then share."""
     order = tree.bin_order()
     bins = tree.bins[order.to(tree.bins.device)]
     costs = tree._costs.detach()
@@ -141,7 +141,7 @@ def shared_nodes(
     """Which nodes have classes of several shards below them, and the shard of all others; -1 if there is no class.
 
     Args:
-        order: The place of each node in a walk round the tree.
+        order: The place of each node in a walk around the tree.
         size: The number of nodes of each subtree.
         bins: The node of each class.
         bounds: The first class of each shard, and the number of classes.
@@ -162,7 +162,7 @@ class Pieces(NamedTuple):
     Attributes:
         nodes: The local nodes, ascending.
         parents: Their parents.
-        order: Their places in a walk round the tree.
+        order: Their places in a walk around the tree.
         costs: The costs of the edges above them.
         bins: The node of each class of the shard.
         bin_order: Their places in the walk.

@@ -5,7 +5,7 @@ All of their numbers are computed here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from earthwork.files import write_atomically
