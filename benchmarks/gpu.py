@@ -31,7 +31,15 @@ from triton.backends.compiler import GPUTarget
 
 import earthwork as ew
 from earthwork.kernels import gpu
-from earthwork.kernels.gpu import numerics, operators, pair_kernels, tree_kernels
+from earthwork.kernels.gpu import (
+    numerics,
+    operators,
+    pair_kernels,
+    segment_kernels,
+    segment_operators,
+    segment_tables,
+    tree_kernels,
+)
 from earthwork.transport.portable_routes import FIRST_ORDER
 
 TARGETS = {
@@ -42,12 +50,13 @@ TARGETS = {
 # Peak bandwidth of memory and of the L2 cache in bytes per second, and what a launch takes at least in seconds.
 DEVICES = {"A100": (2.04e12, 5.1e12, 2.5e-6), "H100": (3.35e12, 7.5e12, 2.5e-6)}
 BINS = (10, 1000, 16_384)
+LARGE = 2**20
 ROWS = 512
 
 _FLOATS = {"logits", "weights", "losses", "stats", "numbers", "upstream", "weight_sum", "slopes", "loss", "p", "q"}
 _POINTERS = {
-    **dict.fromkeys([*_FLOATS, "costs"], "*fp32"),
-    **dict.fromkeys(["labels", "scratch"], "*i64"),
+    **dict.fromkeys([*_FLOATS, "costs", "partials", "spans_slopes"], "*fp32"),
+    **dict.fromkeys(["labels", "scratch", "levels", "heads"], "*i64"),
     "indices": "*i32",
     **dict.fromkeys(["rho", "slope_scale", "empty"], "fp32"),
 }
@@ -76,22 +85,33 @@ class Traffic(NamedTuple):
 
 
 def compile_all() -> Iterator[Code]:
-    """Every kernel for every target: one block of a few classes, one of many, and several blocks."""
+    """Every kernel for every target: one block of a few classes, one of many, several blocks, and segments of those."""
     kernels = (tree_kernels.tree_costs, tree_kernels.tree_slopes, pair_kernels.pair_costs, pair_kernels.pair_slopes)
+    large = (
+        segment_kernels.segment_stats,
+        segment_kernels.segment_costs,
+        segment_kernels.span_costs,
+        segment_kernels.segment_slopes,
+    )
     for target in TARGETS:
         for kernel in kernels:
             for bins in BINS:
                 for kind in (0, 2) if bins == 1000 else (0,):
                     yield compile_one(kernel, bins, kind, target)
+        for kernel in large:
+            yield compile_one(kernel, LARGE, 0, target)
         yield compile_one(numerics.reduce_rows, 0, 0, target)
 
 
 def compile_one(kernel: Any, bins: int, kind: int, target: str) -> Code:
     """Compile a kernel ahead of time."""
-    tile = operators.tile_for(bins, kernel.__name__.startswith("pair")) if bins else operators.Tile(1, 1024, 1, 8)
+    if bins == LARGE:
+        tile = segment_operators.tile_of(segment_tables.SEGMENT, kernel is segment_kernels.span_costs)
+    else:
+        tile = operators.tile_for(bins, kernel.__name__.startswith("pair")) if bins else operators.Tile(1, 1024, 1, 8)
     constants = {
-        "ROWS": tile.rows, "BLOCK": tile.block, "BLOCKS": tile.blocks, "KIND": kind, "WEIGHTED": True, "MEAN": True,
-        "class_step": 1, "inner": 1,
+        "ROWS": tile.rows, "BLOCK": tile.block, "BLOCKS": tile.blocks, "SEGMENTS": LARGE // segment_tables.SEGMENT,
+        "KIND": kind, "WEIGHTED": True, "MEAN": True, "class_step": 1, "inner": 1,
     }  # fmt: skip
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     signature = {name: "constexpr" if name in constants else _POINTERS.get(name, "i32") for name in kernel.arg_names}
@@ -198,7 +218,7 @@ def _recorded(launched: list[tuple[str, tuple[Any, ...]]]) -> Iterator[None]:
         def __getitem__(self, grid: object) -> Any:
             return lambda *arguments, **_: launched.append((self.name, arguments))
 
-    with mock.patch.object(operators, "_launch", lambda kernel: Kernel(kernel.__name__)):
+    with mock.patch.object(operators, "launch", lambda kernel: Kernel(kernel.__name__)):
         yield
 
 

@@ -14,7 +14,7 @@ from earthwork.kernels.cpu import wanted
 from earthwork.spaces import EdgeSpace
 from earthwork.spaces.space import HALF
 from earthwork.transport.closed_form import composed_cost, composed_gradients, unchanging
-from earthwork.transport.portable_routes import COMPOSED, Route, as_rows
+from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, Route, as_rows
 
 _TYPES = (torch.float32, *HALF)
 _PLAIN = (Tensor, nn.Parameter)
@@ -33,12 +33,20 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
         and p.dtype in _TYPES
         and type(p) in _PLAIN
         and space.acyclic
-        and 1 < space.num_bins <= gpu.MOST_BINS
+        and 1 < space.num_bins <= _most_bins(target)
         and source is not None
         and not source.requires_grad
         and (target is None or (type(target) in _PLAIN and target.device == p.device))
     )
-    return GpuKernels(_tables(space, p.device)) if serves else None
+    if not serves:
+        return None
+    large = space.num_bins > gpu.MOST_BINS
+    return LargeGpuKernels(_tables(space, p.device)) if large else GpuKernels(_tables(space, p.device))
+
+
+def _most_bins(target: Tensor | None) -> int:
+    labels = target is not None and not target.is_floating_point()
+    return gpu.MOST_BINS_IN_SEGMENTS if labels else gpu.MOST_BINS
 
 
 class _Cache:
@@ -47,7 +55,7 @@ class _Cache:
     def __init__(self, costs: Tensor) -> None:
         self.costs = costs
         self.version = costs._version
-        self.tables: dict[torch.device, gpu.Tables] = {}
+        self.tables: dict[torch.device, gpu.Tables | gpu.SegmentTables] = {}
 
     def __reduce__(self) -> Any:
         # A copy of the space has its own costs.
@@ -55,7 +63,7 @@ class _Cache:
 
 
 @private_api.constant_for_compiler
-def _tables(space: EdgeSpace, device: torch.device) -> gpu.Tables:
+def _tables(space: EdgeSpace, device: torch.device) -> Any:
     """The tables of a space on a device, built and copied there once. Also imports the operators."""
     gpu.load()
     costs = space._costs
@@ -67,7 +75,8 @@ def _tables(space: EdgeSpace, device: torch.device) -> gpu.Tables:
         intervals = space.intervals()
         assert intervals is not None, "every acyclic space has them"
         branches = gpu.branches_of(*intervals, space.costs.detach().double().cpu().numpy())
-        known.tables[device] = gpu.tables_of(branches, device)
+        large = space.num_bins > gpu.MOST_BINS
+        known.tables[device] = (gpu.segment_tables_of if large else gpu.tables_of)(branches, device)
     return known.tables[device]
 
 
@@ -75,10 +84,10 @@ class GpuKernels(Route):
     """Triton kernels with the tables of one space. The backward kernel recomputes everything but a few numbers."""
 
     name = "GPU kernels"
+    loss_operator, slopes_operator = "label_loss_gpu", "label_slopes_gpu"
 
-    def __init__(self, tables: gpu.Tables) -> None:
-        indices, numbers, _, *sizes = tables
-        self.tables = (indices, numbers, *sizes)
+    def __init__(self, tables: gpu.Tables | gpu.SegmentTables) -> None:
+        self.tables: tuple[Any, ...] = tables.arguments
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The distance of each row of ``p`` to that of ``q``."""
@@ -138,18 +147,41 @@ class GpuKernels(Route):
         flat, rho = labels.reshape(-1).long().contiguous(), float(rho)
 
         def loss_of(x: Tensor) -> tuple[Tensor, ...]:
-            loss, *kept = _operators.label_loss_gpu(
-                _as_block(x), flat, weight, *self.tables, rho, ignore, reduction, empty
-            )
+            loss_operator = getattr(_operators, self.loss_operator)
+            loss, *kept = loss_operator(_as_block(x), flat, weight, *self.tables, rho, ignore, reduction, empty)
             return (loss.view(labels.shape) if reduction == "none" else loss, *kept)
 
         def slopes_of(upstream: Tensor, x: Tensor, *kept: Tensor) -> list[Tensor | None]:
             block = _as_block(x)
             upstream = upstream.float().reshape(-1).contiguous()
-            slopes: Tensor = _operators.label_slopes_gpu(upstream, block, flat, *kept, *self.tables, rho, reduction)
+            slopes_operator = getattr(_operators, self.slopes_operator)
+            slopes: Tensor = slopes_operator(upstream, block, flat, *kept, *self.tables, rho, reduction)
             return [_from_block(slopes, x)]
 
         return _recomputed(loss_of, slopes_of, composed, logits, constants=(flat, options[0]))
+
+
+class LargeGpuKernels(GpuKernels):
+    """The kernels for spaces that are cut into segments. They serve logits and labels; pairs of masses have none."""
+
+    name = "GPU kernels for large spaces"
+    loss_operator, slopes_operator = "large_label_loss_gpu", "large_label_slopes_gpu"
+
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of each row of ``p`` to that of ``q``, in plain PyTorch."""
+        return _portable().distances(p, q, space, rho)
+
+    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The derivative of the distances by ``p``, in plain PyTorch."""
+        return _portable().gradient(p, q, space, rho)
+
+    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
+        """The distance of each distribution to its (smoothed) label, in plain PyTorch."""
+        return _portable().label_distances(p, labels, space, rho, smoothing)
+
+
+def _portable() -> Route:
+    return COMPOSED if torch.compiler.is_compiling() else FIRST_ORDER
 
 
 def _recomputed(

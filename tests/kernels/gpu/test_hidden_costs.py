@@ -115,7 +115,7 @@ def test_the_kernels(monkeypatch, tree, reduction):
         def __getitem__(self, grid):
             return lambda *arguments, **options: launched.append(self.name)
 
-    monkeypatch.setattr(operators, "_launch", Kernel)
+    monkeypatch.setattr(operators, "launch", Kernel)
     monkeypatch.setattr(private_api, "count_dispatch_modes", lambda: 0)
     loss = ew.EMDLoss(tree, reduction=reduction)
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)

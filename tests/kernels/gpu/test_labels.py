@@ -74,7 +74,7 @@ def test_several_blocks_of_classes(rng, monkeypatch, size, rho):
     """Blocks of 16 classes, the last of them ragged, instead of one of 64."""
     space = ew.Tree(np.arange(-1, 2 * size - 2) // 2, rng.random(2 * size - 1), rng.permutation(2 * size - 1)[:size])
     logits, labels = batch(rng, space)
-    monkeypatch.setattr(operators, "_LABEL_BLOCK", 16)
+    monkeypatch.setattr(operators, "LABEL_BLOCK", 16)
     value, gradient = losses(space, rho, logits, labels)
     expected, slopes = label_costs(logits, labels, space, rho)
     assert error(value[:, None], expected[:, None]) <= VALUE

@@ -12,9 +12,20 @@ from typing import Any
 
 import torch
 
+from earthwork.kernels.gpu.segment_tables import MOST_BINS_IN_SEGMENTS, SegmentTables, segment_tables_of
 from earthwork.kernels.gpu.tables import MOST_BINS, Tables, branches_of, tables_of
 
-__all__ = ["AVAILABLE", "MOST_BINS", "Tables", "branches_of", "load", "tables_of"]
+__all__ = [
+    "AVAILABLE",
+    "MOST_BINS",
+    "MOST_BINS_IN_SEGMENTS",
+    "SegmentTables",
+    "Tables",
+    "branches_of",
+    "load",
+    "segment_tables_of",
+    "tables_of",
+]
 
 # Looked up once, so that the compiler can treat it as a constant. `triton_op` is available since torch 2.6.
 AVAILABLE = find_spec("triton") is not None and hasattr(torch.library, "triton_op")
@@ -22,5 +33,5 @@ AVAILABLE = find_spec("triton") is not None and hasattr(torch.library, "triton_o
 
 @cache
 def load() -> Any:
-    """`earthwork.kernels.gpu.operators`."""
-    return import_module("earthwork.kernels.gpu.operators")
+    """The last module of the operators, which imports all others."""
+    return import_module("earthwork.kernels.gpu.segment_operators")

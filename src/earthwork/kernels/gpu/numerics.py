@@ -188,10 +188,51 @@ def softmax_factors(top_logit, second, rest, top_is_label):
 
 
 @triton.jit
-def relative_flow(away, total, same_side, flow_unit, top_share):
-    """The relative flow over edges from the fixed-point mass on the side away from the top class."""
+def relative_flow(away, total, same_side, fixed_unit, top_share):
+    """The relative flow over edges from the fixed-point mass on the side away from the top class.
+
+    ``fixed_unit`` is the flow of a fixed-point mass of 1.
+    """
     mass = tl.where(same_side, away, total - away).to(tl.float32)
-    return mass * (flow_unit * MASS_UNIT) + tl.where(same_side, 0.0, top_share)
+    return mass * fixed_unit + tl.where(same_side, 0.0, top_share)
+
+
+@triton.jit
+def cost_and_mean(weight, flow, away, same_side, rho, KIND: tl.constexpr):
+    """The sums over edges of their costs, and of what they add to the mean potential, up to factors of the row."""
+    steep = tl.where(same_side, weight, -weight) * slope_of_flow(flow, rho, KIND)
+    cost = tl.sum(weight * power_of_flow(flow, rho, KIND), 1, keep_dims=True)
+    return cost, tl.sum(steep * away, 1, keep_dims=True)
+
+
+@triton.jit
+def own_cost_and_mean(weight, mass, c, top, label, rest, flow_unit, top_share, rho, KIND: tl.constexpr):
+    """`cost_and_mean` of the edges of single classes ``c`` with these relative masses."""
+    away = tl.where(c == top, rest, mass)
+    same_side = (c == top) == (c == label)
+    flow = tl.where(same_side, away * flow_unit, (rest - away) * flow_unit + top_share)
+    return cost_and_mean(weight, flow, away, same_side, rho, KIND)
+
+
+@triton.jit
+def own_slope_of_top(weight, is_label, rest, flow_unit, top_share, rho, KIND: tl.constexpr):
+    """The slope of the top class's own edge."""
+    slope = weight * slope_of_flow(tl.where(is_label, rest * flow_unit, top_share), rho, KIND)
+    return tl.where(is_label, -slope, slope)
+
+
+@triton.jit
+def class_slopes(
+    mass, weight, rise, own_top, mean, c, top, label, rest, softmax_unit, top_share, flow_unit, rho, KIND: tl.constexpr
+):  # fmt: skip
+    """The derivatives by the logits of classes ``c``, up to a factor of the row.
+
+    ``rise`` is by how much the potential of the branches above them exceeds that of the branches above the top class.
+    """
+    flow = tl.where(c == label, (rest - mass) * flow_unit + top_share, mass * flow_unit)
+    own = weight * slope_of_flow(flow, rho, KIND)
+    height = rise + (tl.where(c == label, -own, own) - own_top)
+    return tl.where(c == top, -top_share * mean, mass * softmax_unit * (height - mean))
 
 
 @triton.jit

@@ -21,7 +21,7 @@ from earthwork.kernels.gpu.tree_kernels import tree_costs, tree_slopes
 STATS = 6
 
 # With blocks and warps like these no kernel needs more than 128 registers, or spills one: see benchmarks/gpu.py.
-_LABEL_BLOCK = 2048
+LABEL_BLOCK = 2048
 _PAIR_BLOCK = 1024
 _SMALL_TILE = 256
 _MOST_WARPS = 16
@@ -44,18 +44,31 @@ class Tile(NamedTuple):
 
 def tile_for(bins: int, pairs: bool = False) -> Tile:
     """The tile for rows of this many bins."""
-    block = min(max(16, 1 << (bins - 1).bit_length()), _PAIR_BLOCK if pairs else _LABEL_BLOCK)
+    block = min(max(16, 1 << (bins - 1).bit_length()), _PAIR_BLOCK if pairs else LABEL_BLOCK)
     rows = max(1, _SMALL_TILE // block)
     return Tile(rows, block, -(-bins // block), min(rows * block // 64, _MOST_WARPS))
 
 
-def _launch(kernel: Any) -> Any:
+def launch(kernel: Any) -> Any:
     """The kernel in a form that tracers see; in Triton's interpreter as it is."""
     return wrap_triton(kernel) if isinstance(kernel, triton.runtime.JITFunction) else kernel
 
 
-def _kind(rho: float) -> int:
+def kind_of(rho: float) -> int:
+    """The exponents with code of their own are 1 and 2; 0 stands for all others."""
     return int(rho) if rho in (1.0, 2.0) else 0
+
+
+def reduce_losses(losses: Tensor, stats: Tensor, reduction: str, empty: float) -> tuple[Tensor, Tensor]:
+    """The loss from those of rows, and the sum of their weights, which only a mean has."""
+    weight_sum = losses.new_empty(())
+    if reduction == "none":
+        return losses, weight_sum
+    loss = losses.new_empty(())
+    launch(reduce_rows)[(1,)](
+        losses, stats, loss, weight_sum, len(losses), empty, BLOCK=1024, MEAN=reduction == "mean", num_warps=8
+    )
+    return loss, weight_sum
 
 
 @triton_op("earthwork::label_loss_gpu", mutates_args=())
@@ -101,19 +114,13 @@ def label_loss(
     programs = tile.programs(rows)
     scratch = logits.new_empty(programs * tile.rows * bins, dtype=torch.int64)
     outer_step, class_step, inner_step = logits.stride()
-    _launch(tree_costs)[(programs,)](
+    launch(tree_costs)[(programs,)](
         logits, labels, losses if weights is None else weights, losses, stats, scratch, indices, numbers,
         rows, inner, outer_step, inner_step, class_step, ignore, bins, branches, rho,
-        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=_kind(rho), WEIGHTED=weights is not None,
+        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=kind_of(rho), WEIGHTED=weights is not None,
         num_warps=tile.warps,
     )  # fmt: skip
-    weight_sum = logits.new_empty((), dtype=torch.float32)
-    if reduction == "none":
-        return losses, stats, weight_sum
-    loss = logits.new_empty((), dtype=torch.float32)
-    _launch(reduce_rows)[(1,)](
-        losses, stats, loss, weight_sum, rows, empty, BLOCK=1024, MEAN=reduction == "mean", num_warps=8
-    )
+    loss, weight_sum = reduce_losses(losses, stats, reduction, empty)
     return loss, stats, weight_sum
 
 
@@ -140,11 +147,11 @@ def label_slopes(
     programs = tile.programs(rows)
     scratch = logits.new_empty(programs * tile.rows * (bins + steps), dtype=torch.int64)
     outer_step, class_step, inner_step = logits.stride()
-    _launch(tree_slopes)[(programs,)](
+    launch(tree_slopes)[(programs,)](
         upstream, weight_sum, logits, labels, stats, slopes, scratch, indices, numbers,
         rows, inner, outer_step, inner_step, class_step, int(reduction == "none"),
         bins, branches, steps, rho, slope_scale,
-        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=_kind(rho), MEAN=reduction == "mean",
+        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=kind_of(rho), MEAN=reduction == "mean",
         num_warps=tile.warps,
     )  # fmt: skip
     return slopes
@@ -175,10 +182,10 @@ def pair_costs(
     tile = tile_for(bins, pairs=True)
     programs = tile.programs(rows)
     scratch = p.new_empty(programs * tile.rows * bins, dtype=torch.int64)
-    _launch(pair_costs_kernel)[(programs,)](
+    launch(pair_costs_kernel)[(programs,)](
         p, q, costs, scratch, indices, numbers,
         rows, p.stride(0), q.stride(0), bins, branches, rho,
-        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=_kind(rho), num_warps=tile.warps,
+        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=kind_of(rho), num_warps=tile.warps,
     )  # fmt: skip
     return costs
 
@@ -201,10 +208,10 @@ def pair_slopes(
     tile = tile_for(bins, pairs=True)
     programs = tile.programs(rows)
     scratch = p.new_empty(programs * tile.rows * (bins + steps), dtype=torch.int64)
-    _launch(pair_slopes_kernel)[(programs,)](
+    launch(pair_slopes_kernel)[(programs,)](
         upstream, p, q, slopes, scratch, indices, numbers,
         rows, p.stride(0), q.stride(0), bins, branches, steps, rho, slope_scale,
-        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=_kind(rho), num_warps=tile.warps,
+        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=kind_of(rho), num_warps=tile.warps,
     )  # fmt: skip
     return slopes
 

@@ -60,13 +60,14 @@ def branches_of(walk: Indices, starts: Indices, ends: Indices, costs: Numbers) -
     return Branches(walk, own_costs, keys // (bins + 1), bins - keys % (bins + 1), merged)
 
 
-def steps_of(branches: Branches) -> tuple[Indices, Indices, Indices]:
+def steps_of(branches: Branches, keep_first: NDArray[np.bool_] | bool = False) -> tuple[Indices, Indices, Indices]:
     """When the walk enters and leaves branches: the place, the branch, and 1 or -1 for each step, in order.
 
-    Potentials matter only up to a constant, so the steps before the first bin and after the last one are left out.
+    Potentials matter only up to a constant, so the steps after the last bin are left out, and so are those before the
+    first one, except where ``keep_first`` is true.
     """
     bins, numbers = len(branches.walk), np.arange(len(branches.starts))
-    leaves, enters = branches.ends < bins, branches.starts > 0
+    leaves, enters = branches.ends < bins, (branches.starts > 0) | keep_first
     places = np.concatenate([branches.ends[leaves], branches.starts[enters]])
     order = np.argsort(places, kind="stable")
     signs = np.repeat([-1, 1], [leaves.sum(), enters.sum()])
@@ -104,6 +105,11 @@ class Tables(NamedTuple):
     branches: int
     steps: int
     slope_scale: float
+
+    @property
+    def arguments(self) -> tuple[Tensor | int | float, ...]:
+        """What the operators take of it; they know the number of bins."""
+        return self.indices, self.numbers, self.branches, self.steps, self.slope_scale
 
 
 def tables_of(branches: Branches, device: torch.device) -> Tables:

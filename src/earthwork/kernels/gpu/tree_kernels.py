@@ -15,8 +15,11 @@ from earthwork.kernels.gpu.numerics import (
     MASS_SCALE,
     MASS_UNIT,
     class_masses,
+    class_slopes,
+    cost_and_mean,
     find_top,
-    power_of_flow,
+    own_cost_and_mean,
+    own_slope_of_top,
     power_of_row,
     read_labels,
     read_share,
@@ -35,29 +38,31 @@ from earthwork.kernels.gpu.numerics import (
 
 @triton.jit
 def sum_masses(
-    x, walk, sums, second, top, here, class_step, bins,
+    x, walk, count, sums, scale, second, top, here, class_step, bins,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Write the running sum of the relative masses in walk order to ``sums``; returns the sum of all."""
+    """Write the running sum of the relative masses at ``count`` places of the walk to ``sums``; returns their sum."""
     total = tl.zeros((ROWS, 1), tl.int64)
     for first in range(0, BLOCKS * BLOCK, BLOCK):
         k = first + tl.arange(0, BLOCK)[None, :]
-        c = tl.load(walk + k, mask=k < bins, other=bins)
-        mass = to_fixed(class_masses(x, c, top, second, class_step, here, bins), MASS_SCALE)
-        tl.store(sums + k, total + tl.cumsum(mass, 1), mask=k < bins)
+        c = tl.load(walk + k, mask=k < count, other=bins)
+        mass = to_fixed(class_masses(x, c, top, second, class_step, here, bins), scale)
+        tl.store(sums + k, total + tl.cumsum(mass, 1), mask=k < count)
         total += tl.sum(mass, 1, keep_dims=True)
     return total
 
 
 @triton.jit
-def branch_masses(sums, starts, ends, b, count, at_top, at_label, total):
+def branch_masses(sums, first, starts, ends, b, count, at_top, at_label, total):
     """The fixed-point mass on the side of branches ``b`` away from the top class, at place ``at_top``.
 
-    Also whether the label is inside the branch, and whether it is on the side of the top class.
+    Also whether the label is inside the branch, and whether it is on the side of the top class. The ``sums`` begin at
+    place ``first``.
     """
-    start = tl.load(starts + b, mask=b < count, other=0)
-    end = tl.load(ends + b, mask=b < count, other=1)
-    inside = tl.load(sums + (end - 1)) - tl.load(sums + (start - 1), mask=start > 0, other=0)
+    start = tl.load(starts + b, mask=b < count, other=first)
+    end = tl.load(ends + b, mask=b < count, other=first + 1)
+    before = tl.load(sums + (start - first - 1), mask=start > first, other=0)
+    inside = tl.load(sums + (end - first - 1)) - before
     holds_top = (start <= at_top) & (at_top < end)
     holds_label = (start <= at_label) & (at_label < end)
     return tl.where(holds_top, total - inside, inside), holds_label, holds_top == holds_label
@@ -85,28 +90,28 @@ def tree_costs(
         top_logit, top = find_top(x, here, class_step, bins, ROWS, BLOCK, BLOCKS)
         second, rest = sum_rest(x, top, here, class_step, bins, ROWS, BLOCK, BLOCKS)
         softmax_unit, top_share, moved, flow_unit = softmax_factors(top_logit, second, rest, top == label)
-        total = sum_masses(x, indices, sums, second, top, here, class_step, bins, ROWS, BLOCK, BLOCKS)
+        total = sum_masses(
+            x, indices, bins, sums, MASS_SCALE, second, top, here, class_step, bins, ROWS, BLOCK, BLOCKS
+        )
         tl.debug_barrier()
         at_top, at_label = tl.load(place + top), tl.load(place + label)
         cost = tl.zeros((ROWS, 1), tl.float32)
         mean = tl.zeros((ROWS, 1), tl.float32)
         for first in range(0, branches, BLOCK):
             b = first + tl.arange(0, BLOCK)[None, :]
-            away, _, same = branch_masses(sums, starts, ends, b, branches, at_top, at_label, total)
-            flow = relative_flow(away, total, same, flow_unit, top_share)
+            away, _, same = branch_masses(sums, 0, starts, ends, b, branches, at_top, at_label, total)
+            flow = relative_flow(away, total, same, flow_unit * MASS_UNIT, top_share)
             weight = tl.load(numbers + bins + b, mask=b < branches, other=0.0)
-            cost += tl.sum(weight * power_of_flow(flow, rho, KIND), 1, keep_dims=True)
-            steep = tl.where(same, weight, -weight) * slope_of_flow(flow, rho, KIND)
-            mean += tl.sum(steep * (away.to(tl.float32) * MASS_UNIT), 1, keep_dims=True)
+            costs, means = cost_and_mean(weight, flow, away.to(tl.float32) * MASS_UNIT, same, rho, KIND)
+            cost += costs
+            mean += means
         for first in range(0, BLOCKS * BLOCK, BLOCK):
             c = first + tl.arange(0, BLOCK)[None, :]
-            away = tl.where(c == top, rest, class_masses(x, c, top, second, class_step, here, bins))
-            same = (c == top) == (c == label)
-            flow = tl.where(same, away * flow_unit, (rest - away) * flow_unit + top_share)
+            mass = class_masses(x, c, top, second, class_step, here, bins)
             weight = tl.load(numbers + c, mask=c < bins, other=0.0)
-            cost += tl.sum(weight * power_of_flow(flow, rho, KIND), 1, keep_dims=True)
-            steep = tl.where(same, weight, -weight) * slope_of_flow(flow, rho, KIND)
-            mean += tl.sum(steep * away, 1, keep_dims=True)
+            costs, means = own_cost_and_mean(weight, mass, c, top, label, rest, flow_unit, top_share, rho, KIND)
+            cost += costs
+            mean += means
         tl.debug_barrier()
         share = read_share(labels, weights, row, here, ignore, bins, WEIGHTED)
         cost = cost * power_of_row(moved, rho) * share
@@ -132,16 +137,18 @@ def tree_slopes(
         share, top, top_logit, second, rest, mean = read_stats(stats, row, here)
         softmax_unit, top_share, moved, flow_unit = softmax_factors(top_logit, second, rest, top == label)
         x = row_pointers(logits, row, inner, outer_step, inner_step)
-        total = sum_masses(x, indices, sums, second, top, here, class_step, bins, ROWS, BLOCK, BLOCKS)
+        total = sum_masses(
+            x, indices, bins, sums, MASS_SCALE, second, top, here, class_step, bins, ROWS, BLOCK, BLOCKS
+        )
         tl.debug_barrier()
         at_top, at_label = tl.load(place + top), tl.load(place + label)
         level = tl.zeros((ROWS, 1), tl.int64)
         for first in range(0, steps, BLOCK):
             s = first + tl.arange(0, BLOCK)[None, :]
             away, holds_label, same = branch_masses(
-                sums, step_starts, step_starts + steps, s, steps, at_top, at_label, total
+                sums, 0, step_starts, step_starts + steps, s, steps, at_top, at_label, total
             )
-            flow = relative_flow(away, total, same, flow_unit, top_share)
+            flow = relative_flow(away, total, same, flow_unit * MASS_UNIT, top_share)
             weight = tl.load(numbers + bins + branches + s, mask=s < steps, other=0.0)
             step = tl.where(holds_label, -weight, weight) * slope_of_flow(flow, rho, KIND)
             fixed = to_fixed(step, slope_scale)
@@ -151,15 +158,15 @@ def tree_slopes(
         factor = row_factor(upstream, weight_sum, row, here, upstream_step, share, MEAN)
         factor *= rho * power_of_row(moved, rho - 1.0)
         level = potential_at(potentials, tl.load(steps_before + top))
-        own_top = tl.load(numbers + top) * slope_of_flow(tl.where(top == label, rest * flow_unit, top_share), rho, KIND)
-        own_top = tl.where(top == label, -own_top, own_top)
+        own_top = own_slope_of_top(tl.load(numbers + top), top == label, rest, flow_unit, top_share, rho, KIND)
         out = row_pointers(slopes, row, inner, outer_step, inner_step)
         for first in range(0, BLOCKS * BLOCK, BLOCK):
             c = first + tl.arange(0, BLOCK)[None, :]
             mass = class_masses(x, c, top, second, class_step, here, bins)
-            flow = tl.where(c == label, (rest - mass) * flow_unit + top_share, mass * flow_unit)
-            own = tl.load(numbers + c, mask=c < bins, other=0.0) * slope_of_flow(flow, rho, KIND)
+            weight = tl.load(numbers + c, mask=c < bins, other=0.0)
             rise = potential_at(potentials, tl.load(steps_before + c, mask=c < bins, other=0)) - level
-            height = rise.to(tl.float32) * (1.0 / slope_scale) + (tl.where(c == label, -own, own) - own_top)
-            slope = tl.where(c == top, -top_share * mean, mass * softmax_unit * (height - mean)) * factor
+            slope = factor * class_slopes(
+                mass, weight, rise.to(tl.float32) * (1.0 / slope_scale), own_top, mean, c, top, label, rest,
+                softmax_unit, top_share, flow_unit, rho, KIND,
+            )  # fmt: skip
             tl.store(out + c.to(tl.int64) * class_step, tl.where(share == 0.0, 0.0, slope), mask=here & (c < bins))
