@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.backends.compiler import GPUTarget
 
 import earthwork as ew
+from benchmarks.spaces import random_tree
 from earthwork.kernels import gpu
 from earthwork.kernels.gpu import (
     numerics,
@@ -51,7 +52,7 @@ TARGETS = {
 DEVICES = {"A100": (2.04e12, 5.1e12, 2.5e-6), "H100": (3.35e12, 7.5e12, 2.5e-6)}
 BINS = (10, 1000, 16_384)
 LARGE = 2**20
-ROWS = 512
+ROWS, LARGE_ROWS = 512, 16
 
 _FLOATS = {"logits", "weights", "losses", "stats", "numbers", "upstream", "weight_sum", "slopes", "loss", "p", "q"}
 _POINTERS = {
@@ -171,44 +172,66 @@ class _Operations(TorchDispatchMode):
         return result
 
 
-def portable_traffic(loss: Callable[[Tensor, Tensor], Tensor], bins: int) -> Traffic:
+def portable_traffic(loss: Callable[[Tensor, Tensor], Tensor], rows: int, bins: int) -> Traffic:
     """What PyTorch's own operations launch and move for a loss and its gradient."""
-    logits = torch.empty(ROWS, bins, device="meta", requires_grad=True)
-    labels = torch.empty(ROWS, dtype=torch.int64, device="meta")
+    logits = torch.empty(rows, bins, device="meta", requires_grad=True)
+    labels = torch.empty(rows, dtype=torch.int64, device="meta")
     with _Operations() as counted:
         loss(logits, labels).backward()
     return Traffic(counted.launches, counted.bytes, 0)
 
 
-def kernel_traffic(tables: gpu.Tables) -> Traffic:
+def kernel_traffic(tables: gpu.Tables, rows: int) -> Traffic:
     """What the kernels launch and move for a loss and its gradient."""
-    logits = torch.empty(ROWS, tables.bins, 1, device="meta", requires_grad=True)
-    labels = torch.empty(ROWS, dtype=torch.int64, device="meta")
-    launched: list[tuple[str, tuple[Any, ...]]] = []
-    with _recorded(launched):
-        indices, numbers, _, *sizes = tables
-        values = operators.label_loss._init_fn(
-            logits, labels, None, indices, numbers, *sizes, 2.0, -100, "mean", float("nan")
-        )
-        operators.label_slopes._init_fn(values[0], logits, labels, *values[1:], indices, numbers, *sizes, 2.0, "mean")
-    scratch = memory = 0
-    for _, arguments in launched:
-        tensors = _tensors(arguments)
-        # Written once, and read twice by the branches; in whole numbers of 8 bytes for each row.
-        scratch += sum(
-            3 * 8 * ROWS * x.numel() // _programs(tables) for x in tensors if x.dtype == torch.int64 and x is not labels
-        )
-        memory += sum(x.numel() * x.element_size() for x in tensors if x.dtype != torch.int64 or x is labels)
-    return Traffic(len(launched), memory, scratch)
-
-
-def _programs(tables: gpu.Tables) -> int:
+    launched = _launched(operators.label_loss, operators.label_slopes, tables, rows, tables.bins)
     tile = operators.tile_for(tables.bins)
-    return tile.programs(ROWS) * tile.rows
+    places = rows / (tile.programs(rows) * tile.rows)
+    return _traffic(launched, dict.fromkeys(("tree_costs", "tree_slopes"), places), 0)
+
+
+def large_kernel_traffic(tables: gpu.SegmentTables, rows: int) -> Traffic:
+    """The same of the kernels for large trees."""
+    loss, slopes = segment_operators.large_label_loss, segment_operators.large_label_slopes
+    launched = _launched(loss, slopes, tables, rows, tables.sizes[0])
+    segment = tables.sizes[-1]
+    tasks = rows * -(-tables.sizes[0] // segment)
+    each = tasks / segment_operators.tile_of(segment).programs(tasks)
+    # Of every row at most the two segments of the label and of the most probable class.
+    two = 2 * rows / segment_operators.tile_of(segment, spans=True).programs(rows)
+    # Every program of `segment_costs` reads four numbers of all segments of its row.
+    again = 16 * tasks * -(-tables.sizes[0] // segment)
+    return _traffic(launched, {"segment_costs": each, "segment_slopes": each, "span_costs": two}, again)
+
+
+Launched = list[tuple[str, tuple[Any, ...]]]
+
+
+def _launched(loss: Any, slopes: Any, tables: Any, rows: int, bins: int) -> Launched:
+    """The kernels that a loss and its gradient launch, and their arguments."""
+    logits = torch.empty(rows, bins, 1, device="meta", requires_grad=True)
+    labels = torch.empty(rows, dtype=torch.int64, device="meta")
+    launched: Launched = []
+    with _recorded(launched):
+        values = loss._init_fn(logits, labels, None, *tables.arguments, 2.0, -100, "mean", float("nan"))
+        slopes._init_fn(values[0], logits, labels, *values[1:], *tables.arguments, 2.0, "mean")
+    return launched
+
+
+def _traffic(launched: Launched, uses: dict[str, float], again: int) -> Traffic:
+    """Every tensor is read or written once by a kernel; scratch buffers, so many times one after the other."""
+    scratch, memory = float(again), 0
+    for name, arguments in launched:
+        for x in _tensors(arguments):
+            if x.dtype == torch.int64 and x.ndim == 1 and x is not arguments[1] and x is not arguments[3]:
+                # Written once, and read twice by the branches.
+                scratch += 3 * x.element_size() * x.numel() * uses[name]
+            else:
+                memory += x.numel() * x.element_size()
+    return Traffic(len(launched), memory, int(scratch))
 
 
 @contextmanager
-def _recorded(launched: list[tuple[str, tuple[Any, ...]]]) -> Iterator[None]:
+def _recorded(launched: Launched) -> Iterator[None]:
     """Note the kernels and their arguments instead of running them."""
 
     class Kernel:
@@ -229,26 +252,28 @@ def estimate(traffic: Traffic, device: str) -> float:
 
 
 def measure() -> dict[str, Any]:
-    """Both tables, as they are written."""
-    tree = ew.trees.imagenet1k()
-    tables = gpu.tables_of(gpu.branches_of(*tree.intervals(), tree.costs.double().numpy()), torch.device("meta"))
-    portable = ew.EMDLoss(tree).to("meta")
+    """All tables, as they are written."""
+    traffic = {}
+    for tree, rows in ((ew.trees.imagenet1k(), ROWS), (random_tree(LARGE), LARGE_ROWS)):
+        branches = gpu.branches_of(*tree.intervals(), tree.costs.double().numpy())
+        portable = ew.EMDLoss(tree).to("meta")
 
-    def first_order(logits: Tensor, labels: Tensor) -> Tensor:
-        return portable._loss_by(FIRST_ORDER, logits, labels, logits.dtype)
+        def first_order(logits: Tensor, labels: Tensor, loss: ew.EMDLoss = portable) -> Tensor:
+            return loss._loss_by(FIRST_ORDER, logits, labels, logits.dtype)
 
-    traffic = {
-        "F.cross_entropy": portable_traffic(functional.cross_entropy, tree.num_bins),
-        "EMDLoss, rho=2": kernel_traffic(tables),
-        "EMDLoss, rho=2, portable path": portable_traffic(first_order, tree.num_bins),
-    }
+        if tree.num_bins == LARGE:
+            ours = large_kernel_traffic(gpu.segment_tables_of(branches, torch.device("meta")), rows)
+        else:
+            ours = kernel_traffic(gpu.tables_of(branches, torch.device("meta")), rows)
+        size = f"{rows} × {tree.num_bins:,}"
+        traffic[f"F.cross_entropy, {size}"] = portable_traffic(functional.cross_entropy, rows, tree.num_bins)
+        traffic[f"EMDLoss, rho=2, {size}"] = ours
+        traffic[f"EMDLoss, rho=2, portable path, {size}"] = portable_traffic(first_order, rows, tree.num_bins)
     return {
         "triton": triton.__version__,
         "torch": torch.__version__,
         "code": [code._asdict() for code in compile_all()],
-        "rows": ROWS,
         "launch": max(launch for *_, launch in DEVICES.values()),
-        "bins": tree.num_bins,
         "traffic": {
             name: {**moved._asdict(), **{device: estimate(moved, device) for device in DEVICES}}
             for name, moved in traffic.items()

@@ -163,16 +163,8 @@ class EMDLoss(StructuredLoss):
             if loss is not None:
                 return loss
         if whole and route is OPERATOR:
-            return self._operator_loss(rows, labels.long())
+            return OPERATOR.label_loss(rows, labels, self.space, self.rho, options)
         return self._loss_by(route, rows, labels, stored)
-
-    def _operator_loss(self, rows: Tensor, labels: Tensor) -> Tensor:
-        losses = OPERATOR.weighted_distances(rows, labels, self.space, self.rho, self.weight, self.ignore_index)
-        counted = labels != self.ignore_index
-        weight = counted.to(rows.dtype)
-        if self.weight is not None:
-            weight = torch.where(counted, self.weight.to(rows)[torch.where(counted, labels, 0)], 0)
-        return self._reduced(losses, weight.sum())
 
     def _loss_by(self, route: Route, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor:
         return super()._label_loss(rows, labels, stored, partial(self._routed_losses, route))

@@ -199,7 +199,7 @@ class Tree(EdgeSpace):
             tables.slots,
             costs[tables.leaf_edges],
             costs[tables.node_edges],
-            tables.contents.double(),
+            tables.contents,
         ]
 
     @property
@@ -392,6 +392,7 @@ class _IndexTables:
     def __init__(self, tables: Mapping[str, Indices]) -> None:
         for name, table in tables.items():
             setattr(self, name, torch.from_numpy(np.ascontiguousarray(table)))
+        self.contents = self.contents.double()
 
     def __reduce__(self) -> Any:
         # Not copied or sent to another process with the tree: sending a tensor moves its memory, which kernels may be

@@ -61,18 +61,20 @@ class _Operator(Composed):
         return self.distances(p, smoothed_one_hot(labels, p, smoothing), space, rho)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        return self.weighted_distances(logits, labels, space, rho, None, operators.NONE_IGNORED)
+        return self.label_loss(logits, labels, space, rho, (None, operators.NONE_IGNORED, "none", 0.0))
 
-    def weighted_distances(
-        self, logits: Tensor, labels: Tensor, space: Any, rho: float, weight: Tensor | None, ignore: int
+    def label_loss(
+        self, logits: Tensor, labels: Tensor, space: Any, rho: float, options: tuple[Tensor | None, int, str, float]
     ) -> Tensor:
-        """`logit_distances` times the weight of each label, 0 for the label ``ignore``."""
+        """The whole loss of logits against class indices; for the options see `Kernels.label_loss`."""
+        weight, ignore, reduction, empty = options
         needs_gradient = logits.requires_grad and torch.is_grad_enabled()
         tables = space.kernel_tables(tree_tables)
         weight = None if weight is None else weight.double()
-        rows, labels_ = as_rows(logits), labels.reshape(-1)
-        costs: Tensor = operators.label_costs(rows, labels_, weight, tables, rho, ignore, needs_gradient)[0]
-        return costs.view(labels.shape)
+        rows, flat = as_rows(logits), labels.reshape(-1).long()
+        loss: Tensor
+        loss, _ = operators.label_loss(rows, flat, weight, tables, rho, ignore, reduction, empty, needs_gradient)
+        return loss.view(labels.shape) if reduction == "none" else loss
 
 
 OPERATOR = _Operator()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.kernels.cpu import operators, tree_tables
+from earthwork.kernels.cpu import Layout, operators, tree_tables
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 
@@ -24,9 +24,10 @@ def test_opcheck(rng, name, dtype):
         torch.library.opcheck(operators.pair_costs, arguments)
     torch.library.opcheck(operators.pair_costs, (p, q, tables, 2.0, False))
     for w in (None, weight):
-        arguments = p.clone().requires_grad_(), labels, w, tables, 1.5, 2, True
-        torch.library.opcheck(operators.label_costs, arguments)
-    torch.library.opcheck(operators.label_costs, (p, labels, None, tables, 1.5, operators.NONE_IGNORED, False))
+        arguments = p.clone().requires_grad_(), labels, w, tables, 1.5, 2
+        torch.library.opcheck(operators.label_loss, (*arguments, "none" if w is None else "mean", 0.0, True))
+    arguments = p, labels, None, tables, 1.5, operators.NONE_IGNORED, "sum", 0.0, False
+    torch.library.opcheck(operators.label_loss, arguments)
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
@@ -49,9 +50,9 @@ def test_the_compiler_takes_them_into_one_graph(rng, name):
     value = torch.compile(both, backend=keep, fullgraph=True)(ours, q, labels)
     value.backward()
     called = {str(node.target) for graph in graphs for node in graph.graph.nodes if node.op == "call_function"}
-    assert {"earthwork.pair_costs.default", "earthwork.label_costs.default"} <= called or {
+    assert {"earthwork.pair_costs.default", "earthwork.label_loss.default"} <= called or {
         "earthwork.pair_costs",
-        "earthwork.label_costs",
+        "earthwork.label_loss",
     } <= called
     expected = both(theirs, q, labels)
     expected.backward()
@@ -87,7 +88,7 @@ def test_an_out_of_range_label_is_an_error(space, gradient, label):
     message = f"target: expected class indices from 0 to 9 .*, got {label} at position 5"
     tables = space.kernel_tables(tree_tables)
     with pytest.raises(ValueError, match=message):
-        operators.label_costs(logits, labels, None, tables, 2.0, operators.NONE_IGNORED, gradient)
+        operators.label_loss(logits, labels, None, tables, 2.0, operators.NONE_IGNORED, "mean", 0.0, gradient)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,37 @@ def test_arguments_that_would_lead_out_of_bounds(change, message):
         "tables": ew.Chain(10).kernel_tables(tree_tables),
     }
     with pytest.raises(ValueError, match=message):
-        operators.label_costs(*{**good, **change}.values(), 2.0, operators.NONE_IGNORED, True)
+        operators.label_loss(*{**good, **change}.values(), 2.0, operators.NONE_IGNORED, "mean", 0.0, True)
+
+
+def test_a_compiled_loss_checks_a_tree_once_and_reads_its_costs_each_time(rng, monkeypatch):
+    tree = space_of("any", rng)
+    loss = ew.EMDLoss(tree)
+    built = []
+    monkeypatch.setattr(operators, "Layout", lambda tables: built.append(1) or Layout(tables))
+    logits, labels = torch.randn(20, tree.num_bins), torch.arange(20) % tree.num_bins
+    torch.compiler.reset()
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    first = compiled(logits, labels)
+    torch.testing.assert_close(compiled(logits, labels), loss(logits, labels))
+    loss.space._costs.mul_(2)
+    torch.testing.assert_close(compiled(logits, labels), 2 * first)
+    assert built == [1]
+
+
+def test_the_layout_of_a_tree_goes_with_its_tables(rng):
+    tables = space_of("any", rng).kernel_tables(tree_tables)
+    layout = operators._layout_of(tables)
+    key = id(tables[0])
+    assert layout.words[:6] == operators._layouts[key][1].words[:6]
+    assert layout.words[6:8] == (tables[4].data_ptr(), tables[5].data_ptr())
+    for wrong in (tables[4][1:], tables[4].float(), tables[4].repeat(2)[::2]):
+        with pytest.raises(ValueError, match="tables: expected the kernel tables of a space"):
+            operators._layout_of([*tables[:4], wrong, *tables[5:]])
+    replaced = [tables[0], tables[1].clone(), *tables[2:]]
+    assert operators._layout_of(replaced).tables[1] is not layout.tables[1]
+    del tables, replaced
+    assert key not in operators._layouts
 
 
 def test_an_out_of_range_label_in_a_compiled_loss():

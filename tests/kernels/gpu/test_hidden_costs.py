@@ -103,10 +103,13 @@ def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind
     assert changed.on(logits.device) is changed.on(logits.device) is not tree.on(logits.device)
 
 
+@pytest.mark.parametrize("large", [False, True], ids=["", "large"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_the_kernels(monkeypatch, tree, reduction):
-    """Three launches, and nothing else but memory for the results."""
+def test_the_kernels(monkeypatch, tree, reduction, large):
+    """Three launches, or five for a large tree, and nothing else but memory for the results."""
     launched = []
+    if large:
+        monkeypatch.setattr(gpu, "MOST_BINS", 1)
 
     class Kernel:
         def __init__(self, kernel):
@@ -125,9 +128,12 @@ def test_the_kernels(monkeypatch, tree, reduction):
     with Recorder() as recorder:
         value = loss(logits, labels)
         torch.autograd.grad(value, logits, torch.empty_like(value))
-    assert launched == ["tree_costs", *["reduce_rows"][: reduction != "none"], "tree_slopes"]
+    forward = ["segment_stats", "segment_costs", "span_costs"] if large else ["tree_costs"]
+    backward = ["segment_slopes"] if large else ["tree_slopes"]
+    assert launched == forward + ["reduce_rows"][: reduction != "none"] + backward
     assert recorder.waits == []
-    assert set(recorder.operations) <= {"label_loss_gpu", "label_slopes_gpu", "detach"}
+    name = "large_label" if large else "label"
+    assert set(recorder.operations) <= {f"{name}_loss_gpu", f"{name}_slopes_gpu", "detach"}
 
 
 def test_tables_are_kept_for_each_device(monkeypatch, tree):
@@ -161,7 +167,8 @@ def test_what_has_no_kernels(monkeypatch, tree):
     assert choose(ew.Ring(tree.num_bins), logits, labels) is COMPOSED
     assert choose(ew.Chain(1), logits[:, :1], labels) is FIRST_ORDER
     assert not isinstance(choose(tree, logits.double(), labels), GpuKernels)
+    assert isinstance(choose(tree, logits, logits), GpuKernels)
     monkeypatch.setattr("earthwork.transport.gpu_route.gpu.MOST_BINS", tree.num_bins - 1)
-    assert choose(tree, logits, labels) is FIRST_ORDER
+    assert choose(tree, logits, logits) is FIRST_ORDER
     monkeypatch.setattr("earthwork.transport.gpu_route.gpu.AVAILABLE", False)
     assert choose(ew.Chain(4), logits[:, :4], labels) is FIRST_ORDER

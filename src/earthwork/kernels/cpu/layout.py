@@ -13,12 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, float64
 
 Indices = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-_KINDS = {2: "chain", 4: "ring", 7: "tree"}
+TREE_TABLES = 7
+_KINDS = {2: "chain", 4: "ring", TREE_TABLES: "tree"}
+# Which table is the first one of costs.
+_COSTS = {"chain": 1, "tree": 4}
 
 
 class Layout:
@@ -51,6 +54,24 @@ class Layout:
             self.words = (self.bins, nodes, *addresses, self._parents.__array_interface__["data"][0])
         # The number of running sums that a kernel keeps of each row.
         self.sums = {"chain": 0, "ring": 2 * (self.bins + 1), "tree": nodes}[self.kind]
+
+    def with_costs(self, costs: Sequence[Tensor]) -> Layout:
+        """The layout of a chain or tree with other costs, which are used where they are and must outlive it.
+
+        A kernel reads costs but never trusts their values, so nothing can go out of bounds if they are changed.
+        """
+        first = _COSTS[self.kind]
+        tables = self.tables[first : first + len(costs)]
+        for table, new in zip(tables, costs, strict=True):
+            _check(new.dtype == float64 and new.shape == table.shape and new.is_contiguous())
+        layout = object.__new__(Layout)
+        layout.__dict__.update(self.__dict__)
+        words = list(self.words)
+        # The addresses follow the number of bins and, of a tree, that of nodes.
+        at = first + (2 if self.kind == "tree" else 1)
+        words[at : at + len(costs)] = [new.data_ptr() for new in costs]
+        layout.words, layout.prepared = tuple(words), {}
+        return layout
 
 
 def _check_chain(places: Indices, costs: Numbers) -> None:

@@ -7,13 +7,14 @@ second derivative is an error.
 
 from __future__ import annotations
 
+import weakref
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from earthwork.kernels.cpu.layout import Layout
+from earthwork.kernels.cpu.layout import TREE_TABLES, Layout
 from earthwork.kernels.cpu.loading import load
 
 # Looked up once, so that the compiler can treat it as a constant.
@@ -23,50 +24,53 @@ AVAILABLE = find_spec("numba") is not None
 NONE_IGNORED = -(2**63)
 
 
-@torch.library.custom_op(
-    "earthwork::pair_costs",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor p, Tensor q, Tensor[] tables, float rho, bool gradient) -> (Tensor, Tensor)",
+# Registered with a `Library`, because `torch.library.custom_op` adds tens of microseconds to each call.
+_LIBRARY = torch.library.Library("earthwork", "FRAGMENT")
+_LIBRARY.define(
+    "pair_costs(Tensor p, Tensor q, Tensor[] tables, float rho, bool gradient) -> (Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
 )
-def pair_costs(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
+_LIBRARY.define(
+    "label_loss(Tensor logits, Tensor labels, Tensor? weight, Tensor[] tables, float rho, int ignore, str reduction, "
+    "float empty, bool gradient) -> (Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+
+
+def _pair_costs(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
     """The cost of moving each row of ``p[rows, bins]`` to that of ``q[rows, bins]`` in the space of these tables.
 
     Returns:
         The costs, and if ``gradient`` their derivatives with respect to ``p``, otherwise an empty tensor.
     """
-    layout = Layout(tables)
+    layout = _layout_of(tables)
     _check_bins("p", p, layout)
     _check_bins("q", q, layout)
     costs, slopes, _ = load().pairs(layout, p.contiguous(), q.contiguous(), rho, gradient)
     return costs, p.new_empty(0) if slopes is None else slopes
 
 
-@torch.library.custom_op(
-    "earthwork::label_costs",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor logits, Tensor labels, Tensor? weight, Tensor[] tables, float rho, int ignore, bool gradient) "
-    "-> (Tensor, Tensor)",
-)
-def label_costs(
+def _label_loss(
     logits: Tensor,
     labels: Tensor,
     weight: Tensor | None,
     tables: list[Tensor],
     rho: float,
     ignore: int,
+    reduction: str,
+    empty: float,
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The weighted cost of moving the softmax of each row of ``logits[rows, bins]`` to its class ``labels[rows]``.
+    """The weighted loss of moving the softmax of each row of ``logits[rows, bins]`` to its class ``labels[rows]``.
 
     Returns:
-        The costs, and if ``gradient`` their derivatives with respect to the logits, otherwise an empty tensor.
+        The loss, one number or one for each row, and if ``gradient`` its derivatives with respect to the logits,
+        otherwise an empty tensor.
 
     Raises:
         ValueError: If a label is neither a bin nor ``ignore``.
     """
-    layout = Layout(tables)
+    layout = _layout_of(tables)
     _check_bins("logits", logits, layout)
     if labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
         raise ValueError(
@@ -80,10 +84,40 @@ def label_costs(
         )
     labels = labels.contiguous()
     weight = None if weight is None else weight.contiguous()
-    costs, slopes, valid, _ = load().labels(layout, logits.contiguous(), labels, rho, gradient, weight, ignore)
+    mean = reduction == "mean"
+    losses, slopes, valid, total = load().labels(
+        layout, logits.contiguous(), labels, rho, gradient, weight, ignore, mean
+    )
     if not valid:
         _raise_out_of_range(labels, layout.bins, ignore)
-    return costs, logits.new_empty(0) if slopes is None else slopes
+    if reduction != "none":
+        losses = losses.sum() if total else losses.new_full((), empty)
+    return losses, logits.new_empty(0) if slopes is None else slopes
+
+
+_LIBRARY.impl("pair_costs", _pair_costs, "CPU")
+_LIBRARY.impl("label_loss", _label_loss, "CPU")
+pair_costs: Any = torch.ops.earthwork.pair_costs.default
+label_loss: Any = torch.ops.earthwork.label_loss.default
+
+# The layouts of trees by the identity of their first table, with references to all tables but the costs.
+_layouts: dict[int, tuple[list[weakref.ref[Tensor]], Layout]] = {}
+
+
+def _layout_of(tables: list[Tensor]) -> Layout:
+    """The layout of these tables. Those of a tree are copied and checked once, except for its costs."""
+    if len(tables) != TREE_TABLES:
+        return Layout(tables)
+    *indices, leaf_costs, node_costs, contents = tables
+    indices.append(contents)
+    key = id(indices[0])
+    found = _layouts.get(key)
+    # Another tensor may have got the same identity.
+    if found is None or any(known() is not table for known, table in zip(found[0], indices, strict=True)):
+        known = [weakref.ref(table) for table in indices]
+        found = _layouts[key] = known, Layout(tables)
+        weakref.finalize(indices[0], _layouts.pop, key, None)
+    return found[1].with_costs((leaf_costs, node_costs))
 
 
 def _check_bins(name: str, x: Tensor, layout: Layout) -> None:
@@ -100,12 +134,12 @@ def _raise_out_of_range(labels: Tensor, bins: int, ignore: int) -> None:
     raise ValueError(f"{expected}, got {int(labels[position])} at position {position}")
 
 
-@pair_costs.register_fake
+@torch.library.register_fake("earthwork::pair_costs", lib=_LIBRARY)
 def _(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
-    return _fake(p, gradient)
+    return p.new_empty(p.shape[0]), _fake_slopes(p, gradient)
 
 
-@label_costs.register_fake
+@torch.library.register_fake("earthwork::label_loss", lib=_LIBRARY)
 def _(
     logits: Tensor,
     labels: Tensor,
@@ -113,14 +147,15 @@ def _(
     tables: list[Tensor],
     rho: float,
     ignore: int,
+    reduction: str,
+    empty: float,
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    return _fake(logits, gradient)
+    return logits.new_empty(logits.shape[:1] if reduction == "none" else ()), _fake_slopes(logits, gradient)
 
 
-def _fake(x: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
-    slopes = torch.empty_like(x, memory_format=torch.contiguous_format) if gradient else x.new_empty(0)
-    return x.new_empty(x.shape[0]), slopes
+def _fake_slopes(x: Tensor, gradient: bool) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format) if gradient else x.new_empty(0)
 
 
 def _save_slopes(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -148,7 +183,7 @@ def _scaled_slopes(ctx: Any, upstream: Tensor) -> Tensor:
     slopes, x = ctx.saved_tensors
     if torch.is_grad_enabled():
         slopes = _DifferentiableOnce.apply(slopes, x)  # type: ignore[no-untyped-call]
-    scaled: Tensor = slopes * upstream.unsqueeze(-1)
+    scaled: Tensor = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
     return scaled
 
 
@@ -158,8 +193,8 @@ def _pair_backward(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Any, .
 
 
 def _label_backward(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Any, ...]:
-    return _scaled_slopes(ctx, upstream), None, None, [None] * ctx.tables, None, None, None
+    return _scaled_slopes(ctx, upstream), None, None, [None] * ctx.tables, *[None] * 5
 
 
-pair_costs.register_autograd(_pair_backward, setup_context=_save_slopes)
-label_costs.register_autograd(_label_backward, setup_context=_save_slopes)
+torch.library.register_autograd("earthwork::pair_costs", _pair_backward, setup_context=_save_slopes, lib=_LIBRARY)
+torch.library.register_autograd("earthwork::label_loss", _label_backward, setup_context=_save_slopes, lib=_LIBRARY)

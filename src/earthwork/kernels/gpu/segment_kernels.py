@@ -3,7 +3,7 @@
 `segment_stats` finds the largest logits of segments, from which every later program finds those of its row.
 `segment_costs` sums the masses of a segment and the costs of its local branches. What depends on the whole row is left
 to `span_costs`, a program for each row: spans, and the few local branches that hold the label or the most probable
-class. It also finds the potential at the start of each segment, so that `segment_slopes` can do the whole backward pass.
+class. It also finds the potential at the start of each segment, so that `segment_slopes` is the whole backward pass.
 The logits are read three times, and the gradient is written once.
 """
 
@@ -90,7 +90,7 @@ def segment_costs(
     rows, inner, outer_step, inner_step, class_step, bins, branches, steps, spans, span_steps, rho,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr, SEGMENTS: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """The cost of the edges of a segment's classes, and of local branches that hold neither the label nor the top class.
+    """The cost of the edges of a segment's classes, and of local branches without the label and the top class.
 
     Also the masses of the segment, and of its part before each step over spans.
     """

@@ -19,7 +19,6 @@ from earthwork.kernels.gpu.segment_kernels import (
     span_costs,
 )
 
-
 # `span_costs` spills registers if its blocks are as large as those of the others.
 SPAN_BLOCK = 1024
 

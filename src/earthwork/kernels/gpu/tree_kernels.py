@@ -90,9 +90,7 @@ def tree_costs(
         top_logit, top = find_top(x, here, class_step, bins, ROWS, BLOCK, BLOCKS)
         second, rest = sum_rest(x, top, here, class_step, bins, ROWS, BLOCK, BLOCKS)
         softmax_unit, top_share, moved, flow_unit = softmax_factors(top_logit, second, rest, top == label)
-        total = sum_masses(
-            x, indices, bins, sums, MASS_SCALE, second, top, here, class_step, bins, ROWS, BLOCK, BLOCKS
-        )
+        total = sum_masses(x, indices, bins, sums, MASS_SCALE, second, top, here, class_step, bins, ROWS, BLOCK, BLOCKS)
         tl.debug_barrier()
         at_top, at_label = tl.load(place + top), tl.load(place + label)
         cost = tl.zeros((ROWS, 1), tl.float32)
@@ -137,9 +135,7 @@ def tree_slopes(
         share, top, top_logit, second, rest, mean = read_stats(stats, row, here)
         softmax_unit, top_share, moved, flow_unit = softmax_factors(top_logit, second, rest, top == label)
         x = row_pointers(logits, row, inner, outer_step, inner_step)
-        total = sum_masses(
-            x, indices, bins, sums, MASS_SCALE, second, top, here, class_step, bins, ROWS, BLOCK, BLOCKS
-        )
+        total = sum_masses(x, indices, bins, sums, MASS_SCALE, second, top, here, class_step, bins, ROWS, BLOCK, BLOCKS)
         tl.debug_barrier()
         at_top, at_label = tl.load(place + top), tl.load(place + label)
         level = tl.zeros((ROWS, 1), tl.int64)
