@@ -134,13 +134,11 @@ def _raise_out_of_range(labels: Tensor, bins: int, ignore: int) -> None:
     raise ValueError(f"{expected}, got {int(labels[position])} at position {position}")
 
 
-@torch.library.register_fake("earthwork::pair_costs", lib=_LIBRARY)
-def _(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
+def _fake_pair_costs(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
     return p.new_empty(p.shape[0]), _fake_slopes(p, gradient)
 
 
-@torch.library.register_fake("earthwork::label_loss", lib=_LIBRARY)
-def _(
+def _fake_label_loss(
     logits: Tensor,
     labels: Tensor,
     weight: Tensor | None,
@@ -156,6 +154,10 @@ def _(
 
 def _fake_slopes(x: Tensor, gradient: bool) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format) if gradient else x.new_empty(0)
+
+
+torch.library.register_fake("earthwork::pair_costs", _fake_pair_costs, lib=_LIBRARY)
+torch.library.register_fake("earthwork::label_loss", _fake_label_loss, lib=_LIBRARY)
 
 
 def _save_slopes(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
