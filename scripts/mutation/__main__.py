@@ -4,7 +4,7 @@ The sample is spread over the files in proportion to their mutants. A larger one
 seed, and what has been run is not run again (delete ``mutants/`` for that), so a run may be stopped and continued.
 
 Mutants that a few fast tests kill are dealt with first, in forks of a process that has collected the tests (`warm`);
-what is left goes to mutmut, which starts pytest anew. ``--first-pass`` stops in between.
+what is left goes to mutmut, which starts pytest again. ``--first-pass`` stops in between.
 
 ``--compiled`` looks once more at what was not killed: one after the other it is written into a copy of the source, and
 the tests of ``torch.compile`` are run, which mutmut's own way of putting mutants in place cannot do.

@@ -36,7 +36,7 @@ IGNORED = -100
 # Stands for the logarithm of no mass. Not −inf, whose derivatives would be NaN.
 _LOG_NOTHING = -1e30
 
-# Up to so many runs of classes below the same shared node, each is reduced on its own, which is faster.
+# Up to this many runs of classes below the same shared node, each is reduced on its own, which is faster.
 _MAX_RUNS = 64
 
 
@@ -137,7 +137,7 @@ class Slots:
 
 
 class _Step:
-    """One call: the masses that all processes know, then the loss and its derivative by the logits of this one."""
+    """One call: the masses that all processes know, then the loss and its gradient in the logits of this one."""
 
     def __init__(self, losses: ShardLosses, x: Tensor, labels: Tensor, reduce: Reduce) -> None:
         self.losses, self.part, self.slots = losses, losses.part, losses.slots
@@ -185,7 +185,7 @@ class _Step:
         return torch.where(scale == -math.inf, 0, scale).double()
 
     def solve(self, wanted: bool) -> tuple[Tensor, Tensor | None]:
-        """The losses of all rows, and the derivative of each by the logits of this shard if it is wanted."""
+        """The losses of all rows, and the gradient of each in the logits of this shard if it is wanted."""
         total = self.shard_logs.logsumexp(-1, keepdim=True)
         local, slopes = self._local(total, wanted)
         shared, shared_slopes = self._shared(total, wanted)
@@ -206,7 +206,7 @@ class _Step:
         return values.to(self.x.dtype), slopes
 
     def _local(self, total: Tensor, wanted: bool) -> tuple[Tensor | None, Tensor | None]:
-        """The loss of the local edges, and its derivative by the logits of `Part.local`."""
+        """The loss of the local edges, and its derivative with respect to the logits of `Part.local`."""
         if self.losses.local is None:
             return None, None
         part, x = self.part, self.x
@@ -243,7 +243,7 @@ class _Step:
         return _differentiated(self.losses.shared, _finite(self.shared_logs - total), labels, wanted)
 
     def _gradient(self, slopes: Tensor, sums: Tensor, shared_slopes: Tensor | None) -> Tensor:
-        """The derivative by the logits of this shard, given that of its own loss and those of other shards."""
+        """The gradient in the logits of this shard, given that of its own loss and those of other shards."""
         assert self.own is not None
         rank, ranks, x = self.rank, self.ranks, self.x
         mine = self.shard_logs[:, rank : rank + 1]

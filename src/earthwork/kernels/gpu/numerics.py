@@ -225,7 +225,7 @@ def own_slope_of_top(weight, is_label, rest, flow_unit, top_share, rho, KIND: tl
 def class_slopes(
     mass, weight, rise, own_top, mean, c, top, label, rest, softmax_unit, top_share, flow_unit, rho, KIND: tl.constexpr
 ):  # fmt: skip
-    """The derivatives by the logits of classes ``c``, up to a factor of the row.
+    """The derivatives with respect to the logits of classes ``c``, up to a factor of the row.
 
     ``rise`` is by how much the potential of the branches above them exceeds that of the branches above the top class.
     """

@@ -24,7 +24,7 @@ SPAN_BLOCK = 1024
 
 
 def tile_of(segment: int, spans: bool = False) -> Tile:
-    """The tile for segments of so many places."""
+    """The tile for segments of this many places."""
     block = min(segment, SPAN_BLOCK if spans else operators.LABEL_BLOCK)
     return Tile(1, block, segment // block, max(1, min(block // 64, 16)))
 
@@ -107,7 +107,7 @@ def large_label_slopes(
     rho: float,
     reduction: str,
 ) -> Tensor:
-    """The derivative of `large_label_loss` by the logits."""
+    """The derivative of `large_label_loss` with respect to the logits."""
     outer, bins, inner = logits.shape
     rows = outer * inner
     branches, steps, spans, _, most_steps, segment = sizes[1:]
