@@ -63,8 +63,11 @@ class _Cache:
 
 
 @private_api.constant_for_compiler
-def _tables(space: EdgeSpace, device: torch.device) -> Any:
-    """The tables of a space on a device, built and copied there once. Also imports the operators."""
+def _tables(space: EdgeSpace, device: torch.device) -> tuple[Any, ...]:
+    """What operators take of the tables of a space on a device, which are built and copied there once.
+
+    Also imports the operators.
+    """
     gpu.load()
     costs = space._costs
     known: _Cache | None = space._gpu_kernels
@@ -77,7 +80,7 @@ def _tables(space: EdgeSpace, device: torch.device) -> Any:
         branches = gpu.branches_of(*intervals, space.costs.detach().double().cpu().numpy())
         large = space.num_bins > gpu.MOST_BINS
         known.tables[device] = (gpu.segment_tables_of if large else gpu.tables_of)(branches, device)
-    return known.tables[device]
+    return known.tables[device].arguments
 
 
 class GpuKernels(Route):
@@ -86,8 +89,8 @@ class GpuKernels(Route):
     name = "GPU kernels"
     loss_operator, slopes_operator = "label_loss_gpu", "label_slopes_gpu"
 
-    def __init__(self, tables: gpu.Tables | gpu.SegmentTables) -> None:
-        self.tables: tuple[Any, ...] = tables.arguments
+    def __init__(self, tables: tuple[Any, ...]) -> None:
+        self.tables = tables
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The distance of each row of ``p`` to that of ``q``."""

@@ -132,10 +132,9 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Any, ...]:
+def _backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     slopes: Tensor = large_label_slopes(upstream.float().contiguous(), *ctx.saved_tensors, *ctx.options)
-    sizes, *_options = ctx.options
-    return slopes, None, None, None, None, [None] * len(sizes), *[None] * 5
+    return slopes, *[None] * 10
 
 
 large_label_loss.register_autograd(_backward, setup_context=_remember)
