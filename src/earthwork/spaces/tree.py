@@ -444,8 +444,7 @@ def _check_bins(bins: ArrayLike, num_nodes: int, names: Sequence[str] | None) ->
     bad = np.flatnonzero((nodes < 0) | (nodes >= num_nodes))
     if len(bad):
         raise ValueError(f"bins: expected nodes from 0 to {num_nodes - 1}, got {nodes[bad[0]]} at position {bad[0]}")
-    _, first = np.unique(nodes, return_index=True)
-    if len(first) < len(nodes):
+    if len(first := np.unique(nodes, return_index=True)[1]) < len(nodes):
         again = int(np.setdiff1d(np.arange(len(nodes)), first)[0])
         raise ValueError(f"bins: expected each node once, got node {_call(nodes[again], names)} twice")
     return nodes

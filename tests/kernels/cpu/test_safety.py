@@ -57,7 +57,7 @@ def test_labels_that_another_thread_writes_to():
                 labels.copy_(bad)
                 labels.copy_(good)
 
-        writer = threading.Thread(target=write)
+        writer = threading.Thread(target=write, daemon=True)
         writer.start()
         caught = passed = 0
         end = time.monotonic() + 3
@@ -68,6 +68,8 @@ def test_labels_that_another_thread_writes_to():
                     passed += 1
                 except ValueError as error:
                     assert "target: expected class indices" in str(error), error
+                    caught += 1
+                except IndexError:  # from torch's own check, where rows are computed again from logarithms
                     caught += 1
         stop = True
         writer.join()
