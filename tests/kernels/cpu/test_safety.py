@@ -49,13 +49,14 @@ def test_labels_that_another_thread_writes_to():
                   for reduction in ("mean", "none")]
         logits = torch.randn(2000, 50, requires_grad=True)
         labels = torch.randint(50, (2000,))
-        good, bad = labels.clone(), torch.full_like(labels, 2**40)
+        good, bad = labels.clone().numpy(), torch.full_like(labels, 2**40).numpy()
+        memory = labels.numpy()  # writes that autograd does not notice
         stop = False
 
         def write():
             while not stop:
-                labels.copy_(bad)
-                labels.copy_(good)
+                memory[:] = bad
+                memory[:] = good
 
         writer = threading.Thread(target=write, daemon=True)
         writer.start()
@@ -69,7 +70,8 @@ def test_labels_that_another_thread_writes_to():
                 except ValueError as error:
                     assert "target: expected class indices" in str(error), error
                     caught += 1
-                except IndexError:  # from torch's own check, where rows are computed again from logarithms
+                except (IndexError, RuntimeError) as error:  # torch's own check, where no kernel serves
+                    assert "index" in str(error) and "out of" in str(error), error
                     caught += 1
         stop = True
         writer.join()
