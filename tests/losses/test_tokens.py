@@ -158,6 +158,66 @@ def test_from_hidden_is_the_same_loss(outside, shift):
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.fixture(params=[False, True], ids=["small", "large"])
+def size(request, monkeypatch):
+    """Large logits have gradients of their own."""
+    monkeypatch.setattr("earthwork.losses.tokens._LARGE", 0 if request.param else 2**40)
+
+
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("outside", [None, 5.0])
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_gradients_of_large_logits(outside, shift, dtype):
+    logits, labels = batch(5, dtype)
+    loss = ew.TokenEMDLoss(range(1, 11), range(10), outside=outside, shift=shift)
+    wide = logits.detach().double().requires_grad_()
+    identity = torch.eye(VOCABULARY, dtype=torch.float64)
+    (expected,) = torch.autograd.grad(loss.from_hidden(wide, identity, labels), wide)
+    (slope,) = torch.autograd.grad(loss(logits, labels), logits)
+    assert slope.dtype == dtype
+    assert slope.is_contiguous()
+    limit = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    torch.testing.assert_close(slope.double(), expected, rtol=limit, atol=limit)
+
+
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("outside", [None, 5.0])
+def test_second_and_batched_derivatives(outside):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(4, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([1, 5, 2, 3])
+    loss = ew.TokenEMDLoss([1, 2, 3], [0.0, 1.0, 5.0], outside=outside, reduction="none")
+    assert torch.autograd.gradgradcheck(lambda x: loss(x, labels), logits)
+    slopes = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    (batched,) = torch.autograd.grad(loss(logits, labels), logits, slopes, is_grads_batched=True)
+    for slope, together in zip(slopes, batched, strict=True):
+        torch.testing.assert_close(together, torch.autograd.grad(loss(logits, labels), logits, slope)[0])
+    both = [
+        torch.func.grad(lambda x: loss(x, labels).sum())(logits),
+        torch.autograd.grad(loss(logits, labels).sum(), logits)[0],
+    ]
+    torch.testing.assert_close(*both)
+
+
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("outside", [None, 5.0])
+def test_a_single_position(outside):
+    loss = ew.TokenEMDLoss([1, 2, 3], [0.0, 1.0, 5.0], outside=outside)
+    logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
+    one = loss(logits, torch.tensor(2))
+    torch.testing.assert_close(one, loss(logits[None], torch.tensor([2])))
+    assert torch.autograd.grad(one, logits)[0].shape == (6,)
+
+
+@pytest.mark.usefixtures("size")
+def test_autograd_adds_to_the_gradient_in_place():
+    """A view would be copied."""
+    logits, labels = batch(6)
+    (slope,) = torch.autograd.grad(ew.TokenEMDLoss(range(1, 11), range(10))(logits, labels), logits)
+    assert slope._base is None
+
+
 def test_shift_compares_each_position_with_the_next_label():
     logits, labels = batch(3)
     options = {"token_ids": range(1, 11), "values": range(10)}
@@ -165,6 +225,7 @@ def test_shift_compares_each_position_with_the_next_label():
     torch.testing.assert_close(shifted, ew.TokenEMDLoss(**options)(logits[:, :-1], labels[:, 1:]))
 
 
+@pytest.mark.usefixtures("size")
 @pytest.mark.parametrize("outside", [None, 3.0])
 def test_no_number_in_the_batch_is_0_with_a_gradient_of_0(outside):
     loss = ew.TokenEMDLoss([1, 2], [0.0, 1.0], outside=outside)

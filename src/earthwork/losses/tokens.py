@@ -7,11 +7,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from earthwork import private_api
 from earthwork.losses.contract import Reduction
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.spaces import Chain
@@ -19,6 +21,10 @@ from earthwork.spaces.space import HALF, check_ignore_index, check_rho, deep_cop
 from earthwork.transport.masses import check_not_sharded
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+# From this size on NumPy asks for huge pages, where the system has them.
+_LARGE = 2**22
+# The number of logits that are processed together.
+_IN_CACHE = 2**18
 
 
 class TokenEMDLoss(nn.Module):
@@ -143,17 +149,9 @@ class TokenEMDLoss(nn.Module):
                 f"logits: expected a vocabulary of at least {len(self._bin_of_token)} tokens on the last axis, got "
                 f"shape {tuple(logits.shape)}"
             )
-        logits, labels = self._shifted(logits, labels)
         where, bins = self._numbers(labels)
-        if self.outside is None:
-            # Only the logits that are needed: whole rows would be a second tensor as wide as the vocabulary.
-            places = (where if where.ndim else where.unsqueeze(0)).nonzero(as_tuple=True)
-            table = logits if where.ndim else logits.unsqueeze(0)
-            chosen = table[(*(place.unsqueeze(-1) for place in places), self._tokens)]
-            return self._reduced(self._losses(chosen, bins, None), where, num_items)
-        rows = logits[where]
-        total = _wide(rows).logsumexp(-1, keepdim=True)
-        return self._reduced(self._losses(rows.index_select(-1, self._tokens), bins, total), where, num_items)
+        chosen, total = _select(logits, where, self._tokens, self.outside is not None)
+        return self._reduced(self._losses(chosen, bins, total), where, num_items)
 
     def from_hidden(
         self,
@@ -181,9 +179,8 @@ class TokenEMDLoss(nn.Module):
                 f"weight: expected shape (vocabulary, {hidden.shape[-1]}), the features of hidden, got "
                 f"{tuple(weight.shape)}"
             )
-        hidden, labels = self._shifted(hidden, labels)
         where, bins = self._numbers(labels)
-        rows = hidden[where]
+        rows = _with_axis(hidden, where)[_places(where)]
         total = None
         if self.outside is not None:
             total = _wide(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
@@ -218,15 +215,15 @@ class TokenEMDLoss(nn.Module):
         loss: Tensor = self._distance(masses / masses.sum(-1, keepdim=True), bins)
         return loss
 
-    def _shifted(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.shift:
-            return x, labels
-        if labels.ndim == 0:
-            raise ValueError("labels: expected a sequence to shift, got a single token")
-        return x[..., :-1, :], labels[..., 1:]
-
     def _numbers(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the labels are number tokens, and their bins there."""
+        """Where a position predicts a number token, and the bins of these tokens.
+
+        With ``shift`` there is one position less: the last one predicts nothing.
+        """
+        if self.shift:
+            if labels.ndim == 0:
+                raise ValueError("labels: expected a sequence to shift, got a single token")
+            labels = labels[..., 1:]
         known = (labels >= 0) & (labels < len(self._bin_of_token)) & (labels != self.ignore_index)
         bins = torch.where(known, self._bin_of_token[torch.where(known, labels, 0)], -1)
         where = bins >= 0
@@ -261,6 +258,100 @@ def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
         if _NUMBER.fullmatch(text) and (len(text) == 1 or not digits):
             found[index] = float(text)
     return dict(sorted(found.items()))
+
+
+def _places(where: Tensor) -> tuple[Tensor, ...]:
+    """The indices of the positions that are true; a single position has an axis of its own."""
+    return _with_axis(where, where).nonzero(as_tuple=True)
+
+
+def _with_axis(x: Tensor, where: Tensor) -> Tensor:
+    return x if where.ndim else x.unsqueeze(0)
+
+
+def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tuple[Tensor, Tensor | None]:
+    """Some columns of ``x[..., n]`` at the positions where ``where[...]`` is true, and the logsumexp of whole rows.
+
+    ``where`` may have fewer positions than ``x`` on its last axis. They are indexed rather than sliced off, because the
+    gradient of a slice is another tensor of the size of ``x``.
+    """
+    x, places = _with_axis(x, where), _places(where)
+    if x.numel() * x.element_size() < _LARGE or not x.requires_grad or _is_special(x):
+        if not with_total:
+            return x[_cells(places, columns)], None
+        rows = x[places]
+        return rows.index_select(-1, columns), _wide(rows).logsumexp(-1, keepdim=True)
+    if not with_total:
+        return _Selected.apply(x, columns, *places), None  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor] = _SelectedWithTotal.apply(x, columns, *places)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _cells(places: Sequence[Tensor], columns: Tensor) -> tuple[Tensor, ...]:
+    return (*(place.unsqueeze(-1) for place in places), columns)
+
+
+def _is_special(x: Tensor) -> bool:
+    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.is_watched()
+
+
+class _Selected(torch.autograd.Function):
+    """``x[places, columns]`` of a large ``x``, at places that differ."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, columns: Tensor, *places: Tensor) -> Tensor:
+        ctx.save_for_backward(columns, *places)
+        ctx.shape = x.shape
+        return x[_cells(places, columns)]
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        columns, *places = ctx.saved_tensors
+        # Differentiable, because the zeros are new.
+        slope = _zeros(ctx.shape, slopes[0]).index_put_(_cells(places, columns), slopes[0])
+        return slope, None, *(None for _ in places)
+
+
+class _SelectedWithTotal(torch.autograd.Function):
+    """The same, and the logsumexp of whole rows, a few rows at a time: all of them would be large temporary tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, columns: Tensor, *places: Tensor) -> tuple[Tensor, Tensor]:
+        total = _wide(x.new_empty(len(places[0]), 1))
+        for rows in _parts(total, x.shape[-1]):
+            total[rows] = _wide(x[tuple(place[rows] for place in places)]).logsumexp(-1, keepdim=True)
+        ctx.save_for_backward(x, total, columns, *places)
+        return x[_cells(places, columns)], total
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        x, total, columns, *places = ctx.saved_tensors
+        slope = _zeros(x.shape, slopes[0])
+        for rows in _parts(total, x.shape[-1]):
+            part = tuple(place[rows] for place in places)
+            softmax = (_wide(x[part]) - total[rows]).exp()
+            slope.index_put_(part, (slopes[1][rows] * softmax).to(x.dtype))
+        slope.index_put_(_cells(places, columns), slopes[0], accumulate=True)
+        return slope, None, *(None for _ in places)
+
+
+def _parts(total: Tensor, width: int) -> list[slice]:
+    """The rows, a few at a time: so many that they stay in the cache."""
+    step = max(1, _IN_CACHE // width)
+    return [slice(start, start + step) for start in range(0, len(total), step)]
+
+
+def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
+    """Zeros of the dtype of a tensor.
+
+    ``torch.zeros`` writes all of them, and most of its time goes into page faults. The memory here comes from calloc,
+    which takes zeroed pages from the system, in huge pages where it has them.
+    """
+    if _is_special(like):
+        return like.new_zeros(shape)
+    memory = np.zeros(shape.numel() * like.element_size(), np.uint8)
+    # Resized instead of viewed: autograd does not add to a view in place.
+    return torch.frombuffer(memory, dtype=like.dtype).resize_(shape)
 
 
 def _wide(x: Tensor) -> Tensor:
