@@ -19,6 +19,21 @@ SPACES = {
 RHOS = [1.0, 1.5, 2.0, 3.0]
 
 
+def random_space(kind, seed):
+    """A chain, ring or tree with random costs; the classes of a tree are leaves and an inner node, shuffled."""
+    generator = np.random.default_rng(seed)
+    count = int(generator.integers(2, 10))
+    if kind == "chain":
+        return ew.Chain(count, generator.uniform(0.1, 3.0, count - 1).tolist())
+    if kind == "ring":
+        return ew.Ring(count + 1, generator.uniform(0.1, 3.0, count + 1).tolist())
+    nodes = 2 * count
+    parents = [-1, *(int(generator.integers(node)) for node in range(1, nodes))]
+    leaves = sorted(set(range(nodes)) - set(parents))
+    bins = generator.permutation([*leaves, *generator.choice(sorted(set(range(nodes)) - set(leaves)), 1)])
+    return ew.Tree(parents, [0.0, *generator.uniform(0.1, 3.0, nodes - 1)], bins=bins.tolist())
+
+
 def scores(space, rows=7, scale=1.5):
     generator = np.random.default_rng(rows)
     return generator.normal(size=(rows, space.num_bins)) * scale, generator.integers(space.num_bins, size=rows)
@@ -66,6 +81,20 @@ def test_curvature_is_the_dense_gauss_newton_diagonal(name, rho):
     for row, label, ours in zip(x, y, curvature, strict=True):
         least = 1e-6 * space.costs.sum().item()
         np.testing.assert_allclose(ours, gauss_newton(row, label, space, rho).clamp(min=least), atol=1e-8)
+
+
+@pytest.mark.parametrize("rho", RHOS)
+@pytest.mark.parametrize("kind", ["chain", "ring", "tree"])
+@pytest.mark.parametrize("seed", range(5))
+def test_derivatives_on_random_spaces(seed, kind, rho):
+    space = random_space(kind, seed)
+    x, y = scores(space)
+    gradient, curvature = Objective(space, rho).derivatives(x, y)
+    least = 1e-6 * space.costs.sum().item()
+    for row, label, slope, diagonal in zip(x, y, gradient, curvature, strict=True):
+        theirs = torch.func.grad(dense_loss)(torch.tensor(row), label, space, rho, "emd")
+        np.testing.assert_allclose(slope, theirs, atol=1e-8)
+        np.testing.assert_allclose(diagonal, gauss_newton(row, label, space, rho).clamp(min=least), atol=1e-8)
 
 
 MAJORANTS = [(name, rho, "emd") for name in SPACES for rho in (1.5, 2.0, 3.0)]
@@ -163,6 +192,43 @@ def test_lightgbm_stops_early_by_a_metric():
     assert best == pytest.approx(metric.value(booster.predict(features[200:]), labels[200:]), abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")  # older versions have no other
+def test_the_scikit_learn_class_of_lightgbm_stops_early():
+    lightgbm = pytest.importorskip("lightgbm")
+    features, labels = table()
+    objective, metric = Objective(ew.Chain(4)), EvalMetric(ew.Chain(4), "risk")
+    model = lightgbm.LGBMClassifier(objective=objective.lightgbm, n_estimators=200, n_jobs=1, verbose=-1)
+    model.fit(
+        features[:200], labels[:200], eval_set=[(features[200:], labels[200:])], eval_metric=metric.lightgbm,
+        callbacks=[lightgbm.early_stopping(10, first_metric_only=True, verbose=False)],
+    )  # fmt: skip
+    assert 1 <= model.best_iteration_ < 200
+    raw = model.predict(features[200:], raw_score=True)
+    assert model.best_score_["valid_0"]["risk"] == pytest.approx(metric.value(raw, labels[200:]), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["rps", "mae", "risk", "severity"])
+def test_xgboost_stops_early_by_a_metric(name):
+    xgboost = pytest.importorskip("xgboost")
+    features, labels = table()
+    objective, metric = Objective(ew.Chain(4)), EvalMetric(ew.Chain(4), name)
+    held_out = xgboost.DMatrix(features[200:], labels[200:])
+    booster = xgboost.train(
+        {"num_class": 4, "nthread": 1, "disable_default_eval_metric": True},
+        xgboost.DMatrix(features[:200], labels[:200]), 200, obj=objective.xgboost, custom_metric=metric.xgboost,
+        evals=[(held_out, "held_out")], early_stopping_rounds=10, verbose_eval=False,
+    )  # fmt: skip
+    assert booster.best_iteration < 199
+    best = booster.predict(held_out, output_margin=True, iteration_range=(0, booster.best_iteration + 1))
+    assert booster.best_score == pytest.approx(metric.value(best, labels[200:]), abs=1e-5)
+    model = xgboost.XGBClassifier(
+        objective=objective.xgboost, eval_metric=metric, early_stopping_rounds=10, n_estimators=200, n_jobs=1
+    )
+    model.fit(features[:200], labels[:200], eval_set=[(features[200:], labels[200:])], verbose=False)
+    assert model.best_iteration == booster.best_iteration
+    assert model.best_score == pytest.approx(booster.best_score, abs=1e-5)
+
+
 @pytest.mark.parametrize("strategy", ["one_output_per_tree", "multi_output_tree"])
 def test_xgboost_by_both_interfaces(strategy):
     xgboost = pytest.importorskip("xgboost")
@@ -211,6 +277,29 @@ def test_separable_data_do_not_diverge(rho, curvature):
     ]
     assert losses[0] > losses[1] >= losses[2] - 1e-9
     assert losses[2] < 0.01
+
+
+@pytest.mark.parametrize("options", [{"rho": 1.0}, {"rho": 2.0}, {"rho": 3.0}, {"loss": "edge"}, {"mix": 0.5}])
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost"])
+def test_no_objective_diverges_on_a_separable_tree(name, options):
+    """With steps of full size and no limit to the curvature of a leaf."""
+    library = pytest.importorskip(name)
+    tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
+    features = np.repeat(np.arange(4.0), 20)[:, None]
+    labels = features[:, 0].astype(int)
+    objective = Objective(tree, **options)
+    if name == "lightgbm":
+        limits = {"min_data_in_leaf": 5, "min_sum_hessian_in_leaf": 0.0, "num_threads": 1, "verbose": -1}
+        settings = {"objective": objective.lightgbm, "num_class": 4, "learning_rate": 1.0, **limits}
+        raw = library.train(settings, library.Dataset(features, labels), 60).predict(features)
+    else:
+        limits = {"min_child_weight": 0.0, "lambda": 0.0, "nthread": 1}
+        settings = {"num_class": 4, "learning_rate": 1.0, "disable_default_eval_metric": True, **limits}
+        data = library.DMatrix(features, labels)
+        raw = library.train(settings, data, 60, obj=objective.xgboost).predict(data, output_margin=True)
+    assert np.isfinite(raw).all()
+    assert (raw.argmax(1) == labels).all()
+    assert EvalMetric(tree).value(raw, labels) < 0.01
 
 
 def test_metrics_by_hand():

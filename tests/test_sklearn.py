@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +130,26 @@ def test_scorers_in_a_grid_search():
     features, labels = ordinal(3)
     search = GridSearchCV(LogisticRegression(), {"C": [0.01, 1.0]}, scoring=scorer("rps"), cv=3).fit(features, labels)
     assert search.best_params_["C"] == 1.0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_skorch_as_the_guide_shows_it():
+    pytest.importorskip("skorch")
+    guide = (Path(__file__).parents[1] / "docs" / "guides" / "tables.md").read_text(encoding="utf-8")
+    (block,) = (code for code in re.findall(r"^```py\n(.*?)^```", guide, re.DOTALL | re.MULTILINE) if "skorch" in code)
+    features, labels = np.tile(ordinal(8)[0], (2, 1)), np.tile(ordinal(8)[1], 2)
+    names = {"ew": ew, "StandardScaler": StandardScaler, "features": features, "labels": labels, "space": ew.Chain(8)}
+    exec(block, names)
+    network, scaled, p = names["network"], names["scaled"], names["p"]
+    assert isinstance(network.criterion_, ew.EMDLoss)
+    np.testing.assert_allclose(p.sum(1), 1, atol=1e-5)
+    logits = clone(network).set_params(predict_nonlinearity="auto")
+    torch.manual_seed(0)
+    assert (logits.fit(scaled, labels).predict_proba(scaled) < 0).any()  # what the guide warns of
+    search = GridSearchCV(network, {"criterion__rho": [1.0, 2.0]}, scoring=scorer("rps", ew.Chain(8)), cv=2)
+    again = pickle.loads(pickle.dumps(search.fit(scaled, labels).best_estimator_))
+    decided = LeastRiskClassifier(again, ew.Chain(8)).fit(scaled, labels)
+    assert set(decided.predict(scaled)) <= set(range(8))
 
 
 @pytest.mark.parametrize(
