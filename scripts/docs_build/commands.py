@@ -6,6 +6,7 @@ The page is built with the site, so it cannot be out of date.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,8 @@ def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, command: Any) -> str:
+    if hasattr(command, "fill_defaults"):
+        command.fill_defaults()
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
     usage = " ".join([name, *(_spelled(argument) for argument in arguments), "[OPTIONS]" if options else ""]).strip()
@@ -51,7 +54,7 @@ def _section(name: str, command: Any) -> str:
     if arguments:
         parts.append(_table("argument", [(f"`{_spelled(a)}`", _text(a.help), "") for a in arguments]))
     if options:
-        parts.append(_table("option", [(f"`{_spelled(o)}`", _text(o.help), _default(o)) for o in options]))
+        parts.append(_table("option", [(_as_code(o), _text(o.help), _default(o)) for o in options]))
     return "\n".join(parts)
 
 
@@ -63,11 +66,18 @@ def _spelled(parameter: Any) -> str:
     return ", ".join([*parameter.opts, *parameter.secondary_opts])
 
 
+def _as_code(option: Any) -> str:
+    """Each spelling apart, so that a narrow cell breaks between them."""
+    return ", ".join(f"`{spelling}`" for spelling in _spelled(option).split(", "))
+
+
 def _default(option: Any) -> str:
     if option.required:
         return "required"
-    if option.is_flag or option.default in (None, (), []):
+    if option.default in (None, (), []) or (option.is_flag and not option.secondary_opts):
         return ""
+    if option.is_flag:
+        return f"`{(option.opts if option.default else option.secondary_opts)[0]}`"
     values = option.default if isinstance(option.default, (list, tuple)) else [option.default]
     return ", ".join(f"`{value}`" for value in values)
 
@@ -81,7 +91,8 @@ def _table(kind: str, rows: list[tuple[str, str, str]]) -> str:
 
 
 def _text(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", r"\|")
+    """Help in a cell of a table, its characters as they are."""
+    return re.sub(r"([|*_<\[])", r"\\\1", " ".join((text or "").split()))
 
 
 if __name__ == "__main__":

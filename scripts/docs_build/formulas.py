@@ -26,5 +26,7 @@ def _formula(match: re.Match[str]) -> str:
     tex = html.unescape(match[2]).strip()
     tex = tex.removeprefix(r"\(").removesuffix(r"\)").removeprefix(r"\[").removesuffix(r"\]").strip()
     formula = convert(tex, display="inline" if match[1] == "span" else "block")
+    if "\\" in formula:
+        raise ValueError(f"expected TeX that latex2mathml knows, got {tex}")
     formula = _BAR.sub(r'<mo\1 lspace="0.06em" rspace="0.06em">\2</mo>', formula)
     return formula if match[1] == "span" else f'<div class="formula">{formula}</div>'

@@ -39,7 +39,7 @@ _REMEDY = "labels as text for names, or a space without names for indices"
 class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Predicts the class of least expected distance under another classifier's probabilities.
 
-    .. math:: \hat y = \arg\min_i \sum_j p_j\, d(i, j)
+    .. math:: \hat y = \operatorname{argmin}_i \sum_j p_j\, d(i, j)
 
     Args:
         estimator: A classifier with ``predict_proba``. It is cloned before it is fitted.

@@ -52,7 +52,7 @@ class Report:
     """The findings of all checks; prints as one line for each.
 
     Attributes:
-        findings: In the order of the
+        findings: One for each check, in the order of the table above.
     """
 
     findings: tuple[Finding, ...]

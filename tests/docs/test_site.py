@@ -49,6 +49,25 @@ def test_formulas_are_mathml_and_no_other_markup_remains(site):
             assert left not in text, f"{left} in {page}"
 
 
+def test_a_formula_that_is_not_understood_stops_the_build():
+    pytest.importorskip("latex2mathml", reason="needs earthwork[docs]")
+    convert = runpy.run_path(str(ROOT / "scripts" / "docs_build" / "formulas.py"))["on_page_content"]
+    assert "<math" in convert(r'<span class="arithmatex">\(\operatorname{argmin}_k x_k\)</span>')
+    with pytest.raises(ValueError, match=r"expected TeX that latex2mathml knows, got \\arg"):
+        convert(r'<span class="arithmatex">\(\arg\min_k x_k\)</span>')
+
+
+def test_pictures_open_in_full_size(site):
+    pictures = 0
+    for page in site.rglob("*.html"):
+        content = page.read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
+        found = re.findall(r'<img [^>]*src="([^"]+)"', content)
+        linked = re.findall(r'<a class="picture" href="([^"]+)"><img ', content)
+        assert found == linked, page
+        pictures += len(found)
+    assert pictures > 20
+
+
 def test_every_name_on_an_api_page_is_rendered(site):
     reference = "".join(page.read_text(encoding="utf-8") for page in (site / "api").rglob("*.html"))
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))

@@ -29,7 +29,7 @@ def command(
         str, typer.Option(help="How the classes are arranged: a file, chain:7, ring:24, or the name of a shipped tree.")
     ],
     labels: Annotated[
-        str | None, typer.Option(metavar="index|name", help="How to read labels that could be either.")
+        str | None, typer.Option(metavar="index|name", help="Read ambiguous labels as indices or as names.")
     ] = None,
     labels_file: Annotated[
         Path | None, typer.Option(help="A file of labels, in place of those with the predictions.")

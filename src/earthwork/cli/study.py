@@ -46,7 +46,7 @@ def command(
         typer.Option(help="Study the losses on --data FILE, over a file, chain:7, ring:24 or a shipped tree."),
     ] = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="index|name", help="With --space: how to read labels that can be both.")
+        str | None, typer.Option(metavar="index|name", help="With --space: read ambiguous labels as indices or names.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="The number of processes; by default one for each core.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("results"),

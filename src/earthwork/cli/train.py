@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # The paper's four, with its ratios: CE; EMD²; EMD² + CE 1:1; SD + CE 1:3.
 PAPER_LOSSES = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
 
-_LIGHTNING = "Lightning's"
 # Options that do not change what is computed, only where, how long and how fast.
 _RESUME_MAY_CHANGE = (
     "data", "epochs", "workers", "cache", "save_every", "accelerator", "devices", "num_nodes", "strategy",
@@ -32,12 +31,16 @@ class TrainCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help with the defaults."""
+        self.fill_defaults()
+        super().format_help(ctx, formatter)
+
+    def fill_defaults(self) -> None:
+        """Copy the defaults into the options, to show them; a run takes those of `Settings`."""
         from earthwork.lab.training.settings import defaults
 
         values = defaults()
         for parameter in self.params:
             parameter.default = values.get(str(parameter.name), parameter.default)
-        super().format_help(ctx, formatter)
 
 
 def train(
@@ -70,7 +73,7 @@ def train(
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="ℓ₂ penalty.")] = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="index|name", help="How to read integer labels that could be either.")
+        str | None, typer.Option(metavar="index|name", help="Read ambiguous labels as indices or as names.")
     ] = None,
     standardize: Annotated[
         bool | None, typer.Option(help="Shift and scale the inputs to mean 0 and standard deviation 1.")
@@ -93,12 +96,12 @@ def train(
     eval_every: Annotated[int | None, typer.Option(help="Validate every EVAL_EVERY epochs.")] = None,
     sinkhorn_lam: Annotated[float | None, typer.Option(help="λ of the loss sd.")] = None,
     sinkhorn_iter: Annotated[int | None, typer.Option(help="Maximum number of iterations of the loss sd.")] = None,
-    accelerator: Annotated[str | None, typer.Option(help=_LIGHTNING)] = None,
-    devices: Annotated[str | None, typer.Option(help=_LIGHTNING)] = None,
-    num_nodes: Annotated[int | None, typer.Option(help=_LIGHTNING)] = None,
-    strategy: Annotated[str | None, typer.Option(help=_LIGHTNING + ", such as ddp")] = None,
-    precision: Annotated[str | None, typer.Option(help=_LIGHTNING + ", such as bf16-mixed")] = None,
-    sync_batchnorm: Annotated[bool | None, typer.Option(help=_LIGHTNING)] = None,
+    accelerator: Annotated[str | None, typer.Option(help="For Lightning: auto, cpu, gpu …")] = None,
+    devices: Annotated[str | None, typer.Option(help="For Lightning: how many devices, or auto.")] = None,
+    num_nodes: Annotated[int | None, typer.Option(help="For Lightning: how many machines.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="For Lightning, such as ddp.")] = None,
+    precision: Annotated[str | None, typer.Option(help="For Lightning, such as bf16-mixed.")] = None,
+    sync_batchnorm: Annotated[bool | None, typer.Option(help="For Lightning: normalise over the global batch.")] = None,
 ) -> None:
     """Train a network with each loss and compare them: accuracy, distance of mistakes, EMD, log loss.
 

@@ -35,7 +35,7 @@ def fit_temperature(logits: Any, labels: Any) -> float:
         labels: Their class indices, shape ``[N]``.
 
     Returns:
-        The temperature, from 0.01 to 100: above 1 if the model is overconfident. Divide the logits by it.
+        The temperature to divide the logits by, from 0.01 to 100. It is above 1 if the model is overconfident.
 
     Raises:
         TypeError: If the logits are not floating point numbers or the labels not integers.

@@ -171,8 +171,8 @@ def reweight(
         tree: The tree.
         scheme: One of these names, or a function.
         decay: The base of the scheme ``"depth"``, > 0.
-        counts: For the scheme ``"information"``: how often each class occurs, in the order of the classes or by name;
-            > 0, so add one where a class may not occur.
+        counts: For the scheme ``"information"``: how often each class occurs, in the order of the classes or by name.
+            Every count must be positive, so add one where a class may not occur.
 
     Example:
         >>> import earthwork as ew

@@ -133,8 +133,8 @@ def run_cell(task: Task, contender: Contender, split: Split, seed: int, budget: 
     """Train with every value and learning rate, choose on the validation data, and test once for each criterion.
 
     Returns:
-        Plain numbers: what was tried, and for each criterion what was chosen and its metrics on the test data; the
-        same for each value of the hyper-parameter.
+        Plain numbers, ready for JSON. They say what was tried, and for each criterion what was chosen and its metrics
+        on the test data; the same for each value of the hyper-parameter.
     """
     search = Search(split)
     tried = []
