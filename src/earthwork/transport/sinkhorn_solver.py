@@ -413,16 +413,31 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
     The printed loop never increments its counter; this one does. And log(u)/λ is centred, so that it conserves mass.
     """
     matrix = matrix.to(p.dtype)
-    kernel = torch.exp(-lam * matrix - 1)
+    kernel = printed_kernel(matrix, lam)
     u = torch.ones_like(p)
     for iteration in range(1, max_iter + 1):
-        v = q / (u @ kernel)
-        u = p / (v @ kernel.T)
+        u, v = printed_sweep(u, p, q, kernel)
         error = (v * (u @ kernel) - q).abs().sum(-1) if tol is not None or iteration == max_iter else u.new_zeros(0)
         if tol is not None and (error <= tol).all():
             break
-    v = q / (u @ kernel)
-    value = (u * (v @ (kernel * matrix).T)).sum(-1)
+    v, value = printed_value(u, q, kernel, matrix)
     # This kernel is 1/e of the others', so the logarithm of a plan of mass 1 is less by 1.
     minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
     return counted(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iteration)
+
+
+def printed_kernel(matrix: Tensor, lam: float) -> Tensor:
+    """The kernel of Algorithm 1."""
+    return torch.exp(-lam * matrix - 1)
+
+
+def printed_sweep(u: Tensor, p: Tensor, q: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """One iteration of Algorithm 1: the next u and the v that it is computed from."""
+    v = q / (u @ kernel)
+    return p / (v @ kernel.T), v
+
+
+def printed_value(u: Tensor, q: Tensor, kernel: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The last v of Algorithm 1 and the cost of the plan."""
+    v = q / (u @ kernel)
+    return v, (u * (v @ (kernel * matrix).T)).sum(-1)

@@ -162,6 +162,39 @@ def test_the_network_gives_distributions(head: str) -> None:
     assert (output > 0).all()
 
 
+@pytest.mark.parametrize("head", HEADS)
+def test_training_equals_that_of_a_convolution_with_plain_adam(head: str) -> None:
+    torch.manual_seed(0)
+    chest, spectra = torch.randn(24, 100), torch.rand(24, 12).softmax(-1)
+    fast = SpectrumNet(100, 12, 4, 11, head)
+    # The same weights; a convolution puts all times of a filter side by side.
+    layers = torch.nn.Sequential(
+        torch.nn.Conv1d(1, 4, 11), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(360, 12)
+    )
+    layers[0].load_state_dict(fast.filters.state_dict())
+    by_filter = fast.output.weight.detach().unflatten(-1, (90, 4)).mT.flatten(1)
+    layers[3].load_state_dict({"weight": by_filter, "bias": fast.output.bias})
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        scores = layers(x.unsqueeze(1))
+        power = scores.exp() if head == "softmax" else scores.square() + 1e-9
+        return power / power.sum(-1, keepdim=True)
+
+    loss = build("EMD²", replace(breathing.Settings(), bins=12))
+    optimisers = (
+        torch.optim.Adam(fast.parameters(), lr=0.003, fused=True),
+        torch.optim.Adam(layers.parameters(), lr=0.003, foreach=False),
+    )
+    for step in range(12):
+        part = slice(8 * (step % 3), 8 * (step % 3) + 8)
+        for network, optimiser in zip((fast, plain), optimisers, strict=True):
+            optimiser.zero_grad()
+            loss(network(chest[part]), spectra[part]).backward()
+            optimiser.step()
+    torch.testing.assert_close(fast(chest), plain(chest), rtol=1e-4, atol=1e-6)
+    assert (fast.output.weight.unflatten(-1, (90, 4)).mT.flatten(1) - by_filter).abs().max() > 0.01
+
+
 def test_the_test_set_is_scored_ten_times_in_the_first_epoch() -> None:
     assert scored_steps(100, 3) == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 150, 200, 250, 300]
 

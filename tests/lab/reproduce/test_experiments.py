@@ -110,6 +110,26 @@ def test_stability_compares_with_the_earth_movers_distance() -> None:
     assert set(found) == set(stability.lines(STABILITY))
 
 
+@pytest.mark.parametrize("lam", [0.1, 3.0, 30.0, 1000.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_run_of_algorithm_1_gives_every_limit_exactly(lam: float, dtype: torch.dtype) -> None:
+    tree = ew.trees.cifar10()
+    p, q = (x.to(dtype) for x in stability.draw_pairs(STABILITY, 10))
+    limits = [1, 700, 10, 33, 701]
+    for limit, found in zip(limits, stability.algorithm_1_at(p, q, tree, lam, limits), strict=True):
+        expected = ew.sinkhorn(p, q, tree, lam=lam, max_iter=limit, method="paper")
+        torch.testing.assert_close(found, (expected.value, expected.gradient), rtol=0, atol=0, equal_nan=True)
+
+
+def test_iterations_that_repeat_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweeps = []
+    sweep = stability.printed_sweep
+    monkeypatch.setattr(stability, "printed_sweep", lambda *rest: sweeps.append(1) or sweep(*rest))
+    p, q = stability.draw_pairs(STABILITY, 10)
+    stability.algorithm_1_at(p, q, ew.trees.cifar10(), 1.0, [10**9, 10])
+    assert 10 < len(sweeps) < 10000
+
+
 def test_the_unit_of_the_costs_only_scales_lambda() -> None:
     settings = stability.Settings(pairs=1, iterations=(10,), reference=10, log_iterations=10)
     in_edges, scaled = stability.measure(settings, "edges", 0.1), stability.measure(settings, "unit", 1.9)

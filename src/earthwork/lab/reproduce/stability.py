@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +11,13 @@ from torch import Tensor
 from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.lab.reproduce.gradients import angle
 from earthwork.lab.statistics import bands
-from earthwork.spaces import CostMatrix, Tree
+from earthwork.spaces import CostMatrix, Space, Tree
 from earthwork.transport import emd, emd_gradient, sinkhorn
+from earthwork.transport.labels import ground_costs
+from earthwork.transport.linear_programme import centred
+from earthwork.transport.sinkhorn_solver import printed_kernel, printed_sweep, printed_value
 
+LOG = "log"
 SCALES = {"edges": "distances in edges", "unit": "distances divided by the largest"}
 
 
@@ -86,29 +89,56 @@ def measure(settings: Settings, scale: str, lam: float) -> Numbers:
     space = _space(scale)
     p, q = draw_pairs(settings, space.num_bins)
     distance, slope = emd(p, q, space), emd_gradient(p, q, space)
+    found: dict[str, tuple[Tensor, Tensor]] = {}
+    for dtype, limits in printed_lines(settings).items():
+        results = algorithm_1_at(p.to(dtype), q.to(dtype), space, lam, list(limits.values()))
+        found |= dict(zip(limits, results, strict=True))
+    log = sinkhorn(p.float(), q.float(), space, lam=lam, max_iter=settings.log_iterations)
+    found[LOG] = log.value, log.gradient
+    return {
+        line: {"ratio": (value.double() / distance).tolist(), "angle": angle(gradient, slope).tolist()}
+        for line, (value, gradient) in found.items()
+    }
+
+
+def algorithm_1_at(p: Tensor, q: Tensor, space: Space, lam: float, limits: list[int]) -> list[tuple[Tensor, Tensor]]:
+    """Values and gradients of Algorithm 1 after each of several numbers of iterations, from a single run.
+
+    Each is bitwise what ``sinkhorn(..., max_iter=limit, method="paper")`` returns. An iteration depends only on u, so
+    once u has a value that it had before, the rest repeats and is skipped.
+    """
+    matrix = ground_costs(space).to(p.dtype)
+    kernel = printed_kernel(matrix, lam)
+    u = marked = torch.ones_like(p)
+    iteration = marked_at = 0
     found = {}
-    for line, (method, dtype, iterations) in lines(settings).items():
-        result = sinkhorn(p.to(dtype), q.to(dtype), space, lam=lam, max_iter=iterations, method=method)
-        found[line] = {
-            "ratio": (result.value.double() / distance).tolist(),
-            "angle": angle(result.gradient, slope).tolist(),
-        }
+    for limit in sorted(set(limits)):
+        while iteration < limit:
+            u, _ = printed_sweep(u, p, q, kernel)
+            iteration += 1
+            if ((u == marked) | (u.isnan() & marked.isnan())).all():
+                period = iteration - marked_at
+                iteration += (limit - iteration) // period * period
+                marked_at = iteration
+            elif iteration & (iteration - 1) == 0:
+                marked, marked_at = u, iteration
+        found[limit] = printed_value(u, q, kernel, matrix)[1], centred(u.log() / lam)
+    return [found[limit] for limit in limits]
+
+
+def printed_lines(settings: Settings) -> dict[torch.dtype, dict[str, int]]:
+    """The lines of the figure that are Algorithm 1: the iterations of each, by type and name."""
+    found = {
+        dtype: {f"{name}, {count} iterations": count for count in settings.iterations}
+        for name, dtype in (("float32", torch.float32), ("float64", torch.float64))
+    }
+    found[torch.float64]["reference"] = settings.reference
     return found
 
 
-def lines(settings: Settings) -> dict[str, tuple[Any, torch.dtype, int]]:
-    """The lines of the figure: method, type and iterations, by name."""
-    types = {"float32": torch.float32, "float64": torch.float64}
-    printed: dict[str, tuple[Any, torch.dtype, int]] = {
-        f"{name}, {iterations} iterations": ("paper", dtype, iterations)
-        for iterations in settings.iterations
-        for name, dtype in types.items()
-    }
-    return {
-        **printed,
-        "reference": ("paper", torch.float64, settings.reference),
-        "log": ("log", torch.float32, settings.log_iterations),
-    }
+def lines(settings: Settings) -> list[str]:
+    """The names of all lines of the figure."""
+    return [*(name for limits in printed_lines(settings).values() for name in limits), LOG]
 
 
 def measure_conditions(settings: Settings) -> Numbers:
