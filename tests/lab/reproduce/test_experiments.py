@@ -151,6 +151,20 @@ def test_a_loss_that_is_not_finite_ends_the_run(monkeypatch: pytest.MonkeyPatch)
     assert np.isnan(curve["train_emd"][-1])
 
 
+def test_more_iterations_of_algorithm_1_change_nothing_for_labels() -> None:
+    tree = convergence.paper_tree()
+    torch.manual_seed(0)
+    logits, labels = 4 * torch.randn(8, tree.num_bins), torch.randint(tree.num_bins, (8,))
+    found = []
+    for max_iter in (convergence.Settings().max_iter, 50):
+        loss = convergence.build("SD as printed", tree, convergence.Settings(max_iter=max_iter))
+        leaf = logits.clone().requires_grad_()
+        value = loss(leaf, labels)
+        value.backward()
+        found.append((value.detach(), leaf.grad))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-7)
+
+
 def test_made_up_features_follow_the_tree() -> None:
     tree = ew.trees.cifar10()
     settings = convergence.Settings(features=4000, per_class=1, noise=0.0)

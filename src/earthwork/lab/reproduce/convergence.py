@@ -35,7 +35,8 @@ class Settings:
         noise: The noise's standard deviation, against 1 for each edge's step.
         hidden: The width of the only hidden layer.
         lam: The Sinkhorn distance's regularisation, as in the paper.
-        max_iter: Its iteration limit. Algorithm 1 needs a single iteration for a one-hot target.
+        max_iter: Its iteration limit. For a one-hot target Algorithm 1 has the answer after a single iteration, and
+            later ones only round it.
         seeds: How many, from 0.
     """
 
@@ -51,7 +52,7 @@ class Settings:
     noise: float = 2.0
     hidden: int = 256
     lam: float = 3.0
-    max_iter: int = 10
+    max_iter: int = 2
     seeds: int = 3
 
 
