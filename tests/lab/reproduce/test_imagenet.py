@@ -98,6 +98,19 @@ def test_the_settings_are_the_published_ones_and_longer() -> None:
     assert settings.controls == ("0.5*emd2+0.5*ce",)
 
 
+@pytest.mark.parametrize(("able", "precision"), [({"avx512_bf16": True}, "bf16-mixed"), ({"avx2": True}, "32-true")])
+def test_float32_where_the_processor_has_no_bfloat16(
+    able: dict[str, bool], precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lightning")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    (tmp_path / "tiny-imagenet" / "train").mkdir(parents=True)
+    plan = EXPERIMENTS["imagenet"].plan(Request(out=tmp_path, data=tmp_path))
+    assert plan.settings["precision"] == precision
+    assert plan.settings["epochs"] == imagenet.TINY.epochs
+
+
 def test_a_run_on_simulated_features_is_labelled_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightning")
     from dataclasses import replace

@@ -50,7 +50,7 @@ def _counter(results: Results) -> Finding:
     found = results.summary["equations"]["sinkhorn"]
     return Finding(
         (exact("Sweeps of the printed loop before we stopped it", found["sweeps_made"], "<", found["limit"] + 1),),
-        remark="The loop never changes `it`, so the limit has no effect.",
+        remark="The printed loop never changes its counter, so the limit has no effect.",
     )
 
 

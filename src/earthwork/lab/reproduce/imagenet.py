@@ -48,7 +48,7 @@ class Settings:
         per_class: The number of images per class that is 4 % of them.
         epochs: The number of epochs, with few images and with all.
         seeds: How many, from 0.
-        precision: As Lightning names it.
+        precision: As Lightning names it. Images are trained in float32 where the hardware only emulates bfloat16.
         eval_every: Epochs between two validations with few images; with all images every epoch is validated.
     """
 
@@ -120,7 +120,16 @@ def find_images(folder: Path) -> Path:
 
 
 def _for(images: Path) -> Settings:
-    return TINY if "tiny" in str(images).lower() else Settings()
+    settings = TINY if "tiny" in str(images).lower() else Settings()
+    return settings if computes_bfloat16() else replace(settings, precision="32-true")
+
+
+def computes_bfloat16() -> bool:
+    """Whether the GPU, or without one the processor, computes in bfloat16; emulating it is slower than float32."""
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    able = torch.cpu.get_capabilities()
+    return any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def permute_leaves(tree: Tree, seed: int) -> Tree:
