@@ -305,6 +305,14 @@ def test_votes_in_place_of_a_distribution():
         assert loss_function(torch.randn(1, 3), votes / votes.sum(-1, keepdim=True)).isfinite()
 
 
+def test_rows_without_a_target_are_left_out_by_the_mask():
+    logits, target = torch.randn(2, 3), torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.0, 0.0]])
+    loss = ew.EMDLoss(ew.Chain(3))
+    with pytest.raises(ValueError, match="0 in target of row 1; leave out rows without a target with mask"):
+        loss(logits, target)
+    torch.testing.assert_close(loss(logits, target, mask=torch.tensor([True, False])), loss(logits[:1], target[:1]))
+
+
 def test_inputs_that_are_not_distributions():
     with pytest.raises(ValueError, match="input: expected finite masses ≥ 0"):
         ew.EMDLoss(ew.Chain(2), normalize=None)(torch.tensor([[-1.0, 2.0]]), torch.tensor([0]))

@@ -102,6 +102,8 @@ def check_masses(p: Tensor, q: Tensor, stored: torch.dtype, names: tuple[str, st
         # Logits have become a distribution, and must not be normalised by "l1".
         votes = names[1] == "target" and abs(ours[row].item() - 1) <= mass_tolerance(stored)
         remedy = f"for votes or counts divide {names[1]} by its sum over the classes"
+        if theirs[row] == 0:
+            remedy = "leave out rows without a target with mask"
         raise ValueError(
             f"{names[0]} and {names[1]}: expected rows of equal mass, got {ours[row].item():g} in {names[0]} and "
             f"{theirs[row].item():g} in {names[1]}{of_row(row)}; "

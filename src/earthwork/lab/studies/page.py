@@ -45,11 +45,11 @@ _HEAD = """\
 _HOW = """\
 Differences are to cross entropy with the same data, split and initial weights: in percentage points for accuracy and
 calibration, in per cent of cross entropy's mean for everything else. Intervals are 95 % intervals of the paired
-differences over seeds, by Student's t. A loss is called better or worse only if its interval excludes 0. Each interval
-holds on its own: where nothing differs, about one comparison in 40 is called better by chance, and the best of several
-losses seems better than it is. **Bold** differences also exclude 0 after Bonferroni's correction for the number of
-losses compared. Learning rate, hyper-parameter and epoch were chosen on validation data, for each loss and each goal;
-[how](studies.md).
+differences over seeds, by Student's t. A loss is called better (✓ in the tables below) or worse (✗) only if its
+interval excludes 0. Each interval holds on its own: where nothing differs, about one comparison in 40 is called better
+by chance, and the best of several losses seems better than it is. **Bold** differences also exclude 0 after
+Bonferroni's correction for the number of losses compared. Learning rate, hyper-parameter and epoch were chosen on
+validation data, for each loss and each goal; [how](studies.md).
 """
 
 
@@ -107,7 +107,10 @@ def _introduction(findings: Findings) -> str:
         f"{sum(len(cell['tried']) for cell in cells)} training runs. For each situation and goal, the table names the "
         "loss with the largest gain over cross entropy (`ce`), averaged over the tasks, among the losses whose average "
         "gain has an interval above 0 and that are worse on none of the tasks. Where there is no such loss, it says "
-        "`ce`.\n" + (f"\n{_ONLY_QUICK}" if _is_quick(findings) else "")
+        "`ce`. Beside each loss stands its difference to cross entropy with a 95 % interval: accuracy is better when "
+        "it is higher, everything else when it is lower. Here `emd2` is `EMDLoss`, `edge` is `EdgeCrossEntropyLoss`, "
+        "`soft` is `SoftLabelLoss`, `sd+ce` a mixture of `SinkhornLoss` and `ce`; a table below has all names.\n"
+        + (f"\n{_ONLY_QUICK}" if _is_quick(findings) else "")
     )
 
 
@@ -174,7 +177,7 @@ def _decisions(findings: Findings) -> str:
         rows.append([f"{title} ({', '.join(f'`{task}`' for task in tasks)})", *cells])
     if findings.tasks("coarse"):
         cells = [_coarse_winner(findings, goal) for goal in _ALL_GOALS]
-        rows.append([f"a hierarchy, {COARSE:.0%} coarse labels", *cells])
+        rows.append([f"a hierarchy, {COARSE:.0%} [coarse labels](#what-do-coarse-labels-do)", *cells])
     return _markdown(["you have", *(f"for {goal}" for goal in _ALL_GOALS.values())], rows) + _deciding_first(findings)
 
 
