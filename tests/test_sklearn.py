@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +132,13 @@ def test_scorers_in_a_grid_search():
     features, labels = ordinal(3)
     search = GridSearchCV(LogisticRegression(), {"C": [0.01, 1.0]}, scoring=scorer("rps"), cv=3).fit(features, labels)
     assert search.best_params_["C"] == 1.0
+
+
+def test_without_scikit_learn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.delitem(sys.modules, "earthwork.sklearn")
+    with pytest.raises(ImportError, match=r"earthwork.sklearn needs `sklearn`: pip install 'earthwork\[sklearn\]'"):
+        import_module("earthwork.sklearn")
 
 
 @pytest.mark.filterwarnings("ignore")

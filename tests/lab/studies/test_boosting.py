@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,10 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "Happiness of marriages" in shown
     assert run_command(["study", "boosting", "--task", "diabetes"]) == 2
     assert "task: expected some of boosting-diabetes" in capsys.readouterr().err
+
+
+def test_without_lightgbm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    assert run_command(["study", "boosting", "--quick"]) == 2
+    expected = "error: earthwork study boosting needs `lightgbm`: pip install 'earthwork[study]'\n"
+    assert capsys.readouterr().err == expected

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,18 @@ def test_finished_cells_are_kept_and_more_can_be_added(tmp_path: Path, monkeypat
     assert [news[:2] for news in seen] == [(2, 4), (3, 4), (4, 4)]
     with pytest.raises(ValueError, match=r"holds results with other settings \(rates"):
         run_study(Request(tasks=("shoes",), losses=("ce",), seeds=1, out=tmp_path))
+
+
+def test_a_loss_with_other_values_to_choose_from_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_them()
+    request = Request(tasks=("shoes",), losses=("ce", "soft"), seeds=1, quick=True, out=tmp_path)
+    run_study(request)
+    wider = replace(CONTENDERS["soft"], values=(2, *CONTENDERS["soft"].values))
+    monkeypatch.setitem(CONTENDERS, "soft", wider)
+    ran: list[str] = []
+    parts = run_study(request, lambda done, total, cell: ran.append(cell))["shoes"].parts
+    assert ran == ["shoes: soft, seed 0"]
+    assert {run["value"] for run in parts["soft, seed 0"]["tried"]} == set(wider.values)
 
 
 def test_several_processes_give_the_same_cells(tmp_path: Path) -> None:

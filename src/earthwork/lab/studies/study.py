@@ -100,6 +100,8 @@ class Request:
 def run_study(request: Request, progress: Progress | None = None) -> dict[str, Results]:
     """Run the cells that are not yet in ``request.out``, and write ``study-<task>.json`` after each of them.
 
+    A cell whose hyper-parameter had other values to choose from is run again.
+
     Args:
         request: The options.
         progress: Called with the number of finished cells, the number of cells, and the cell that was finished.
@@ -116,7 +118,7 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
         results[task.name] = resume(paths[task.name], fresh)
         cells = list(_cells(request, task))
         total += len(cells)
-        jobs += [job for job in cells if cell_name(*job[1:]) not in results[task.name].parts]
+        jobs += [job for job in cells if not _is_finished(job, results[task.name])]
     done = total - len(jobs)
     for job, cell in _finished(request, jobs):
         found = results[job[0]]
@@ -135,6 +137,12 @@ Job: TypeAlias = tuple[str, str, int]
 def cell_name(loss: str, seed: int) -> str:
     """The name of a cell in the results of its task."""
     return f"{loss}, seed {seed}"
+
+
+def _is_finished(job: Job, results: Results) -> bool:
+    """Whether there is a cell in which the values of the hyper-parameter were those of now."""
+    cell = results.parts.get(cell_name(*job[1:]))
+    return cell is not None and {str(run["value"]) for run in cell["tried"]} == set(map(str, CONTENDERS[job[1]].values))
 
 
 def _settings(task: Task, budget: Budget) -> dict[str, Any]:
