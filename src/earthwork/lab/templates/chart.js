@@ -12,7 +12,7 @@ function make(name, attributes = {}, parent = null, text = null) {
 function short(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 0.001 || size >= 100000)) return value.toExponential(2);
+  if (size !== 0 && (size < 0.0001 || size >= 100000)) return value.toExponential(2);
   return String(Number(value.toPrecision(4))).replace("-", "−");
 }
 
