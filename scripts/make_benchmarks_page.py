@@ -53,7 +53,8 @@ off, as it does the kernels for CPUs.
 The forward and backward pass on ImageNet's hierarchy of 1000 classes and on a random tree of 1,048,576, counted
 operation by operation (`python -m benchmarks.gpu`), next to the roofline: the time that the bytes take at the peak
 bandwidth of memory or cache, plus {launch:g} µs for each launch. **That is an estimate, not a measurement**; the real
-times are longer, above all where the classes of a large tree are in no order, so that its logits are read in none.
+times are longer, above all if the classes of a large tree are not in the order of its nodes, so that reads are
+scattered.
 
 {traffic}
 

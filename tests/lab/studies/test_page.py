@@ -149,7 +149,7 @@ def test_useless_losses_are_named_and_every_section_is_there(tmp_path: Path) -> 
     text = make_page(findings)
     for kind in ("ordered classes", "classes on a ring", "a hierarchy"):
         line = next(line for line in text.splitlines() if line.startswith(f"- {kind}: "))
-        useless, _, harmful = line.partition("; worse by every measure: ")
+        useless, _, harmful = line.partition("; worse on every measure: ")
         assert {"`emd3`", "`mse`", "`soft`"} <= set(useless.partition(": ")[2].split(", "))
         assert set(harmful.split(", ")) == {"`emd3`", "`mse`"}
         assert "`emd2`" not in line

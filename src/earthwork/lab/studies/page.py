@@ -84,12 +84,14 @@ def make_page(findings: Findings) -> str:
 
 
 def short_table(findings: Findings) -> str:
-    """The README's table: for each situation and goal, the loss to use and its difference to cross entropy."""
+    """The README's table: for each situation and goal, the loss to use and its difference to cross entropy.
+
+    Label noise is left to the page.
+    """
     if not findings.tasks():
         return _NO_RESULTS
-    rows = [
-        [title, str(len(tasks)), *_winners(findings, tasks, _GOALS)] for title, tasks in _situations(findings).items()
-    ]
+    situations = _situations(findings, questions=("labels",))
+    rows = [[title, str(len(tasks)), *_winners(findings, tasks, _GOALS)] for title, tasks in situations.items()]
     shown = _markdown(["you have", "tasks", *(f"for {goal}" for goal in _GOALS.values())], rows)
     return f"{_ONLY_QUICK}\n{shown}" if _is_quick(findings) else shown
 
@@ -152,15 +154,18 @@ def _by_space(findings: Findings) -> dict[str, list[str]]:
     return groups
 
 
-def _situations(findings: Findings) -> dict[str, list[str]]:
+_VARIANTS = {"labels": "few labels", "noise": f"{NOISE:.0%} of the labels moved to a neighbour"}
+
+
+def _situations(findings: Findings, questions: Sequence[str] = tuple(_VARIANTS)) -> dict[str, list[str]]:
     """Groups of tasks, by what a reader has."""
     groups = _by_space(findings)
-    for question, title in (("labels", "few labels"), ("noise", f"{NOISE:.0%} of the labels moved to a neighbour")):
+    for question in questions:
         for base in findings.bases(question):
             tasks = findings.tasks(question, base)
             # Half of the numbers of labels, the smaller ones, are few.
             tasks = tasks[: (len(tasks) + 1) // 2]
-            groups[f"{_SPACES[findings.fact(base, 'space')]}, {title}"] = tasks
+            groups[f"{_SPACES[findings.fact(base, 'space')]}, {_VARIANTS[question]}"] = tasks
     return groups
 
 
@@ -188,8 +193,8 @@ def _deciding_first(findings: Findings) -> str:
         return ""
     return (
         "\nWithout another loss: taking the class of least expected distance ([`decide`](guides/deciding.md)) instead "
-        f"of the most probable one changed the mean distance of `ce` by {found}, in the mean over the tasks. In the "
-        "last column, both losses decide like this.\n"
+        f"of the most probable one changed the mean distance of `ce` by {found}, on average over the tasks. In the "
+        "last column, both losses decide this way.\n"
     )
 
 
@@ -237,9 +242,8 @@ def _wins(findings: Findings) -> str:
     counted = _markdown(["loss", "tasks", *(TITLES[metric] for metric in METRICS)], rows)
     return (
         "The number of tasks on which a loss was better / worse than cross entropy; the others are undecided.\n\n"
-        f"{counted}\nThese losses did not help: in the mean over the tasks with this kind of classes, they were better "
-        f"than cross entropy by none of {len(_ALL_GOALS)} measures, with Bonferroni's correction for that number.\n\n"
-        + _useless(findings)
+        f"{counted}\nThese losses did not help: averaged over the tasks of a kind, they were better than cross entropy "
+        f"on none of {len(_ALL_GOALS)} measures, with Bonferroni's correction for that number.\n\n" + _useless(findings)
     )
 
 
@@ -254,7 +258,7 @@ def _useless(findings: Findings) -> str:
             if all(entry and entry.worse() for entry in found):
                 harmful.append(f"`{loss}`")
         text = f"- {title}: {', '.join(useless) or 'none'}"
-        lines.append(text + (f"; worse by every measure: {', '.join(harmful)}" if harmful else ""))
+        lines.append(text + (f"; worse on every measure: {', '.join(harmful)}" if harmful else ""))
     return "\n".join(lines) + "\n"
 
 
@@ -273,8 +277,8 @@ def _trees(findings: Findings) -> str:
                 entries = [findings.compare(task, loss, goal, other_task=base) for goal in _GOALS]
                 rows.append([f"`{loss}`", f"{kind} against cross entropy", *map(_cell, entries)])
         said = [f"a {kind} was {verdict(entries, 'the right tree')}" for kind, entries in against.items()]
-        parts.append(f"**{findings.title(base)}.** For the losses, {'; '.join(said)}. ")
-        parts[-1] += "All are measured by the distances of the right tree.\n"
+        parts.append(f"**{_title(findings, base)}.** Over all losses and goals, {'; '.join(said)}. ")
+        parts[-1] += "Distances are always those of the right tree.\n"
         parts.append(_markdown(["loss", "comparison", *_GOALS.values()], rows))
     return "\n".join(parts)
 
@@ -291,7 +295,7 @@ def _mixing(findings: Findings) -> str:
         if len(exponents) < 2:
             continue
         weights = list(next(iter(findings.cells(task, f"{exponents[0]}+ce").values()))["by_value"])
-        parts.append(f"**{findings.title(task)}.** {_mixing_verdict(findings, task, exponents, weights)}\n")
+        parts.append(f"**{_title(findings, task)}.** {_mixing_verdict(findings, task, exponents, weights)}\n")
         for metric in ("top1", "distance"):
             rows = []
             for loss in exponents:
@@ -313,7 +317,7 @@ def _mixing_verdict(findings: Findings, task: str, exponents: Sequence[str], wei
         if loss != "emd2":
             entries = [findings.compare(task, f"{loss}+ce", goal, other_loss="emd2+ce") for goal in _GOALS]
             said.append(f"ρ = {loss[3:]} was {verdict(entries, 'ρ = 2')}")
-    return f"Of the mixtures, by the four goals above, {'; '.join(said)}."
+    return f"Over the four goals above, {'; '.join(said)}."
 
 
 def _labels(findings: Findings) -> str:
@@ -331,8 +335,8 @@ def _labels(findings: Findings) -> str:
                 rows.append([count, examples, *(_cell(entry, len(losses)) for entry in found.values())])
             header = ["labels per class", "examples", *(f"`{loss}`" for loss in losses)]
             said = f"with {', '.join(helped)} training examples" if helped else "at no number of training examples"
-            text = f"A loss was better, after Bonferroni's correction, {said}."
-            parts.append(f"**{findings.title(base)}: {_GOALS[metric]}.** {text}\n")
+            text = f"At least one loss was better {said}, with Bonferroni's correction."
+            parts.append(f"**{_title(findings, base)}: {_GOALS[metric]}.** {text}\n")
             parts.append(_markdown(header, rows))
     return "\n".join(parts)
 
@@ -401,14 +405,14 @@ def _coarse(findings: Findings) -> str:
     said = []
     for recipe in RECIPES[1:]:
         entries = [entry for goal in found.values() for (name, _), entry in goal.items() if name == recipe]
-        said.append(f"*{recipe}* was {verdict(entries, 'that')}")
+        said.append(f"*{recipe}* was {verdict(entries, 'this baseline')}")
     full = [findings.compare(base, "ce", goal, other_task=f"{base}-coarse-drop") for goal in _GOALS]
     rows.append(["(all labels fine)", "`ce`", *map(_cell, full)])
     return (
-        f"{findings.title(base)}; {COARSE:.0%} of the training labels are only known as the parent of the class. "
+        f"{_title(findings, base)}; {COARSE:.0%} of the training labels name only the parent of the class. "
         "Recipes: *drop* these examples; a set of classes as the target, for which cross entropy is −log of its "
         "*mass*; *spread* the label evenly over the set; the parents as further classes of the network (*inner*). "
-        "Differences are to cross entropy without these examples. "
+        "The baseline is cross entropy without these examples. "
         f"Over all losses and goals, {'; '.join(said)}.\n\n" + _markdown(["recipe", "loss", *_GOALS.values()], rows)
     )
 
@@ -425,18 +429,26 @@ def _boosting(findings: Findings) -> str:
     if not rows:
         return ""
     text = (
-        "LightGBM with its own multiclass objective (`lgbm`) against a network with cross entropy, and with those of\n"
+        "LightGBM with its own multiclass objective (`lgbm`) against a network with cross entropy; and the objectives\n"
     )
-    text += "[`earthwork.boosting`](guides/tables.md) against its own.\n\n"
+    text += "of [`earthwork.boosting`](guides/tables.md) against LightGBM's own.\n\n"
     return text + _markdown(["task", "comparison", *_GOALS.values()], rows)
 
 
+def _title(findings: Findings, task: str) -> str:
+    """What a task is, with a capital letter."""
+    title = findings.title(task)
+    return title[0].upper() + title[1:]
+
+
 def _every_task(findings: Findings) -> str:
-    parts = ["Means over seeds with 95 % intervals; * the best mean. Accuracy and calibration error in per cent.\n"]
+    parts = [
+        "Means over seeds with 95 % intervals; * marks the best mean. Accuracy and calibration error in per cent.\n"
+    ]
     for task in findings.tasks():
         header, *rows = table(findings.results[task])
         seeds = len(findings.values(task, "ce", "top1"))
         facts = f"{findings.fact(task, 'examples')} training examples, {seeds} seeds"
-        parts.append(f"### {findings.title(task)[0].upper()}{findings.title(task)[1:]}\n\n`{task}`: {facts}.\n")
+        parts.append(f"### {_title(findings, task)}\n\n`{task}`: {facts}.\n")
         parts.append(_markdown(header, [[f"`{row[0]}`", *row[1:]] for row in rows]))
     return "\n".join(parts)
