@@ -96,3 +96,58 @@ def test_learnable_costs_are_loaded_in_place():
     loss = ew.EMDLoss(ew.Chain(N, costs=costs))
     loss.load_state_dict(ew.EMDLoss(SPACES["chain"](2.0)).state_dict())
     assert costs.tolist() == [2.0, 4.0, 6.0, 8.0]
+
+
+TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
+OTHER_SPACES = {
+    "another parent": (TREE, ew.Tree([-1, 0, 0, 1, 1, 1, 2])),
+    "bins in another order": (TREE, ew.Tree(TREE.parents, bins=[3, 4, 6, 5])),
+    "other bins": (TREE, ew.Tree(TREE.parents, bins=[3, 4, 5, 2])),
+    "a longer chain": (ew.Chain(5), ew.Chain(7)),
+    "a ring with as many edges": (ew.Chain(6, torch.ones(5)), ew.Ring(5, torch.ones(5))),
+    "a tree with as many edges": (ew.Chain(5, torch.ones(4)), ew.Tree([-1, 0, 0, 0, 0], torch.ones(4))),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_SPACES)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_state_of_other_edges_is_refused(case, strict):
+    """The costs would fit, but each would belong to another edge."""
+    space, other = OTHER_SPACES[case]
+    loss = ew.EMDLoss(space)
+    saved = ew.EMDLoss(other._scaled(torch.tensor(2.0))).state_dict()
+    with pytest.raises(RuntimeError, match=r"space\._structure: expected the edges of .* of a space with other"):
+        loss.load_state_dict(saved, strict=strict)
+    assert loss.space.equals(space), "nothing was loaded"
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_state_without_a_structure_is_loaded(name):
+    """Those saved before structures were part of them, or by other means."""
+    loss = ew.EMDLoss(SPACES[name](1.0))
+    state = {key: value for key, value in ew.EMDLoss(uneven(name)).state_dict().items() if "structure" not in key}
+    keys = loss.load_state_dict(state)
+    assert not keys.missing_keys
+    assert loss.space.equals(uneven(name))
+
+
+def test_a_structure_does_not_depend_on_costs_names_and_types():
+    named = ew.Tree(TREE.parents.int(), costs=[3.0] * 6, bins=[3, 4, 5, 6], names=list("abcdefg")).float()
+    assert torch.equal(named.state_dict()["_structure"], TREE.state_dict()["_structure"])
+    assert not named.equals(TREE)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [*LOSSES.values(), ew.HierarchicalCrossEntropyLoss, lambda _: ew.TokenEMDLoss([3, 4, 5], [0, 1, 2])],
+    ids=[*LOSSES, "HierarchicalCrossEntropyLoss", "TokenEMDLoss"],
+)
+def test_the_space_cannot_be_replaced(loss):
+    """Tables and a diameter of the old space would stay."""
+    function = loss(SPACES["tree"](1.0))
+    function = function.losses[0] if isinstance(function, ew.MixedLoss) else function
+    before = function.space
+    what = type(function).__name__
+    with pytest.raises(AttributeError, match=f"{what} keeps values .* cannot set `space`, make a new {what}"):
+        function.space = SPACES["tree"](2.0)
+    assert function.space is before

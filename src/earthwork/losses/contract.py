@@ -46,7 +46,17 @@ class Options(TypedDict, total=False):
     empty: Empty
 
 
-class StructuredLoss(nn.Module):
+class FixedSpace(nn.Module):
+    """A module that keeps values computed from its space, so the space cannot be replaced."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "space" and "space" in self.__dict__.get("_modules", ()):
+            what = type(self).__name__
+            raise AttributeError(f"{what} keeps values computed from its space: cannot set `space`, make a new {what}")
+        super().__setattr__(name, value)
+
+
+class StructuredLoss(FixedSpace):
     """A loss over a space, with the call signature of ``nn.CrossEntropyLoss``.
 
     A subclass implements :meth:`label_losses` and :meth:`distribution_losses`, the losses of single rows; everything

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from earthwork import private_api
-from earthwork.losses.contract import Reduction
+from earthwork.losses.contract import FixedSpace, Reduction
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.spaces import Chain
 from earthwork.spaces.space import HALF, check_ignore_index, check_rho, deep_copy
@@ -27,7 +27,7 @@ _LARGE = 2**22
 _IN_CACHE = 2**18
 
 
-class TokenEMDLoss(nn.Module):
+class TokenEMDLoss(FixedSpace):
     r"""EMD^ρ from the predicted number tokens to the true one (logits over the whole vocabulary in).
 
     The classes are the tokens that stand for numbers, arranged in a row by their values; the softmax is taken over

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -47,6 +48,7 @@ class EdgeSpace(Space):
     """Whether each edge divides the bins in two, so that the content of the bins determines the flow."""
 
     _costs: Tensor
+    _structure: Tensor
     _copies: _DeviceCopies | None = None
 
     def _set_costs(self, costs: Costs) -> None:
@@ -60,6 +62,33 @@ class EdgeSpace(Space):
             )
         self._register_costs("_costs", tensor)
         check_costs("costs", self.costs.detach())
+        if "_structure" not in self._buffers:
+            self.register_buffer("_structure", _digest(self.num_bins, self.num_edges, *self._structure_tables()))
+
+    def _structure_tables(self) -> tuple[Tensor, ...]:
+        """What distinguishes this space from others with as many bins and edges, apart from costs and names."""
+        return ()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load the costs if they belong to the same edges; a state without a structure is trusted."""
+        key = prefix + "_structure"
+        here, saved = self._buffers.get("_structure"), state_dict.get(key)
+        if here is not None and isinstance(saved, Tensor) and _differ(here, saved):
+            error_msgs.append(f"{key}: expected the edges of {self}, got the state of a space with other edges")
+            return
+        rest = missing_keys, unexpected_keys, error_msgs
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *rest)
+        if key in missing_keys:
+            missing_keys.remove(key)
 
     def _cost_counts(self) -> tuple[int, ...]:
         return (self.num_edges,)
@@ -163,7 +192,7 @@ class EdgeSpace(Space):
             check_rho(rho)
 
     def _has_costs_of(self, other: Any) -> bool:
-        return _same_values(self.costs, other.costs)
+        return torch.equal(self._structure.cpu(), other._structure.cpu()) and _same_values(self.costs, other.costs)
 
     # The three below are for the first-order path, which needs no autograd graph: the flow over the edges that carry
     # more than one bin's content ("branches"), its transpose, and the costs of those edges and of each bin's own edge.
@@ -236,6 +265,19 @@ def _cost_tensor(costs: Costs) -> Tensor:
         return torch.as_tensor(costs, dtype=torch.float64, device="cpu").clone()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"costs: expected a number or a number for each edge, got {costs!r}") from error
+
+
+def _differ(here: Tensor, saved: Tensor) -> bool:
+    """Whether two hashes differ; those of modules without storage are not compared."""
+    return not (here.is_meta or saved.is_meta) and not torch.equal(here.cpu(), saved.cpu().long())
+
+
+def _digest(bins: int, edges: int, *tables: Tensor) -> Tensor:
+    """A hash of the structure of a space, shape ``[4]``, so that states of different spaces can be told apart."""
+    digest = hashlib.sha256(np.array([bins, edges, *map(len, tables)], dtype="<i8").data)
+    for table in tables:
+        digest.update(np.ascontiguousarray(table.cpu().numpy(), dtype="<i8").data)
+    return torch.from_numpy(np.frombuffer(digest.digest(), dtype="<i8").astype(np.int64))
 
 
 def one_hot(labels: Tensor, like: Tensor) -> Tensor:

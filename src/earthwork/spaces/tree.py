@@ -105,6 +105,9 @@ class Tree(EdgeSpace):
     def _cost_counts(self) -> tuple[int, ...]:
         return (self.num_edges, self.num_nodes)
 
+    def _structure_tables(self) -> tuple[Tensor, ...]:
+        return self.parents, self.bins
+
     @property
     def node_data(self) -> Mapping[str, tuple[Any, ...]]:
         """Further facts about the nodes, by name, each as long as ``parents``."""
@@ -315,12 +318,6 @@ class Tree(EdgeSpace):
             values = values.scatter_reduce(0, ancestor, values, "amax")
             values[-1] = lowest
         return values[:-1]
-
-    def _has_costs_of(self, other: Any) -> bool:
-        same_shape = torch.equal(self.parents.cpu(), other.parents.cpu()) and torch.equal(
-            self.bins.cpu(), other.bins.cpu()
-        )
-        return same_shape and super()._has_costs_of(other)
 
     def show(self, depth: int | None = None) -> None:
         """Print the tree to a depth, by default as many levels as fit into 200 lines."""
