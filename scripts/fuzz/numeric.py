@@ -1,4 +1,8 @@
-"""Random cases of the distances, losses and decisions, each against the oracle."""
+"""Random checks of the distances, losses and decisions against the oracle.
+
+A check of many rows returns its number of cases. A case is one row (two distributions, or logits and a class) on a
+random space with a random exponent and type, whose value and gradient were both compared with the oracle.
+"""
 
 from __future__ import annotations
 
@@ -154,28 +158,60 @@ def rings(rng: Generator) -> int:
     return _BATCH
 
 
-def batches(rng: Generator) -> int:
-    """Many rows of logits at once, by the kernels: the losses and their gradients."""
-    space = random_space(rng)
-    rho = float(rng.choice(RHOS))
-    dtype = torch.float32 if rng.random() < 0.5 else torch.float64
-    logits = torch.from_numpy(rng.normal(0, rng.choice([0.1, 1.0, 10.0]), (_BATCH, space.num_bins))).to(dtype)
-    labels = torch.from_numpy(rng.integers(0, space.num_bins, _BATCH))
-    logits.requires_grad_()
-    result = ew.EMDLoss(space, rho, reduction="none")(logits, labels)
+def pairs(rng: Generator) -> int:
+    """Many pairs of distributions on a random space: the distances, and their gradients by ``p``."""
+    space, dtype = random_space(rng, 60), random_float(rng)
+    rho = random_exponent(rng)
+    p, q = (torch.from_numpy(random_rows(rng, (_BATCH, space.num_bins))).to(dtype) for _ in range(2))
+    if rng.random() < 0.5:
+        value, gradient = ew.emd(p, q, space, rho), ew.emd_gradient(p, q, space, rho)
+    else:
+        value = ew.emd(p.requires_grad_(), q, space, rho)
+        value.sum().backward()
+        assert p.grad is not None
+        gradient = p.grad
+        p.requires_grad_(False)
+    exact = oracle.Rows(p.double().numpy(), q.double().numpy(), space, rho)
+    close(value, exact.value, dtype, total(space))
+    return compare_slopes(gradient, exact, exact.gradient, dtype)
+
+
+def labelled(rng: Generator) -> int:
+    """Many rows of logits on a random space, by the kernels: the losses, and their gradients by the logits."""
+    space, dtype = random_space(rng, 60), random_float(rng)
+    rho = random_exponent(rng)
+    n = space.num_bins
+    logits = torch.from_numpy(rng.normal(0, rng.choice([0.1, 1.0, 10.0]), (_BATCH, n))).to(dtype).requires_grad_()
+    labels = rng.integers(0, n, _BATCH)
+    result = ew.EMDLoss(space, rho, reduction="none")(logits, torch.from_numpy(labels))
     result.sum().backward()
     assert logits.grad is not None
     p = logits.detach().double().softmax(-1).numpy()
-    target = np.eye(space.num_bins)[labels.numpy()]
-    close(result, oracle.emd(p, target, space, rho), dtype, total(space))
+    exact = oracle.Rows(p, np.eye(n)[labels], space, rho)
+    close(result, exact.value, dtype, total(space))
+    slope = p * (exact.gradient - (p * exact.gradient).sum(-1, keepdims=True))
+    return compare_slopes(logits.grad, exact, slope, dtype)
+
+
+def compare_slopes(ours: Tensor, exact: oracle.Rows, slope: np.ndarray, dtype: torch.dtype) -> int:
+    """Compare gradients; returns the number of rows whose gradient could be compared."""
+    assert torch.isfinite(ours).all()
+    rho, scale = exact.rho, exact.rho * total(exact.space)
     if rho >= 1.5:
-        slope = oracle.emd_gradient(p, target, space, rho)
-        slope = p * (slope - (p * slope).sum(-1, keepdims=True))
-        close(logits.grad, slope, dtype, rho * total(space), power=min(1.0, rho - 1))
-    return _BATCH
+        # Where the flow is 0 the power ρ - 1 < 1 enlarges rounding: its own root is what can be asked.
+        close(ours, slope, dtype, scale, power=min(1.0, rho - 1))
+        return len(slope)
+    if isinstance(exact.space, ew.Ring):
+        # The constant that balances the ring is not determined well enough; see `rings`.
+        return 0
+    # At ρ = 1 the gradient jumps where a flow is 0, and near 1 it is steep.
+    smallest = np.where(exact.costs > 0, np.abs(exact.flow), 1).min(-1, initial=1)
+    counted = smallest > (1e-3 if dtype == torch.float32 else 1e-6)
+    close(ours[torch.from_numpy(counted)], slope[counted], dtype, 10 * scale)
+    return int(counted.sum())
 
 
-def aliasing(rng: Generator) -> int:
+def aliasing(rng: Generator) -> None:
     """Inputs that share memory, with each other or among their rows, and that must not be changed."""
     space, rho = random_space(rng), float(rng.choice(RHOS))
     n = space.num_bins
@@ -192,10 +228,9 @@ def aliasing(rng: Generator) -> int:
     loss = ew.EMDLoss(space, rho)
     close(loss(p, numbers[::3]), loss(p.clone(), numbers[::3].clone()).numpy(), torch.float64, total(space))
     assert torch.equal(buffer, before)
-    return _BATCH
 
 
-def writers(rng: Generator) -> int:
+def writers(rng: Generator) -> None:
     """Labels and logits that another thread overwrites: an error or any number, but no crash."""
     space = random_space(rng)
     logits, labels = torch.randn(_WRITTEN, space.num_bins), torch.zeros(_WRITTEN, dtype=torch.long)
@@ -218,7 +253,6 @@ def writers(rng: Generator) -> int:
     finally:
         stop.set()
         thread.join()
-    return 20
 
 
 def beyond(p: Tensor, space: ew.Space, rho: float) -> bool:
@@ -227,7 +261,12 @@ def beyond(p: Tensor, space: ew.Space, rho: float) -> bool:
     return mass**rho * max(total(space), 1.0) * rho > 1e-3 * torch.finfo(p.dtype).max
 
 
-CHECKS = (distance, loss, backward, decision, maps, rings, batches, aliasing, writers)
+# Single cases of every kind, and between them batches on spaces of moderate size, which are cheap.
+CHECKS = tuple(
+    check
+    for single in (distance, loss, backward, decision, maps, rings, aliasing, writers)
+    for check in (single, *(pairs, labelled) * 4)
+)
 
 
 def close(ours: Tensor, exact: np.ndarray, dtype: torch.dtype, scale: float, power: float = 1.0) -> None:
@@ -249,10 +288,10 @@ def total(space: ew.Space) -> float:
     return float(space.costs.sum())
 
 
-def random_space(rng: Generator) -> ew.Space:
-    """A chain, ring or tree of 1 to some 200 bins, with costs of any size, many of them 0 or equal."""
+def random_space(rng: Generator, largest: int = 200) -> ew.Space:
+    """A chain, ring or tree of 1 to ``largest`` bins, with costs of any size, many of them 0 or equal."""
     kind = rng.choice(["chain", "ring", "tree", "inner", "path", "star"])
-    size = int(rng.choice([1, 2, 3, rng.integers(4, 30), rng.integers(30, 200)]))
+    size = int(rng.choice([1, 2, 3, rng.integers(4, 30), rng.integers(30, largest)]))
     if kind == "chain":
         return ew.Chain(size, random_costs(rng, size - 1))
     if kind == "ring":
@@ -276,6 +315,16 @@ def random_costs(rng: Generator, count: int) -> np.ndarray | float:
         return float(rng.choice([0.0, 1.0, 1e-12, 1e12]))
     costs = rng.random(count) if kind == 1 else 10 ** rng.uniform(-6, 6, count) if kind == 2 else np.ones(count)
     return costs * (rng.random(count) < 0.85)
+
+
+def random_exponent(rng: Generator) -> float:
+    """One of the usual exponents, or any from 1 to 6."""
+    return float(rng.choice([*RHOS, rng.uniform(1, 6), 1 + 10 ** rng.uniform(-4, 0)]))
+
+
+def random_float(rng: Generator) -> torch.dtype:
+    """Single or double precision."""
+    return torch.float32 if rng.random() < 0.5 else torch.float64
 
 
 def random_type(rng: Generator) -> torch.dtype:

@@ -13,13 +13,15 @@ Floats = NDArray[np.float64]
 def sides(space: ew.Space) -> Floats:
     """Which bins are on the near side of each edge, by walking: ``[num_bins, num_edges]``."""
     if isinstance(space, ew.Tree):
-        parents = space.parents.tolist()
-        edges = {node: edge for edge, node in enumerate(n for n, up in enumerate(parents) if up >= 0)}
+        parents = space.parents.numpy()
+        edge_above = np.cumsum(parents >= 0) - 1
         matrix = np.zeros((space.num_bins, space.num_edges))
-        for row, node in enumerate(space.bins.tolist()):
-            while parents[node] >= 0:
-                matrix[row, edges[node]] = 1
-                node = parents[node]
+        rows, nodes = np.arange(space.num_bins), space.bins.numpy()
+        while len(rows):
+            below = parents[nodes] >= 0
+            rows, nodes = rows[below], nodes[below]
+            matrix[rows, edge_above[nodes]] = 1
+            nodes = parents[nodes]
         return matrix
     return np.triu(np.ones((space.num_bins, space.num_bins)))[:, : space.num_edges]
 
@@ -30,7 +32,7 @@ def circulation(flow: Floats, costs: Floats, rho: float) -> Floats:
         candidates = (costs * np.abs(flow[:, None, :] - flow[:, :, None])).sum(-1)
         return np.take_along_axis(flow, candidates.argmin(-1)[:, None], -1)
     low, high = flow.min(-1, keepdims=True), flow.max(-1, keepdims=True)
-    for _ in range(200):
+    for _ in range(70):
         middle = (low + high) / 2
         rest = flow - middle
         size = np.abs(rest).max(-1, keepdims=True)
@@ -41,24 +43,29 @@ def circulation(flow: Floats, costs: Floats, rho: float) -> Floats:
     return (low + high) / 2
 
 
+class Rows:
+    """Distances between rows ``[rows, num_bins]``, and their centred gradients by ``p``."""
+
+    def __init__(self, p: Floats, q: Floats, space: ew.Space, rho: float) -> None:
+        self.space, self.rho = space, rho
+        self.costs = space.costs.double().numpy()
+        matrix = sides(space)
+        flow = (p - q) @ matrix
+        self.flow = flow - circulation(flow, self.costs, rho) if isinstance(space, ew.Ring) else flow
+        powers = np.abs(self.flow) ** (rho - 1)
+        self.value = (self.costs * powers * np.abs(self.flow)).sum(-1)
+        gradient = (rho * self.costs * np.sign(self.flow) * powers) @ matrix.T
+        self.gradient = gradient - gradient.mean(-1, keepdims=True)
+
+
 def emd(p: Floats, q: Floats, space: ew.Space, rho: float) -> Floats:
     """The distance between rows ``[rows, num_bins]``."""
-    costs = space.costs.double().numpy()
-    flow = (p - q) @ sides(space)
-    if isinstance(space, ew.Ring):
-        flow = flow - circulation(flow, costs, rho)
-    return (costs * np.abs(flow) ** rho).sum(-1)
+    return Rows(p, q, space, rho).value
 
 
 def emd_gradient(p: Floats, q: Floats, space: ew.Space, rho: float) -> Floats:
     """The centred gradient by ``p``."""
-    costs = space.costs.double().numpy()
-    matrix = sides(space)
-    flow = (p - q) @ matrix
-    if isinstance(space, ew.Ring):
-        flow = flow - circulation(flow, costs, rho)
-    gradient = (rho * costs * np.sign(flow) * np.abs(flow) ** (rho - 1)) @ matrix.T
-    return gradient - gradient.mean(-1, keepdims=True)
+    return Rows(p, q, space, rho).gradient
 
 
 def distances(space: ew.Space) -> Floats:

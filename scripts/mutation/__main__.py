@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="processor time for a mutant in the first pass")
     parser.add_argument("--minutes", type=float, default=math.inf, help="the most time for the first pass")
     parser.add_argument("--first-pass", action="store_true", help="stop after the first pass")
+    parser.add_argument("--variants", type=int, default=12, help="of each test in the first pass")
     parser.add_argument("--processes", type=int, default=1, help="how many mutants at a time")
     options = parser.parse_args()
     if options.package:
@@ -56,7 +57,7 @@ def main() -> None:
         chosen[:] = [(m, name, None if code in once_more else code) for m, name, code in mutants if name in rank]
         # In random order, so that the first ones, if the time is up, are a sample too.
         chosen.sort(key=lambda mutant: rank[mutant[1]])
-        first_pass(chosen, options.seconds, options.minutes)
+        first_pass(chosen, options.seconds, options.minutes, options.variants)
         if options.first_pass:
             raise SystemExit
         chosen[:] = [
@@ -65,6 +66,9 @@ def main() -> None:
         return chosen, data
 
     mutmut.collect_source_file_mutation_data = collect_sample
+    if options.first_pass:
+        # It finds out by itself which tests call which functions, and some may fail because of the trampolines.
+        mutmut.collect_or_load_stats = lambda *args, **kwargs: None
     # An endless loop runs into the limit of processor time; a clock would also end what only had to wait its turn.
     isolation.register_timeout = lambda pid, timeout_s: None
     mutmut._run((), options.processes)

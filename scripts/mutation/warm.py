@@ -1,16 +1,22 @@
 """A first pass over the mutants that takes a fraction of mutmut's time for each.
 
-The tests are collected once. For each mutant the process forks, and the fork runs the tests that call the mutated
-function, one variant of each test before the next, the fastest first, until one fails or the time is up. What test
-modules made when they were imported was made without the mutant, so only kills count: the rest is left to mutmut.
+The tests are collected once, and run once without a mutant to see which functions each of them calls. For each mutant
+the process forks, and the fork runs tests that call the mutated function until one fails or the time is up: those first
+that killed other mutants of the function, then of its file, then one variant of each test before the next, the fastest
+first. What test modules made when they were imported was made without the mutant, so only kills count.
 """
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import resource
+import signal
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,17 +26,25 @@ from mutmut.state import state
 from mutmut.utils.format_utils import mangled_name_from_mutant_name
 
 KILLED = 1
+# Which tests call which functions, and how long they take.
+CALLS = Path("mutants/first-pass.json")
+# Seconds by the clock after which a fork that waits for something is ended. It does not count as killed.
+_STUCK = 600
+# A mutant's results are saved when as many have come in.
+_SAVED_AT_ONCE = 50
 
 
-def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minutes: float) -> None:
+def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minutes: float, variants: int) -> None:
     """Note which of the mutants that have not been run yet are killed.
 
     Args:
         mutants: What mutmut knows of the file of each mutant, the mutant's name, and its result so far.
         seconds: The processor time for each.
         minutes: The time for all of them.
+        variants: How many variants of a parametrized test are run.
     """
     waiting = {name: data for data, name, code in mutants if code is None}
+    before = sum(code == KILLED for _, _, code in mutants)
     if not waiting:
         return
     reading, writing = os.pipe()
@@ -38,86 +52,172 @@ def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minut
     if server == 0:
         os.close(reading)
         try:
-            _serve(list(waiting), seconds, time.monotonic() + 60 * minutes, writing)
+            _serve(_Server(list(waiting), seconds, time.monotonic() + 60 * minutes, variants, writing))
         finally:
             os._exit(0)
     os.close(writing)
     counts: Counter[str] = Counter()
+    changed: list[Any] = []
     with os.fdopen(reading) as lines:
         for line in lines:
-            name, verdict, used = line.split()
+            name, verdict, used, by = line.rstrip("\n").split(" ", 3)
             counts[verdict] += 1
             if verdict == "killed":
                 waiting[name].exit_code_by_key[name] = KILLED
-                waiting[name].save()
-            print(f"{verdict}: {name} ({used} s)", flush=True)
+                changed.append(waiting[name])
+            if len(changed) == _SAVED_AT_ONCE:
+                _save(changed)
+            print(f"{verdict}: {name} ({used} s{', ' + by if by else ''})", flush=True)
+    _save(changed)
     os.waitpid(server, 0)
-    print(f"first pass: {counts['killed']} of {len(waiting)} killed, {counts['left']} left, "
-          f"{len(waiting) - counts.total()} not run")  # fmt: skip
+    not_run = len(waiting) - counts.total()
+    print(f"first pass: {counts['killed']} of {len(waiting)} killed, {counts['left']} left, {not_run} not run")
+    print(f"in all {before + counts['killed']} of {len(mutants)} killed")
 
 
-def _serve(names: list[str], seconds: float, end: float, writing: int) -> None:
+def _save(changed: list[Any]) -> None:
+    for data in {id(data): data for data in changed}.values():
+        data.save()
+    changed.clear()
+
+
+def _serve(server: _Server) -> None:
     os.chdir("mutants")
     set_mutant_under_test("")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
-    arguments = ["--rootdir=.", "-p", "no:randomly", *config().pytest_add_cli_args_test_selection]
-    pytest.main([*arguments, *config().pytest_add_cli_args], plugins=[_Server(names, seconds, end, writing)])
+    options = [option for option in config().pytest_add_cli_args if option != "-x"]
+    pytest.main(
+        ["--rootdir=.", "-p", "no:randomly", *config().pytest_add_cli_args_test_selection, *options], plugins=[server]
+    )
 
 
 class _Server:
     """A pytest plugin that runs the collected tests in forks, once for each mutant."""
 
-    def __init__(self, names: list[str], seconds: float, end: float, writing: int) -> None:
-        self.names, self.seconds, self.end, self.writing = names, seconds, end, writing
+    def __init__(self, names: list[str], seconds: float, end: float, variants: int, writing: int) -> None:
+        self.names, self.seconds, self.end, self.variants, self.writing = names, seconds, end, variants, writing
+        self.items: dict[str, pytest.Item] = {}
+        self.calls: dict[str, list[str]] = {}
+        # How many mutants of a function, and of a file, each test has killed.
+        self.kills: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.notes = -1
+        self.failed: set[str] = set()
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Take the place of pytest's loop over all tests."""
-        items = {item.nodeid.removeprefix("mutants/"): item for item in session.items}
+        self.items = {_name(item): item for item in _some(session.items, self.variants)}
+        self.calls = self._find_calls()
+        # What the collector moves in a fork would be copied.
+        gc.collect()
+        gc.freeze()
+        passing: set[str] = set()
         for name in self.names:
             if time.monotonic() > self.end:
                 break
-            chosen = [items[test] for test in _ordered(_tests_of(name)) if test in items]
-            start = time.monotonic()
-            child = os.fork()
-            if child == 0:
-                self._run(name, chosen)
-            status = os.waitpid(child, 0)[1]
-            verdict = "killed" if status else "left"
-            os.write(self.writing, f"{name} {verdict} {time.monotonic() - start:.1f}\n".encode())
+            function, file = mangled_name_from_mutant_name(name), name.rpartition(".")[0]
+            before = _time_of_children()
+            while True:
+                chosen = [test for test in self.calls.get(function, ()) if test in self.items]
+                chosen.sort(key=lambda test: (-self.kills[function][test], -self.kills[file][test]))
+                verdict, by = self._fork(name, chosen)
+                # A test that fails without a mutant too, in a fork or on its own, says nothing.
+                if not by or by in passing or self._fork("", [by])[0] == "left":
+                    break
+                del self.items[by]
+            if by:
+                passing.add(by)
+                self.kills[function][by] += 1
+                self.kills[file][by] += 1
+            os.write(self.writing, f"{name} {verdict} {_time_of_children() - before:.2f} {by}\n".encode())
         return True
 
-    def _run(self, name: str, items: list[pytest.Item]) -> None:
+    def _find_calls(self) -> dict[str, list[str]]:
+        """For each function the tests that call it, in the order in which they are run."""
+        file = Path("..") / CALLS
+        known = json.loads(file.read_text()) if file.exists() else {"calls": {}, "seconds": {}}
+        new = [test for test in self.items if test not in known["seconds"]]
+        set_mutant_under_test("stats")
+        for test in new:
+            state()._stats.clear()
+            start = time.process_time()
+            self._run_test(test)
+            known["seconds"][test] = time.process_time() - start
+            for function in () if test in self.failed else state()._stats:
+                known["calls"].setdefault(function, []).append(test)
+        set_mutant_under_test("")
+        if new:
+            file.write_text(json.dumps(known))
+        return {function: _ordered(tests, known["seconds"]) for function, tests in known["calls"].items()}
+
+    def _fork(self, name: str, tests: list[str]) -> tuple[str, str]:
+        """Whether a fork with this mutant fails, and at which test; a crash or an endless loop has no test."""
+        reading, self.notes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            self._run(name, tests)
+        os.close(self.notes)
+        status = os.waitpid(child, 0)[1]
+        with os.fdopen(reading) as notes:
+            by = notes.read()
+        stuck = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+        return "stuck" if stuck else "killed" if status else "left", by
+
+    def _run(self, name: str, tests: list[str]) -> None:
         set_mutant_under_test(name)
         # An endless loop in one test is ended by the limit; several slow tests by the clock below.
-        limit = int(3 * self.seconds) + 10
+        limit = int(2 * self.seconds) + 10
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for item in items:
-            if time.process_time() > self.seconds:
+        signal.alarm(_STUCK)
+        start = time.process_time()
+        for test in tests:
+            if time.process_time() - start > self.seconds:
                 break
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+            self._run_test(test)
+            if self.failed:
+                os.write(self.notes, test.encode())
+                os._exit(KILLED)
         os._exit(0)
 
+    def _run_test(self, test: str) -> None:
+        item = self.items[test]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A failure ends the fork."""
+        """Note what fails."""
         if report.failed:
-            os._exit(KILLED)
+            self.failed.add(report.nodeid.removeprefix("mutants/"))
 
 
-def _tests_of(name: str) -> set[str]:
-    found: set[str] = state().tests_by_mangled_function_name.get(mangled_name_from_mutant_name(name), set())
-    return found
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.removeprefix("mutants/")
 
 
-def _ordered(tests: set[str]) -> list[str]:
+def _some(items: Iterable[pytest.Item], variants: int) -> list[pytest.Item]:
+    """At most as many variants of each test, evenly spread."""
+    by_test: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        by_test[_name(item).partition("[")[0]].append(item)
+    return [
+        group[place]
+        for group in by_test.values()
+        for place in sorted({step * len(group) // variants for step in range(variants)})
+    ]
+
+
+def _time_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _ordered(tests: list[str], seconds: dict[str, float]) -> list[str]:
     """The fastest variant of each test, then the second of each, and so on."""
-    duration = state().duration_by_test
     variants: Counter[str] = Counter()
     rank = {}
-    for test in sorted(tests, key=lambda test: duration.get(test, 0.0)):
+    for test in sorted(tests, key=seconds.__getitem__):
         function = test.partition("[")[0]
         rank[test] = variants[function]
         variants[function] += 1
-    return sorted(tests, key=lambda test: (rank[test], duration.get(test, 0.0)))
+    return sorted(tests, key=lambda test: (rank[test], seconds[test]))
