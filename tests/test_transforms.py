@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -53,20 +54,26 @@ def gradient(loss, x, target):
     return x.grad
 
 
+def unpickled(loss):
+    return pickle.loads(pickle.dumps(loss))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
 @pytest.mark.parametrize("rows", ROWS)
-def test_a_copy_made_in_inference_mode_can_be_trained_with(loss, rows):
+def test_a_copy_made_in_inference_mode_can_be_trained_with(loss, rows, copied):
     x, labels = batch(loss, rows)
     with torch.inference_mode():
-        twin = copy.deepcopy(loss)
+        twin = copied(loss)
         assert torch.equal(twin(x, labels), loss(x, labels))
     assert not any(tensor.is_inference() for tensor in twin.buffers())
     assert torch.equal(gradient(twin, x, labels), gradient(loss, x, labels))
 
 
-def test_a_copied_loss_of_tokens_can_be_trained_with():
+@pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
+def test_a_copied_loss_of_tokens_can_be_trained_with(copied):
     loss = ew.TokenEMDLoss(range(5), [1.0, 2.0, 2.0, 4.0, 5.0])
     with torch.inference_mode():
-        twin = copy.deepcopy(loss)
+        twin = copied(loss)
     x, labels = torch.randn(60, 7), torch.arange(60) % 5
     assert torch.equal(gradient(twin, x, labels), gradient(loss, x, labels))
 

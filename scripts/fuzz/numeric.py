@@ -159,7 +159,7 @@ def rings(rng: Generator) -> int:
 
 
 def pairs(rng: Generator) -> int:
-    """Many pairs of distributions on a random space: the distances, and their gradients by ``p``."""
+    """Many pairs of distributions on a random space: the distances, and their gradients with respect to ``p``."""
     space, dtype = random_space(rng, 60), random_float(rng)
     rho = random_exponent(rng)
     p, q = (torch.from_numpy(random_rows(rng, (_BATCH, space.num_bins))).to(dtype) for _ in range(2))
@@ -177,7 +177,7 @@ def pairs(rng: Generator) -> int:
 
 
 def labelled(rng: Generator) -> int:
-    """Many rows of logits on a random space, by the kernels: the losses, and their gradients by the logits."""
+    """Many rows of logits on a random space, by the kernels: the losses and their gradients."""
     space, dtype = random_space(rng, 60), random_float(rng)
     rho = random_exponent(rng)
     n = space.num_bins

@@ -28,6 +28,8 @@ from mutmut.utils.format_utils import mangled_name_from_mutant_name
 KILLED = 1
 # Which tests call which functions, and how long they take.
 CALLS = Path("mutants/first-pass.json")
+# How many variants of a test are run to see what it calls.
+_MEASURED = 3
 # Seconds by the clock after which a fork that waits for something is ended. It does not count as killed.
 _STUCK = 600
 # A mutant's results are saved when as many have come in.
@@ -60,8 +62,8 @@ def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minut
     changed: list[Any] = []
     with os.fdopen(reading) as lines:
         for line in lines:
-            name, verdict, used, by = line.rstrip("\n").split(" ", 3)
-            counts[verdict] += 1
+            name, verdict, used, by = line.rstrip("\n").split("\t")
+            counts[verdict] += verdict != "measured"
             if verdict == "killed":
                 waiting[name].exit_code_by_key[name] = KILLED
                 changed.append(waiting[name])
@@ -130,26 +132,37 @@ class _Server:
                 passing.add(by)
                 self.kills[function][by] += 1
                 self.kills[file][by] += 1
-            os.write(self.writing, f"{name} {verdict} {_time_of_children() - before:.2f} {by}\n".encode())
+            os.write(self.writing, f"{name}\t{verdict}\t{_time_of_children() - before:.2f}\t{by}\n".encode())
         return True
 
     def _find_calls(self) -> dict[str, list[str]]:
         """For each function the tests that call it, in the order in which they are run."""
         file = Path("..") / CALLS
-        known = json.loads(file.read_text()) if file.exists() else {"calls": {}, "seconds": {}}
-        new = [test for test in self.items if test not in known["seconds"]]
+        known = json.loads(file.read_text()) if file.exists() else {}
         set_mutant_under_test("stats")
-        for test in new:
+        for item in _some(self.items.values(), _MEASURED):
+            function, test = _function(item), _name(item)
+            seen = known.setdefault(function, {"seconds": {}, "calls": []})
+            if test in seen["seconds"]:
+                continue
             state()._stats.clear()
             start = time.process_time()
             self._run_test(test)
-            known["seconds"][test] = time.process_time() - start
-            for function in () if test in self.failed else state()._stats:
-                known["calls"].setdefault(function, []).append(test)
+            if test not in self.failed:
+                seen["calls"] = sorted({*seen["calls"], *state()._stats})
+                seen["seconds"][test] = time.process_time() - start
+                os.write(self.writing, f"{test}\tmeasured\t{seen['seconds'][test]:.2f}\t\n".encode())
         set_mutant_under_test("")
-        if new:
-            file.write_text(json.dumps(known))
-        return {function: _ordered(tests, known["seconds"]) for function, tests in known["calls"].items()}
+        file.write_text(json.dumps(known))
+        # The other variants of a test are taken to call the same functions, for as long.
+        calls = defaultdict(list)
+        seconds = {}
+        for test, item in self.items.items():
+            seen = known.get(_function(item), {"seconds": {}, "calls": []})
+            seconds[test] = seen["seconds"].get(test, max(seen["seconds"].values(), default=0.0))
+            for function in seen["calls"]:
+                calls[function].append(test)
+        return {function: _ordered(tests, seconds) for function, tests in calls.items()}
 
     def _fork(self, name: str, tests: list[str]) -> tuple[str, str]:
         """Whether a fork with this mutant fails, and at which test; a crash or an endless loop has no test."""
@@ -195,11 +208,15 @@ def _name(item: pytest.Item) -> str:
     return item.nodeid.removeprefix("mutants/")
 
 
+def _function(item: pytest.Item) -> str:
+    return _name(item).partition("[")[0]
+
+
 def _some(items: Iterable[pytest.Item], variants: int) -> list[pytest.Item]:
     """At most as many variants of each test, evenly spread."""
     by_test: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        by_test[_name(item).partition("[")[0]].append(item)
+        by_test[_function(item)].append(item)
     return [
         group[place]
         for group in by_test.values()

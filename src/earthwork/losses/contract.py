@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from earthwork import private_api
 from earthwork.spaces import Space
-from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, deep_copy
+from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, deep_copy, leave_inference
 from earthwork.transport.masses import (
     Normalize,
     can_look,
@@ -48,6 +48,10 @@ class Options(TypedDict, total=False):
 
 class FixedSpace(nn.Module):
     """A module that keeps values computed from its space, so the space cannot be replaced."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        leave_inference(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "space" and "space" in self.__dict__.get("_modules", ()):

@@ -75,6 +75,10 @@ class Space(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return deep_copy(self, memo)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        leave_inference(self)
+
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Like that of every module, but a buffer made in inference mode can be used outside of it."""
         with torch.inference_mode(False):
@@ -277,6 +281,15 @@ def deep_copy(module: Module, memo: dict[int, Any]) -> Module:
     with torch.inference_mode(False):
         twin.__setstate__(copy.deepcopy(module.__dict__, memo))  # type: ignore[no-untyped-call]
     return twin
+
+
+def leave_inference(module: nn.Module) -> None:
+    """Copy what was unpickled in inference mode, so that it can be used outside of it."""
+    with torch.inference_mode(False):
+        for part in module.modules():
+            for name, tensor in part._buffers.items():
+                if tensor is not None and tensor.is_inference():
+                    part._buffers[name] = tensor.clone()
 
 
 def _same_values(a: Tensor, b: Tensor) -> bool:

@@ -201,7 +201,10 @@ class Kernels(Route):
                 route.
         """
         weight, ignore, reduction, empty = options
-        weight = None if weight is None else weight.detach().to("cpu", torch.float64).contiguous()
+        if weight is not None:
+            # Before it is converted: PyTorch itself would read freed storage there.
+            self.run.address("weight", weight)
+            weight = weight.detach().to("cpu", torch.float64).contiguous()
         shape = labels.shape
         if len(shape) != 1:
             logits, labels = as_rows(logits), labels.reshape(-1)

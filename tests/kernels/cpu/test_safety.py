@@ -161,12 +161,15 @@ def test_an_out_of_range_label_is_skipped_and_reported(rng):
     assert run.labels(layout, logits, labels, 2.0, True, mean=True)[3] == 8
 
 
-@pytest.mark.parametrize("which", ["input", "target"])
-def test_labelled_batches_whose_storage_has_been_freed(which):
-    batch = {"input": torch.randn(100, 7), "target": torch.randint(7, (100,))}
+@pytest.mark.parametrize("which", ["input", "target", "weight"])
+@pytest.mark.parametrize("loss", [ew.EMDLoss, ew.SoftLabelLoss])
+def test_labelled_batches_whose_storage_has_been_freed(which, loss):
+    batch = {"input": torch.randn(100, 7), "target": torch.randint(7, (100,)), "weight": torch.rand(7)}
     batch[which].untyped_storage().resize_(0)
+    function = loss(ew.Chain(7), weight=torch.rand(7))
+    function.weight = batch.pop("weight")
     with pytest.raises(ValueError, match=f"{which}: expected a tensor with its data, got one whose storage"):
-        ew.EMDLoss(ew.Chain(7))(**batch)
+        function(**batch)
 
 
 def test_masses_whose_storage_has_been_freed():

@@ -83,8 +83,8 @@ def labels(
     if weights is not None and len(weights) != layout.bins:
         raise ValueError(f"weight: expected {layout.bins} numbers, one for each class, got {len(weights)}")
     batch = (
-        _address("input", logits),
-        _address("target", targets),
+        address("input", logits),
+        address("target", targets),
         0 if weights is None else weights.data_ptr(),
         losses.data_ptr(),
         0 if slopes is None else slopes.data_ptr(),
@@ -115,8 +115,8 @@ def pairs(
     costs = torch.empty_like(_like(rows, dtype))
     slopes = _like_rows(p) if gradient else None
     batch = (
-        _address("p", p),
-        _address("q", q),
+        address("p", p),
+        address("q", q),
         costs.data_ptr(),
         0 if slopes is None else slopes.data_ptr(),
         rows,
@@ -134,7 +134,7 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
         p: Masses, shape ``[rows, bins]``, single or double precision, each row contiguous.
     """
     results = _like_rows(p)
-    batch = (_address("p", p), results.data_ptr(), len(p), p.stride(0), 0, 0, 0)
+    batch = (address("p", p), results.data_ptr(), len(p), p.stride(0), 0, 0, 0)
     _run("expectations", layout, p.dtype, len(p), batch, 0.0, 0.0)
     return results
 
@@ -169,7 +169,8 @@ def _prepare(operation: str, layout: Layout, dtype: torch.dtype) -> tuple[Machin
     return prepared
 
 
-def _address(name: str, x: Tensor) -> int:
+def address(name: str, x: Tensor) -> int:
+    """The address of a tensor's data, or a ``ValueError`` if there is none."""
     address = x.data_ptr()
     # Freed storage, as that of a sharded parameter between two uses, has no address.
     if not address and x.numel():
