@@ -11,7 +11,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 # What depends on packages that are older there. PyTorch is not, so what only needs PyTorch is left out.
 LOWEST_TESTS := $(addprefix tests/,cli decisions evaluation kernels/cpu lab/training metrics plot spaces test_package.py transport/test_exact.py transport/test_golden.py transport/test_oracles.py transport/test_sinkhorn.py trees)
 
-.PHONY: demo test test-lowest lint format bench bench-quick study docs package figures fuzz mutation clean
+.PHONY: demo test test-lowest lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
 
 demo: $(DEMO)/.ready
 	$(DEMO)/$(SCRIPTS)/earthwork demo
@@ -77,6 +77,10 @@ SAMPLE ?= 400
 mutation: $(READY)
 	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[mutation]"
 	OMP_NUM_THREADS=1 PYTHONPATH=scripts/mutation $(BIN)/python scripts/mutation --sample $(SAMPLE) $(OPTIONS) < /dev/null
+
+# The same for the Triton kernels, which mutmut cannot change.
+mutation-gpu: $(READY)
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/python -W ignore scripts/mutation/gpu.py --sample $(SAMPLE) $(OPTIONS)
 
 clean:
 	rm -rf $(VENV) $(DEMO) $(LOWEST) build dist site .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
