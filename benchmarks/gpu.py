@@ -2,6 +2,7 @@
 
 python -m benchmarks.gpu                     # prints the tables
 python -m benchmarks.gpu --out docs/results  # writes gpu.json, for scripts/make_benchmarks_page.py
+python -m benchmarks.gpu --quick             # two builds of each kernel for each target, instead of up to four
 
 Registers, spills and shared memory are those that the compilers report for code that is compiled ahead of time for an
 A100 (sm_80), an H100 (sm_90) and an MI300 (gfx942). Launches and bytes are counted by running the operators on tensors
@@ -58,7 +59,7 @@ _FLOATS = {"logits", "weights", "losses", "stats", "numbers", "upstream", "weigh
 _POINTERS = {
     **dict.fromkeys([*_FLOATS, "costs", "partials", "spans_slopes"], "*fp32"),
     **dict.fromkeys(["labels", "scratch", "levels", "heads"], "*i64"),
-    "indices": "*i32",
+    **dict.fromkeys(["indices", "finished"], "*i32"),
     **dict.fromkeys(["rho", "slope_scale", "empty"], "fp32"),
 }
 
@@ -85,8 +86,11 @@ class Traffic(NamedTuple):
     scratch: int
 
 
-def compile_all() -> Iterator[Code]:
+def compile_all(quick: bool) -> Iterator[Code]:
     """Every kernel for every target: one block of a few classes, one of many, several blocks, and segments of those."""
+    sizes = [(bins, kind) for bins in BINS for kind in ((0, 2) if bins == 1000 else (0,))]
+    if quick:
+        sizes = [(1000, 2), (BINS[-1], 0)]
     kernels = (tree_kernels.tree_costs, tree_kernels.tree_slopes, pair_kernels.pair_costs, pair_kernels.pair_slopes)
     large = (
         segment_kernels.segment_stats,
@@ -96,11 +100,11 @@ def compile_all() -> Iterator[Code]:
     )
     for target in TARGETS:
         for kernel in kernels:
-            for bins in BINS:
-                for kind in (0, 2) if bins == 1000 else (0,):
-                    yield compile_one(kernel, bins, kind, target)
+            for bins, kind in sizes:
+                yield compile_one(kernel, bins, kind, target)
         for kernel in large:
-            yield compile_one(kernel, LARGE, 0, target)
+            for kind in (0, 2) if "KIND" in kernel.arg_names else (0,):
+                yield compile_one(kernel, LARGE, kind, target)
         yield compile_one(numerics.reduce_rows, 0, 0, target)
 
 
@@ -112,7 +116,7 @@ def compile_one(kernel: Any, bins: int, kind: int, target: str) -> Code:
         tile = operators.tile_for(bins, kernel.__name__.startswith("pair")) if bins else operators.Tile(1, 1024, 1, 8)
     constants = {
         "ROWS": tile.rows, "BLOCK": tile.block, "BLOCKS": tile.blocks, "SEGMENTS": LARGE // segment_tables.SEGMENT,
-        "KIND": kind, "WEIGHTED": True, "MEAN": True, "class_step": 1, "inner": 1,
+        "KIND": kind, "WEIGHTED": True, "REDUCED": True, "MEAN": True, "class_step": 1, "inner": 1,
     }  # fmt: skip
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     signature = {name: "constexpr" if name in constants else _POINTERS.get(name, "i32") for name in kernel.arg_names}
@@ -122,8 +126,9 @@ def compile_one(kernel: Any, bins: int, kind: int, target: str) -> Code:
     source = triton.compiler.ASTSource(kernel, signature, constants, aligned)
     built = triton.compile(source, target=TARGETS[target], options={"num_warps": tile.warps})
     registers, spilled, lanes = _usage(built, TARGETS[target])
-    rho = "2" if kind == 2 else "any"
-    return Code(kernel.__name__, bins, rho, target, tile.warps, registers, spilled, built.metadata.shared, lanes)
+    return Code(
+        kernel.__name__, bins, str(kind or "any"), target, tile.warps, registers, spilled, built.metadata.shared, lanes
+    )
 
 
 def _usage(built: Any, target: GPUTarget) -> tuple[int, int, int]:
@@ -251,7 +256,7 @@ def estimate(traffic: Traffic, device: str) -> float:
     return max(traffic.memory / memory, traffic.scratch / cache) + traffic.launches * launch
 
 
-def measure() -> dict[str, Any]:
+def measure(quick: bool = False) -> dict[str, Any]:
     """All tables, as they are written."""
     traffic = {}
     for tree, rows in ((ew.trees.imagenet1k(), ROWS), (random_tree(LARGE), LARGE_ROWS)):
@@ -272,7 +277,7 @@ def measure() -> dict[str, Any]:
     return {
         "triton": triton.__version__,
         "torch": torch.__version__,
-        "code": [code._asdict() for code in compile_all()],
+        "code": [code._asdict() for code in compile_all(quick)],
         "launch": max(launch for *_, launch in DEVICES.values()),
         "traffic": {
             name: {**moved._asdict(), **{device: estimate(moved, device) for device in DEVICES}}
@@ -285,8 +290,9 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for gpu.json")
+    parser.add_argument("--quick", action="store_true", help="fewer builds of each kernel")
     arguments = parser.parse_args()
-    results = measure()
+    results = measure(arguments.quick)
     for code in results["code"]:
         print(*(f"{value:>14}" for value in code.values()))
     for name, row in results["traffic"].items():

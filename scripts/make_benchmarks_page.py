@@ -44,7 +44,7 @@ _GPU = """
 Chains and trees of up to 1,048,576 classes have kernels of their own for NVIDIA and AMD GPUs, written in Triton. Up to
 16,384 classes, the loss of logits against class indices takes one pass over the logits and two launches, its gradient
 another pass and one launch. With more classes, a row is cut into segments that different programs work on: the loss
-takes two passes and four launches, the gradient as before. The gradient is the only large tensor that is written,
+takes two passes and three launches, the gradient as before. The gradient is the only large tensor that is written,
 except with more than 16,384 classes on a chain, or on a tree as deep as that: 12 more bytes for each class. **They have
 never run on a GPU**: there was none to develop them on. What they compute is tested in Triton's interpreter on a CPU,
 and what they compile to is checked ahead of time, for the GPUs of this table. `EARTHWORK_KERNELS=off` switches them

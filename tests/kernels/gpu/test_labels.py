@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import earthwork as ew
+from earthwork.kernels import gpu
 from earthwork.kernels.cpu import without_kernels
 from earthwork.kernels.gpu import operators
+from earthwork.kernels.gpu.segment_tables import segment_tables_of
 from earthwork.transport import gpu_route
 from tests.kernels.cpu.cases import space_of
 from tests.kernels.gpu.oracle import error, label_costs
@@ -99,6 +101,32 @@ def test_saturated_rows_of_a_star(rng):
     assert error(value[:, None], expected[:, None]) <= max(VALUE, 10 * error(loss.detach()[:, None], expected[:, None]))
     assert error(gradient, slopes) <= max(GRADIENT, 10 * error(on_cpu.grad, slopes))
     assert error(gradient, slopes) <= GRADIENT
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["", "large"])
+def test_the_resolution_of_slopes(rng, monkeypatch, large):
+    """Slopes are multiples of 2⁻⁵⁸ of the largest potential, so where ρ > 2 a tiny gradient can have few digits.
+
+    The bound in docs/integrations/gpu.md: 2e-6 of the largest entry of the row, and beyond that p·ρ·height·2⁻⁵⁶.
+    """
+    if large:
+        monkeypatch.setattr(gpu, "MOST_BINS", 1)
+        monkeypatch.setattr(gpu, "segment_tables_of", lambda branches, device: segment_tables_of(branches, device, 32))
+    space = ew.Tree(np.arange(-1, 70) // 2, rng.random(71) + 0.1)
+    rows = 8
+    logits = torch.from_numpy(rng.normal(size=(rows, space.num_bins))).float()
+    labels = torch.from_numpy(rng.integers(space.num_bins, size=rows))
+    # Saturated at a class that is not the label, which is less probable still.
+    logits[torch.arange(rows), (labels + 5) % space.num_bins] += torch.linspace(10, 80, rows)
+    logits[torch.arange(rows), labels] -= 60
+    _, gradient = losses(space, 3.0, logits, labels)
+    slopes = label_costs(logits, labels, space, 3.0)[1]
+    height = space.potential(space.costs).max()
+    unit = 3.0 * height * 2.0**-56 * logits.double().softmax(-1)
+    wrong = (gradient - slopes).abs()
+    assert (wrong <= GRADIENT * slopes.abs().amax(-1, keepdim=True) + unit).all()
+    # Some of these rows are beyond the resolution, or this would test nothing.
+    assert (wrong > 1e-3 * slopes.abs()).any()
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import earthwork as ew
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import without_kernels
-from earthwork.kernels.gpu import branches_of
+from earthwork.kernels.gpu import branches_of, operators
 from earthwork.kernels.gpu.segment_tables import segment_tables_of
 from earthwork.transport.gpu_route import GpuKernels, LargeGpuKernels
 from earthwork.transport.routes import choose
@@ -84,6 +84,24 @@ def test_options(rng):
     torch.testing.assert_close(value.double().detach(), expected, rtol=4e-3, atol=0)
     torch.testing.assert_close(gradient.double(), 2 * slopes, rtol=torch.finfo(torch.bfloat16).eps, atol=1e-6)
     assert not gradient[1, :, 0].any()
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_the_last_program_adds_up_the_rows(rng, monkeypatch):
+    """More rows than programs, so that some have several; and a batch without rows, which has one program."""
+    monkeypatch.setattr(operators, "_WARPS", 2)
+    space = tree("star", rng, 40)
+    logits = torch.from_numpy(rng.normal(size=(5, space.num_bins))).float()
+    labels = torch.from_numpy(rng.integers(space.num_bins, size=5))
+    expected, slopes = label_costs(logits, labels, space, 2.0)
+    x = logits.clone().requires_grad_()
+    value = ew.EMDLoss(space, reduction="sum")(x, labels)
+    torch.testing.assert_close(value.detach().double(), expected.sum(), rtol=1e-6, atol=0)
+    assert error(torch.autograd.grad(value, x)[0], slopes) <= GRADIENT
+    torch.testing.assert_close(ew.EMDLoss(space)(x, labels).detach().double(), expected.mean(), rtol=1e-6, atol=0)
+    nothing = logits[:0], labels[:0]
+    assert ew.EMDLoss(space)(*nothing).isnan()
+    assert ew.EMDLoss(space, empty="zero")(*nothing) == ew.EMDLoss(space, reduction="sum")(*nothing) == 0
 
 
 @pytest.mark.usefixtures("small_segments")

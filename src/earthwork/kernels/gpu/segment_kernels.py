@@ -4,7 +4,8 @@
 `segment_costs` sums the masses of a segment and the costs of its local branches. What depends on the whole row is left
 to `span_costs`, a program for each row: spans, and the few local branches that hold the label or the most probable
 class. It also finds the potential at the start of each segment, so that `segment_slopes` is the whole backward pass.
-The logits are read three times, and the gradient is written once.
+The program of `span_costs` that finishes last adds up the losses of all rows. These are four launches and four passes:
+the logits are read three times, and the gradient is written once.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def"
@@ -24,6 +25,7 @@ from earthwork.kernels.gpu.numerics import (
     read_labels,
     read_share,
     read_stats,
+    reduce_rows,
     relative_flow,
     row_factor,
     row_pointers,
@@ -49,9 +51,15 @@ LEVELS = tl.constexpr(2)
 
 @triton.jit
 def segment_stats(
-    logits, partials, rows, inner, outer_step, inner_step, class_step, bins, BLOCK: tl.constexpr, BLOCKS: tl.constexpr
+    logits, partials, finished, rows, inner, outer_step, inner_step, class_step, bins,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """The largest logits of a segment; its classes are taken in their own order, whatever the walk."""
+    """The largest logits of a segment; its classes are taken in their own order, whatever the walk.
+
+    Also sets ``finished`` to 0, which counts the programs of `span_costs`.
+    """
+    if tl.program_id(0) == 0:
+        tl.store(finished, 0)
     segments = tl.cdiv(bins, BLOCKS * BLOCK)
     row, here = rows_of(tl.program_id(0) // segments, rows, 1)
     first = tl.program_id(0) % segments * (BLOCKS * BLOCK)
@@ -151,10 +159,12 @@ def segment_costs(
 @triton.jit
 def span_costs(
     logits, labels, weights, partials, levels, heads, spans_slopes, losses, stats, scratch, indices, numbers,
+    finished, loss, weight_sum,
     rows, inner, outer_step, inner_step, class_step, ignore, bins, branches, steps, spans, span_steps, rho, slope_scale,
-    BLOCK: tl.constexpr, BLOCKS: tl.constexpr, SEGMENTS: tl.constexpr, KIND: tl.constexpr, WEIGHTED: tl.constexpr,
+    empty, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, SEGMENTS: tl.constexpr, KIND: tl.constexpr,
+    WEIGHTED: tl.constexpr, REDUCED: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
-    """The weighted cost of each row, and what `segment_slopes` starts from."""
+    """The weighted cost of each row, their sum or mean, and what `segment_slopes` starts from."""
     segments = tl.cdiv(bins, BLOCKS * BLOCK)
     place, firsts = indices + bins, indices + 3 * bins
     starts = firsts + 3 * (segments + 1)
@@ -251,6 +261,13 @@ def span_costs(
         cost = cost * power_of_row(moved, rho) * share
         tl.store(losses + row, tl.where(share == 0.0, 0.0, cost))
         write_stats(stats, row, here, share, top, top_logit, second, rest, mean * softmax_unit)
+    if REDUCED:
+        # The atomic operation releases what this program has written, and acquires what the others have. An empty batch
+        # has a single program, and nobody has set the counter.
+        tl.debug_barrier()
+        others = tl.atomic_add(finished, 1, sem="acq_rel")
+        if (others == tl.num_programs(0) - 1) | (tl.num_programs(0) == 1):
+            reduce_rows(losses, stats, loss, weight_sum, rows, empty, BLOCK, MEAN)
 
 
 @triton.jit

@@ -20,7 +20,7 @@ from earthwork.kernels.gpu.segment_kernels import (
 )
 
 # `span_costs` spills registers if its blocks are as large as those of the others.
-SPAN_BLOCK = 1024
+SPAN_BLOCK = 512
 
 
 def tile_of(segment: int, spans: bool = False) -> Tile:
@@ -67,7 +67,8 @@ def large_label_loss(
     padded = 1 << (segments - 1).bit_length()
 
     partials = logits.new_empty((rows, segments, PARTIALS.value), dtype=torch.float32)
-    operators.launch(segment_stats)[(rows * segments,)](logits, partials, *strides, bins, **_layout(tile))
+    finished = logits.new_empty((), dtype=torch.int32)
+    operators.launch(segment_stats)[(rows * segments,)](logits, partials, finished, *strides, bins, **_layout(tile))
     levels = logits.new_empty((rows, LEVELS.value + segments), dtype=torch.int64)
     heads = logits.new_empty((rows, span_steps), dtype=torch.int64)
     programs = tile.programs(rows * segments)
@@ -79,15 +80,17 @@ def large_label_loss(
     losses = logits.new_empty(rows, dtype=torch.float32)
     stats = logits.new_empty((rows, STATS), dtype=torch.float32)
     span_slopes = logits.new_empty((rows, spans), dtype=torch.float32)
+    weight_sum = losses.new_empty(())
+    loss = losses if reduction == "none" else losses.new_empty(())
     tile = tile_of(segment, spans=True)
     programs = tile.programs(rows)
     scratch = logits.new_empty(programs * segment, dtype=torch.int64)
     operators.launch(span_costs)[(programs,)](
         logits, labels, losses if weights is None else weights, partials, levels, heads, span_slopes, losses, stats,
-        scratch, indices, numbers, *strides, ignore, *counts, rho, slope_scale,
-        SEGMENTS=padded, KIND=kind_of(rho), WEIGHTED=weights is not None, **_layout(tile),
+        scratch, indices, numbers, finished, loss, weight_sum, *strides, ignore, *counts, rho, slope_scale, empty,
+        SEGMENTS=padded, KIND=kind_of(rho), WEIGHTED=weights is not None,
+        REDUCED=reduction != "none", MEAN=reduction == "mean", **_layout(tile),
     )  # fmt: skip
-    loss, weight_sum = operators.reduce_losses(losses, stats, reduction, empty)
     return loss, stats, weight_sum, levels, span_slopes
 
 
