@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 import earthwork as ew
+from tests.processes import start
 
 N = 6
 SPACES = {
@@ -196,7 +197,7 @@ def compare_sharded(rank, world_size, group):
 
 
 def test_fully_sharded_networks(tmp_path):
-    torch.multiprocessing.spawn(compare_sharded, (2, tmp_path / "group"), 2)
+    start(compare_sharded, 2, 2, tmp_path / "group")
 
 
 @pytest.fixture

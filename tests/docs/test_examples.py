@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from tests.processes import launch
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "integrations"
@@ -91,18 +95,20 @@ def test_two_processes():
     assert "two halves give the gradient of the whole batch" in result.stdout
 
 
-def test_sharded():
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    result = subprocess.run(
-        [*torchrun, str(SCRIPTS / "sharded.py")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert result.returncode == 0, result.stderr
-    assert "four processes as one: loss" in result.stdout
+def run_sharded(said: str) -> None:
+    """In a process that torchrun's launcher started."""
+    with open(said if os.environ["RANK"] == "0" else os.devnull, "w") as file, redirect_stdout(file):
+        main_of("sharded")()
+
+
+def test_sharded(tmp_path):
+    said = tmp_path / "said.txt"
+    launch(run_sharded, 4, str(said))
+    one, four, largest = said.read_text(encoding="utf-8").splitlines()
+    assert float(largest.split()[-1]) <= 1e-5
+    assert one.split(":")[1].strip() == four.split(":")[1].strip()
+    first, last = (float(x) for x in re.findall(r"loss (\S+) to (\S+),", four)[0])
+    assert last < 0.8 * first
 
 
 @pytest.mark.parametrize("script", GALLERY, ids=lambda path: path.stem)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 import earthwork as ew
+from earthwork.sharded import rows
 from earthwork.sharded.rows import IGNORED, ShardLosses
 from earthwork.spaces.parts import shard_bounds
 from tests.cases import random_space, random_tree
@@ -51,11 +54,15 @@ def whole(loss, x, labels):
 
 def check(loss, x, labels, bounds):
     values, gradient, sums = sharded(loss, x, labels, bounds)
+    tolerance = 1e-12
+    if x.dtype == torch.float32:
+        # The loss of one process is itself up to 1e-6 from that in float64.
+        loss, x, tolerance = copy.deepcopy(loss).double(), x.double(), 5e-7
     expected, expected_gradient = whole(loss, x, labels)
-    # In float32 the loss of one process is itself as far from that in float64: rounding grows with the distances.
-    tolerance = 1e-6 * max(1.0, float(loss.space.diameter())) if x.dtype == torch.float32 else 1e-12
-    torch.testing.assert_close(values, expected, rtol=tolerance, atol=tolerance)
-    torch.testing.assert_close(gradient, expected_gradient, rtol=tolerance, atol=tolerance)
+    for found, right in ((values.unsqueeze(-1), expected.unsqueeze(-1)), (gradient, expected_gradient)):
+        limit = tolerance * right.abs().amax(-1, keepdim=True).clamp(min=1)
+        difference = (found.double() - right).abs()
+        assert (difference <= limit).all(), f"{(difference / limit * tolerance).max():.1e}"
     assert sums <= 3
     return sums
 
@@ -63,15 +70,24 @@ def check(loss, x, labels, bounds):
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("kind", ["chain", "tree", "inner tree"])
 def test_random_spaces(kind, name, rng):
-    for size in (2, 3, 7, 20, 60):
+    for size in (2, 7, 60):
         space = random_space(rng, kind, size)
         loss = LOSSES[name](space)
         for dtype in (torch.float32, torch.float64):
             x = torch.randn(5, space.num_bins, dtype=dtype) * 2
             labels = torch.randint(space.num_bins, (5,))
             labels[1] = IGNORED
-            for ranks in (1, 2, 3):
+            for ranks in (1, 3) if dtype == torch.float64 else (2,):
                 check(loss, x, labels, shard_bounds(space.num_bins, ranks))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("kind", ["chain", "tree"])
+def test_single_precision_where_the_local_part_is_too(kind, name, rng):
+    space = random_space(rng, kind, 3000)
+    x, labels = torch.randn(8, space.num_bins) * 2, torch.randint(space.num_bins, (8,))
+    assert x.numel() // 2 > rows._MAX_EXACT
+    check(LOSSES[name](space), x, labels, shard_bounds(space.num_bins, 2))
 
 
 @pytest.mark.parametrize("name", ["emd1", "edge"])

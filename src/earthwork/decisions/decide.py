@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import wraps
-from importlib import import_module
 from typing import Any, Concatenate, Protocol, cast, overload
 
 import numpy as np
@@ -81,17 +80,14 @@ def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, v
         tensor([1.8000, 1.7000, 1.9000])
     """
     if _is_sharded(p):
-        return _sharded("sharded_expected_distance", p, space, normalize, validate)
+        from earthwork.decisions.sharded import sharded_expected_distance
+
+        return sharded_expected_distance(cast(Any, p), space, normalize, validate)
     return expected(as_distributions(p, space, normalize, validate), space).to(p.dtype)
 
 
 def _is_sharded(p: object) -> bool:
     return type(p) is not Tensor and isinstance(p, Tensor) and private_api.is_sharded(p)
-
-
-def _sharded(name: str, *arguments: object) -> Tensor:
-    result: Tensor = getattr(import_module("earthwork.decisions.sharded"), name)(*arguments)
-    return result
 
 
 def expected(p: Tensor, space: Space) -> Tensor:
@@ -152,7 +148,9 @@ def decide(
     if not allow_inner and vagueness != 0:
         raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
     if not allow_inner and _is_sharded(p):
-        return _sharded("sharded_decide", p, space, normalize, validate, _ROUNDING)
+        from earthwork.decisions.sharded import sharded_decide
+
+        return sharded_decide(cast(Any, p), space, normalize, validate, _ROUNDING)
     p = as_distributions(p, space, normalize, validate).detach()
     if not allow_inner:
         return first_least(expected(p, space))

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from earthwork.sharded.expected import expected_on_shards, softmax_of_shards
-from earthwork.sharded.mesh import Axes, read_axes
+from earthwork.sharded.mesh import Axes, not_traced, read_axes
 from earthwork.spaces import Space
 from earthwork.spaces.space import HALF, check_space
 from earthwork.transport.masses import Normalize, check_normalize
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@not_traced
 def sharded_expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> DTensor:
     """The expected distances, sharded as ``p`` is; equal to those of ``p.full_tensor()``."""
     if normalize is not None and p.requires_grad and torch.is_grad_enabled():
@@ -24,7 +24,7 @@ def sharded_expected_distance(p: DTensor, space: Space, normalize: Normalize, va
     return axes.spread(rows.to(p.dtype), p.shape, p.placements)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@not_traced
 def sharded_decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, rounding: float) -> DTensor:
     """The class of least expected distance for each row, found by one more sum over the shards.
 
@@ -37,6 +37,32 @@ def sharded_decide(p: DTensor, space: Space, normalize: Normalize, validate: boo
     """
     with torch.no_grad():
         risk, axes = _risks(p, space, normalize, validate)
+    return axes.spread(_first_least(risk, axes, rounding), p.shape[:-1], axes.rows)
+
+
+@not_traced
+def sharded_argmax(p: DTensor) -> DTensor:
+    """The class of the largest number in each row, found by one sum over the shards. Ties go to the lowest index."""
+    axes, local = read_axes("p", p, p.ndim - 1), p.to_local()
+    return axes.spread(_first_least(-local.detach(), axes, 0.0), p.shape[:-1], axes.rows)
+
+
+@not_traced
+def sharded_risk(p: DTensor, space: Space, normalize: Normalize, answers: DTensor) -> DTensor:
+    """The expected distance of the given answers, one for each row, in double precision."""
+    with torch.no_grad():
+        risk, axes = _risks(p, space, normalize, False)
+    inside = axes.local("answers", answers) - axes.bounds[axes.rank]
+    mine = (inside >= 0) & (inside < risk.shape[-1])
+    chosen = risk.new_zeros(mine.shape, dtype=torch.float64)
+    if risk.shape[-1]:
+        found = risk.gather(-1, torch.where(mine, inside, 0).unsqueeze(-1)).squeeze(-1)
+        chosen = torch.where(mine, found.double(), 0)
+    return axes.spread(axes.reduce(chosen), p.shape[:-1], axes.rows)
+
+
+def _first_least(risk: Tensor, axes: Axes, rounding: float) -> Tensor:
+    """The first class of least risk of each row, among the classes of all shards; risks may differ by rounding."""
     ranks, batch = len(axes.bounds) - 1, risk.shape[:-1]
     # For each shard its least risk, its largest one, and the first class whose risk is the least up to rounding.
     found = risk.new_zeros((*batch, 3, ranks), dtype=torch.float64)
@@ -48,8 +74,7 @@ def sharded_decide(p: DTensor, space: Space, normalize: Normalize, validate: boo
         found[..., axes.rank] = torch.stack([least, largest, first + axes.bounds[axes.rank]], -1).double()
     least, largest, first = axes.reduce(found).unbind(-2)
     limit = least.amin(-1) + tolerance * largest.amax(-1)
-    answer = torch.where(least <= limit.unsqueeze(-1), first, axes.bounds[-1]).amin(-1).long()
-    return axes.spread(answer, p.shape[:-1], axes.rows)
+    return torch.where(least <= limit.unsqueeze(-1), first, axes.bounds[-1]).amin(-1).long()
 
 
 def _risks(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> tuple[Tensor, Axes]:

@@ -6,9 +6,8 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from importlib import import_module
 from operator import index
-from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, cast
 
 import numpy as np
 import torch
@@ -209,8 +208,9 @@ class StructuredLoss(FixedSpace):
         if mask is not None:
             _check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
         if type(input) is not Tensor and private_api.is_sharded(input):
-            sharded = import_module("earthwork.losses.sharded")
-            result: Tensor = sharded.sharded_loss(self, input, target, mask, axis, kind)
+            from earthwork.losses.sharded import sharded_loss
+
+            result: Tensor = sharded_loss(self, cast(Any, input), target, mask, axis, kind)
             return result
         rows = input if axis == input.ndim - 1 else input.movedim(axis, -1)
         stored = dtype = rows.dtype

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from earthwork.losses.contract import Kind, StructuredLoss
-from earthwork.sharded.mesh import Axes, read_axes
+from earthwork.sharded.mesh import Axes, not_traced, read_axes
 from earthwork.sharded.rows import IGNORED, ShardLosses
 from earthwork.spaces import Space
 from earthwork.spaces.space import HALF
@@ -32,8 +32,7 @@ class Parts:
         return type(None), ()
 
 
-# Collectives on shards of a tensor are not traced: the compiler calls this function as it is.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@not_traced
 def sharded_loss(
     loss: StructuredLoss, input: DTensor, target: Tensor, mask: Tensor | None, axis: int, kind: Kind
 ) -> DTensor:

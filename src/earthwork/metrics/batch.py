@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias, TypedDict, get_args, get_type_hints
+from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args, get_type_hints
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from earthwork import private_api
 from earthwork.decisions import decide, decide_top_k
 from earthwork.decisions.decide import check_k, check_vagueness, expected, node_risk
+from earthwork.losses import EMDLoss
 from earthwork.losses.contract import check_class_dim
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.space import check_ignore_index, check_space
 from earthwork.spaces.tree import as_tree
 from earthwork.targets import coarse as classes_below
+from earthwork.transport.emd import label_distances
 from earthwork.transport.masses import Normalize, as_distributions
 
 Decision: TypeAlias = Literal["argmax", "least_risk", "inner"]
@@ -158,6 +161,17 @@ class Batch:
         risk = node_risk(self.p, self.tree, 0.0) if self.decision == "inner" else expected(self.p, self.space)
         return risk.gather(-1, self.answers.unsqueeze(-1)).squeeze(-1).detach().double()
 
+    def transport(self, rho: float) -> Tensor:
+        """The EMD^ρ from each distribution to its label, in double precision."""
+        if self.coarse is None:
+            return label_distances(self.p, self.labels, self.space, rho).detach().double()
+        exact, distances = ~self.coarse, self.p.new_zeros(len(self.labels), dtype=torch.float64)
+        loss = EMDLoss(self.space, rho, normalize=None, reduction="none")
+        distances[self.coarse] = loss(self.p[self.coarse], self.allowed).detach().double()
+        known = label_distances(self.p[exact], self.labels[exact], self.space, rho)
+        distances[exact] = known.detach().double()
+        return distances
+
     def best(self, k: int) -> Tensor:
         """The ``k`` best answers, the best first: ``[rows, k]``. Ties go to the lowest index."""
         if k == 1:
@@ -212,7 +226,9 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
         ignore_index = check_ignore_index(ignore_index)
     if not isinstance(preds, Tensor):
         raise TypeError(f"preds: expected a tensor, got {type(preds).__name__}")
+    target = _gathered(target)
     if not preds.is_floating_point():
+        preds = _gathered(preds)
         given = _check_indices("preds", preds, space).reshape(-1)
         labels = _check_target(target, preds.shape, space, ignore_index)
         counted = slice(None) if ignore_index is None else labels != ignore_index
@@ -220,9 +236,22 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
     rows = _classes_last(preds, target, space, options.get("class_dim"))
     labels = _check_target(target, rows.shape[:-1], space, ignore_index)
     counted = slice(None) if ignore_index is None else labels != ignore_index
+    if _is_sharded(preds):
+        from earthwork.metrics.sharded import sharded_batch
+
+        return sharded_batch(cast(Any, rows), labels.view(target.shape), counted, space, options)
     p = rows.reshape(-1, rows.shape[-1]) if rows.ndim else rows
     p = as_distributions(p[counted] if p.ndim else p, space, options.get("normalize"), name="preds").detach()
     return Batch(space, labels[counted], p, None, decision, vagueness)
+
+
+def _is_sharded(x: object) -> bool:
+    return type(x) is not Tensor and isinstance(x, Tensor) and private_api.is_sharded(x)
+
+
+def _gathered(indices: Any) -> Any:
+    """Class indices in one piece, if they are sharded over processes: a number for each row."""
+    return indices.full_tensor() if _is_sharded(indices) else indices
 
 
 def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | None) -> Tensor:

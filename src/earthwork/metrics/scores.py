@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from earthwork.losses import EMDLoss
 from earthwork.metrics.batch import Batch
 from earthwork.metrics.measures import MeanMeasure, with_ones
 from earthwork.spaces import Chain, Ring, Space
-from earthwork.transport.emd import label_distances
 
 
 @dataclass(frozen=True)
@@ -40,15 +38,7 @@ class MeanTransport(MeanMeasure):
 
     def columns(self, batch: Batch) -> Tensor:
         """The distance, and 1."""
-        rho, exact = float(self.rho), batch.exact.bool()
-        if batch.coarse is None:
-            return with_ones(label_distances(batch.p, batch.labels, batch.space, rho).detach().double())
-        distances = torch.zeros(len(batch.labels), dtype=torch.float64, device=batch.p.device)
-        loss = EMDLoss(batch.space, rho, normalize=None, reduction="none")
-        distances[batch.coarse] = loss(batch.p[batch.coarse], batch.allowed).detach().double()
-        known = label_distances(batch.p[exact], batch.labels[exact], batch.space, rho)
-        distances[exact] = known.detach().double()
-        return with_ones(distances)
+        return with_ones(batch.transport(float(self.rho)))
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def expected_on_shards(p: Tensor, part: Part, reduce: Reduce, check: torch.dtype
         return _expected(x.detach(), part, slots, reduce)
 
     if check is not None:
-        _check(p.detach(), reduce, check)
+        check_on_shards(p.detach(), reduce, check)
     # The distances are symmetric, so the map is its own transpose.
     return linear(p, expected, expected)
 
@@ -88,7 +88,7 @@ def _on(space: Space, p: Tensor) -> Tensor:
     return choose(space, p, expected=True).expected(p, space)
 
 
-def _check(p: Tensor, reduce: Reduce, stored: torch.dtype) -> None:
+def check_on_shards(p: Tensor, reduce: Reduce, stored: torch.dtype, name: str = "p") -> None:
     """Raise, in all processes, unless each row is ≥ 0 and sums to 1."""
     bad = ~((p >= 0) & p.isfinite()).all(-1)
     mass = reduce(torch.where(bad, math.nan, p.sum(-1, dtype=torch.float64)))
@@ -97,6 +97,6 @@ def _check(p: Tensor, reduce: Reduce, stored: torch.dtype) -> None:
         row = int(wrong.nonzero()[0])
         found = "a negative or infinite number" if mass[row].isnan() else f"a sum of {mass[row].item():g}"
         raise ValueError(
-            f"p: expected probabilities, ≥ 0 and of sum 1 in each row, got {found} in row {row}; for logits pass "
+            f"{name}: expected probabilities, ≥ 0 and of sum 1 in each row, got {found} in row {row}; for logits pass "
             'normalize="softmax"'
         )

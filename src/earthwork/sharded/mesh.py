@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -12,6 +13,18 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 from earthwork.spaces.parts import shard_bounds
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def not_traced(function: _Function) -> _Function:
+    """The function, which ``torch.compile`` calls as it is; with ``fullgraph=True`` its error gives the reason."""
+    reason = (
+        "earthwork: all-reduces over the shards of a DTensor are not traced; leave fullgraph=False, or compile the "
+        "network only and call the loss, decision or metric outside"
+    )
+    untraced: _Function = torch.compiler.disable(function, reason=reason)
+    return untraced
 
 
 class Axes(NamedTuple):

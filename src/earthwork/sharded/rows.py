@@ -39,6 +39,10 @@ _LOG_NOTHING = -1e30
 # Up to this many runs of classes below the same shared node, each is reduced on its own, which is faster.
 _MAX_RUNS = 64
 
+# Up to this many logits, the local part is computed in float64: the composed losses, which serve small inputs, are less
+# accurate in float32 than the kernels, which serve larger ones.
+_MAX_EXACT = 1 << 12
+
 
 class Reduce(Protocol):
     """Replaces a tensor, in place, by its sum or maximum over all shards."""
@@ -109,12 +113,17 @@ class Slots:
         """The shared node of some classes, which are counted from the start of the shard."""
         return self._run_slots[torch.bucketize(classes, self._ends, right=True)]
 
-    def log_masses(self, x: Tensor) -> Tensor:
-        """The logarithm of the sum of ``exp(x)`` for each shared node, in float64: ``[rows, count]``."""
+    def exponentials(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """``exp(x)`` and its sum for each shared node, both divided by the largest of the node, and that largest.
+
+        Returns:
+            The quotients, ``[rows, classes]``; their sums, ``[rows, count]``, in float64; and the largest ``x`` of each
+            shared node, ``[rows, count]``.
+        """
         top = self._reduced(x, "amax")
         top = torch.where(top == -math.inf, 0, top)
-        total = self._reduced((x - self.spread(top)).exp_(), "sum")
-        return top.double() + total.log()
+        quotients = (x - self.spread(top)).exp_()
+        return quotients, self._reduced(quotients, "sum"), top
 
     def sums(self, x: Tensor) -> Tensor:
         """The sum of ``x`` for each shared node, in float64: ``[rows, count]``."""
@@ -145,7 +154,10 @@ class _Step:
         self.counted = labels != IGNORED
         self.rank, self.ranks = self.part.rank, len(self.part.bounds) - 1
         self.nodes = 0 if self.part.shared is None else self.part.shared.num_bins
-        self.own = self.slots.log_masses(x) if x.shape[-1] else None
+        self.own: Tensor | None = None
+        if x.shape[-1]:
+            self.quotients, self.sums, top = self.slots.exponentials(x)
+            self.own = top.double() + self.sums.log()
         self._exchange_masses()
 
     def _exchange_masses(self) -> None:
@@ -187,6 +199,7 @@ class _Step:
     def solve(self, wanted: bool) -> tuple[Tensor, Tensor | None]:
         """The losses of all rows, and the gradient of each in the logits of this shard if it is wanted."""
         total = self.shard_logs.logsumexp(-1, keepdim=True)
+        self.before, self.after = self._other_logs()
         local, slopes = self._local(total, wanted)
         shared, shared_slopes = self._shared(total, wanted)
         # By the mass before each shard, if that is one for itself, by the mass after it, and the loss.
@@ -212,15 +225,14 @@ class _Step:
         part, x = self.part, self.x
         has_before, has_after = part.ends
         start, stop = int(has_before), int(has_before) + x.shape[-1]
+        dtype = torch.float64 if x.numel() <= _MAX_EXACT else x.dtype
         # Subtracted from all logits, so that those of other shards, which are near 0, are hardly rounded.
-        shift = total.to(x.dtype)
-        rows = x.new_empty((len(x), stop + has_after))
+        shift = total.to(dtype)
+        rows = x.new_empty((len(x), stop + has_after), dtype=dtype)
         torch.sub(x, shift, out=rows[:, start:stop])
-        before, after = self._other_logs()
-        if has_before and before is not None:
-            rows[:, 0] = _finite(before[:, self.rank] - shift[:, 0].double())
-        if has_after:
-            rows[:, -1] = _finite(after[:, self.rank] - shift[:, 0].double())
+        for column, logs in ((0, self.before if has_before else None), (-1, self.after if has_after else None)):
+            if logs is not None:
+                rows[:, column] = _finite(logs[:, self.rank] - shift[:, 0].double())
         labels = self.labels - part.start + start
         labels = torch.where(self.label_rank == self.rank, labels, stop)
         if has_before:
@@ -247,25 +259,21 @@ class _Step:
         assert self.own is not None
         rank, ranks, x = self.rank, self.ranks, self.x
         mine = self.shard_logs[:, rank : rank + 1]
-        before, after = self._other_logs()
         shards = torch.arange(ranks, device=x.device)
         # This shard is part of what comes after the shards before it, and the other way round.
         sees = shards < rank if self.part.ordered else shards != rank
-        factor = (sums[:, -1 - ranks : -1] * _ratio(mine, after) * sees).sum(-1, keepdim=True)
-        if before is not None:
-            factor += (sums[:, :ranks] * _ratio(mine, before) * (shards > rank)).sum(-1, keepdim=True)
+        factor = (sums[:, -1 - ranks : -1] * _ratio(mine, self.after) * sees).sum(-1, keepdim=True)
+        if self.before is not None:
+            factor += (sums[:, :ranks] * _ratio(mine, self.before) * (shards > rank)).sum(-1, keepdim=True)
         factors = factor * _ratio(self.own, mine)
         if shared_slopes is not None:
             used = self.slots.used
             factors = factors + shared_slopes[:, used] * _ratio(self.own, self.shared_logs[:, used])
-        # The share of each class in the mass of the shard below its shared node. The factor makes up for the rounding.
-        nothing = self.own == -math.inf
-        base = torch.where(nothing, 0, self.own).to(x.dtype)
-        factors = torch.where(nothing, 0, factors * (base - self.own).exp()).to(x.dtype)
+        # The share of each class in the mass of the shard below its shared node is its quotient by the sum.
+        factors = torch.where(self.sums == 0, 0, factors / self.sums).to(x.dtype)
         start = int(self.part.ends[0])
-        slopes = slopes[:, start : start + x.shape[-1]]
-        share = (x - self.slots.spread(base)).exp_()
-        share.mul_(self.slots.spread(factors)).add_(slopes)
+        slopes = slopes[:, start : start + x.shape[-1]].to(x.dtype)
+        share = torch.addcmul(slopes, self.quotients, self.slots.spread(factors), out=self.quotients)
         return share if self.counted.all() else torch.where(self.counted.unsqueeze(-1), share, 0)
 
 
