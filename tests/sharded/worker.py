@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -340,7 +341,7 @@ def metrics_of_sharded_rows(mesh, rng):
 def recipe_of_data_parallel_networks(mesh, rng):
     """The code of docs/scale.md: the network under DDP, the last layer sharded by classes beside it."""
     page = Path(__file__).parents[2].joinpath("docs", "scale.md").read_text(encoding="utf-8")
-    code = page.split('```py title="DDP beside a sharded layer"\n')[1].split("```")[0]
+    code = next(block for block in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if "Parallel(body" in block)
     tree = random_space(rng, "tree", 50)
     body, head = nn.Sequential(nn.Linear(8, 16), nn.Tanh()), nn.Linear(16, tree.num_bins)
     one = copy.deepcopy(nn.Sequential(body, head))
