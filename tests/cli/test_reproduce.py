@@ -27,11 +27,11 @@ def test_a_page_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce", "figure7"], "name: expected ellyvan, stability"),
-        (["reproduce", "timing", "--data", "x"], "data: timing needs no data"),
+        (["reproduce", "figure7"], "NAME: expected ellyvan, stability"),
+        (["reproduce", "timing", "--data", "x"], "--data: timing needs no data"),
         (["reproduce", "breathing", "--data", "/no/such/place"], "no such folder"),
         (["reproduce", "ellyvan", "--seeds", "0"], "seeds: expected at least 1, got 0"),
-        (["report", "/no/such/place"], "results: no such folder"),
+        (["report", "/no/such/place"], "RESULTS: no such folder"),
         (["report", "."], "looked for ellyvan.json"),
     ],
 )

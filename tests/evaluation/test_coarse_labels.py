@@ -124,7 +124,7 @@ def test_tuning_uses_the_rows_with_a_class():
     p, labels = data(space)
     result = ew.evaluate(p, labels, space, calibrate=True, bootstrap=0)
     assert result.models[1].temperature > 0
-    with pytest.raises(ValueError, match="labels: expected some classes among the held-out rows to tune on, got only"):
+    with pytest.raises(ValueError, match="predictions: expected held-out rows with a class as label to tune on"):
         ew.evaluate(p, ["cat"] * ROWS, space, calibrate=True, bootstrap=0)
 
 

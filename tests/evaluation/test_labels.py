@@ -89,7 +89,9 @@ def test_every_format_reads_every_kind_of_label(name: str, kind: str, tmp_path: 
     given, labels = source(kind, probs, write(truth), names, tmp_path)
     outcome = untyped if kind in UNTYPED else typed
     if outcome == ERROR:
-        with pytest.raises(ValueError, match=r"can be the class called '\d' .* or the class with index \d .* --labels"):
+        with pytest.raises(
+            ValueError, match=r"can be the class called '\d' .* or the class with index \d .* label_kind="
+        ):
             ew.evaluate(given, labels, chain(names), bootstrap=0)
         meant = "index" if "indices" in name else "name"
         result = ew.evaluate(given, labels, chain(names), bootstrap=0, label_kind=meant)  # type: ignore[arg-type]

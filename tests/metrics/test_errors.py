@@ -116,12 +116,12 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: ew.metrics.MistakeSeverity(TREE, vagueness=1.0),
         ValueError,
-        r'vagueness: expected 0 unless decision is "inner", got 1\.0',
+        r'vagueness: expected 0 unless decision="inner", got 1\.0',
     ),
     (
         lambda: F.mistake_severity(P, Y, TREE, decision="least_risk", vagueness=0.5),
         ValueError,
-        r'vagueness: expected 0 unless decision is "inner", got 0\.5',
+        r'vagueness: expected 0 unless decision="inner", got 0\.5',
     ),
     (
         lambda: ew.metrics.MistakeSeverity(TREE, decision="inner", vagueness=float("nan")),

@@ -11,6 +11,7 @@ import typer
 
 import earthwork
 from earthwork.cli import evaluate, reproduce, study, train, tree
+from earthwork.cli.options import Command
 from earthwork.text import printable
 
 app = typer.Typer(
@@ -37,11 +38,11 @@ def _group(
     """The options of ``earthwork`` itself."""
 
 
-app.command("demo")(train.demo)
-app.command("evaluate")(evaluate.command)
-app.command("report")(reproduce.report)
-app.command("reproduce")(reproduce.reproduce)
-app.command("study")(study.command)
+app.command("demo", cls=Command)(train.demo)
+app.command("evaluate", cls=evaluate.EvaluateCommand)(evaluate.command)
+app.command("report", cls=Command)(reproduce.report)
+app.command("reproduce", cls=Command)(reproduce.reproduce)
+app.command("study", cls=Command)(study.command)
 app.command("train", cls=train.TrainCommand)(train.train)
 app.add_typer(tree.app, name="tree")
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from earthwork.cli.options import Command
+from earthwork.cli.output import print_whole
 from earthwork.evaluation import Evaluation, evaluate
 from earthwork.files import to_json, write_atomically
 from earthwork.storage import load
 from earthwork.text import printable
 
-_WIDE = 200
+
+class EvaluateCommand(Command):
+    """The command; ``--labels`` says how to read labels, which are in the files of predictions or in another one."""
+
+    aliases: ClassVar = {**Command.aliases, "labels": "labels_file", "decision": "decide"}
 
 
 def command(
@@ -63,10 +68,6 @@ def command(
     _check_choice("--normalize", normalize, ("softmax", "l1"))
     _check_choice("--labels", labels, ("index", "name"))
     _check_choice("--decide", decide, ("least-risk", "inner"))
-    if bootstrap < 0:
-        raise ValueError(f"--bootstrap: expected a number of resamples ≥ 0, got {bootstrap}")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"--top-k: expected a number ≥ 1, got {top_k}")
     with _LateProgress() as progress:
         result = evaluate(
             predictions,
@@ -85,8 +86,7 @@ def command(
             seed=seed,
             progress=progress,
         )
-    # A pipe or a file has no width that the tables would have to fit.
-    Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(result)
+    print_whole(Console(highlight=False), result)
     if out is not None:
         for path in write(result, out):
             print(printable(str(path)))
@@ -103,7 +103,7 @@ def write(result: Evaluation, folder: Path) -> list[Path]:
     from earthwork.plot.evaluation import draw_evaluation
 
     texts = {
-        "report.md": result.report.to_markdown(),
+        "report.md": result.to_markdown(),
         "report.tex": result.report.to_latex(),
         "report.json": to_json(_document(result), indent=1) + "\n",
     }

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from earthwork.cli.train import print_table
+from earthwork.cli.output import print_table
 from earthwork.extras import require
 from earthwork.storage import load
 
@@ -62,7 +62,7 @@ def command(
     from earthwork.lab.studies.study import Request, run_study, table
 
     if name not in _NAMES:
-        raise ValueError(f"name: expected {', '.join(_NAMES)}, got {name!r}")
+        raise ValueError(f"NAME: expected {', '.join(_NAMES)}, got {name!r}")
     if name == "page":
         from earthwork.lab.studies.page import write_page
 
@@ -86,9 +86,11 @@ def command(
     tasks = tuple(task or ())
     if space is not None:
         if name == "boosting":
-            raise ValueError("space: expected --space with the study losses, got it with boosting")
+            raise ValueError("--space: expected only with the study losses, got it with boosting")
         tasks = (_own_task(data, space, labels, tasks),)
-    number = workers or len(os.sched_getaffinity(0))
+    elif labels is not None:
+        raise ValueError(f"--labels: expected only with --space, got {labels} without it")
+    number = len(os.sched_getaffinity(0)) if workers is None else workers
     request = Request(tasks, tuple(loss or ()), seeds, quick, place, out, number, name)
     console = Console()
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from typer.core import TyperCommand
 
+from earthwork.cli.options import Command
+from earthwork.cli.output import print_table
 from earthwork.extras import require
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _RESUME_MAY_CHANGE = (
 )  # fmt: skip
 
 
-class TrainCommand(TyperCommand):
+class TrainCommand(Command):
     """Shows the defaults of `Settings` in ``--help``; the lab is not imported before they are needed."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -199,19 +199,6 @@ def show_results(settings: Settings, results: list[RunResult], console: Console,
         f"more metrics: earthwork evaluate {folder / 'predictions.npz'} --space {Path(settings.out) / 'space.json'}",
         soft_wrap=True,
     )
-
-
-def print_table(console: Console, title: str, rows: list[list[str]]) -> None:
-    """Print a table. Where the output is not a terminal, it is as wide as it needs to be."""
-    shown = Table(title=title, title_justify="left")
-    for at, name in enumerate(rows[0]):
-        shown.add_column(name, justify="right" if at else "left")
-    for row in rows[1:]:
-        shown.add_row(*row)
-    if not console.is_terminal:
-        width = console.measure(shown, options=console.options.update(width=10_000)).maximum
-        console = Console(file=console.file, width=max(width, len(title)))
-    console.print(shown)
 
 
 def demo(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import torch
 import typer
 from numpy.typing import NDArray
-from typer.core import TyperCommand
 
 from earthwork import trees
 from earthwork.array_files import ArrayFile
+from earthwork.cli.options import Command
 from earthwork.files import parse_json, read_text
 from earthwork.spaces import Tree
 from earthwork.spaces.outline import outline
@@ -30,31 +29,15 @@ TreeArgument = Annotated[str, typer.Argument(metavar="TREE", help=f"A file, or o
 Costs = Annotated[
     str | None, typer.Option(help="Edge costs: unit, hops, depth or height; by default those of the tree.")
 ]
-# Arguments of the library that are named differently on the command line.
-_ALIASES = {"scheme": "--costs", "synsets": "--classes", "database": "--wordnet"}
 
 
-class Command(TyperCommand):
-    """A command whose errors name its options rather than the arguments of the library."""
+class TreeCommand(Command):
+    """A command whose errors name its options."""
 
-    def invoke(self, context: Any) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(context)
-        except (TypeError, ValueError) as error:
-            options = {parameter.name: parameter.opts[-1] for parameter in self.params if parameter.opts[0][0] == "-"}
-            options |= {name: option for name, option in _ALIASES.items() if option in options.values()}
-            raise ValueError(_with_options(str(error), options)) from None
+    aliases: ClassVar = {"what": "tree", "scheme": "costs", "synsets": "classes", "database": "wordnet"}
 
 
-def _with_options(message: str, options: dict[str, str]) -> str:
-    """The message with ``full_names=True`` and ``full_names: …`` as ``--full-names``."""
-    names = "|".join(re.escape(name) for name in options)
-    pattern = rf"(?<![\w'\"./-])({names})(=True\b|=(?=\W|$)|(?=: ))"
-    return re.sub(pattern, lambda found: options[found[1]], message)
-
-
-@app.command(cls=Command)
+@app.command(cls=TreeCommand)
 def show(
     tree: TreeArgument,
     depth: Annotated[int | None, typer.Option(help="Levels below the root; by default what fits 200 lines.")] = None,
@@ -64,7 +47,7 @@ def show(
     typer.echo(outline(_load(tree, costs), depth))
 
 
-@app.command(cls=Command)
+@app.command(cls=TreeCommand)
 def info(tree: TreeArgument, costs: Costs = None) -> None:
     """Print the properties of a tree: nodes, leaves, depth, diameter, branching and source."""
     facts = describe(_load(tree, costs))
@@ -95,7 +78,7 @@ def describe(tree: Tree) -> dict[str, str]:
     return {name: str(value) for name, value in tree.info.items()} | facts
 
 
-@app.command(cls=Command)
+@app.command(cls=TreeCommand)
 def distance(
     tree: TreeArgument,
     a: Annotated[str, typer.Argument(help="The name or id of a node.")],
@@ -120,21 +103,20 @@ def _climb(tree: Tree, node: int, top: int) -> list[int]:
     return path
 
 
-@app.command(cls=Command)
+@app.command(cls=TreeCommand)
 def convert(
-    source: Annotated[str, typer.Argument(help="A file, or the name of a shipped tree.")],
+    tree: Annotated[str, typer.Argument(metavar="SOURCE", help="A file, or the name of a shipped tree.")],
     target: Annotated[Path, typer.Argument(help="The file to write; its ending says the format.")],
     classes: Annotated[Path | None, typer.Option(help="A file of class names, in the order to keep.")] = None,
 ) -> None:
     """Convert a tree to another format: .json, .nwk, .csv, .tsv, .yaml, .txt, .npz."""
-    tree = load_tree(source)
-    if classes is not None:
-        tree = trees.restrict(tree, read_classes(classes))
-    _save(tree, target)
+    loaded = load_tree(tree)
+    _save(loaded if classes is None else trees.restrict(loaded, read_classes(classes)), target)
 
 
-@app.command(cls=Command)
+@app.command(cls=TreeCommand)
 def build(
+    context: typer.Context,
     source: Annotated[str, typer.Option("--from", help=f"What to build from: {', '.join(SOURCES)}.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; its ending says the format.")],
     input: Annotated[Path | None, typer.Argument(help="The file to build from (none for wordnet).")] = None,
@@ -174,11 +156,12 @@ def build(
             full_names=full_names,
         )
     for warning in caught:
-        typer.echo(f"note: {printable(str(warning.message))}", err=True)
+        message = cast(Command, context.command).in_options(str(warning.message))
+        typer.echo(f"note: {printable(message)}", err=True)
     _save(tree if costs is None else trees.reweight(tree, costs), output)
 
 
-@app.command(cls=Command)
+@app.command(cls=TreeCommand)
 def rules(
     classes: Annotated[Path | None, typer.Argument(help="A file of synset ids; by default those of ImageNet.")] = None,
     wordnet: Annotated[Path | None, typer.Option(help="The WordNet dict folder.")] = None,

@@ -26,11 +26,7 @@ from earthwork.transport.masses import Normalize, check_distributions, check_nor
 Progress: TypeAlias = Callable[[str, float], None]
 Deciding: TypeAlias = Literal["least_risk", "inner"]
 
-_REMEDY = (
-    'for logits pass normalize="softmax" (on the command line --normalize softmax, or store them as `logits`), for '
-    'other masses normalize="l1" (--normalize l1)'
-)
-_LABEL_REMEDY = 'label_kind="index" or "name" (on the command line --labels index or --labels name)'
+_REMEDY = 'for logits pass normalize="softmax", or store them as `logits`; for other masses pass normalize="l1"'
 # The number of values of the held-out half that are kept to fit one temperature: at most 256 MiB.
 _KEPT = 2**26
 
@@ -111,7 +107,7 @@ def evaluate(
     check_whole("seed", seed)
     plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate)
     measures = standard_measures(space, top_k, inner=decide == "inner")
-    sources = _open(predictions, labels, ClassIndex(space, label_kind, _LABEL_REMEDY, inner=True), label_column)
+    sources = _open(predictions, labels, ClassIndex(space, label_kind, inner=True), label_column)
     tuning = _held_out(len(next(iter(sources.values())).labels), seed) if plan.tunes else None
     models: list[Model] = []
     for name, source in sources.items():
@@ -161,12 +157,18 @@ def _plan(
         raise ValueError(f'decide: expected "least_risk", "inner" or None, got {decide!r}')
     if decide == "inner":
         as_tree(space, "decide", 'for "inner"')
+    if decide != "inner" and vagueness != 0:
+        raise ValueError(f'vagueness: expected only with decide="inner", got vagueness={vagueness!r} without it')
     check_decision(decide or "argmax", space, vagueness)
     targets = {"accuracy": accuracy, "coverage": coverage}
     given = {name: value for name, value in targets.items() if value is not None}
     for name, value in given.items():
-        if decide != "inner" or vagueness != 0 or len(given) > 1:
-            raise ValueError(f'{name}: expected with decide="inner", without a vagueness or another target')
+        if decide != "inner":
+            raise ValueError(f'{name}: expected only with decide="inner", got {name}={value!r} without it')
+        if vagueness != 0 or len(given) > 1:
+            chosen = given | ({"vagueness": vagueness} if vagueness != 0 else {})
+            got = ", ".join(f"{other}={number!r}" for other, number in chosen.items())
+            raise ValueError(f"{name}: expected one of accuracy=, coverage= and vagueness=, got {got}")
         if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise ValueError(f"{name}: expected a share from 0 to 1, got {value!r}")
     return _Plan(decide, vagueness, accuracy, coverage, calibrate)
@@ -238,7 +240,7 @@ def _kept(batches: Iterator[tuple[Tensor, Tensor]], classes: int) -> tuple[Tenso
         if rows * classes > _KEPT:
             break
     if not rows:
-        raise ValueError("labels: expected some classes among the held-out rows to tune on, got only inner nodes")
+        raise ValueError("predictions: expected held-out rows with a class as label to tune on, got only inner nodes")
     return torch.cat([p for p, _ in found]), torch.cat([labels for _, labels in found])
 
 

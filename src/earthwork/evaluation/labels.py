@@ -47,7 +47,7 @@ class ClassIndex:
         self,
         space: Space,
         label_kind: LabelKind | None = None,
-        remedy: str = 'label_kind="index" or "name"',
+        remedy: str = 'label_kind="index" or label_kind="name"',
         *,
         inner: bool = False,
     ) -> None:

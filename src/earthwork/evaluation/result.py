@@ -111,6 +111,11 @@ class Evaluation:
                 records.append(record | {"verdict": row and row.verdict})
         return pandas.DataFrame.from_records(records)
 
+    def to_markdown(self) -> str:
+        """What is printed, as Markdown: the metrics, the differences and the remarks."""
+        parts = [f"{self.report.title}\n", self.report.to_markdown(), _differences_markdown(self.differences)]
+        return "\n".join([*filter(None, parts), *(f"{printable(note)}\n" for note in self.notes)])
+
     def __str__(self) -> str:
         parts = [str(self.report), _differences_text(self.differences), "\n".join(map(printable, self.notes))]
         return "\n\n".join(part for part in parts if part)
@@ -150,10 +155,18 @@ def _differences_text(differences: Sequence[Difference]) -> str:
     return "\n".join(lines) if differences else ""
 
 
+def _differences_markdown(differences: Sequence[Difference]) -> str:
+    lines = [_TITLE, "", f"| model | {' | '.join(_HEADER)} |", "|---|---|---:|---:|---:|---|"]
+    for title, rows in _by_model(differences).items():
+        name = printable(title).replace("|", "\\|")
+        lines += [f"| {name} | {' | '.join(_cells(row))} |" for row in rows]
+    return "\n".join(lines) + "\n" if differences else ""
+
+
 def _differences_table(differences: Sequence[Difference]) -> Any:
     table = require("rich.table", "cli", "a table in the terminal").Table(title=_TITLE, title_justify="left")
     for name in _HEADER:
-        table.add_column(name, justify="left" if name in ("metric", "verdict") else "right")
+        table.add_column(name, justify="left" if name in ("metric", "verdict") else "right", overflow="fold")
     for title, rows in _by_model(differences).items():
         table.add_section()
         table.add_row(f"[bold]{_escape(title)}[/bold]")

@@ -27,7 +27,7 @@ _PIECE = 2**22
 _LABEL_NAMES = ("label", "labels", "target")
 # What pandas and its users call the numbers of the rows.
 _ROW_NAMES = ("", "unnamed: 0", "__index_level_0__", "index", "id", "row", "row_id")
-_NO_LABELS = "pass labels (on the command line --labels-file)"
+_NO_LABELS = "pass labels="
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def _split_columns(
     if needed and len(found) != 1:
         raise ValueError(
             f"{source}: expected one column called {', '.join(_LABEL_NAMES[:-1])} or {_LABEL_NAMES[-1]}, got "
-            f"{len(found)}; pass label_column (on the command line --label-column), or {_NO_LABELS}"
+            f"{len(found)}; pass label_column=, or {_NO_LABELS}"
         )
     rest = [name for name in names if name not in found]
     numbers = [name for name in rest if name.strip().lower() in _ROW_NAMES and not classes.knows([name])]

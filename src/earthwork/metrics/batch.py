@@ -292,7 +292,7 @@ def check_decision(decision: str, space: Space, vagueness: float) -> None:
         as_tree(space, "decision", 'for "inner"')
     check_vagueness(vagueness)
     if decision != "inner" and vagueness != 0:
-        raise ValueError(f'vagueness: expected 0 unless decision is "inner", got {vagueness!r}')
+        raise ValueError(f'vagueness: expected 0 unless decision="inner", got {vagueness!r}')
 
 
 def check_ranking(top_k: int, decision: str) -> None:

@@ -141,7 +141,8 @@ class Report:
         table = require("rich.table", "cli", "a table in the terminal").Table(title=self.title, title_justify="left")
         table.add_column("metric")
         for model in self.models:
-            table.add_column(require("rich.markup", "cli", "a table").escape(printable(model)), justify="right")
+            name = require("rich.markup", "cli", "a table").escape(printable(model))
+            table.add_column(name, justify="right", overflow="fold")
         for line in self.lines:
             best = line.best()
             cells = [f"[bold]{_escape(str(cell), '[')}[/bold]" if k in best else _escape(str(cell), "[")

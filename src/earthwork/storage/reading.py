@@ -128,7 +128,7 @@ def _unreadable(what: str | os.PathLike[str], path: Path) -> ValueError:
     if isinstance(what, str) and (not what or not path.exists()):
         names = [*SHIPPED, *(f"{kind}:" for kind in _SPECIFIED)]
         return ValueError(
-            f"expected a file, a shipped tree ({', '.join(SHIPPED)}), chain:… or ring:…, "
+            f"what: expected a file, a shipped tree ({', '.join(SHIPPED)}), chain:… or ring:…, "
             f"got {with_near_matches([what], names)}"
         )
     return ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}")

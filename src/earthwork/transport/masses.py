@@ -6,6 +6,7 @@ that depends on the type in which the numbers were stored (`mass_tolerance`).
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -226,6 +227,7 @@ def check_distributions(
     if bad.any():
         *row, column = bad.nonzero()[0].tolist()
         found = p[(*row, column)].item()
-        raise ValueError(f"{expected} {found:g} in bin {column}{of_row(tuple(row), first_row)}; {remedy}")
+        advice = f"; {remedy}" if math.isfinite(found) else ""
+        raise ValueError(f"{expected} {found:g} in bin {column}{of_row(tuple(row), first_row)}{advice}")
     row = (~((mass - 1).abs() <= tolerance)).nonzero()[0].tolist()
     raise ValueError(f"{expected} a sum of {mass[tuple(row)].item():g}{of_row(tuple(row), first_row)}; {remedy}")

@@ -268,7 +268,7 @@ def nearest(points: Tensor, queries: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["study", "models"], "name: expected losses, page, table, boosting, boosting-table, got 'models'"),
+        (["study", "models"], "NAME: expected losses, page, table, boosting, boosting-table, got 'models'"),
         (["study", "losses", "--task", "diamond-cuts"], "'diamond-cuts' (near: 'diamond-cut'"),
         (["study", "losses", "--loss", "emd22"], "loss: expected some of ce, mse, emd1"),
         (["study", "losses", "--seeds", "0"], "seeds: expected at least 1, got 0"),

@@ -276,7 +276,7 @@ def test_the_command_reads_a_configuration_and_the_line_wins(tmp_path, data, cap
     assert (out / "curves.png").stat().st_size > 10_000
     assert (out / "summary.md").read_text().startswith("| loss | top-1 % |")
     assert run_command(["train", "--resume", str(out), "--lr", "0.3"]) == 2
-    assert f"error: resume {out}: the run has --lr 0.05, got 0.3" in capsys.readouterr().err
+    assert f"error: --resume {out}: the run has --lr 0.05, got 0.3" in capsys.readouterr().err
     assert run_command(["train", "--resume", str(out), "--epochs", "2", "--trust"]) == 0
     assert (out / "emd1.5" / "seed-0" / "metrics.csv").read_text().count("\n") == 3
 
@@ -287,7 +287,7 @@ def test_the_command_reads_a_configuration_and_the_line_wins(tmp_path, data, cap
         ([], r"expected DATA (a folder, an archive or an .npz file) and --space"),
         (["{data}"], "expected --space, on the command line or in --config"),
         (["{data}", "--space", "cifar10", "--loss", "emd2+foo"], "loss 'emd2+foo', position 6"),
-        (["nowhere", "--space", "cifar10"], "data: no such file or folder: nowhere"),
+        (["nowhere", "--space", "cifar10"], "DATA: no such file or folder: nowhere"),
         (["{data}", "--space", "imagenet1k"], "classes: 1 not in the tree: 'airplane'"),
         (["--resume", "nowhere"], "resume nowhere: expected the folder of a run"),
         (["{data}", "--space", "cifar10", "--config", "nowhere.yaml"], "config nowhere.yaml: "),
@@ -295,9 +295,12 @@ def test_the_command_reads_a_configuration_and_the_line_wins(tmp_path, data, cap
         (["{data}", "--space", "cifar10", "--config", "{config}"], "loss: expected text such as 'emd2+ce', got 5"),
         (
             ["{data}", "--space", "cifar10", "--model", TINY, "--devices", "foo"],
-            "accelerator auto, devices foo, strategy auto: rejected by Lightning: `devices`",
+            "--accelerator auto, --devices foo, --strategy auto: rejected by Lightning: `devices`",
         ),
-        (["{data}", "--space", "cifar10", "--model", TINY, "--devices", "0"], "devices 0, strategy auto: rejected by"),
+        (
+            ["{data}", "--space", "cifar10", "--model", TINY, "--devices", "0"],
+            "--devices 0, --strategy auto: rejected by",
+        ),
     ],
 )
 def test_errors_are_one_line(tmp_path, data, capsys, arguments, message):

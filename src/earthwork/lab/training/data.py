@@ -191,7 +191,7 @@ def _read_labels(
     integers = {name: values for name, values in labels.items() if values.ndim == 1}
     found = dict(labels)
     if integers:
-        index = ClassIndex(space, cast(Any, label_kind), "--labels index or --labels name")
+        index = ClassIndex(space, cast(Any, label_kind), 'labels="index" or labels="name"')
         read = index.labels(f"{what}: {' and '.join(integers)}", np.concatenate(list(integers.values())))
         parts = np.split(read, np.cumsum([len(values) for values in integers.values()])[:-1])
         found |= dict(zip(integers, parts, strict=True))

@@ -171,7 +171,10 @@ def _build_term(name: str, space: Space, sinkhorn: SinkhornOptions) -> nn.Module
     if name == "sd":
         return SinkhornLoss(space, lam=sinkhorn.lam, max_iter=sinkhorn.max_iter)
     if name == "edge":
-        return EdgeCrossEntropyLoss(space)
+        try:
+            return EdgeCrossEntropyLoss(space)
+        except TypeError as error:
+            raise ValueError(f"loss {name!r}: {error}") from None
     if word == "hxe":
         if not isinstance(space, Tree):
             raise ValueError(f"loss {name!r}: expected a tree, got {space}")

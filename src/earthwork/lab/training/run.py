@@ -198,7 +198,7 @@ def make_trainer(
     try:
         return _trainer(settings, folder, recorder, progress, first_step)
     except (TypeError, MisconfigurationException) as error:
-        own = ", ".join(f"{name} {getattr(settings, name)}" for name in ("accelerator", "devices", "strategy"))
+        own = ", ".join(f'{name}="{getattr(settings, name)}"' for name in ("accelerator", "devices", "strategy"))
         raise ValueError(f"{own}: rejected by Lightning: {error}") from error
 
 
