@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 
 import earthwork as ew
+from benchmarks.spaces import random_tree
 from benchmarks.timing import Times, forward_backward
 from earthwork.kernels.cpu import without_kernels
 
@@ -58,34 +59,45 @@ def cases(space: ew.Space, rows: int, device: torch.device) -> Cases:
     return found
 
 
-def measure(device: torch.device, quick: bool) -> dict[str, Any]:
+Tables = Mapping[str, tuple[Callable[[], ew.Space], int]]
+
+# A space and a number of rows.
+TABLES: Tables = {
+    "ImageNet's hierarchy, 512 × 1000": (ew.trees.imagenet1k, 512),
+    "ImageNet's hierarchy, 16,384 × 1000": (ew.trees.imagenet1k, 16_384),
+    "a chain, 65,536 × 10": (lambda: ew.Chain(10), 65_536),
+    "a chain, 512 × 10,000": (lambda: ew.Chain(10_000), 512),
+    "a random tree, 16 × 1,048,576": (lambda: random_tree(2**20), 16),
+}
+
+
+def measure(device: torch.device, repeats: int, tables: Tables = TABLES) -> dict[str, Any]:
     """Every table."""
-    tables = {
-        "ImageNet's hierarchy, 512 × 1000": cases(ew.trees.imagenet1k(), 512, device),
-        "ImageNet's hierarchy, 16,384 × 1000": cases(ew.trees.imagenet1k(), 16_384, device),
-        "a chain, 65,536 × 10": cases(ew.Chain(10), 65_536, device),
-        "a chain, 512 × 10,000": cases(ew.Chain(10_000), 512, device),
-    }
-    repeats = 20 if quick else 200
     return {
         "device": torch.cuda.get_device_name(device),
         "torch": torch.__version__,
         "tables": {
-            name: {case: found._asdict() for case, found in times(table, repeats, device).items()}
-            for name, table in tables.items()
+            name: {
+                case: found._asdict() for case, found in times(cases(space(), rows, device), repeats, device).items()
+            }
+            for name, (space, rows) in tables.items()
         },
     }
 
 
 def run(device: torch.device, quick: bool, out: Path) -> None:
-    """Measure, print, and write to a folder.
+    """Measure every table, and report.
 
     Raises:
         SystemExit: If there is no such device.
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         raise SystemExit(f"--device: expected cuda (NVIDIA or AMD) on a machine that has it, got {device}")
-    results = measure(device, quick)
+    report(measure(device, 20 if quick else 200), out)
+
+
+def report(results: dict[str, Any], out: Path) -> None:
+    """Print the tables, and write them to a folder."""
     for title, table in results["tables"].items():
         print(f"\n{title}")
         for name, row in table.items():
