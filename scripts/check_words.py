@@ -55,7 +55,8 @@ PHRASES = {
     r"in the manner of": "based on",
     r"round a circle": "around a circle",
     r"whoever else": "other threads",
-    r"(?:derivatives?|gradients?)(?: of [^.,;:]{1,40})? by (?:the (?:raw )?(?:logits?|scores?)|``[pqx]``)": "w.r.t.",
+    r"(?:derivatives?|gradients?)(?: of [^.,;:]{1,40})? by (?:the (?:raw )?(?:log|score)\w*|``[pqx](?=``))": "w.r.t.",
+    r"(?:derivatives?|gradients?)(?: of [^.,;:]{1,40})? in (?:the|its) (?:log|score|row|flow|first input)\w*": "w.r.t.",
     r"(?:after|every|of|at most|on|in|below|up to) so (?:many|far|few)\b(?! as)": "this many, this far",
     r"so many (?:rows|bins|warps|numbers|entries|epochs|steps|examples|threads|iterations)": "this many",
     r"round the (?:tree|year|clock|ring|circle)": "around the",
@@ -84,6 +85,16 @@ PHRASES = {
     r"blazing(?:ly)?[- ]fast|lightning[- ]fast": "state a measured ratio",
     r"state[- ]of[- ]the[- ]art": "cite the result",
     r"simply (?:use|call|run|pass)": "leave out 'simply'",
+    r"(?:is|are) the business of": "is handled by",
+    r"(?:tell|tells|told) each other": "exchange",
+    r"br(?:ing|ings|ought) (?:\w+ )?along": "include",
+    r"for want of": "because there is no",
+    r"parts? the (?:classes|bins) in two": "divides",
+    r"in the mean over": "on average over",
+    r"(?:better|worse|lower|higher) by (?:none|every one|every measure)": "on none of, on every",
+    r"(?:a number near it|that|this|it) will do": "is sufficient",
+    r"(?:is|are) read in none": "are scattered",
+    r"the way (?:between|from \w+ to) (?:two )?(?:nodes?|bins?|classes|the class|the root)": "the path between",
 }
 PATTERNS = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), better) for pattern, better in PHRASES.items()]
 

@@ -44,7 +44,7 @@ def circulation(flow: Floats, costs: Floats, rho: float) -> Floats:
 
 
 class Rows:
-    """Distances between rows ``[rows, num_bins]``, and their centred gradients by ``p``."""
+    """Distances between rows ``[rows, num_bins]``, and their centred gradients w.r.t. ``p``."""
 
     def __init__(self, p: Floats, q: Floats, space: ew.Space, rho: float) -> None:
         self.space, self.rho = space, rho
@@ -64,7 +64,7 @@ def emd(p: Floats, q: Floats, space: ew.Space, rho: float) -> Floats:
 
 
 def emd_gradient(p: Floats, q: Floats, space: ew.Space, rho: float) -> Floats:
-    """The centred gradient by ``p``."""
+    """The centred gradient w.r.t. ``p``."""
     return Rows(p, q, space, rho).gradient
 
 

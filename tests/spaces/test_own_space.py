@@ -72,7 +72,7 @@ def test_everything_else(rng, hubs):
 
 
 class AcyclicHub(Hub):
-    """The same, with the shortcuts for spaces whose edges part the bins in two."""
+    """The same, with the shortcuts for spaces whose edges divide the bins in two."""
 
     acyclic = True
 

@@ -51,7 +51,7 @@ class EdgeCrossEntropyLoss(LogLoss):
         if space.partial:
             return
         if not isinstance(space, EdgeSpace):
-            raise TypeError(f"space: expected a Chain or a Tree, whose edges part the classes in two, got {space}")
+            raise TypeError(f"space: expected a Chain or a Tree, whose edges divide the classes in two, got {space}")
         self._log_masses = space.log_masses()
         # An edge with all classes on one side does not contribute.
         count = space.flow(torch.ones(space.num_bins, dtype=torch.float64, device=space.device))

@@ -18,7 +18,7 @@ from earthwork.transport.routes import LabelKernel
 
 
 class HierarchicalCrossEntropyLoss(LogLoss):
-    r"""Cross entropy along the way from the root to the class, upper levels discounted (logits in).
+    r"""Cross entropy along the path from the root to the class, upper levels discounted (logits in).
 
     .. math:: -\sum_{v \text{ above } y} e^{-\alpha h(v)} \log \frac{m_v}{m_{\mathrm{parent}(v)}}
 

@@ -336,7 +336,7 @@ class _SelectedWithTotal(torch.autograd.Function):
 
 
 def _parts(total: Tensor, width: int) -> list[slice]:
-    """The rows, a few at a time: so many that they stay in the cache."""
+    """The rows, a few at a time, so that they stay in the cache."""
     step = max(1, _IN_CACHE // width)
     return [slice(start, start + step) for start in range(0, len(total), step)]
 

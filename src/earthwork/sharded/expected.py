@@ -76,7 +76,7 @@ def _expected(p: Tensor, part: Part, slots: Slots, reduce: Reduce) -> Tensor:
             sides[:, 1, rank] = found[:, -1]
         here = found[:, int(has_before) : int(has_before) + p.shape[-1]]
     reduce(sides)
-    # A shard before this one sees it after itself, and the other way round; on a tree there is only one other side.
+    # A shard before this one sees it after itself, and vice versa; on a tree there is only one other side.
     others = sides[:, 1, :rank].sum(-1) + sides[:, 0 if part.ordered else 1, rank + 1 :].sum(-1)
     elsewhere = others[:, None]
     if part.shared is not None and p.shape[-1]:

@@ -7,7 +7,7 @@ number of classes:
 
 1. the largest logarithm of a mass, as the scale of
 2. the masses of the shared nodes; the logarithm of the mass of each shard; and the shared node above each label;
-3. the losses of the local edges, and their derivatives by the logarithms of the masses of the other shards.
+3. the losses of the local edges, and their derivatives w.r.t. the logarithms of the masses of the other shards.
 
 Only the processes that hold a class know where it is in the tree, so it is them that say which shared node is above a
 label. Without shared nodes, as on a chain, there is no first sum.
@@ -146,7 +146,7 @@ class Slots:
 
 
 class _Step:
-    """One call: the masses that all processes know, then the loss and its gradient in the logits of this one."""
+    """One call: the masses that all processes know, then the loss and its gradient w.r.t. the logits of this one."""
 
     def __init__(self, losses: ShardLosses, x: Tensor, labels: Tensor, reduce: Reduce) -> None:
         self.losses, self.part, self.slots = losses, losses.part, losses.slots
@@ -182,7 +182,7 @@ class _Step:
         self.label_slot = masses[:, -1].long()
 
     def _scale(self) -> Tensor:
-        """The largest logarithm of a mass in any shard, of all or below each shared node; a number near it will do."""
+        """The largest logarithm of a mass in any shard, of all or below each shared node, or a number close to it."""
         rows, used = len(self.x), self.slots.used
         if not self.nodes:
             return self.x.new_zeros((rows, 1), dtype=torch.float64)
@@ -197,7 +197,7 @@ class _Step:
         return torch.where(scale == -math.inf, 0, scale).double()
 
     def solve(self, wanted: bool) -> tuple[Tensor, Tensor | None]:
-        """The losses of all rows, and the gradient of each in the logits of this shard if it is wanted."""
+        """The losses of all rows, and the gradient of each w.r.t. the logits of this shard if required."""
         total = self.shard_logs.logsumexp(-1, keepdim=True)
         self.before, self.after = self._other_logs()
         local, slopes = self._local(total, wanted)
@@ -248,19 +248,19 @@ class _Step:
         return (before, after) if self.part.ordered else (None, torch.logaddexp(before, after))
 
     def _shared(self, total: Tensor, wanted: bool) -> tuple[Tensor | None, Tensor | None]:
-        """The loss of the shared edges, and its derivative by the logarithms of the masses of the shared nodes."""
+        """The loss of the shared edges, and its derivative w.r.t. the logarithms of the masses of the shared nodes."""
         if self.losses.shared is None:
             return None, None
         labels = torch.where(self.counted, self.label_slot, IGNORED)
         return _differentiated(self.losses.shared, _finite(self.shared_logs - total), labels, wanted)
 
     def _gradient(self, slopes: Tensor, sums: Tensor, shared_slopes: Tensor | None) -> Tensor:
-        """The gradient in the logits of this shard, given that of its own loss and those of other shards."""
+        """The gradient w.r.t. the logits of this shard, given that of its own loss and those of other shards."""
         assert self.own is not None
         rank, ranks, x = self.rank, self.ranks, self.x
         mine = self.shard_logs[:, rank : rank + 1]
         shards = torch.arange(ranks, device=x.device)
-        # This shard is part of what comes after the shards before it, and the other way round.
+        # This shard is part of what comes after the shards before it, and vice versa.
         sees = shards < rank if self.part.ordered else shards != rank
         factor = (sums[:, -1 - ranks : -1] * _ratio(mine, self.after) * sees).sum(-1, keepdim=True)
         if self.before is not None:
@@ -291,7 +291,7 @@ def _finite(logs: Tensor) -> Tensor:
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """The share of a mass in another one that contains it, from their logarithms; 0 where one of them is nothing."""
+    """The share of a mass in another one that contains it, from their logarithms; 0 where one of them is 0."""
     nothing = (part == -math.inf) | (whole == -math.inf)
     # Where the whole is so small that it was rounded, its part may seem larger.
     return torch.where(nothing, 0, (part - whole).clamp(max=0).exp())

@@ -153,7 +153,7 @@ class EdgeSpace(Space):
         return flow
 
     def settle_slope(self, slope: Tensor, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """The derivative of the cost in the settled ``flow``, made valid where the flow is free to circulate."""
+        """The derivative of the cost w.r.t. the settled ``flow``, made valid where the flow is free to circulate."""
         return slope
 
     def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:
@@ -184,7 +184,7 @@ class EdgeSpace(Space):
 
     def log_masses(self) -> nn.Module:
         """A module that computes the logarithms of the masses on either side of each edge; see `spaces.log_masses`."""
-        raise TypeError(f"space: expected a Chain or a Tree, whose edges part the classes in two, got {self}")
+        raise TypeError(f"space: expected a Chain or a Tree, whose edges divide the classes in two, got {self}")
 
     def check_rho(self, rho: float) -> None:
         """Raise unless ``rho`` is a real number ≥ 1."""

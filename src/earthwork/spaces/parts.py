@@ -199,7 +199,7 @@ class Pieces(NamedTuple):
 
     def attachments(self, shared: Indices) -> tuple[Tensor, Tensor]:
         """The shared node above each class, by number, and the lengths of runs below the same one."""
-        # Of the local nodes, those that are attached to a shared one; the walk meets each of their subtrees in one go.
+        # The local nodes that are attached to a shared one; the walk visits each of their subtrees without a gap.
         up = np.minimum(np.searchsorted(self.nodes, self.parents), max(len(self.nodes) - 1, 0))
         tops = np.flatnonzero(self.nodes[up] != self.parents)
         tops = tops[np.argsort(self.order[tops])]

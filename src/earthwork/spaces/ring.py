@@ -135,7 +135,7 @@ class Ring(EdgeSpace):
         return [torch.arange(self.num_bins, device=position.device), position, half, sign.double()]
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        """The cost of the shorter way between bins ``i`` and ``j``, tensors of any shape."""
+        """The cost of the shorter path between bins ``i`` and ``j``, tensors of any shape."""
         position = positions(self.costs)
         way = (position[self._bin_index("i", i)] - position[self._bin_index("j", j)]).abs()
         return torch.minimum(way, position[-1] - way)
@@ -203,7 +203,7 @@ def _pull(rest: Tensor, weights: Tensor, rho: float) -> Tensor:
 
 
 def _motion(rest: Tensor, weights: Tensor, rho: float) -> Tensor:
-    """Zero, with the derivative of the optimal circulation in the flow and the weights (implicit function theorem).
+    """Zero, with the derivative of the optimal circulation w.r.t. flow and weights (implicit function theorem).
 
     It is linear in both. That is enough for the first three derivatives of the cost, because the cost is stationary.
     """

@@ -255,7 +255,7 @@ class Tree(EdgeSpace):
         return torch.where((order[a] <= goal) & (goal < end[a]), a, self.parents[a])
 
     def node_distance(self, a: Tensor | int, b: Tensor | int) -> Tensor:
-        """The cost of the way between nodes ``a`` and ``b``: tensors of node indices, broadcast."""
+        """The cost of the path between nodes ``a`` and ``b``: tensors of node indices, broadcast."""
         return self._node_distance(self._node_index("a", a), self._node_index("b", b))
 
     def _node_distance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -264,7 +264,7 @@ class Tree(EdgeSpace):
         return (height[a] + height[b] - 2 * height[self._lowest_common_ancestor(a, b)]).clamp(min=0)
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        """The cost of the way between bins ``i`` and ``j``: tensors of any shape, O(log depth) for each pair."""
+        """The cost of the path between bins ``i`` and ``j``: tensors of any shape, O(log depth) for each pair."""
         return self._node_distance(self.bins[self._bin_index("i", i)], self.bins[self._bin_index("j", j)])
 
     def diameter(self) -> Tensor:

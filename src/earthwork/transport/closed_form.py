@@ -114,7 +114,7 @@ def with_gradient(
 
     Args:
         values: A number, or one for each row of the inputs.
-        slopes: The derivative in the first input, of its shape. That in the second, if there is one, is its negative.
+        slopes: The derivative w.r.t. the first input, of its shape. That w.r.t. a second one is its negative.
         composed: The same function of the inputs, differentiable any number of times.
         *inputs: One or two tensors.
         constants: What else the function depends on, such as labels: changing it in place before the derivative is
@@ -191,7 +191,7 @@ def first_order_cost(x: Tensor, space: EdgeSpace, rho: float, composed: Composed
 
 
 def first_order_label_cost(logits: Tensor, labels: Tensor, space: EdgeSpace, rho: float, composed: Composed) -> Tensor:
-    """The cost of moving the softmax of each row to its label, with the gradient in the logits, on any device."""
+    """The cost of moving the softmax of each row to its label, and the gradient w.r.t. the logits, on any device."""
     space, rows, index = space.on(logits.device), logits.detach().reshape(-1, logits.shape[-1]), labels.reshape(-1, 1)
 
     def solve(part: slice, values: Tensor, slopes: Tensor | None) -> None:

@@ -175,7 +175,7 @@ class LargeGpuKernels(GpuKernels):
         return _portable().distances(p, q, space, rho)
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The derivative of the distances by ``p``, in plain PyTorch."""
+        """The derivative of the distances with respect to ``p``, in plain PyTorch."""
         return _portable().gradient(p, q, space, rho)
 
     def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:

@@ -177,7 +177,7 @@ class Kernels(Route):
         options = (None, operators.NONE_IGNORED, "none", 0.0)
         losses = self.label_loss(logits, labels, space, LabelKernel("labels", rho), options, composed)
         if losses is None:
-            raise ValueError("target: expected class indices that are in range, got one that was changed meanwhile")
+            raise ValueError("target: expected class indices in range, got one that was changed during the call")
         return losses
 
     def label_loss(

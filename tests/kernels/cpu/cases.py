@@ -21,7 +21,7 @@ CLOSE: dict[torch.dtype, dict[str, Any]] = {
 
 
 def composed_distance(p: Tensor, q: Tensor, space: ew.Space, rho: float) -> tuple[Tensor, Tensor]:
-    """The distances by the composed maps, and their gradient by ``p``.
+    """The distances by the composed maps, and their gradient w.r.t. ``p``.
 
     In the type of the data, because what is rounding in the mass of a row depends on it.
     """

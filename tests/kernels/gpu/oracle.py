@@ -31,7 +31,7 @@ def label_costs(logits: Tensor, labels: Tensor, space: ew.EdgeSpace, rho: float)
 
 
 def pair_costs(p: Tensor, q: Tensor, space: ew.EdgeSpace, rho: float) -> tuple[Tensor, Tensor]:
-    """The cost of moving each row of ``p`` to that of ``q``, of the same mass, and its gradient by ``p``."""
+    """The cost of moving each row of ``p`` to that of ``q``, of the same mass, and its gradient w.r.t. ``p``."""
     inside = below(space).double()
     flow = (p.double() - q.double()) @ inside.T
     costs = space.costs.double()

@@ -22,7 +22,7 @@ RHOS = (1.0, 1.5, 2.0, 3.0)
 
 
 def distances(space, rho, p, q):
-    """The distances and the gradients of their sum by ``p`` and ``q``."""
+    """The distances and the gradients of their sum w.r.t. ``p`` and ``q``."""
     p, q = p.detach().clone().requires_grad_(), q.detach().clone().requires_grad_()
     value = ew.emd(p, q, space, rho)
     return value.detach(), *torch.autograd.grad(value.sum(), (p, q))

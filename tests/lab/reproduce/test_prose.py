@@ -15,7 +15,7 @@ from tests.lab.reproduce.test_verdicts import PAGE, ROOT, Breathing, less, load,
 
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs the repository: docs")
 
-# Where committed results have other settings than the command: the setting, and the sentence that says so.
+# Where committed results have other settings than the command: the setting, and the sentence that reports it.
 OLDER: dict[str, dict[str, str]] = {
     "breathing": {"rates": "The committed results tried 0.003 and 0.01; `earthwork reproduce breathing` also tries"},
     "convergence": {

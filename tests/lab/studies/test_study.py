@@ -243,7 +243,7 @@ def test_a_split_is_disjoint(rng: np.random.Generator) -> None:
     values = torch.cat([parts.train.x, parts.val.x, parts.test.x])
     assert [len(part.x) for part in (parts.train, parts.val, parts.test)] == [20, 10, 10]
     assert len(values.unique()) == 40
-    with pytest.raises(ValueError, match=r"sizes: expected at most 50 examples in all, got 51"):
+    with pytest.raises(ValueError, match=r"sizes: expected at most 50 examples in total, got 51"):
         split(ew.Chain(2), x, np.arange(50) % 2, 3, (31, 10, 10))
     assert one_hot(["b", "a", "b"]).tolist() == [[0, 1], [1, 0], [0, 1]]
 

@@ -67,7 +67,7 @@ def _sum_masses(zero: Any, tile: Any, masses: Any, slopes: Any, layout: Any) -> 
 
 @device_function
 def _ask_questions(masses: Any, slopes: Any, layout: Any, state: Any, lane: Any) -> None:
-    """The loss of a row, and its derivative in the log-mass of each node above the label, divided by that mass."""
+    """The loss of a row, and its derivative w.r.t. the log-mass of each node above the label, over that mass."""
     slots, leaf_costs, node_costs, parents = layout[5], layout[6], layout[7], layout[9]
     node = load_scalar(0, slots, load_scalar(0, state + LABEL, lane))
     weight = load_scalar(0.0, leaf_costs, load_scalar(0, state + PLACE, lane) // WIDTH)

@@ -1,6 +1,6 @@
 """Fused GPU kernels: the loss in one pass over the logits, its gradient in another. Written in Triton, and optional.
 
-PyTorch's builds for CUDA and ROCm bring Triton along; it is imported on first use.
+PyTorch's builds for CUDA and ROCm include Triton; it is imported on first use.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def pair_slopes(
     rows, p_step, q_step, bins, branches, steps, rho, slope_scale,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """The derivative of each cost in its row of ``p``, which sums to 0 over the bins, times the upstream gradient."""
+    """The derivative of each cost w.r.t. its row of ``p`` (of sum 0 over the bins), times the upstream gradient."""
     steps_before, step_starts = indices + 2 * bins, indices + 3 * bins + 2 * branches
     mine = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
     sums = scratch + mine * (bins + steps)

@@ -277,7 +277,7 @@ def segment_slopes(
     bins, branches, steps, spans, most_steps, rho, slope_scale,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr, KIND: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of each row's weighted cost in the logits of a segment, times the upstream gradient."""
+    """The gradient of each row's weighted cost w.r.t. the logits of a segment, times the upstream gradient."""
     segments = tl.cdiv(bins, BLOCKS * BLOCK)
     place, steps_before, firsts = indices + bins, indices + 2 * bins, indices + 3 * bins + segments + 1
     step_starts = indices + 3 * bins + 3 * (segments + 1) + 2 * branches

@@ -23,7 +23,7 @@ class Settings:
         spikes: Places (as shares of the chain) and heights of the spikes.
         floor: The share of the mass that is spread evenly, so that no bin is empty.
         lams: The regularisations of the Sinkhorn distance, with distances in bins.
-        max_iter: Its iterations, so many that it converges.
+        max_iter: Its iterations, enough for it to converge.
     """
 
     bins: int = 100

@@ -84,10 +84,7 @@ def make_page(findings: Findings) -> str:
 
 
 def short_table(findings: Findings) -> str:
-    """The README's table: for each situation and goal, the loss to use and its difference to cross entropy.
-
-    Label noise is left to the page.
-    """
+    """The README's table, without label noise: for each situation and goal, the loss to use and its difference."""
     if not findings.tasks():
         return _NO_RESULTS
     situations = _situations(findings, questions=("labels",))
@@ -428,10 +425,8 @@ def _boosting(findings: Findings) -> str:
             rows.append([f"`{task}`", f"`{model}` against `{other}`", *map(_cell, entries)])
     if not rows:
         return ""
-    text = (
-        "LightGBM with its own multiclass objective (`lgbm`) against a network with cross entropy; and the objectives\n"
-    )
-    text += "of [`earthwork.boosting`](guides/tables.md) against LightGBM's own.\n\n"
+    text = "LightGBM with its own multiclass objective (`lgbm`) against a network with cross entropy; and the\n"
+    text += "objectives of [`earthwork.boosting`](guides/tables.md) against LightGBM's own.\n\n"
     return text + _markdown(["task", "comparison", *_GOALS.values()], rows)
 
 

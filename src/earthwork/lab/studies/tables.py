@@ -48,7 +48,7 @@ def split(
     """
     counts = [round(size * len(x)) if size < 1 else int(size) for size in sizes]
     if sum(counts) > len(x):
-        raise ValueError(f"sizes: expected at most {len(x)} examples in all, got {sum(counts)}")
+        raise ValueError(f"sizes: expected at most {len(x)} examples in total, got {sum(counts)}")
     order = np.random.default_rng([seed, 16]).permutation(len(x))[: sum(counts)]
     rows = np.split(order, np.cumsum(counts)[:-1])
     features = standardized(*(torch.from_numpy(x[part].astype(np.float32)) for part in rows))
