@@ -137,30 +137,43 @@ def _shared_count(space: ew.Tree, ranks: int) -> int:
     return 1 if shared is None else shared.num_bins
 
 
-def _times(rank: int, ranks: int, folder: str, digits: int, count: int) -> None:
+def _times(rank: int, ranks: int, folder: str, sizes: Sequence[int], count: int) -> None:
     mesh = _join(rank, ranks, folder)
-    space = ew.Tree(**decimal_tree(digits))
-    loss = ew.EMDLoss(space)
-    logits = distribute_tensor(torch.randn(count, space.num_bins), mesh, [Shard(1)]).requires_grad_()
-    labels = torch.randint(space.num_bins, (count,), generator=torch.Generator().manual_seed(0))
-    cases = {
-        "sharded": lambda: loss(logits, labels).backward(),
-        "gather and kernel": lambda: loss(logits.full_tensor(), labels).backward(),
-    }
+    numbers = torch.zeros(count, 4, dtype=torch.float64)
+    medians = {"all-reduce": _medians({"all-reduce": lambda: dist.all_reduce(numbers)})["all-reduce"]}
+    for digits in sizes:
+        space = ew.Tree(**decimal_tree(digits))
+        loss = ew.EMDLoss(space)
+        logits = distribute_tensor(torch.randn(count, space.num_bins), mesh, [Shard(1)]).requires_grad_()
+        labels = torch.randint(space.num_bins, (count,), generator=torch.Generator().manual_seed(0))
+
+        def sharded(loss: Any = loss, logits: Any = logits, labels: Tensor = labels) -> None:
+            logits.grad = None
+            loss(logits, labels).backward()
+
+        def gathered(loss: Any = loss, logits: Any = logits, labels: Tensor = labels) -> None:
+            logits.grad = None
+            loss(logits.full_tensor(), labels).backward()
+
+        found = _medians({"sharded": sharded, "gather and kernel": gathered})
+        medians |= {f"{name} {digits}": taken for name, taken in found.items()}
+    if rank == 0:
+        Path(folder, "times.json").write_text(json.dumps(medians))
+    dist.destroy_process_group()
+
+
+def _medians(cases: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """The median time of each case, in turns, until all processes are done."""
     times: dict[str, list[float]] = {name: [] for name in cases}
     for turn in range(ROUNDS + 2):
         for name, case in cases.items():
-            logits.grad = None
             dist.barrier()
             start = time.perf_counter()
             case()
             dist.barrier()
             if turn > 1:
                 times[name].append(time.perf_counter() - start)
-    if rank == 0:
-        medians = {name: statistics.median(taken) for name, taken in times.items()}
-        Path(folder, "times.json").write_text(json.dumps(medians))
-    dist.destroy_process_group()
+    return {name: statistics.median(taken) for name, taken in times.items()}
 
 
 # The most that the process holds beyond what it held before: everything that is built, and what that needs meanwhile.
@@ -241,12 +254,21 @@ def print_traffic(quick: bool, folder: str) -> None:
 
 
 def print_times(quick: bool, folder: str) -> None:
-    """Print the time of a step on two processes."""
-    digits = 4 if quick else 5
-    _spawn(_times, 2, folder, digits, 16)
+    """Print the time of a step on two processes, and what the model of `print_model` predicts for it."""
+    sizes = (3, 4, 5) if quick else (4, 5, 6)
+    _spawn(_times, 2, folder, sizes, 16)
     times = json.loads(Path(folder, "times.json").read_text())
-    rows = [(name, f"{1e3 * taken:.1f} ms") for name, taken in times.items()]
-    print(table((f"10^{digits} classes × 16 rows, 2 processes", "forward and backward"), rows), end="\n\n")
+    sharded, gathered = ([times[f"{name} {digits}"] for digits in sizes] for name in ("sharded", "gather and kernel"))
+    # A constant for each step, all-reduces included, and a time for each logit: from the smallest and the largest tree.
+    slope = (sharded[2] - sharded[0]) / (10 ** sizes[2] - 10 ** sizes[0])
+    model = [sharded[0] + slope * (10**digits - 10 ** sizes[0]) for digits in sizes]
+    rows = [
+        (f"10^{digits}", *(f"{1e3 * taken:.1f} ms" for taken in row))
+        for digits, *row in zip(sizes, sharded, model, gathered, strict=True)
+    ]
+    head = ("classes × 16 rows, 2 processes", "sharded", "by the model", "gather and kernel")
+    print(table(head, rows), end="\n\n")
+    print(f"All-reduce of 16 × 4 numbers: {1e3 * times['all-reduce']:.2f} ms\n")
 
 
 def print_memory(quick: bool) -> None:
