@@ -192,7 +192,7 @@ def test_files_of_the_same_name_are_told_apart(tree: ew.Tree, save: Any, tmp_pat
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
     result = ew.evaluate([save("x/a.npz"), save("y/a.npz")], None, tree, bootstrap=0)
-    assert result.report.models == ("x/a", "y/a")
+    assert result.report.models == ("x", "y")
 
 
 def test_rows_of_text_with_few_digits_can_be_normalised(tree: ew.Tree, case: dict[str, Any], save: Any) -> None:
@@ -207,3 +207,29 @@ def test_progress_is_told(tree: ew.Tree, save: Any) -> None:
     ew.evaluate([save()], None, tree, bootstrap=10, progress=lambda what, share: told.append((what, share)))
     assert told[0] == ("reading model", 1.0)
     assert told[-1] == ("resampling", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (["runs/ce.npz", "runs/emd2.npz"], ["ce", "emd2"]),
+        (["r/ce/seed-0/predictions.npz", "r/emd2/seed-0/predictions.npz"], ["ce", "emd2"]),
+        (["r/ce/seed-0/predictions.npz", "r/ce/seed-1/predictions.npz"], ["seed-0", "seed-1"]),
+        (["r/ce/seed-0/predictions.npz", "s/ce/seed-1/predictions.npz"], ["r/ce/seed-0", "s/ce/seed-1"]),
+        (["p.npz", "r/p.npz"], ["p", "r/p"]),
+        (["r/p.npz", "r/p.csv"], ["r/p.npz", "r/p.csv"]),
+        (["predictions.npz"], ["predictions"]),
+    ],
+)
+def test_models_are_named_by_what_tells_their_files_apart(
+    files: list[str], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in map(Path, files):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".csv":
+            file.write_text("label,0,1\n0,0.5,0.5\n1,0.5,0.5\n")
+        else:
+            np.savez(file, probs=np.full((2, 2), 0.5), labels=[0, 1])
+    result = ew.evaluate(files, None, ew.Chain(2), bootstrap=0)
+    assert [model.name for model in result.models] == names

@@ -319,9 +319,12 @@ def _by_name(predictions: Any) -> dict[str, Any]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Short names that tell the files apart."""
-    for name in (lambda path: path.stem, lambda path: f"{path.parent.name}/{path.stem}", str):
-        names = [name(path) for path in paths]
+    """Short names that tell the files apart: their stems, or the parts of their paths that differ."""
+    parts = [(*path.parent.parts, path.stem) for path in paths]
+    for end in (0, -1):
+        while min(map(len, parts)) > 1 and len({part[end] for part in parts}) == 1:
+            parts = [part[1:] if end == 0 else part[:-1] for part in parts]
+    for names in ([path.stem for path in paths], ["/".join(part) for part in parts], list(map(str, paths))):
         if len(set(names)) == len(names):
             return names
     raise ValueError(f"predictions: expected each file once, got {', '.join(map(str, paths))}")
