@@ -9,8 +9,10 @@ first. What test modules made when they were imported was made without the mutan
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
+import re
 import resource
 import signal
 import time
@@ -28,6 +30,8 @@ from mutmut.utils.format_utils import mangled_name_from_mutant_name
 KILLED = 1
 # Which tests call which functions, and how long they take.
 CALLS = Path("mutants/first-pass.json")
+# Tests that start a process, where mutants are not visible.
+_OTHER_PROCESS = re.compile(r"subprocess|DataLoader|_python\(")
 # How many variants of a test are run to see what it calls.
 _MEASURED = 3
 # Seconds by the clock after which a fork that waits for something is ended. It does not count as killed.
@@ -109,7 +113,8 @@ class _Server:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Take the place of pytest's loop over all tests."""
-        self.items = {_name(item): item for item in _some(session.items, self.variants)}
+        here = [item for item in session.items if not _OTHER_PROCESS.search(_source(item))]
+        self.items = {_name(item): item for item in _some(here, self.variants)}
         self.calls = self._find_calls()
         # What the collector moves in a fork would be copied.
         gc.collect()
@@ -154,6 +159,10 @@ class _Server:
                 os.write(self.writing, f"{test}\tmeasured\t{seen['seconds'][test]:.2f}\t\n".encode())
         set_mutant_under_test("")
         file.write_text(json.dumps(known))
+        # Kernels that are loaded here are not loaded again in every fork.
+        for tests in {test.partition("::")[0]: seen["seconds"] for test, seen in known.items()}.values():
+            for test in sorted(set(tests) & set(self.items), key=tests.__getitem__)[:1]:
+                self._run_test(test)
         # The other variants of a test are taken to call the same functions, for as long.
         calls = defaultdict(list)
         seconds = {}
@@ -184,6 +193,7 @@ class _Server:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.alarm(_STUCK)
+        self.failed.clear()
         start = time.process_time()
         for test in tests:
             if time.process_time() - start > self.seconds:
@@ -206,6 +216,10 @@ class _Server:
 
 def _name(item: pytest.Item) -> str:
     return item.nodeid.removeprefix("mutants/")
+
+
+def _source(item: pytest.Item) -> str:
+    return inspect.getsource(item.function) if isinstance(item, pytest.Function) else ""
 
 
 def _function(item: pytest.Item) -> str:

@@ -189,7 +189,7 @@ def test_the_regularized_value_has_the_gradient_of_the_loss(space, options):
     assert loss(logits, q) < cost(logits, q)
 
 
-def test_against_a_class_the_regularized_value_is_a_reverse_divergence(space):
+def test_against_a_class_the_regularized_value_is_a_reverse_divergence_compiled_or_not(space):
     logits, labels, lam = torch.randn(6, C, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 4, 0]), 1.5
     scores = -lam * space.distances().double()[:, labels].T
     divergence = torch.nn.functional.kl_div(scores.log_softmax(-1), logits.softmax(-1), reduction="none").sum(-1)
