@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import runpy
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pytest
 import torch
 
@@ -98,3 +100,32 @@ def test_names_are_text_and_no_formulas(tmp_path: Path) -> None:
     ax = plot_tree(Tree([-1, 0, 0], names=["$root", "$x^{$", "\x1b[31m"]))
     ax.figure.savefig(tmp_path / "tree.png")
     assert {r"\$root", r"\$x^{\$", r"\x1b[31m"} <= set(texts(ax))
+
+
+def test_edges_neither_cross_nor_run_through_other_nodes() -> None:
+    whole = trees.imagenet1k()
+    assert whole.bin_names is not None
+    tree = trees.restrict(whole, whole.bin_names[::50])
+    ax = plot_tree(tree)
+    nodes = {tuple(place) for place in np.round(np.asarray(ax.collections[0].get_offsets()), 6).tolist()}
+    segments = []
+    for line in ax.get_lines():
+        points = [tuple(point) for point in np.round(np.asarray(line.get_xydata()), 6).tolist()]
+        ends = {points[0], points[-1]}
+        segments += [(start, end, ends) for start, end in pairwise(points) if start != end]
+    assert len(nodes) == tree.num_nodes
+
+    def side(a: tuple[float, ...], b: tuple[float, ...], c: tuple[float, ...]) -> float:
+        return float(np.sign(round((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]), 6)))
+
+    for start, end, ends in segments:
+        inside = [
+            node
+            for node in nodes - ends
+            if side(start, end, node) == 0
+            and min(start[0], end[0]) <= node[0] <= max(start[0], end[0])
+            and min(start[1], end[1]) <= node[1] <= max(start[1], end[1])
+        ]
+        assert not inside
+    for (a, b, _), (c, d, _) in combinations(segments, 2):
+        assert not (side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0)

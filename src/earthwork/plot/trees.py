@@ -208,8 +208,11 @@ def _draw_edges(ax: Axes, tree: Tree, layout: _Layout, flow: NDArray[np.float64]
     for edge, node, parent in _edges(tree):
         amount = 0.0 if flow is None else float(flow[edge])
         colour = "#444444" if flow is None else _colour(amount)
-        ends = ([layout.x[node], layout.x[parent]], [layout.y[node], layout.y[parent]])
-        ax.plot(*ends, color=colour, linewidth=1.0 + 4.0 * abs(amount) / most, zorder=1, solid_capstyle="round")
+        # Upright except for the highest level, so that edges neither cross nor run through other nodes.
+        x = [layout.x[node], layout.x[node], layout.x[parent]]
+        y = [layout.y[node], layout.y[parent] - 1, layout.y[parent]]
+        width = 1.0 + 4.0 * abs(amount) / most
+        ax.plot(x, y, color=colour, linewidth=width, zorder=1, solid_capstyle="round", solid_joinstyle="round")
     ax.scatter(layout.x, layout.y, s=14, color="#222222", zorder=2)
 
 
@@ -220,7 +223,7 @@ def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, w
     marks = []
     for edge, node, parent in _edges(tree):
         upright = layout.slots > _MANY and bool(leaf[node])
-        rise = 0.5 / (layout.y[parent] - layout.y[node])
+        rise = 0.5 if layout.y[parent] - layout.y[node] == 1 else 0.0
         at = (layout.x[node] + rise * (layout.x[parent] - layout.x[node]), layout.y[node] + 0.5)
         if flow is not None:
             amount = float(flow[edge])
