@@ -55,12 +55,15 @@ def test_another_demo_gets_a_folder_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_small")
-def test_one_that_is_stopped_says_how_to_go_on(
+def test_one_that_is_stopped_says_how_to_resume_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from earthwork.lab.training.console import RunProgress
 
-    monkeypatch.setattr(RunProgress, "on_train_batch_end", lambda *_: signal.raise_signal(signal.SIGINT))
     out = tmp_path / "demo"
-    assert run(["demo", "--quick", "--out", str(out)]) == 130
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(RunProgress, "on_train_batch_end", lambda *_: signal.raise_signal(signal.SIGINT))
+        assert run(["demo", "--quick", "--out", str(out)]) == 130
     assert f"to resume: earthwork train --resume {out}" in " ".join(capsys.readouterr().err.split())
+    assert run(["train", "--resume", str(out)]) == 0
+    assert (out / "summary.md").is_file()

@@ -14,12 +14,15 @@ from earthwork.cli.output import print_table
 from earthwork.extras import require
 
 if TYPE_CHECKING:
+    from earthwork.lab.training.data import TrainingData
     from earthwork.lab.training.settings import Settings
     from earthwork.lab.training.summary import RunResult
 
 # The paper's four, with its ratios: CE; EMD²; EMD² + CE 1:1; SD + CE 1:3.
 PAPER_LOSSES = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
 
+# What stands for the data in the settings of a demo.
+_SIMULATED = "simulated"
 # Options that do not change what is computed, only where, how long and how fast.
 _RESUME_MAY_CHANGE = (
     "data", "epochs", "workers", "cache", "save_every", "accelerator", "devices", "num_nodes", "strategy",
@@ -113,7 +116,9 @@ def train(
     settings = resumed_settings(resume, given) if resume else _settings(given, config)
     if resume and not trust:
         _check_functions(settings, given, resume)
-    results = train_or_say_how_to_resume(settings, resume=resume is not None)
+    # The data of a demo is simulated again.
+    demo = resume is not None and settings.data == _SIMULATED and not Path(settings.data).exists()
+    results = train_or_say_how_to_resume(settings, resume=resume is not None, data_of=demo_data if demo else None)
     show_results(settings, results, Console())
 
 
@@ -215,12 +220,11 @@ def demo(
     """
     require("lightning.pytorch", "train", "earthwork demo")
     from earthwork import trees
-    from earthwork.lab.training.data import simulated_data
     from earthwork.lab.training.settings import Settings
 
     console = Console()
     settings = Settings(
-        data="simulated",
+        data=_SIMULATED,
         space="tiny_imagenet200",
         out=fresh_folder(out),
         loss=PAPER_LOSSES,
@@ -236,7 +240,7 @@ def demo(
         f"examples for each, with centres from a random walk down the tree ({tree})",
         highlight=False,
     )
-    results = train_or_say_how_to_resume(settings, data_of=lambda seed: simulated_data(tree, seed, val_per_class=20))
+    results = train_or_say_how_to_resume(settings, data_of=demo_data)
     show_results(settings, results, console, "Simulated data: 200 classes over Tiny ImageNet's hierarchy")
     console.print(
         "Higher accuracy is better; lower is better in all other columns. Severity is the mean distance of mistakes."
@@ -252,6 +256,14 @@ def demo(
         highlight=False,
         markup=False,
     )
+
+
+def demo_data(seed: int) -> TrainingData:
+    """The data of the demo."""
+    from earthwork import trees
+    from earthwork.lab.training.data import simulated_data
+
+    return simulated_data(trees.tiny_imagenet200(), seed, val_per_class=20)
 
 
 def fresh_folder(name: str) -> str:
