@@ -96,16 +96,13 @@ class Chain(EdgeSpace):
     def _branch_potential(self, g: Tensor) -> Tensor:
         return _sum_after(g)
 
-    def kernel_tables(
-        self, number_nodes: Callable[..., Any], weights: Tensor | None = None, own: float = 0.0
-    ) -> list[Tensor]:
-        """The place of each bin, and the costs in double precision."""
-        costs = self.costs if weights is None else weights
-        return [torch.arange(self.num_bins, device=costs.device), costs.double()]
+    def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor]:
+        """The costs as they were given."""
+        return [self._costs if weights is None else weights]
 
     @property
     def has_kernel_tables(self) -> bool:
-        """Always true: they take two tensor operations."""
+        """Always true: they are the costs."""
         return True
 
     def intervals(self) -> Intervals:

@@ -205,15 +205,12 @@ class EdgeSpace(Space):
     def _split_costs(self) -> tuple[Tensor, Tensor | None]:
         return self.costs, None
 
-    def kernel_tables(
-        self, number_nodes: Callable[..., Any], weights: Tensor | None = None, own: float = 0.0
-    ) -> list[Tensor] | None:
+    def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor] | None:
         """The tensors from which compiled kernels compute on this space; ``None`` if there are no kernels for it.
 
         Args:
             number_nodes: How the kernels want the nodes of a tree to be numbered; see ``kernels.cpu``.
             weights: What a kernel takes in place of the costs of the edges.
-            own: What stands for the missing edge between a bin that is an inner node and that node.
         """
         return None
 

@@ -127,9 +127,7 @@ class Ring(EdgeSpace):
         result = result + sign * (position * all_mass - all_moment) + length * all_mass * (sign > 0)
         return result.to(p.dtype)
 
-    def kernel_tables(
-        self, number_nodes: Callable[..., Any], weights: Tensor | None = None, own: float = 0.0
-    ) -> list[Tensor]:
+    def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor]:
         """The place of each bin, and what `_far_sides` says, in double precision."""
         position, half, sign = self._far_sides((self.costs if weights is None else weights).double())
         return [torch.arange(self.num_bins, device=position.device), position, half, sign.double()]

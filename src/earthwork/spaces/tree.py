@@ -186,24 +186,14 @@ class Tree(EdgeSpace):
         costs = pad(self.costs, (0, 1))
         return costs[self._branch_edge], costs[self._bin_edge]
 
-    def kernel_tables(
-        self, number_nodes: Callable[..., Any], weights: Tensor | None = None, own: float = 0.0
-    ) -> list[Tensor]:
-        """The numbers that ``number_nodes`` gives to bins and nodes, built once, and the costs in that order."""
+    def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor]:
+        """The numbers that ``number_nodes`` gives to bins and nodes, built once, and the costs as they were given."""
         tables = self._index_tables
         if tables is None:
             shape = (self.parents, self.depths, self._order, self._size, self.bins)
-            tables = self._index_tables = _IndexTables(number_nodes(*(x.cpu().numpy() for x in shape))._asdict())
-        costs = pad((self.costs if weights is None else weights).double(), (0, 1), value=own)
-        return [
-            tables.places,
-            tables.leaves,
-            tables.children,
-            tables.slots,
-            costs[tables.leaf_edges],
-            costs[tables.node_edges],
-            tables.contents,
-        ]
+            numbers = number_nodes(*(x.cpu().numpy() for x in shape))
+            tables = self._index_tables = _IndexTables(torch.from_numpy(numbers))
+        return [tables.numbers, self._costs if weights is None else weights]
 
     @property
     def has_kernel_tables(self) -> bool:
@@ -378,18 +368,8 @@ def _potential_plan(shape: Topology, bins: Indices, branches: Indices) -> dict[s
 class _IndexTables:
     """The order in which the compiled kernels keep a tree's bins and nodes."""
 
-    places: Tensor
-    leaves: Tensor
-    children: Tensor
-    slots: Tensor
-    contents: Tensor
-    leaf_edges: Tensor
-    node_edges: Tensor
-
-    def __init__(self, tables: Mapping[str, Indices]) -> None:
-        for name, table in tables.items():
-            setattr(self, name, torch.from_numpy(np.ascontiguousarray(table)))
-        self.contents = self.contents.double()
+    def __init__(self, numbers: Tensor) -> None:
+        self.numbers = numbers
 
     def __reduce__(self) -> Any:
         # Not copied or sent to another process with the tree: sending a tensor moves its memory, which kernels may be

@@ -116,7 +116,7 @@ def with_gradient(
         values: A number, or one for each row of the inputs.
         slopes: The derivative w.r.t. the first input, of its shape. That w.r.t. a second one is its negative.
         composed: The same function of the inputs, differentiable any number of times.
-        *inputs: One or two tensors.
+        *inputs: One or two tensors, not all of which need a derivative.
         constants: What else the function depends on, such as labels: changing it in place before the derivative is
             computed is an error, as for PyTorch's own functions.
     """
@@ -135,14 +135,17 @@ class _FirstOrder(torch.autograd.Function):
         values, slopes, ctx.composed, constants = solved
         ctx.count = 1 + len(inputs)
         # Saved like an input, so that hooks on saved tensors, which may move them to a disk, see the slopes too.
-        ctx.save_for_backward(slopes, *inputs, *unchanging(constants))
+        ctx.save_for_backward(slopes, *inputs, *(unchanging(constants) if constants else ()))
         return values
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        slopes, *inputs = ctx.saved_tensors[: ctx.count]
+        saved = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return None, *composed_gradients(ctx.composed, inputs, upstream)
+            return None, *composed_gradients(ctx.composed, saved[1 : ctx.count], upstream)
+        slopes = saved[0]
+        # Nothing else may refer to the slopes, or autograd would copy them.
+        del saved
         try:
             slopes = _scaled(slopes, upstream)
         except RuntimeError:

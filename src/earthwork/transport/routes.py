@@ -47,14 +47,12 @@ class _Operator(Composed):
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
-        needs_gradient = (p.requires_grad or q.requires_grad) and torch.is_grad_enabled()
-        tables = space.kernel_tables(tree_tables)
-        costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), tables, rho, needs_gradient)[0]
+        costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), space.kernel_tables(tree_tables), rho)
         return costs.view(p.shape[:-1])
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        slopes: Tensor = operators.pair_costs(as_rows(p), as_rows(q), space.kernel_tables(tree_tables), rho, True)[1]
+        slopes: Tensor = operators.pair_kernel(as_rows(p), as_rows(q), space.kernel_tables(tree_tables), rho, True)[1]
         return slopes.view(p.shape)
 
     def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
@@ -68,12 +66,10 @@ class _Operator(Composed):
     ) -> Tensor:
         """The whole loss of logits against class indices; for the options see `Kernels.label_loss`."""
         weight, ignore, reduction, empty = options
-        needs_gradient = logits.requires_grad and torch.is_grad_enabled()
         tables = space.kernel_tables(tree_tables)
         weight = None if weight is None else weight.double()
         rows, flat = as_rows(logits), labels.reshape(-1).long()
-        loss: Tensor
-        loss, _ = operators.label_loss(rows, flat, weight, tables, rho, ignore, reduction, empty, needs_gradient)
+        loss: Tensor = operators.label_loss(rows, flat, weight, tables, rho, ignore, reduction, empty)
         return loss.view(labels.shape) if reduction == "none" else loss
 
 
@@ -103,7 +99,7 @@ class Kernels(Route):
         self.costs = space._costs
         self.version = self.costs._version
         self.address = self.costs.data_ptr()
-        self.layout = Layout(tables)
+        self.layout = Layout(tables, space.num_bins)
         self.layouts: dict[tuple[str, float], Layout] = {}
 
     def fit(self, space: EdgeSpace) -> bool:
@@ -142,8 +138,7 @@ class Kernels(Route):
             p, q = torch.broadcast_tensors(p, q)
             distances, valid = self.checked_distances(as_rows(p), as_rows(q), space, rho, stored)
             return distances.view(p.shape[:-1]), valid
-        by_q = q.requires_grad
-        needs_gradient = (by_q or p.requires_grad) and torch.is_grad_enabled()
+        needs_gradient = (p.requires_grad or q.requires_grad) and torch.is_grad_enabled()
         # Half the tolerance, because the kernel adds up in the type of the data.
         costs, slopes, valid = self.run.pairs(
             self.layout,
@@ -154,11 +149,9 @@ class Kernels(Route):
             0.5 * mass_tolerance(stored),
         )
         if needs_gradient:
-            inputs = (p, q) if by_q else (p,)
-            constants = () if by_q else (q,)
-            costs = with_gradient(
-                costs, slopes, lambda p, q=q: composed_cost(p - q, space, rho), *inputs, constants=constants
-            )
+            # Inference tensors cannot be saved for a backward pass.
+            q = q.clone() if q.is_inference() else q
+            costs = with_gradient(costs, slopes, lambda p, q: composed_cost(p - q, space, rho), p, q)
         return costs, valid
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
@@ -241,8 +234,7 @@ class Kernels(Route):
         key = kernel.operation, kernel.parameter
         if key not in self.layouts:
             with torch.no_grad():
-                tables = space.kernel_tables(tree_tables, kernel.weights(), own=1.0)
-            self.layouts[key] = Layout(tables)
+                self.layouts[key] = Layout(space.kernel_tables(tree_tables, kernel.weights()), space.num_bins, own=1.0)
         return self.layouts[key]
 
     def expected(self, p: Tensor, space: Any) -> Tensor:

@@ -124,7 +124,7 @@ def one_case(rng: np.random.Generator) -> None:
     dtype = torch.float32 if rng.random() < 0.5 else torch.float64
     rho = float(rng.choice([1.0, 1.3, 2.0, 3.0]))
     rows, bins = int(rng.integers(1, 30)), space.num_bins
-    tables = Layout(space.kernel_tables(tree_tables))
+    tables = Layout(space.kernel_tables(tree_tables), space.num_bins)
     p, q = (torch.from_numpy(rng.dirichlet(np.ones(bins), rows)).to(dtype) for _ in range(2))
     expected = run.expectations(tables, strided(p, bins + int(rng.integers(3))))
     torch.testing.assert_close(expected, (p @ space.distances().to(dtype)), rtol=1e-4, atol=1e-4)
@@ -160,7 +160,7 @@ def main(seed: int, cases: int = 150) -> None:
 def overrun() -> None:
     """Read one label too many, to see that the guard pages work."""
     install()
-    tables = Layout(ew.Chain(10).kernel_tables(tree_tables))
+    tables = Layout(ew.Chain(10).kernel_tables(tree_tables), 10)
     run.labels(tables, tensor(torch.rand(9, 10)), tensor(torch.zeros(8, dtype=torch.int64)), 2.0, True)
 
 

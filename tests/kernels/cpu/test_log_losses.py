@@ -312,10 +312,15 @@ def test_the_layout_of_a_loss_is_built_once(rng, monkeypatch):
 
 
 def test_the_parents_of_a_layout_come_before_their_children(rng):
-    tables = [table.clone() for table in space_of("any", rng).kernel_tables(tree_tables)]
-    tables[2].zero_()
+    space = space_of("any", rng)
+    numbers, costs = space.kernel_tables(tree_tables)
+    bins, nodes = numbers[:2].tolist()
+    numbers = numbers.clone()
+    # The header, `places` and `leaves` come before `children`.
+    start = 4 + bins + nodes + 1
+    numbers[start : start + nodes + 1] = 0
     with pytest.raises(ValueError, match="tables: expected the kernel tables of a space"):
-        Layout(tables)
+        Layout([numbers, costs], bins)
 
 
 def test_the_value_of_a_label_that_is_almost_certain():

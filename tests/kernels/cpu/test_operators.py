@@ -19,15 +19,32 @@ def test_opcheck(rng, name, dtype):
     p, q = (random_distribution(rng, 5, space.num_bins, zeros=0.0).to(dtype) for _ in range(2))
     labels = torch.arange(5) % space.num_bins
     weight = torch.rand(space.num_bins, dtype=torch.float64)
-    for both in (False, True):
-        arguments = p.clone().requires_grad_(), q.clone().requires_grad_(both), tables, 2.0, True
-        torch.library.opcheck(operators.pair_costs, arguments)
-    torch.library.opcheck(operators.pair_costs, (p, q, tables, 2.0, False))
-    for w in (None, weight):
-        arguments = p.clone().requires_grad_(), labels, w, tables, 1.5, 2
-        torch.library.opcheck(operators.label_loss, (*arguments, "none" if w is None else "mean", 0.0, True))
-    arguments = p, labels, None, tables, 1.5, operators.NONE_IGNORED, "sum", 0.0, False
-    torch.library.opcheck(operators.label_loss, arguments)
+    for gradient in (False, True):
+        torch.library.opcheck(operators.pair_kernel, (p, q, tables, 2.0, gradient))
+        for w, reduction in ((None, "none"), (weight, "mean"), (None, "sum")):
+            arguments = p, labels, w, tables, 1.5, 2, reduction, 0.0, gradient
+            torch.library.opcheck(operators.label_kernel, arguments)
+
+
+@pytest.mark.parametrize("wanted", [(True, False), (False, True), (True, True)])
+def test_the_derivatives_of_the_operators(rng, wanted):
+    space = space_of("any", rng)
+    tables = space.kernel_tables(tree_tables)
+    ours = [random_distribution(rng, 5, space.num_bins).requires_grad_(w) for w in wanted]
+    theirs = [x.detach().clone().requires_grad_(w) for x, w in zip(ours, wanted, strict=True)]
+    upstream = torch.rand(5).double()
+    (operators.pair_costs(*ours, tables, 1.5) * upstream).sum().backward()
+    (ew.emd(*theirs, space, 1.5) * upstream).sum().backward()
+    for x, y in zip(ours, theirs, strict=True):
+        assert (x.grad is None) == (y.grad is None)
+        torch.testing.assert_close(x.grad, y.grad)
+    labels = torch.arange(5) % space.num_bins
+    logits = [torch.linspace(-1, 2, 5 * space.num_bins).view(5, -1).double().requires_grad_() for _ in range(2)]
+    (operators.label_loss(logits[0], labels, None, tables, 2.0, 2, "sum", 0.0) * 3).backward()
+    (ew.EMDLoss(space, ignore_index=2, reduction="sum")(logits[1], labels) * 3).backward()
+    torch.testing.assert_close(logits[0].grad, logits[1].grad)
+    with torch.no_grad():
+        assert not operators.pair_costs(*ours, tables, 1.5).requires_grad
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
@@ -64,19 +81,10 @@ def test_a_second_derivative_is_an_error(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 5, space.num_bins) for _ in range(2))
     p.requires_grad_()
-    costs, _ = operators.pair_costs(p, q, space.kernel_tables(tree_tables), 2.0, True)
+    costs = operators.pair_costs(p, q, space.kernel_tables(tree_tables), 2.0)
     (gradient,) = torch.autograd.grad(costs.sum(), p, create_graph=True)
     with pytest.raises(RuntimeError, match="can be differentiated once"):
         gradient.sum().backward()
-
-
-def test_costs_without_slopes_are_not_differentiable(rng):
-    space = space_of("any", rng)
-    p, q = (random_distribution(rng, 5, space.num_bins) for _ in range(2))
-    costs, slopes = operators.pair_costs(p.requires_grad_(), q, space.kernel_tables(tree_tables), 2.0, False)
-    assert slopes.numel() == 0
-    with pytest.raises(RuntimeError, match="gradient: expected True"):
-        costs.sum().backward()
 
 
 @pytest.mark.parametrize("label", [-1, -100, 10, 255, 10**9])
@@ -88,19 +96,20 @@ def test_an_out_of_range_label_is_an_error(space, gradient, label):
     message = f"target: expected class indices from 0 to 9 .*, got {label} at position 5"
     tables = space.kernel_tables(tree_tables)
     with pytest.raises(ValueError, match=message):
-        operators.label_loss(logits, labels, None, tables, 2.0, operators.NONE_IGNORED, "mean", 0.0, gradient)
+        operators.label_kernel(logits, labels, None, tables, 2.0, operators.NONE_IGNORED, "mean", 0.0, gradient)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"logits": torch.rand(4, 9)}, r"logits: expected shape \(rows, 10\), got \(4, 9\)"),
+        ({"logits": torch.rand(4, 9)}, "tables: expected the kernel tables of a space"),
+        ({"logits": torch.rand(2, 4, 10)}, r"logits: expected shape \(rows, 10\), got \(2, 4, 10\)"),
         ({"labels": torch.zeros(3, dtype=torch.int64)}, r"labels: expected 4 labels .*, got shape \(3,\)"),
         ({"labels": torch.zeros(4, dtype=torch.int32)}, r"labels: expected 4 labels .* of type torch.int32"),
         ({"weight": torch.ones(9, dtype=torch.float64)}, r"weight: expected 10 numbers .*, got shape \(9,\)"),
         ({"weight": torch.ones(10)}, r"weight: expected 10 numbers .* of type torch.float32"),
         ({"tables": [torch.arange(10) + 1, torch.ones(9).double()]}, "tables: expected the kernel tables of a space"),
-        ({"tables": [torch.arange(10), torch.ones(8).double()]}, "tables: expected the kernel tables of a space"),
+        ({"tables": [torch.ones(8).double()]}, "tables: expected the kernel tables of a space"),
     ],
 )
 def test_arguments_that_would_lead_out_of_bounds(change, message):
@@ -108,40 +117,53 @@ def test_arguments_that_would_lead_out_of_bounds(change, message):
         "logits": torch.rand(4, 10),
         "labels": torch.zeros(4, dtype=torch.int64),
         "weight": torch.ones(10, dtype=torch.float64),
-        "tables": ew.Chain(10).kernel_tables(tree_tables),
+        "tables": ew.Chain(10, [1.0] * 9).kernel_tables(tree_tables),
     }
     with pytest.raises(ValueError, match=message):
-        operators.label_loss(*{**good, **change}.values(), 2.0, operators.NONE_IGNORED, "mean", 0.0, True)
+        operators.label_kernel(*{**good, **change}.values(), 2.0, operators.NONE_IGNORED, "mean", 0.0, True)
 
 
-def test_a_compiled_loss_checks_a_tree_once_and_reads_its_costs_each_time(rng, monkeypatch):
-    tree = space_of("any", rng)
-    loss = ew.EMDLoss(tree)
+@pytest.mark.parametrize("name", ["any", "chain"])
+def test_a_compiled_loss_builds_a_layout_only_if_the_costs_change(rng, monkeypatch, name):
+    loss = ew.EMDLoss(space_of(name, rng))
     built = []
-    monkeypatch.setattr(operators, "Layout", lambda tables: built.append(1) or Layout(tables))
-    logits, labels = torch.randn(20, tree.num_bins), torch.arange(20) % tree.num_bins
+    monkeypatch.setattr(operators, "Layout", lambda *arguments: built.append(1) or Layout(*arguments))
+    bins = loss.space.num_bins
+    logits, labels = torch.randn(20, bins), torch.arange(20) % bins
     torch.compiler.reset()
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     first = compiled(logits, labels)
     torch.testing.assert_close(compiled(logits, labels), loss(logits, labels))
+    assert built == [1]
     loss.space._costs.mul_(2)
     torch.testing.assert_close(compiled(logits, labels), 2 * first)
-    assert built == [1]
+    compiled(logits, labels)
+    assert built == [1, 1]
 
 
-def test_the_layout_of_a_tree_goes_with_its_tables(rng):
-    tables = space_of("any", rng).kernel_tables(tree_tables)
-    layout = operators._layout_of(tables)
-    key = id(tables[0])
-    assert layout.words[:6] == operators._layouts[key][1].words[:6]
-    assert layout.words[6:8] == (tables[4].data_ptr(), tables[5].data_ptr())
-    for wrong in (tables[4][1:], tables[4].float(), tables[4].repeat(2)[::2]):
-        with pytest.raises(ValueError, match="tables: expected the kernel tables of a space"):
-            operators._layout_of([*tables[:4], wrong, *tables[5:]])
-    replaced = [tables[0], tables[1].clone(), *tables[2:]]
-    assert operators._layout_of(replaced).tables[1] is not layout.tables[1]
-    del tables, replaced
+def test_a_layout_goes_with_its_costs(rng):
+    space = space_of("any", rng)
+    tables, x = space.kernel_tables(tree_tables), torch.rand(1, space.num_bins)
+    tables = [table.clone() for table in tables]
+    layout = operators._layout_of(tables, x)
+    key = id(tables[-1])
+    assert operators._layouts[key].layout is layout is operators._layout_of(tables, x)
+    # Other indices with the same costs, and memory that has moved.
+    assert operators._layout_of([tables[0].clone(), tables[1]], x) is not layout
+    layout = operators._layout_of(tables, x)
+    tables[0].share_memory_()
+    assert operators._layout_of(tables, x) is not layout
+    del tables
     assert key not in operators._layouts
+
+
+def test_layouts_that_could_change_unnoticed_are_not_kept():
+    x = torch.rand(1, 4)
+    with torch.inference_mode():
+        inference = torch.ones(3)
+    for costs in (torch.nn.Parameter(torch.ones(3), requires_grad=False), inference):
+        assert operators._layout_of([costs], x) is not operators._layout_of([costs], x)
+        assert id(costs) not in operators._layouts
 
 
 def test_an_out_of_range_label_in_a_compiled_loss():

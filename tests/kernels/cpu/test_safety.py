@@ -90,7 +90,7 @@ def test_two_spaces_of_which_one_is_shared_with_another_process(share):
     expected = ew.emd(p, q, tree), ew.emd(p, q, twin), ew.expected_distance(p.repeat(2, 1), tree)
     if share == "share_memory":
         twin.share_memory()
-        tree._index_tables.places.share_memory_()
+        tree._index_tables.numbers.share_memory_()
     else:
         loader = torch.utils.data.DataLoader(
             [0], num_workers=1, collate_fn=_Collate(twin), multiprocessing_context="spawn"
@@ -112,8 +112,9 @@ class _Collate:
 
 
 def test_a_layout_is_a_copy():
-    tables = ew.Tree([-1, 0, 0, 1, 1]).kernel_tables(tree_tables)
-    owned = Layout(tables)
+    tree = ew.Tree([-1, 0, 0, 1, 1], [1.0, 2.0, 3.0, 4.0])
+    tables = tree.kernel_tables(tree_tables)
+    owned = Layout(tables, tree.num_bins)
     before = [table.copy() for table in owned.tables]
     for table in tables:
         table.fill_(7)
@@ -122,32 +123,86 @@ def test_a_layout_is_a_copy():
 
 
 def _tables(name, rng):
-    return [table.clone() for table in space_of(name, rng).kernel_tables(tree_tables)]
+    space = space_of(name, rng)
+    return [table.clone() for table in space.kernel_tables(tree_tables)], space.num_bins
 
 
-@pytest.mark.parametrize("value", [-1, 2**40])
-@pytest.mark.parametrize(("name", "index"), [("any", 0), ("any", 1), ("any", 2), ("any", 3), ("chain", 0)])
-def test_tables_with_an_index_out_of_range_are_refused(rng, name, index, value):
-    for place in (0, -1):
-        tables = _tables(name, rng)
-        tables[index][place] = value
-        with pytest.raises(ValueError, match="tables: expected the kernel tables of a space"):
-            Layout(tables)
+def _starts(numbers):
+    """Where the tables of indices begin in what `tree_tables` returns, and where the last one ends."""
+    bins, nodes = numbers[:2].tolist()
+    return np.cumsum([4, bins, nodes + 1, nodes + 1, bins, nodes, bins, nodes]).tolist()
 
 
-@pytest.mark.parametrize("change", [lambda table: table[:-1], lambda table: table.float(), lambda table: table[None]])
-@pytest.mark.parametrize(("name", "count"), [("any", 7), ("chain", 2), ("ring", 4)])
-def test_tables_of_another_shape_or_type_are_refused(rng, name, count, change):
+_REFUSED = "tables: expected the kernel tables of a space"
+
+
+@pytest.mark.parametrize("value", [-2, 2**40])
+@pytest.mark.parametrize("index", [0, 1, 2, 3, 5, 6], ids=["places", "leaves", "children", "slots", "leaf", "node"])
+def test_tables_with_an_index_out_of_range_are_refused(rng, index, value):
+    (numbers, costs), bins = _tables("any", rng)
+    starts = _starts(numbers)
+    assert starts[-1] == len(numbers)
+    for place in (starts[index], starts[index + 1] - 1):
+        changed = numbers.clone()
+        changed[place] = value
+        with pytest.raises(ValueError, match=_REFUSED):
+            Layout([changed, costs], bins)
+
+
+@pytest.mark.parametrize("entry", [0, 1, 2, 3], ids=["bins", "nodes", "edges", "root"])
+def test_a_header_that_does_not_fit_is_refused(rng, entry):
+    (numbers, costs), bins = _tables("any", rng)
+    for value in (-1, 0 if entry < 3 else len(numbers), 2**62):
+        changed = numbers.clone()
+        changed[entry] = value
+        with pytest.raises(ValueError, match=_REFUSED):
+            Layout([changed, costs], bins)
+
+
+@pytest.mark.parametrize("change", [lambda table: table[:-2], lambda table: table[None]], ids=["shorter", "an axis"])
+@pytest.mark.parametrize(("name", "count"), [("any", 2), ("chain", 1), ("ring", 4)])
+def test_tables_of_another_shape_are_refused(rng, name, count, change):
     for index in range(count):
-        tables = ew.Ring(9).kernel_tables(tree_tables) if name == "ring" else _tables(name, rng)
+        tables, bins = (ew.Ring(9).kernel_tables(tree_tables), 9) if name == "ring" else _tables(name, rng)
         tables[index] = change(tables[index])
-        with pytest.raises(ValueError, match="tables: expected the kernel tables of a space"):
-            Layout(tables)
+        with pytest.raises(ValueError, match=_REFUSED):
+            Layout(tables, bins)
+
+
+@pytest.mark.parametrize("name", ["any", "chain"])
+def test_tables_for_another_number_of_bins_are_refused(rng, name):
+    tables, bins = _tables(name, rng)
+    with pytest.raises(ValueError, match=_REFUSED):
+        Layout(tables, bins + 1)
+
+
+def test_indices_of_another_type_are_refused(rng):
+    (numbers, costs), bins = _tables("any", rng)
+    for wrong in (numbers.int(), numbers.double()):
+        with pytest.raises(ValueError, match=_REFUSED):
+            Layout([wrong, costs], bins)
+
+
+@pytest.mark.parametrize("root", [0, 3])
+def test_costs_of_a_layout_in_every_form(root):
+    parents = torch.full((6,), root)
+    parents[root] = -1
+    each = torch.arange(6.0).double() + 1
+    of_edges = torch.cat([each[:root], each[root + 1 :]])
+    layouts = [
+        Layout(ew.Tree(parents, costs).kernel_tables(tree_tables), 5) for costs in (each, of_edges, of_edges.float())
+    ]
+    for layout in layouts:
+        # Places are in the order of the bins here: all of them are children of the root.
+        assert layout.tables[4].tolist() == of_edges.tolist()
+        assert layout.tables[5].tolist() == [0.0]
+    assert Layout(ew.Tree(parents, 2.5).kernel_tables(tree_tables), 5).tables[4].tolist() == [2.5] * 5
+    assert Layout(ew.Chain(4, 2.5).kernel_tables(tree_tables), 4).tables[1].tolist() == [2.5] * 3
 
 
 def test_an_out_of_range_label_is_skipped_and_reported(rng):
     space = space_of("any", rng)
-    layout = Layout(space.kernel_tables(tree_tables))
+    layout = Layout(space.kernel_tables(tree_tables), space.num_bins)
     logits, labels = torch.randn(9, space.num_bins), torch.zeros(9, dtype=torch.int64)
     expected, slopes, valid, _ = run.labels(layout, logits, labels, 2.0, True)
     assert valid
@@ -180,10 +235,10 @@ def test_masses_whose_storage_has_been_freed():
         with pytest.raises(ValueError, match=f"{name}: expected a tensor with its data, got one whose storage"):
             ew.emd(*masses, chain)
     with pytest.raises(ValueError, match="p: expected a tensor with its data, got one whose storage"):
-        run.expectations(Layout(chain.kernel_tables(tree_tables)), freed)
+        run.expectations(Layout(chain.kernel_tables(tree_tables), 7), freed)
 
 
 def test_a_kernel_checks_the_length_of_its_class_weights():
-    layout = Layout(ew.Chain(7).kernel_tables(tree_tables))
+    layout = Layout(ew.Chain(7).kernel_tables(tree_tables), 7)
     with pytest.raises(ValueError, match="weight: expected 7 numbers, one for each class, got 2"):
         run.labels(layout, torch.randn(3, 7), torch.zeros(3, dtype=torch.long), 2.0, False, torch.ones(2).double())

@@ -1,7 +1,7 @@
 """The memory layout of a space for the kernels: index tables and costs, and the addresses that the kernels take.
 
-The tables of a chain are ``(places, costs)``, those of a ring ``(places, positions, far_sides, signs)`` as explained in
-`Ring`, those of a tree ``(places, leaves, children, slots, leaf_costs, node_costs, contents)`` as explained in
+A chain is given to a kernel as ``(places, costs)``, a ring as ``(places, positions, far_sides, signs)`` as explained in
+`Ring`, a tree as ``(places, leaves, children, slots, leaf_costs, node_costs, contents)`` as explained in
 `earthwork.kernels.cpu.tree`. ``places`` is the position of each bin in a tile. Some kernels take other numbers in place
 of costs.
 """
@@ -9,41 +9,51 @@ of costs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, float64
+from torch import Tensor
 
 Indices = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-TREE_TABLES = 7
-_KINDS = {2: "chain", 4: "ring", TREE_TABLES: "tree"}
-# Which table is the first one of costs.
-_COSTS = {"chain": 1, "tree": 4}
+# By the number of tables that a space gives; see `Space.kernel_tables`.
+_KINDS = {1: "chain", 2: "tree", 4: "ring"}
+
+# How many numbers precede the tables in what `tree_tables` returns.
+_HEADER = 4
 
 
 class Layout:
     """Private copies of the tables of a space, and the sizes and addresses that its kernels take.
 
     Args:
-        tables: The tables of a chain, ring or tree.
+        tables: What ``kernel_tables`` of a space returns: of a chain the costs; of a tree `tree_tables` and the costs;
+            of a ring its four tables. Costs are one number, or one for each edge; of a tree also one for each node.
+        bins: The number of bins.
+        own: The cost of the missing edge between a bin that is an inner node and that node.
 
     Raises:
         ValueError: If the tables do not fit together: a kernel would read or write out of bounds.
     """
 
-    def __init__(self, tables: Sequence[Tensor]) -> None:
+    def __init__(self, tables: Sequence[Tensor], bins: int, own: float = 0.0) -> None:
         # Kernels trust the addresses, lengths and entries of these tables across calls. So they are NumPy arrays that
         # nothing else refers to (``share_memory_`` moves the memory of a tensor, and another process
         # can then write to it), they live as long as the layout, and they are checked once, after copying.
-        self.tables = [np.array(table.numpy(force=True)) for table in tables]
+        found = [_as_array(table) for table in tables]
         self.kind = _KINDS[len(tables)]
+        if self.kind == "chain":
+            found = [np.arange(bins), _edge_costs(found[0], bins - 1)]
+        elif self.kind == "tree":
+            found = _unpacked(np.array(found[0]), found[1], own)
+        self.tables = [np.array(table) for table in found]
         _CHECKS[self.kind](*self.tables)
+        _check(len(self.tables[0]) == bins)
         # Faster than `table.ctypes.data`.
         addresses = [table.__array_interface__["data"][0] for table in self.tables]
-        self.bins = len(self.tables[0])
+        self.bins = bins
         # Kernels that have been used with this layout, by operation and type; see `run`.
         self.prepared: dict[Any, Any] = {}
         nodes = len(self.tables[-1])
@@ -55,23 +65,34 @@ class Layout:
         # The number of running sums that a kernel keeps of each row.
         self.sums = {"chain": 0, "ring": 2 * (self.bins + 1), "tree": nodes}[self.kind]
 
-    def with_costs(self, costs: Sequence[Tensor]) -> Layout:
-        """The layout of a chain or tree with other costs, which are used where they are and must outlive it.
 
-        A kernel reads costs but never trusts their values, so nothing can go out of bounds if they are changed.
-        """
-        first = _COSTS[self.kind]
-        tables = self.tables[first : first + len(costs)]
-        for table, new in zip(tables, costs, strict=True):
-            _check(new.dtype == float64 and new.shape == table.shape and new.is_contiguous())
-        layout = object.__new__(Layout)
-        layout.__dict__.update(self.__dict__)
-        words = list(self.words)
-        # The addresses follow the number of bins and, of a tree, that of nodes.
-        at = first + (2 if self.kind == "tree" else 1)
-        words[at : at + len(costs)] = [new.data_ptr() for new in costs]
-        layout.words, layout.prepared = tuple(words), {}
-        return layout
+def _as_array(table: Tensor) -> NDArray[Any]:
+    return (table.double() if table.is_floating_point() else table).numpy(force=True)
+
+
+def _edge_costs(costs: Numbers, edges: int, root: int = -1) -> Numbers:
+    """The cost of each edge; of costs for all nodes of a tree, that of the root is left out."""
+    if costs.ndim == 0:
+        return np.full(edges, costs)
+    if root >= 0 and costs.shape == (edges + 1,):
+        return np.delete(costs, root)
+    _check(costs.shape == (edges,))
+    return costs
+
+
+def _unpacked(packed: Indices, costs: Numbers, own: float) -> list[NDArray[Any]]:
+    """The tables of a tree from what `tree_tables` returns and the costs."""
+    _check(packed.dtype == np.int64 and packed.ndim == 1 and len(packed) > _HEADER)
+    bins, nodes, edges, root = packed[:_HEADER].tolist()
+    sizes = [bins, nodes + 1, nodes + 1, bins, nodes, bins, nodes]
+    _check(bins > 0 and nodes > 0 and 0 <= root <= edges and len(packed) == _HEADER + sum(sizes))
+    parts = np.split(packed[_HEADER:], np.cumsum(sizes)[:-1])
+    places, leaves, children, slots, contents, leaf_edges, node_edges = parts
+    for table in (leaf_edges, node_edges):
+        _check(bool(((table >= -1) & (table < edges)).all()))
+    # Where there is no edge, -1 takes the last entry.
+    costs = np.append(_edge_costs(costs, edges, root), own)
+    return [places, leaves, children, slots, costs[leaf_edges], costs[node_edges], contents.astype(np.float64)]
 
 
 def _check_chain(places: Indices, costs: Numbers) -> None:
@@ -143,19 +164,7 @@ def _parents_of(children: Indices) -> Indices:
     return parents
 
 
-class TreeTables(NamedTuple):
-    """The tables of a tree that do not depend on its costs, and the edge of each cost (-1: no edge, cost 0)."""
-
-    places: Indices
-    leaves: Indices
-    children: Indices
-    slots: Indices
-    contents: Indices
-    leaf_edges: Indices
-    node_edges: Indices
-
-
-def tree_tables(parents: Indices, depth: Indices, order: Indices, size: Indices, bins: Indices) -> TreeTables:
+def tree_tables(parents: Indices, depth: Indices, order: Indices, size: Indices, bins: Indices) -> Indices:
     """Number the nodes of a tree for the kernels. Nodes without a bin below them carry no flow and are left out.
 
     Args:
@@ -164,6 +173,11 @@ def tree_tables(parents: Indices, depth: Indices, order: Indices, size: Indices,
         order: The position of each node in a depth-first traversal.
         size: The number of nodes in the subtree of each node.
         bins: The node of each bin.
+
+    Returns:
+        One array, because each input of a compiled graph takes time: the number of bins, that of nodes that are not
+        left out, that of edges, and the root; then ``places``, ``leaves``, ``children``, ``slots``, ``contents``, and
+        for each cost of a leaf and of a node its edge, -1 if there is none.
     """
     root = int(np.flatnonzero(parents < 0)[0])
     edges = np.arange(len(parents)) - (np.arange(len(parents)) > root)
@@ -186,12 +200,14 @@ def tree_tables(parents: Indices, depth: Indices, order: Indices, size: Indices,
     places = np.empty_like(sorted_bins)
     places[sorted_bins] = np.arange(len(bins))
     parent_slots = np.where(nodes == root, -1, slot_of[parents[nodes]])
-    return TreeTables(
-        places=places,
-        leaves=np.searchsorted(slots[sorted_bins], numbers),
-        children=np.searchsorted(parent_slots, numbers),
-        slots=slots,
-        contents=bins_below[nodes],
-        leaf_edges=np.where(is_leaf[bins], edges[bins], -1)[sorted_bins],
-        node_edges=edges[nodes],
+    tables = (
+        [len(bins), len(nodes), len(parents) - 1, root],
+        places,
+        np.searchsorted(slots[sorted_bins], numbers),
+        np.searchsorted(parent_slots, numbers),
+        slots,
+        bins_below[nodes],
+        np.where(is_leaf[bins], edges[bins], -1)[sorted_bins],
+        edges[nodes],
     )
+    return np.concatenate(tables, dtype=np.int64)

@@ -1,8 +1,9 @@
 """The kernels as custom operators of torch, so that ``torch.compile`` can put them into its graphs.
 
 Eager code calls the kernels directly: dispatching a custom operator with a derivative takes longer than a kernel does
-on a small batch. An operator returns the costs together with their derivatives, which backward only has to scale. A
-second derivative is an error.
+on a small batch. `pair_costs` and `label_loss` can be differentiated once. They consist of an autograd function and of
+`pair_kernel` and `label_kernel`, the operators that remain in a compiled graph: these return derivatives with the
+costs, so that backward only has to scale them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from earthwork.kernels.cpu.layout import TREE_TABLES, Layout
+from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import load
 
 # Looked up once, so that the compiler can treat it as a constant.
@@ -23,34 +24,36 @@ AVAILABLE = find_spec("numba") is not None
 # A value of ``ignore`` that never occurs as a label.
 NONE_IGNORED = -(2**63)
 
+_PAIR = "Tensor p, Tensor q, Tensor[] tables, float rho"
+_LABEL = (
+    "Tensor logits, Tensor labels, Tensor? weight, Tensor[] tables, float rho, int ignore, str reduction, float empty"
+)
 
 # Registered with a `Library`, because `torch.library.custom_op` adds tens of microseconds to each call.
 _LIBRARY = torch.library.Library("earthwork", "FRAGMENT")
-_LIBRARY.define(
-    "pair_costs(Tensor p, Tensor q, Tensor[] tables, float rho, bool gradient) -> (Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-_LIBRARY.define(
-    "label_loss(Tensor logits, Tensor labels, Tensor? weight, Tensor[] tables, float rho, int ignore, str reduction, "
-    "float empty, bool gradient) -> (Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
+for _schema in (
+    f"pair_kernel({_PAIR}, bool gradient) -> (Tensor, Tensor)",
+    f"label_kernel({_LABEL}, bool gradient) -> (Tensor, Tensor)",
+    f"pair_costs({_PAIR}) -> Tensor",
+    f"label_loss({_LABEL}) -> Tensor",
+):
+    _LIBRARY.define(_schema, tags=torch.Tag.pt2_compliant_tag)
 
 
-def _pair_costs(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
+def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
     """The cost of moving each row of ``p[rows, bins]`` to that of ``q[rows, bins]`` in the space of these tables.
 
     Returns:
         The costs, and if ``gradient`` their derivatives with respect to ``p``, otherwise an empty tensor.
     """
-    layout = _layout_of(tables)
+    layout = _layout_of(tables, p)
     _check_bins("p", p, layout)
     _check_bins("q", q, layout)
     costs, slopes, _ = load().pairs(layout, p.contiguous(), q.contiguous(), rho, gradient)
     return costs, p.new_empty(0) if slopes is None else slopes
 
 
-def _label_loss(
+def _label_kernel(
     logits: Tensor,
     labels: Tensor,
     weight: Tensor | None,
@@ -70,7 +73,7 @@ def _label_loss(
     Raises:
         ValueError: If a label is neither a bin nor ``ignore``.
     """
-    layout = _layout_of(tables)
+    layout = _layout_of(tables, logits)
     _check_bins("logits", logits, layout)
     if labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
         raise ValueError(
@@ -95,29 +98,55 @@ def _label_loss(
     return losses, logits.new_empty(0) if slopes is None else slopes
 
 
-_LIBRARY.impl("pair_costs", _pair_costs, "CPU")
-_LIBRARY.impl("label_loss", _label_loss, "CPU")
-pair_costs: Any = torch.ops.earthwork.pair_costs.default
-label_loss: Any = torch.ops.earthwork.label_loss.default
-
-# The layouts of trees by the identity of their first table, with references to all tables but the costs.
-_layouts: dict[int, tuple[list[weakref.ref[Tensor]], Layout]] = {}
+_LIBRARY.impl("pair_kernel", _pair_kernel, "CPU")
+_LIBRARY.impl("label_kernel", _label_kernel, "CPU")
+pair_kernel: Any = torch.ops.earthwork.pair_kernel.default
+label_kernel: Any = torch.ops.earthwork.label_kernel.default
 
 
-def _layout_of(tables: list[Tensor]) -> Layout:
-    """The layout of these tables. Those of a tree are copied and checked once, except for its costs."""
-    if len(tables) != TREE_TABLES:
-        return Layout(tables)
-    *indices, leaf_costs, node_costs, contents = tables
-    indices.append(contents)
-    key = id(indices[0])
-    found = _layouts.get(key)
-    # Another tensor may have got the same identity.
-    if found is None or any(known() is not table for known, table in zip(found[0], indices, strict=True)):
-        known = [weakref.ref(table) for table in indices]
-        found = _layouts[key] = known, Layout(tables)
-        weakref.finalize(indices[0], _layouts.pop, key, None)
-    return found[1].with_costs((leaf_costs, node_costs))
+class _Known:
+    """A layout, and the tables that it was built from."""
+
+    def __init__(self, tables: list[Tensor], bins: int) -> None:
+        self.layout = Layout(tables, bins)
+        self.tables = [weakref.ref(table) for table in tables]
+        self.state = _state_of(tables)
+
+    def fits(self, tables: list[Tensor], bins: int) -> bool:
+        """Whether these are the same tables, unchanged."""
+        # Another tensor may have got the same identity.
+        known = self.tables
+        return (
+            len(known) == len(tables)
+            and self.layout.bins == bins
+            and all(ref() is table for ref, table in zip(known, tables, strict=True))
+            and self.state == _state_of(tables)
+        )
+
+
+def _state_of(tables: list[Tensor]) -> list[int]:
+    # Sharing a tensor with another process moves its memory, and writes by that process cannot be detected.
+    return [number for table in tables for number in (table._version, table.data_ptr())]
+
+
+# Layouts by the identity of the last of their tables, the costs.
+_layouts: dict[int, _Known] = {}
+
+
+def _layout_of(tables: list[Tensor], x: Tensor) -> Layout:
+    """The layout of these tables for the rows of ``x``, which is built again only if they have changed."""
+    bins, costs = x.shape[-1], tables[-1]
+    key = id(costs)
+    known = _layouts.get(key)
+    if known is not None and known.fits(tables, bins):
+        return known.layout
+    # The data of a parameter can be replaced without changing its version, and inference tensors have none.
+    if isinstance(costs, nn.Parameter) or any(table.is_inference() for table in tables):
+        return Layout(tables, bins)
+    if known is None:
+        weakref.finalize(costs, _layouts.pop, key, None)
+    known = _layouts[key] = _Known(tables, bins)
+    return known.layout
 
 
 def _check_bins(name: str, x: Tensor, layout: Layout) -> None:
@@ -134,11 +163,11 @@ def _raise_out_of_range(labels: Tensor, bins: int, ignore: int) -> None:
     raise ValueError(f"{expected}, got {int(labels[position])} at position {position}")
 
 
-def _fake_pair_costs(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
+def _fake_pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
     return p.new_empty(p.shape[0]), _fake_slopes(p, gradient)
 
 
-def _fake_label_loss(
+def _fake_label_kernel(
     logits: Tensor,
     labels: Tensor,
     weight: Tensor | None,
@@ -156,15 +185,30 @@ def _fake_slopes(x: Tensor, gradient: bool) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format) if gradient else x.new_empty(0)
 
 
-torch.library.register_fake("earthwork::pair_costs", _fake_pair_costs, lib=_LIBRARY)
-torch.library.register_fake("earthwork::label_loss", _fake_label_loss, lib=_LIBRARY)
+torch.library.register_fake("earthwork::pair_kernel", _fake_pair_kernel, lib=_LIBRARY)
+torch.library.register_fake("earthwork::label_kernel", _fake_label_kernel, lib=_LIBRARY)
 
 
-def _save_slopes(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.tables = next(len(x) for x in inputs if isinstance(x, (list, tuple)))
-    ctx.gradient = inputs[-1]
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(output[1], inputs[0])
+class _Costs(torch.autograd.Function):
+    """What a kernel returns, with the derivative in its first argument."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Any, x: Tensor, *arguments: Any) -> Tensor:
+        costs, slopes = kernel(x, *arguments, True)
+        ctx.save_for_backward(slopes, x)
+        # The second masses of a pair have the opposite derivative.
+        ctx.pair, ctx.count = kernel is pair_kernel, len(arguments)
+        result: Tensor = costs
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
+        slopes, x = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            slopes = _DifferentiableOnce.apply(slopes, x)  # type: ignore[no-untyped-call]
+        slopes = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
+        second = -slopes if ctx.pair and ctx.needs_input_grad[2] else None
+        return None, slopes, second, *[None] * (ctx.count - 1)
 
 
 class _DifferentiableOnce(torch.autograd.Function):
@@ -179,24 +223,26 @@ class _DifferentiableOnce(torch.autograd.Function):
         raise RuntimeError("a compiled distance can be differentiated once; for a second derivative, do not compile it")
 
 
-def _scaled_slopes(ctx: Any, upstream: Tensor) -> Tensor:
-    if not ctx.gradient:
-        raise RuntimeError("gradient: expected True for costs that are differentiated, got False")
-    slopes, x = ctx.saved_tensors
-    if torch.is_grad_enabled():
-        slopes = _DifferentiableOnce.apply(slopes, x)  # type: ignore[no-untyped-call]
-    scaled: Tensor = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
-    return scaled
+def _pair_costs(p: Tensor, q: Tensor, *options: Any) -> Tensor:
+    """The costs that `pair_kernel` returns, differentiable."""
+    return _costs(pair_kernel, p.requires_grad or q.requires_grad, p, q, *options)
 
 
-def _pair_backward(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Any, ...]:
-    slopes = _scaled_slopes(ctx, upstream)
-    return slopes, -slopes, [None] * ctx.tables, None, None
+def _label_loss(logits: Tensor, *options: Any) -> Tensor:
+    """The loss that `label_kernel` returns, differentiable."""
+    return _costs(label_kernel, logits.requires_grad, logits, *options)
 
 
-def _label_backward(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Any, ...]:
-    return _scaled_slopes(ctx, upstream), None, None, [None] * ctx.tables, *[None] * 5
+def _costs(kernel: Any, differentiable: bool, *arguments: Any) -> Tensor:
+    costs: Tensor
+    if differentiable and torch.is_grad_enabled():
+        costs = _Costs.apply(kernel, *arguments)  # type: ignore[no-untyped-call]
+    else:
+        costs, _ = kernel(*arguments, False)
+    return costs
 
 
-torch.library.register_autograd("earthwork::pair_costs", _pair_backward, setup_context=_save_slopes, lib=_LIBRARY)
-torch.library.register_autograd("earthwork::label_loss", _label_backward, setup_context=_save_slopes, lib=_LIBRARY)
+_LIBRARY.impl("pair_costs", _pair_costs, "CompositeImplicitAutograd")
+_LIBRARY.impl("label_loss", _label_loss, "CompositeImplicitAutograd")
+pair_costs: Any = torch.ops.earthwork.pair_costs.default
+label_loss: Any = torch.ops.earthwork.label_loss.default
