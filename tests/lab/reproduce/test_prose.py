@@ -18,11 +18,6 @@ pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs the repository
 # Where committed results have other settings than the command: the setting, and the sentence that reports it.
 OLDER: dict[str, dict[str, str]] = {
     "breathing": {"rates": "The committed results tried 0.003 and 0.01; `earthwork reproduce breathing` also tries"},
-    "convergence": {
-        "epochs": "was measured with 40 epochs, scored every 5, and 10 iterations of Algorithm 1",
-        "score_every": "The command now trains 80 epochs, because SD still improves after 40, scores every 10",
-        "max_iter": "and makes 2 iterations, which suffice for labels",
-    },
 }
 
 MSE, MSE_SOFTMAX = "EMD² and SD outperform MSE.", "EMD² and SD outperform MSE, with a softmax head."
