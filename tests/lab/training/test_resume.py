@@ -164,7 +164,7 @@ def test_only_one_process_trains_in_a_folder(reference, tmp_path, capsys):
         assert run(["train", "--resume", str(uninterrupted), "--trust"]) == 2
     finally:
         os.close(descriptor)
-    assert capsys.readouterr().err == f"error: out {uninterrupted}: another process is training in this folder\n"
+    assert capsys.readouterr().err == f"error: --out {uninterrupted}: another process is training in this folder\n"
     assert run(["train", "--resume", str(uninterrupted), "--trust"]) == 0
 
 
