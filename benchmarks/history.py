@@ -139,7 +139,7 @@ def draw(entries: list[Entry], path: Path) -> None:
         axis.set_title(_wrapped(work), fontsize=7)
         axis.set_xticks(range(len(runs)), [run["commit"] for run in runs], rotation=60, fontsize=6)
         axis.tick_params(axis="y", labelsize=6)
-        axis.set_ylim(0, None)
+        axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
     for axis in axes.flat[len(works) :]:
         axis.axis("off")
     figure.tight_layout()
