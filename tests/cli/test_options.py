@@ -126,6 +126,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Genera
     ],
 )
 def test_errors_name_options(command: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if command.startswith("study"):
+        pytest.importorskip("sklearn")
     before = sorted(Path.cwd().rglob("*"))
     assert run(shlex.split(command)) == 2
     *_, line = capsys.readouterr().err.splitlines()
