@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import time
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from earthwork.lab.reproduce import EXPERIMENTS, Plan, Request, Results, ResultsError, run
 
@@ -128,3 +133,43 @@ def test_every_experiment_has_words() -> None:
         assert experiment.name == name
         assert experiment.paper
         assert experiment.title
+
+
+@dataclass
+class Elsewhere:
+    """Parts that say in which process, and with how many threads, they were run."""
+
+    timed: bool = False
+    name: str = "elsewhere"
+    paper: str = ""
+    title: str = ""
+
+    def plan(self, request: Request) -> Plan:
+        return Plan({}, {name: partial(_whereabouts, name) for name in "abcd"}, dict, timed=self.timed)
+
+
+def _whereabouts(name: str) -> dict[str, object]:
+    time.sleep(0.1)  # so that one process does not take all parts
+    return {"name": name, "process": os.getpid(), "threads": torch.get_num_threads()}
+
+
+def test_parts_in_several_processes(tmp_path: Path) -> None:
+    seen: list[tuple[int, int, str]] = []
+    results = run(Elsewhere(), Request(out=tmp_path, workers=2), lambda *step: seen.append(step))
+    assert {name: part["name"] for name, part in results.parts.items()} == {name: name for name in "abcd"}
+    processes = {part["process"] for part in results.parts.values()}
+    assert len(processes) == 2
+    assert os.getpid() not in processes
+    assert {part["threads"] for part in results.parts.values()} == {1}
+    assert [step[:2] for step in seen] == [(1, 4), (2, 4), (3, 4), (4, 4), (4, 4)]
+    assert {step[2] for step in seen} == {*"abcd", ""}
+
+
+def test_what_is_timed_runs_alone(tmp_path: Path) -> None:
+    results = run(Elsewhere(timed=True), Request(out=tmp_path, workers=2))
+    assert {part["process"] for part in results.parts.values()} == {os.getpid()}
+
+
+def test_no_workers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="workers: expected at least 1, got 0"):
+        Request(out=tmp_path, workers=0)

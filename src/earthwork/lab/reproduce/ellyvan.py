@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -91,7 +92,7 @@ class Ellyvan:
         settings = Settings()
         return Plan(
             asdict(settings),
-            {"example": lambda: measure(settings), "equations": lambda: measure_equations(settings)},
+            {"example": partial(measure, settings), "equations": partial(measure_equations, settings)},
             lambda parts: {**parts["example"], "equations": parts["equations"]},
             "the paper's example and the shipped tree imagenet1k_paper",
         )

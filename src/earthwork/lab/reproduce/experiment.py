@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import torch
 
 from earthwork.files import finite, read_json, to_json, write_atomically
 from earthwork.lab.environment import environment
 
 Numbers: TypeAlias = dict[str, Any]
+Name = TypeVar("Name")
+Result = TypeVar("Result")
 
 FORMAT = 1
 _FIELD_TYPES = {
@@ -132,6 +138,7 @@ class Request:
         data: A folder of data, for experiments that use data.
         out: The folder of the results.
         runs: A folder of finished training runs, for experiments that can read them.
+        workers: The number of processes, each with one thread. With one, parts use torch's number of threads.
     """
 
     quick: bool = False
@@ -139,10 +146,12 @@ class Request:
     data: Path | None = None
     out: Path = Path("results")
     runs: Path | None = None
+    workers: int = 1
 
     def __post_init__(self) -> None:
-        if self.seeds is not None and self.seeds < 1:
-            raise ValueError(f"seeds: expected at least 1, got {self.seeds}")
+        for name, value in (("seeds", self.seeds), ("workers", self.workers)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
 
 
 @dataclass(frozen=True)
@@ -154,12 +163,14 @@ class Plan:
         parts: The functions to run, by name, in order. The result of each is saved when it returns.
         summarise: Computes the summary from the results of all parts.
         data: A description of the data.
+        timed: Whether the parts measure time, so that they must run one after the other.
     """
 
     settings: Numbers
     parts: Mapping[str, Callable[[], Numbers]]
     summarise: Callable[[dict[str, Numbers]], Numbers]
     data: str = "none needed"
+    timed: bool = False
 
 
 class Experiment(Protocol):
@@ -173,6 +184,8 @@ class Experiment(Protocol):
         """The parts to run."""
 
 
+# Called with the number of finished parts, the number of parts and the next part, or, with several processes, the part
+# that was finished.
 Progress = Callable[[int, int, str], None]
 
 
@@ -182,7 +195,7 @@ def run(experiment: Experiment, request: Request, progress: Progress | None = No
     Args:
         experiment: The experiment.
         request: Its options.
-        progress: Called with the number of finished parts, the number of parts and the name of the next one.
+        progress: Called with each part.
 
     Raises:
         ResultsError: If the folder holds results of other settings.
@@ -190,15 +203,56 @@ def run(experiment: Experiment, request: Request, progress: Progress | None = No
     plan = experiment.plan(request)
     path = request.out / f"{experiment.name}.json"
     results = resume(path, Results(experiment.name, plan.settings, plan.data, request.quick))
-    for number, (name, measure) in enumerate(plan.parts.items()):
+    missing = {name: measure for name, measure in plan.parts.items() if name not in results.parts}
+    workers = 1 if plan.timed else request.workers
+
+    def show(part: str) -> None:
         if progress is not None:
-            progress(number, len(plan.parts), name)
-        if name not in results.parts:
-            results.parts[name] = measure()
-            results.summary = {}
-            results.save(path)
+            progress(sum(name in results.parts for name in plan.parts), len(plan.parts), part)
+
+    for name, numbers in finished(missing, workers, show):
+        results.parts[name] = numbers
+        results.summary = {}
+        results.save(path)
+        if workers > 1:
+            show(name)
     results.summary = plan.summarise({name: results.parts[name] for name in plan.parts})
     results.save(path)
-    if progress is not None:
-        progress(len(plan.parts), len(plan.parts), "")
+    show("")
     return Results.load(path)
+
+
+def finished(
+    jobs: Mapping[Name, Callable[[], Result]], workers: int, starting: Callable[[Name], None] | None = None
+) -> Iterator[tuple[Name, Result]]:
+    """Run functions one after the other, or in several processes with one thread each.
+
+    Args:
+        jobs: The functions, by name. With several processes they are pickled.
+        workers: The number of processes.
+        starting: Called with the name before each function, if there is only one process.
+
+    Yields:
+        Each name with what its function returned, in the order in which they finish.
+    """
+    if workers == 1 or len(jobs) < 2:
+        for name, job in jobs.items():
+            if starting is not None:
+                starting(name)
+            yield name, job()
+        return
+    _one_thread()  # a process with OpenMP threads must not be forked
+    # Forked processes inherit what was registered in this one.
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+    with ProcessPoolExecutor(workers, multiprocessing.get_context(method), _one_thread) as pool:
+        futures = {pool.submit(job): name for name, job in jobs.items()}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)

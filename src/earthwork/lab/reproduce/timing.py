@@ -144,4 +144,4 @@ class Timing:
             for device, dtype in places
             for row in rows(settings)
         }
-        return Plan(asdict(settings), parts, partial(summarise, settings), "random logits and labels")
+        return Plan(asdict(settings), parts, partial(summarise, settings), "random logits and labels", timed=True)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import torch
-
-from earthwork.lab.reproduce.experiment import Results, resume
+from earthwork.lab.reproduce.experiment import Results, finished, resume
 from earthwork.lab.statistics import interval_text, mean_interval, paired_difference
 from earthwork.lab.studies.registry import CONTENDERS, TASKS, Split, Task
 from earthwork.lab.studies.training import HIGHER_IS_BETTER, METRICS, TITLES, Budget, run_cell
@@ -109,8 +105,6 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
     Returns:
         The results of each task, by name.
     """
-    if request.workers > 1:
-        _one_thread()  # a process with OpenMP threads must not be forked
     results, paths, jobs, total = {}, {}, [], 0
     for task in request.chosen_tasks():
         paths[task.name] = request.out / f"study-{task.name}.json"
@@ -120,7 +114,7 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
         total += len(cells)
         jobs += [job for job in cells if not _is_finished(job, results[task.name])]
     done = total - len(jobs)
-    for job, cell in _finished(request, jobs):
+    for job, cell in finished({job: partial(_run, job, request) for job in jobs}, request.workers):
         found = results[job[0]]
         found.parts[cell_name(*job[1:])] = cell
         found.summary = summarise(found.parts, TASKS[job[0]].overlap)
@@ -166,27 +160,6 @@ def _cells(request: Request, task: Task) -> Iterator[Job]:
 @lru_cache(maxsize=4)
 def _load(task: str, seed: int, folder: Path | None) -> Split:
     return TASKS[task].load(seed, folder)
-
-
-def _finished(request: Request, jobs: Sequence[Job]) -> Iterator[tuple[Job, Cell]]:
-    if request.workers == 1 or len(jobs) < 2:
-        for job in jobs:
-            yield job, _run(job, request)
-        return
-    # Forked processes inherit tasks and losses that were registered in this one.
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    with ProcessPoolExecutor(request.workers, multiprocessing.get_context(method), _one_thread) as pool:
-        futures = {pool.submit(_run, job, request): job for job in jobs}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def _run(job: Job, request: Request) -> Cell:

@@ -46,7 +46,7 @@ def alexnet_bn(num_classes: int) -> nn.Module:
 
 
 def alexnet_bn_small(num_classes: int) -> nn.Module:
-    """A smaller network of the same kind, for images of 32 to 64 pixels.
+    """A smaller network of the same kind, for images of 32 to 64 pixels; its first stride is 2, too.
 
     Example:
         >>> import torch
@@ -55,7 +55,7 @@ def alexnet_bn_small(num_classes: int) -> nn.Module:
         torch.Size([2, 200])
     """
     return nn.Sequential(
-        *_convolution(3, 32, 5),
+        *_convolution(3, 32, 5, stride=2),
         nn.MaxPool2d(3, 2, 1),
         *_convolution(32, 64, 5),
         nn.MaxPool2d(3, 2, 1),
