@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 from earthwork.lab.report import read_results
-from earthwork.lab.reproduce import EXPERIMENTS
-from earthwork.lab.reproduce.claims import as_markdown, judge_claims, summary_as_markdown
+from earthwork.lab.reproduce import EXPERIMENTS, judge_claims
 from earthwork.lab.reproduce.experiment import Results
 from earthwork.lab.reproduce.figures import figures
 from earthwork.lab.reproduce.plots import save_figures
+from earthwork.lab.reproduce.verdicts import as_markdown, summary_as_markdown
 from earthwork.lab.statistics import interval_text
 
 DOCS = Path(__file__).parent.parent / "docs"

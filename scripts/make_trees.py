@@ -17,7 +17,7 @@ from pathlib import Path
 
 from earthwork import Tree
 from earthwork.trees import from_paths, from_wordnet
-from earthwork.trees.jsonfile import dumps
+from earthwork.trees.nested import dump_json
 
 HERE = Path(__file__).parent
 SOURCES = HERE / "tree_sources"
@@ -51,7 +51,7 @@ def make(wordnet: str | None = None, wnids: Path | None = None) -> dict[str, str
     return {
         **_by_both_rules("imagenet1k", imagenet, wordnet, by_class_index),
         **_by_both_rules("tiny_imagenet200", sorted(tiny), wordnet, by_id),
-        "cifar100.json": dumps(
+        "cifar100.json": dump_json(
             described(
                 from_paths(_lines("cifar100.txt")),
                 source="the 20 superclasses of CIFAR-100 (Krizhevsky, Learning Multiple Layers of Features from Tiny "
@@ -59,7 +59,7 @@ def make(wordnet: str | None = None, wnids: Path | None = None) -> dict[str, str
                 class_order="the 100 classes of CIFAR-100 in the dataset's order",
             )
         ),
-        "cifar10.json": dumps(
+        "cifar10.json": dump_json(
             described(
                 from_paths(_lines("cifar10.txt")),
                 source="a grouping made for Earthwork: six animals and four vehicles; CIFAR-10 itself has none",
@@ -71,7 +71,7 @@ def make(wordnet: str | None = None, wnids: Path | None = None) -> dict[str, str
 
 def _by_both_rules(name: str, synsets: list[str], wordnet: str | None, class_order: str) -> dict[str, str]:
     return {
-        f"{name}{ending}.json": dumps(described(from_wordnet(synsets, wordnet, rule), class_order=class_order))
+        f"{name}{ending}.json": dump_json(described(from_wordnet(synsets, wordnet, rule), class_order=class_order))
         for rule, ending in {"first": "", "paper": "_paper"}.items()
     }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import earthwork as ew
 from earthwork.files import parse_json
-from earthwork.storage.documents import dumps, from_document
+from earthwork.storage.writing import dumps, from_document
 from tests.trees.hierarchies import costs, hierarchies, names
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from earthwork import Tree, load, save, trees
-from earthwork.trees.jsonfile import dumps
+from earthwork.trees.nested import dump_json
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -142,9 +142,9 @@ def test_nodes_without_a_name_may_be_many(tmp_path: Path, suffix: str) -> None:
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="node_data, info: expected text, numbers and lists"):
-        dumps(Tree([-1, 0], info={"x": object()}))
+        dump_json(Tree([-1, 0], info={"x": object()}))
     with pytest.raises(ValueError, match="'cost' is reserved"):
-        dumps(Tree([-1, 0], node_data={"cost": [1, 2]}))
+        dump_json(Tree([-1, 0], node_data={"cost": [1, 2]}))
     with pytest.raises(ValueError, match="cannot hold the line end in"):
         save(trees.from_paths(["a/b\nc"]), tmp_path / "t.txt")
     with pytest.raises(ValueError, match="as UTF-8"):

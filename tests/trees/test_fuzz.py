@@ -12,7 +12,7 @@ import pytest
 from earthwork import Tree
 from earthwork.files import parse_json, parse_yaml
 from earthwork.trees import from_nested, from_newick, from_wordnet
-from earthwork.trees.jsonfile import dumps, loads
+from earthwork.trees.nested import dump_json, load_json
 from earthwork.trees.paths import from_csv
 from earthwork.trees.shipped import cifar10
 from earthwork.trees.wordnet import parse_line
@@ -80,16 +80,16 @@ def test_newick() -> None:
 
 
 def test_json_file() -> None:
-    check(loads, dumps(cifar10()), '{}[],:"0123456789.-eE \n\\ntfa\x00é', IN_JSON + IN_NAMES)
+    check(load_json, dump_json(cifar10()), '{}[],:"0123456789.-eE \n\\ntfa\x00é', IN_JSON + IN_NAMES)
 
 
 def test_json_file_with_other_values() -> None:
-    values = dumps(cifar10()).replace("[", " [ ").replace("]", " ] ").replace(",", " , ").split(" ")
+    values = dump_json(cifar10()).replace("[", " [ ").replace("]", " ] ").replace(",", " , ").split(" ")
     chance = random.Random(1)
     for _ in range(COUNT // 2):
         parts = list(values)
         parts[chance.randrange(len(parts))] = chance.choice(VALUES)
-        attempt(loads, "".join(parts), IN_JSON + IN_NAMES)
+        attempt(load_json, "".join(parts), IN_JSON + IN_NAMES)
 
 
 def test_nested_json() -> None:
@@ -135,7 +135,7 @@ def test_newick_of_many_equal_signs_ends(sign: str) -> None:
 @pytest.mark.parametrize("sign", ["[", '{"a":', '["a",'])
 def test_deep_json_is_an_error_without_recursion(sign: str) -> None:
     with pytest.raises(ValueError, match="JSON"):
-        loads(sign * 100_000)
+        load_json(sign * 100_000)
 
 
 def test_yaml_aliases_do_not_explode() -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from earthwork import Tree, load, save, trees
 from earthwork.files import parse_yaml
-from earthwork.trees.jsonfile import dumps, loads
-from earthwork.trees.nested import dump_yaml
+from earthwork.trees.nested import dump_json, dump_yaml, load_json
 from earthwork.trees.paths import dump_csv, from_csv
 from tests.trees.hierarchies import hierarchies
 
@@ -33,11 +32,11 @@ def test_json_keeps_everything(tree: Tree, random) -> None:
     bins = random.sample(range(tree.num_nodes), random.randint(1, tree.num_nodes))
     data = {"id": [f"n{node}" for node in range(tree.num_nodes)], "hops": list(range(tree.num_nodes))}
     full = Tree(tree.parents, tree.costs, bins, tree.names, node_data=data, info={"source": "é", "list": [1, 2.5]})
-    again = loads(dumps(full))
+    again = load_json(dump_json(full))
     assert again.equals(full)
     assert dict(again.node_data) == dict(full.node_data)
     assert dict(again.info) == dict(full.info)
-    assert dumps(again) == dumps(full)
+    assert dump_json(again) == dump_json(full)
 
 
 @given(hierarchies())

@@ -11,7 +11,7 @@ import typer
 
 import earthwork
 from earthwork.cli import evaluate, reproduce, study, train, tree
-from earthwork.cli.options import Command
+from earthwork.cli.console import Command
 from earthwork.text import printable
 
 app = typer.Typer(

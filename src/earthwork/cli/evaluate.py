@@ -12,8 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from earthwork.cli.options import Command
-from earthwork.cli.output import print_whole
+from earthwork.cli.console import Command, print_whole
 from earthwork.evaluation import Evaluation, evaluate
 from earthwork.files import to_json, write_atomically
 from earthwork.storage import load

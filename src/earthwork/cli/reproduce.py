@@ -95,7 +95,8 @@ def report(
 ) -> None:
     """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the classes."""
     from earthwork.lab.report import read_results, write_report
-    from earthwork.lab.reproduce.claims import as_markdown, judge_claims
+    from earthwork.lab.reproduce import judge_claims
+    from earthwork.lab.reproduce.verdicts import as_markdown
 
     if not results.is_dir():
         raise ValueError(f"results: no such folder: {results}")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from earthwork.cli.output import print_table
+from earthwork.cli.console import print_table
 from earthwork.extras import require
 from earthwork.storage import load
 

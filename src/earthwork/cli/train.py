@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from earthwork.cli.options import Command
-from earthwork.cli.output import print_table
+from earthwork.cli.console import Command, print_table
 from earthwork.extras import require
 
 if TYPE_CHECKING:

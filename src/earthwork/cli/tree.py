@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from earthwork import trees
 from earthwork.array_files import ArrayFile
-from earthwork.cli.options import Command
+from earthwork.cli.console import Command
 from earthwork.files import parse_json, read_text
 from earthwork.spaces import Tree
 from earthwork.spaces.outline import outline

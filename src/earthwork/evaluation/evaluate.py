@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.decisions.calibration import fit_temperature, tune_vagueness
-from earthwork.evaluation.comparison import compare
 from earthwork.evaluation.labels import ClassIndex, LabelKind
-from earthwork.evaluation.result import Evaluation, Model
+from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
 from earthwork.metrics.batch import Batch, Decision, check_decision
 from earthwork.metrics.report import Rows, check_whole, joined, measure_rows, report_of, resample, standard_measures

@@ -12,12 +12,11 @@ from typing import Any
 import earthwork
 from earthwork.evaluation import evaluate
 from earthwork.files import to_json, write_atomically
-from earthwork.lab.reproduce import EXPERIMENTS, Results, ResultsError
-from earthwork.lab.reproduce.claims import MEANINGS, count_verdicts, judge_claims
+from earthwork.lab.reproduce import EXPERIMENTS, Results, ResultsError, judge_claims
 from earthwork.lab.reproduce.ellyvan import Settings
 from earthwork.lab.reproduce.experiment import Numbers
 from earthwork.lab.reproduce.figures import Chart, figures
-from earthwork.lab.reproduce.verdicts import Claim, Verdict
+from earthwork.lab.reproduce.verdicts import MEANINGS, Claim, Verdict, count_verdicts
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.storage import load
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
-import io
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from earthwork.array_files import ArrayFile
 from earthwork.extras import require
 from earthwork.files import parse_json, parse_yaml, read_text
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
-from earthwork.storage.documents import from_document, is_document
+from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
 from earthwork.trees.assemble import Classes, check_unique
 from earthwork.trees.nested import from_nested
@@ -353,16 +351,3 @@ def _numbers(rows: Sequence[Sequence[str]]) -> list[list[float]] | None:
         return [[float(cell) for cell in row] for row in rows]
     except ValueError:
         return None
-
-
-def dump_matrix(space: CostMatrix, delimiter: str = ",") -> str:
-    """The text of a table of the matrix, with names in the first line and column if it has names."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    rows = [[f"{cost!r}".removesuffix(".0") for cost in row] for row in space.matrix.detach().cpu().double().tolist()]
-    if space.bin_names is None:
-        writer.writerows(rows)
-    else:
-        writer.writerow(["", *space.bin_names])
-        writer.writerows([[name, *row] for name, row in zip(space.bin_names, rows, strict=True)])
-    return text.getvalue()

@@ -1,19 +1,25 @@
-"""`save`: a space to a file whose ending says the format."""
+"""`save`: a space to a file whose ending says the format; and the JSON form of every space, in both directions."""
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 from collections.abc import Callable
+from functools import singledispatch
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from earthwork.files import write_atomically
-from earthwork.spaces import CostMatrix, Space, Tree
+from earthwork.files import to_json, write_atomically
+from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.spaces.space import check_space
-from earthwork.storage.documents import dumps
-from earthwork.storage.reading import dump_matrix
+from earthwork.text import abbreviate
+from earthwork.trees import nested
+from earthwork.trees.assemble import Classes
 from earthwork.trees.nested import dump_yaml
 from earthwork.trees.newick import to_newick
 from earthwork.trees.parts import dump_arrays
@@ -68,6 +74,19 @@ def _npy(space: CostMatrix) -> bytes:
     return buffer.getvalue()
 
 
+def _matrix_table(space: CostMatrix, delimiter: str = ",") -> str:
+    """The text of a table of the matrix, with names in the first line and column if it has names."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    rows = [[f"{cost!r}".removesuffix(".0") for cost in row] for row in space.matrix.detach().cpu().double().tolist()]
+    if space.bin_names is None:
+        writer.writerows(rows)
+    else:
+        writer.writerow(["", *space.bin_names])
+        writer.writerows([[name, *row] for name, row in zip(space.bin_names, rows, strict=True)])
+    return text.getvalue()
+
+
 def _newick(tree: Tree) -> str:
     return to_newick(tree) + "\n"
 
@@ -96,8 +115,130 @@ _WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
         ".npz": dump_arrays,
     },
     CostMatrix: {
-        ".csv": dump_matrix,
-        ".tsv": lambda space: dump_matrix(space, "\t"),
+        ".csv": _matrix_table,
+        ".tsv": lambda space: _matrix_table(space, "\t"),
         ".npy": _npy,
     },
 }
+
+
+_VERSION = 1
+
+
+def is_document(value: Any) -> bool:
+    """Whether parsed JSON is the form that `dumps` writes, rather than a nested tree."""
+    return isinstance(value, dict) and isinstance(value.get("format"), str) and "version" in value
+
+
+def from_document(document: dict[str, Any], *, classes: Classes | None = None) -> Space:
+    """The space of parsed JSON, with every part checked.
+
+    Args:
+        document: The object.
+        classes: The classes in your order; only for a tree.
+    """
+    kind = document["format"]
+    if kind == nested.FORMAT:
+        return nested.from_document(document, classes=classes)
+    if kind not in _READERS:
+        raise ValueError(f'"format": expected one of {", ".join([nested.FORMAT, *_READERS])}, got {kind!r:.60}')
+    if classes is not None:
+        raise ValueError(f"classes: only a tree can be loaded with classes in another order, got {kind}")
+    read, known = _READERS[kind]
+    if document["version"] != _VERSION:
+        raise ValueError(f"expected version {_VERSION}, got {document['version']!r:.60}: written by a newer Earthwork?")
+    unknown = [name for name in document if name not in ("format", "version", "names", *known)]
+    missing = [name for name in known if name not in document]
+    if unknown or missing:
+        found = f"got {abbreviate(map(repr, unknown))}" if unknown else f"got no {missing[0]!r}"
+        raise ValueError(f"expected format, version, {', '.join(known)} and perhaps names, {found}")
+    return read(document, _names(document.get("names")))
+
+
+def _names(names: Any) -> list[str] | None:
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ValueError('"names": expected a list of text')
+    return names
+
+
+def _read_line(kind: type[Chain] | type[Ring], document: dict[str, Any], names: list[str] | None) -> Space:
+    bins, costs = document["bins"], document["costs"]
+    if isinstance(bins, bool) or not isinstance(bins, int) or not 0 < bins < 2**62:
+        raise ValueError(f'"bins": expected a number of bins ≥ 1, got {bins!r:.60}')
+    _check_numbers("costs", costs if isinstance(costs, list) else [costs])
+    return kind(bins, costs, names=names)
+
+
+def _read_matrix(document: dict[str, Any], names: list[str] | None) -> Space:
+    matrix = document["matrix"]
+    if not isinstance(matrix, list) or not matrix or not all(isinstance(row, list) for row in matrix):
+        raise ValueError('"matrix": expected a list of rows')
+    for at, row in enumerate(matrix):
+        if len(row) != len(matrix):
+            raise ValueError(f'"matrix": expected {len(matrix)} numbers in each row, got {len(row)} in row {at}')
+        _check_numbers("matrix", row)
+    return CostMatrix(matrix, names=names)
+
+
+def _check_numbers(what: str, values: list[Any]) -> None:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+            raise ValueError(f'"{what}": expected numbers, got {value!r:.60}')
+
+
+_READERS: dict[str, tuple[Callable[[dict[str, Any], list[str] | None], Space], tuple[str, ...]]] = {
+    "earthwork-chain": (lambda document, names: _read_line(Chain, document, names), ("bins", "costs")),
+    "earthwork-ring": (lambda document, names: _read_line(Ring, document, names), ("bins", "costs")),
+    "earthwork-cost-matrix": (_read_matrix, ("matrix",)),
+}
+
+
+@singledispatch
+def dumps(space: Space) -> str:
+    """The JSON text of a space, from which `from_document` makes an equal one, with costs in float64."""
+    raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, which have a JSON form, got {space!r:.60}")
+
+
+dumps.register(Tree, nested.dump_json)
+
+
+@dumps.register
+def _(space: Chain) -> str:
+    return _dump_line("earthwork-chain", space)
+
+
+@dumps.register
+def _(space: Ring) -> str:
+    return _dump_line("earthwork-ring", space)
+
+
+@dumps.register
+def _(space: CostMatrix) -> str:
+    rows = ",\n".join(to_json(row, strict=True) for row in _numbers(space.matrix))
+    return _dump("earthwork-cost-matrix", {"matrix": f"[\n{rows}\n]"}, space)
+
+
+def _dump_line(kind: str, space: Chain | Ring) -> str:
+    costs = space.costs.detach() if space.num_edges else torch.ones(1)
+    same = bool((costs == costs[0]).all())
+    text = to_json(_numbers(costs[0] if same else costs), strict=True)
+    return _dump(kind, {"bins": str(space.num_bins), "costs": text}, space)
+
+
+def _dump(kind: str, parts: dict[str, str], space: Space) -> str:
+    parts = {"format": f'"{kind}"', "version": str(_VERSION), **parts}
+    if space.bin_names is not None:
+        parts["names"] = to_json(list(space.bin_names))
+    lines = ",\n".join(f'"{name}": {text}' for name, text in parts.items())
+    return f"{{\n{lines}\n}}\n"
+
+
+def _numbers(values: Tensor) -> Any:
+    """Nested lists of numbers, integers where they are whole."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, list):
+            return [short(entry) for entry in value]
+        return int(value) if value.is_integer() else value
+
+    return short(values.detach().cpu().double().tolist())

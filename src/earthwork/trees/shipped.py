@@ -7,7 +7,7 @@ from functools import partial
 from importlib.resources import files
 
 from earthwork.spaces import Tree
-from earthwork.trees.jsonfile import loads
+from earthwork.trees.nested import load_json
 from earthwork.trees.shaping import reweight
 
 
@@ -109,4 +109,4 @@ def _from_wordnet(name: str, costs: str, rule: str) -> Tree:
 
 
 def _shipped(name: str) -> Tree:
-    return loads(files("earthwork.trees").joinpath("data", f"{name}.json").read_text(encoding="utf-8"))
+    return load_json(files("earthwork.trees").joinpath("data", f"{name}.json").read_text(encoding="utf-8"))

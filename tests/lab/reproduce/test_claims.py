@@ -1,15 +1,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from earthwork.lab.reproduce import EXPERIMENTS, Results
-from earthwork.lab.reproduce.claims import MEANINGS, as_markdown, count_verdicts, judge_claims, summary_as_markdown
-from earthwork.lab.reproduce.verdicts import VERDICTS, Evidence, Finding, difference, exact, shown
+from earthwork.lab.reproduce import EXPERIMENTS, Results, judge_claims
+from earthwork.lab.reproduce.verdicts import (
+    MEANINGS,
+    Evidence,
+    Finding,
+    Verdict,
+    as_markdown,
+    count_verdicts,
+    difference,
+    exact,
+    shown,
+    summary_as_markdown,
+)
 from earthwork.lab.statistics import mean_interval
 
 
@@ -159,9 +169,9 @@ def test_every_experiment_has_claims(tiny_results: Path) -> None:
     markdown = as_markdown(claims).splitlines()
     assert len(markdown) == len(claims) + 2
     assert all(line.count(" | ") == 3 for line in markdown[2:])
-    assert set(MEANINGS) == set(VERDICTS) == set(count_verdicts(claims))
+    assert set(MEANINGS) == set(get_args(Verdict)) == set(count_verdicts(claims))
     assert sum(count_verdicts(claims).values()) == len(claims)
-    assert len(summary_as_markdown(claims).splitlines()) == len(VERDICTS) + 2
+    assert len(summary_as_markdown(claims).splitlines()) == len(MEANINGS) + 2
 
 
 def test_the_paper_is_right_about_figure_1_and_wrong_about_the_hessian(tiny_results: Path) -> None:

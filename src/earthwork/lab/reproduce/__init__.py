@@ -1,6 +1,10 @@
-"""The paper's tables and figures, measured again: one module for each, with its settings as a dataclass."""
+"""The paper's tables and figures, measured again: a module for each, with its settings as a dataclass; its claims."""
+
+from collections.abc import Mapping
 
 from earthwork.lab.reproduce.breathing import Breathing
+from earthwork.lab.reproduce.claims_learning import LEARNING
+from earthwork.lab.reproduce.claims_numerics import NUMERICS
 from earthwork.lab.reproduce.convergence import Convergence
 from earthwork.lab.reproduce.ellyvan import Ellyvan
 from earthwork.lab.reproduce.experiment import Experiment, Plan, Request, Results, ResultsError, run
@@ -8,10 +12,17 @@ from earthwork.lab.reproduce.gradients import Gradients
 from earthwork.lab.reproduce.imagenet import Imagenet
 from earthwork.lab.reproduce.stability import Stability
 from earthwork.lab.reproduce.timing import Timing
+from earthwork.lab.reproduce.verdicts import Claim, judge
 
-__all__ = ["EXPERIMENTS", "Experiment", "Plan", "Request", "Results", "ResultsError", "run"]
+__all__ = ["EXPERIMENTS", "Experiment", "Plan", "Request", "Results", "ResultsError", "judge_claims", "run"]
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (Ellyvan(), Stability(), Gradients(), Timing(), Breathing(), Imagenet(), Convergence())
 }
+
+
+def judge_claims(results: Mapping[str, Results]) -> list[Claim]:
+    """Every claim with its verdict; a claim whose experiment was not run is not measurable."""
+    numerics = [judge(check, results.get(check.experiment), needs_time=False) for check in NUMERICS]
+    return numerics + [judge(check, results.get(check.experiment), needs_time=True) for check in LEARNING]

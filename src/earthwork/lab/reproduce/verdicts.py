@@ -16,6 +16,7 @@ random, such as the error of a formula, is compared as it is. Then, in this orde
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,14 +27,14 @@ from earthwork.lab.statistics import Mean, mean_interval
 Verdict = Literal[
     "holds", "does not hold", "undecided", "beats a broken baseline", "judged too early", "not measurable here"
 ]
-VERDICTS: tuple[Verdict, ...] = (
-    "holds",
-    "does not hold",
-    "undecided",
-    "beats a broken baseline",
-    "judged too early",
-    "not measurable here",
-)
+MEANINGS: dict[Verdict, str] = {
+    "holds": "every number meets what the claim needs, with its whole 95 % interval",
+    "does not hold": "a number contradicts the claim with its whole interval, or is NaN",
+    "undecided": "an interval contains the threshold, or there are fewer than three measurements",
+    "beats a broken baseline": "the claim's comparison holds, but the rival is NaN or worse than a constant prediction",
+    "judged too early": "the runs have fewer than the epochs or seeds that are needed to tell",
+    "not measurable here": "needs data, hardware or time that these results do not have",
+}
 Relation = Literal["<", ">", "="]
 
 LEAST_MEASUREMENTS = 3
@@ -228,3 +229,26 @@ def judge(check: Check, results: Results | None, *, needs_time: bool) -> Claim:
 
 def _claim(check: Check, finding: Finding, text: str, verdict: Verdict) -> Claim:
     return Claim(check.where, check.says, check.experiment, finding, text, verdict)
+
+
+def count_verdicts(claims: Sequence[Claim]) -> dict[Verdict, int]:
+    """The number of claims with each verdict."""
+    counts = Counter(claim.verdict for claim in claims)
+    return {verdict: counts[verdict] for verdict in MEANINGS}
+
+
+def as_markdown(claims: Sequence[Claim]) -> str:
+    """The table of claims for the documentation."""
+    rows = [" | ".join((c.where, c.says, f"**{c.verdict}**", c.measured.replace("|", r"\|"))) for c in claims]
+    return (
+        "\n".join(
+            ["| where | the paper says | verdict | measured |", "|---|---|---|---|", *(f"| {row} |" for row in rows)]
+        )
+        + "\n"
+    )
+
+
+def summary_as_markdown(claims: Sequence[Claim]) -> str:
+    """The number of claims with each verdict, and what the verdicts mean."""
+    rows = [f"| **{verdict}** | {count} | {MEANINGS[verdict]} |" for verdict, count in count_verdicts(claims).items()]
+    return "\n".join(["| verdict | claims | meaning |", "|---|---|---|", *rows]) + "\n"

@@ -20,7 +20,7 @@ from earthwork.lab.studies.registry import Part, Split, Task, register_task, sta
 from earthwork.lab.training.arrays import read_arrays
 from earthwork.lab.training.data import matched_labels
 from earthwork.spaces import Chain, Ring, Space
-from earthwork.storage.documents import dumps
+from earthwork.storage.writing import dumps
 
 CUTS = ("Fair", "Good", "Very Good", "Premium", "Ideal")
 CLARITIES = ("I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF")

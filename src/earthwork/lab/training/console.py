@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from earthwork.lab.training.module import Classifier
-from earthwork.lab.training.scores import score_text
+from earthwork.lab.training.summary import score_text
 
 _SHOWN = ("top1", "distance", "log_loss")
 _LINES = 8  # per run, where there is no terminal

@@ -34,7 +34,7 @@ from earthwork.lab.training.images import (
 from earthwork.lab.training.models import choose_model
 from earthwork.lab.training.settings import Settings
 from earthwork.spaces import Space, Tree
-from earthwork.storage.documents import dumps
+from earthwork.storage.writing import dumps
 
 Say = Callable[[str], None]
 _NATURAL_SIZE = {"alexnet-bn": 112}

@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric
 from earthwork.lab.training.arrays import Batch, EpochPlan, ResumableLoader, crop_and_flip
 from earthwork.lab.training.data import Examples, TrainingData
 from earthwork.lab.training.models import TrainedModel
-from earthwork.lab.training.scores import titles_of, validation_metrics
+from earthwork.lab.training.summary import titles_of, validation_metrics
 from earthwork.losses import MixedLoss
 
 if TYPE_CHECKING:

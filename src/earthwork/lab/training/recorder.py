@@ -26,7 +26,7 @@ from torch import Tensor
 
 from earthwork.files import write_atomically
 from earthwork.lab.training.models import TrainedModel
-from earthwork.lab.training.scores import HIGHER_IS_BETTER
+from earthwork.lab.training.summary import HIGHER_IS_BETTER
 
 Prediction: TypeAlias = tuple[Tensor, Tensor]
 _KEPT = 2

@@ -1,11 +1,13 @@
-"""Errors of a command name its options, where those of the library name arguments."""
+"""How commands talk: errors that name options, and tables that a pipe does not cut."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from rich.console import Console, RenderableType
+from rich.table import Table
 from typer.core import TyperCommand
 
 
@@ -49,7 +51,7 @@ def with_options(message: str, options: Mapping[str, str]) -> str:
         options: The option for each argument.
 
     Example:
-        >>> from earthwork.cli.options import with_options
+        >>> from earthwork.cli.console import with_options
         >>> with_options('top_k: expected 1 with decide="least_risk"', {"top_k": "--top-k", "decide": "--decide"})
         '--top-k: expected 1 with --decide least-risk'
         >>> with_options("pass full_names=True to name each node", {"full_names": "--full-names"})
@@ -66,3 +68,21 @@ def with_options(message: str, options: Mapping[str, str]) -> str:
 def _assigned(option: str, text: str | None, number: str | None) -> str:
     value = number if text is None else text.replace("_", "-")
     return option if value is None else f"{option} {value}"
+
+
+def print_whole(console: Console, content: RenderableType) -> None:
+    """Print tables: a terminal wraps what does not fit, anything else has no width that would have to be kept."""
+    if not console.is_terminal:
+        options = console.options.update(width=100_000)
+        console = Console(file=console.file, highlight=False, width=console.measure(content, options=options).maximum)
+    console.print(content)
+
+
+def print_table(console: Console, title: str, rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first row has the names of the columns."""
+    table = Table(title=title, title_justify="left")
+    for at, name in enumerate(rows[0]):
+        table.add_column(name, justify="right" if at else "left", overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*row)
+    print_whole(console, table)

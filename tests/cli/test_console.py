@@ -13,8 +13,7 @@ import pytest
 from rich.console import Console
 
 from earthwork.cli.app import run
-from earthwork.cli.options import with_options
-from earthwork.cli.output import print_table
+from earthwork.cli.console import print_table, with_options
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 NAMES = {"top_k": "--top-k", "labels": "--labels-file", "decide": "--decide", "data": "DATA", "accelerator": "--acc"}
