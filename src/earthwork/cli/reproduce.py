@@ -29,6 +29,7 @@ def reproduce(
     simulate: Annotated[bool, typer.Option(help="Use simulated data, even if $EARTHWORK_DATA is set.")] = False,
     seeds: Annotated[int | None, typer.Option(help="How many seeds or folds.")] = None,
     runs: Annotated[Path | None, typer.Option(help="imagenet: a folder of finished runs of earthwork train.")] = None,
+    share: Annotated[str | None, typer.Option(help="imagenet: only with few images, or only with all of them.")] = None,
     workers: Annotated[int, typer.Option(help="The number of processes, each with one thread; timing has one.")] = 1,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("results"),
 ) -> None:
@@ -42,7 +43,13 @@ def reproduce(
     for experiment in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
         place = _data_for(experiment, data, simulate or quick, only=name != "all")
         request = Request(
-            quick=quick, seeds=seeds, data=place, out=out, runs=_runs_for(experiment, runs), workers=workers
+            quick=quick,
+            seeds=seeds,
+            data=place,
+            out=out,
+            runs=_runs_for(experiment, runs),
+            workers=workers,
+            share=share,
         )
         _run(experiment, request, console)
     console.print(f"written to {out}; the page: earthwork report {out} -o report", soft_wrap=True)

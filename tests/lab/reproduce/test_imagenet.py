@@ -116,13 +116,23 @@ def test_a_run_on_simulated_features_is_labelled_and_kept(tmp_path: Path, monkey
         imagenet.QUICK, losses=("ce",), controls=("emd2",), epochs=(1, 1), seeds=1, tree="cifar10", per_class=2
     )
     monkeypatch.setattr(imagenet, "QUICK", small)
+    results = run(EXPERIMENTS["imagenet"], Request(quick=True, out=tmp_path, share="all"))
+    assert set(results.summary) == {"all"}
+    results = run(EXPERIMENTS["imagenet"], Request(quick=True, out=tmp_path, share="few"))
+    assert set(results.summary) == {"few", "all"}
     results = run(EXPERIMENTS["imagenet"], Request(quick=True, out=tmp_path))
     assert results.data == "SIMULATED features, not images"
     assert list(results.parts) == [
-        "few, ce, seed 0",
-        "few, permuted emd2, seed 0",
         "all, ce, seed 0",
         "all, permuted emd2, seed 0",
+        "few, ce, seed 0",
+        "few, permuted emd2, seed 0",
     ]
+    assert list(results.summary) == ["few", "all"]
     assert set(results.summary["few"]["permuted emd2"]["final"]) == set(imagenet.FINAL)
     assert (tmp_path / "imagenet-runs" / "few" / "ce-seed-0" / "ce" / "seed-0" / "result.json").is_file()
+
+
+def test_there_are_two_shares(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="share: expected few or all, got 'some'"):
+        EXPERIMENTS["imagenet"].plan(Request(out=tmp_path, share="some"))

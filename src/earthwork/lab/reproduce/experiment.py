@@ -139,6 +139,7 @@ class Request:
         out: The folder of the results.
         runs: A folder of finished training runs, for experiments that can read them.
         workers: The number of processes, each with one thread. With one, parts use torch's number of threads.
+        share: For figure 6, only ``"few"`` images or only ``"all"``. The other can be added later.
     """
 
     quick: bool = False
@@ -147,6 +148,7 @@ class Request:
     out: Path = Path("results")
     runs: Path | None = None
     workers: int = 1
+    share: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("seeds", self.seeds), ("workers", self.workers)):
@@ -161,7 +163,7 @@ class Plan:
     Attributes:
         settings: Everything that determines the numbers.
         parts: The functions to run, by name, in order. The result of each is saved when it returns.
-        summarise: Computes the summary from the results of all parts.
+        summarise: Computes the summary from the results of all parts, and of parts that an earlier run left.
         data: A description of the data.
         timed: Whether the parts measure time, so that they must run one after the other.
     """
@@ -216,7 +218,7 @@ def run(experiment: Experiment, request: Request, progress: Progress | None = No
         results.save(path)
         if workers > 1:
             show(name)
-    results.summary = plan.summarise({name: results.parts[name] for name in plan.parts})
+    results.summary = plan.summarise({name: results.parts[name] for name in (*plan.parts, *results.parts)})
     results.save(path)
     show("")
     return Results.load(path)

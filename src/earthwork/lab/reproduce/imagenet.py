@@ -81,8 +81,10 @@ class Imagenet:
         """A part for each share of the data, seed and loss.
 
         Raises:
-            ValueError: If there are neither images nor finished runs in the given folder.
+            ValueError: If there are neither images nor finished runs in the given folder, or no such share.
         """
+        if request.share not in (None, *SHARES):
+            raise ValueError(f"share: expected {' or '.join(SHARES)}, got {request.share!r}")
         if request.runs is not None:
             return _plan_of_runs(request.runs)
         require("lightning.pytorch", "train", "reproduce imagenet")
@@ -93,7 +95,7 @@ class Imagenet:
         losses = (*settings.losses, *(PERMUTED + loss for loss in settings.controls))
         parts = {
             _key(share, loss, seed): partial(_train, settings, images, share, loss, seed, request.out / "imagenet-runs")
-            for share in SHARES
+            for share in ((request.share,) if request.share else SHARES)
             for seed in range(settings.seeds)
             for loss in losses
         }
