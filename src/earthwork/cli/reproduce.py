@@ -39,6 +39,8 @@ def reproduce(
 
     if name != "all" and name not in EXPERIMENTS:
         raise ValueError(f"name: expected {_NAMES}, got {name!r}")
+    if share is not None and name not in ("imagenet", "all"):
+        raise ValueError(f"share: expected with imagenet, got {name}")
     console = Console()
     for experiment in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
         place = _data_for(experiment, data, simulate or quick, only=name != "all")
