@@ -77,14 +77,15 @@ def labels(
         total weight of the labels that are in range and not ignored, if ``mean``. The loss of ``edges`` and
         ``questions`` is NaN, and its gradient undefined, where the probability of the label underflows.
     """
-    rows, dtype = len(logits), logits.dtype
+    rows, dtype = logits.shape[0], logits.dtype
     losses = torch.empty_like(_like(rows, dtype))
     slopes = torch.empty_like(logits) if gradient else None
     if weights is not None and len(weights) != layout.bins:
         raise ValueError(f"weight: expected {layout.bins} numbers, one for each class, got {len(weights)}")
     batch = (
-        address("input", logits),
-        address("target", targets),
+        # A call for each address that is there would show on small batches.
+        logits.data_ptr() or address("input", logits),
+        targets.data_ptr() or address("target", targets),
         0 if weights is None else weights.data_ptr(),
         losses.data_ptr(),
         0 if slopes is None else slopes.data_ptr(),
@@ -111,12 +112,12 @@ def pairs(
     Returns:
         The costs, shape ``[rows]``, their gradients, and whether all masses are ≥ 0, finite and equal in sum.
     """
-    rows, dtype = len(p), p.dtype
+    rows, dtype = p.shape[0], p.dtype
     costs = torch.empty_like(_like(rows, dtype))
     slopes = _like_rows(p) if gradient else None
     batch = (
-        address("p", p),
-        address("q", q),
+        p.data_ptr() or address("p", p),
+        q.data_ptr() or address("q", q),
         costs.data_ptr(),
         0 if slopes is None else slopes.data_ptr(),
         rows,
