@@ -122,6 +122,8 @@ _WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
 }
 
 
+# ---- the JSON form: an object with a format and a version ------------------------------------------------------------
+
 _VERSION = 1
 
 

@@ -171,6 +171,8 @@ def dump_yaml(tree: Tree) -> str:
     return text
 
 
+# ---- the JSON form ---------------------------------------------------------------------------------------------------
+
 FORMAT = "earthwork-tree"
 VERSION = 1
 
