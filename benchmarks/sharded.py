@@ -197,14 +197,14 @@ print(json.dumps({"kept": held("VmRSS") - before, "most": held("VmHWM") - before
 
 
 def memory(digits: int, ranks: int) -> list[tuple[str, float, float]]:
-    """The memory kept and held at most, in MB: of the whole tree, and of the first and the last part."""
+    """The memory kept and held at most, in MB: of the whole tree, and of each part."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/tree.npz"
         small = f"{folder}/small.npz"
         np.savez(path, **decimal_tree(digits))
         np.savez(small, **decimal_tree(2))
         found = {}
-        for name, rank in (("the whole tree", -1), ("part 0", 0), (f"part {ranks - 1}", ranks - 1)):
+        for name, rank in (("the whole tree", -1), *((f"part {rank}", rank) for rank in range(ranks))):
             # Freed arrays are returned to the system at once, so that the figures are what is in use.
             environment = {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
             found[name] = run_code(_MEMORY, path, small, str(rank), str(ranks), **environment)

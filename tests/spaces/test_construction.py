@@ -8,6 +8,8 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import earthwork as ew
@@ -336,6 +338,40 @@ def test_siblings_are_walked_in_the_order_of_their_numbers():
     parents = np.array([-1] + [0] * 200 + list(range(1, 201)))
     walk = np.argsort(topology(parents).order)
     assert walk.tolist() == [0] + [node for child in range(1, 201) for node in (child, child + 200)]
+
+
+@given(st.data(), st.sampled_from([np.int32, np.int64]))
+def test_topology_by_brute_force(data, dtype):
+    """Nodes in preorder, nodes after their parents in some other order, and nodes in any order."""
+    count = data.draw(st.integers(1, 10))
+    above = [-1] + [data.draw(st.integers(0, node - 1)) for node in range(1, count)]
+    number = data.draw(st.sampled_from([list(range(count)), walked(above)]) | st.permutations(range(count)))
+    parents = np.full(count, -1, dtype=dtype)
+    for node, parent in enumerate(above[1:], 1):
+        parents[number[node]] = number[parent]
+    shape = topology(parents)
+    path = {node: [node] for node in range(count)}
+    for nodes in path.values():
+        while (parent := int(parents[nodes[-1]])) >= 0:
+            nodes.append(parent)
+    assert shape.root == number[0]
+    assert shape.depth.tolist() == [len(path[node]) - 1 for node in range(count)]
+    assert shape.size.tolist() == [sum(node in path[other] for other in range(count)) for node in range(count)]
+    assert shape.order.tolist() == walked(parents.tolist())
+    assert {shape.depth.dtype, shape.size.dtype, shape.order.dtype} == {np.dtype(dtype)}
+
+
+def walked(parents):
+    """The place of each node in a walk, by recursion."""
+
+    def visit(node):
+        order.append(node)
+        for child in (child for child, parent in enumerate(parents) if parent == node):
+            visit(child)
+
+    order = []
+    visit(parents.index(-1))
+    return [order.index(node) for node in range(len(parents))]
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from benchmarks.sharded import decimal_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,6 +141,88 @@ def test_bad_ranks_and_compressed_files(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ValueError, match=r"t\.npz: not a readable \.npz file"):
         ew.load(path)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_integers_of_any_size_in_files(dtype: str, tmp_path: Path) -> None:
+    """127 nodes, the most that int8 can number; the tree of the part has one more, for the class at its root."""
+    parents = np.array([-1, *range(125), 0])
+    path = write(tmp_path / "t.npz", parents=parents.astype(dtype.lstrip("u")), bins=np.arange(127).astype(dtype))
+    found = ew.trees.read_part(path, 0, 1).part((0, 127), 0)
+    assert found.local is not None
+    assert torch.equal(found.local.distances(), ew.Tree(parents, bins=range(127)).distances())
+
+
+def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
+    """Parents beyond 32 bits must not be taken for the nodes that their last 32 bits stand for."""
+    for parent in (2**32, -(2**32)):
+        path = write(tmp_path / "t.npz", parents=[-1, 0, parent, 0], bins=[1, 2, 3])
+        with pytest.raises(ValueError, match="`parents`: expected nodes in preorder"):
+            ew.trees.read_part(path, 0, 1)
+
+
+@given(hierarchies(max_nodes=12), st.data())
+def test_narrow_tables_give_the_same_results(tree: ew.Tree, data: st.DataObject) -> None:
+    bins = sorted(data.draw(st.sets(st.integers(0, tree.num_nodes - 1), min_size=1)))
+    tree = ew.Tree(tree.parents, tree.costs, bins)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "t.npz").write_bytes(dump_arrays(tree))
+        part = ew.trees.read_part(Path(folder) / "t.npz", 0, 1).part((0, tree.num_bins), 0).local
+    assert isinstance(part, ew.Tree)
+    assert {part.parents.dtype, part.bins.dtype, part._order.dtype, part._walk.dtype} == {torch.int32}
+    wide = ew.Tree(part.parents, part.costs, part.bins)
+    assert torch.equal(part._structure, wide._structure)
+    torch.manual_seed(0)
+    p, q = torch.rand(2, 3, tree.num_bins, dtype=torch.float64).softmax(-1)
+    slope, labels = torch.rand(3, part.num_edges, dtype=torch.float64), torch.randint(tree.num_bins, (3,))
+    for function in (
+        lambda space: space.flow(p),
+        lambda space: space.potential(slope),
+        lambda space: space.heights(),
+        lambda space: space.nearest(p >= p.median(-1, keepdim=True).values),
+        lambda space: space.lowest_common_ancestor(torch.arange(space.num_nodes)[:, None], space.bins),
+        lambda space: space.log_masses()(p.log())[1],
+        lambda space: ew.emd(p, q, space, 2.0),
+        lambda space: ew.expected_distance(p, space),
+        lambda space: ew.EMDLoss(space, normalize=None)(p.float(), labels),
+        lambda space: torch.from_numpy(space.intervals().ends),
+    ):
+        assert torch.equal(function(part), function(wide))
+
+
+@pytest.mark.parametrize("with_costs", [False, True])
+def test_the_memory_of_a_part(with_costs: bool, tmp_path: Path) -> None:
+    """Less than a quarter of the whole tree's, both of what is kept and of what is in use at most meanwhile."""
+    path, arrays = tmp_path / "t.npz", decimal_tree(5)
+    if with_costs:
+        arrays["costs"] = np.linspace(0, 1, len(arrays["parents"]))
+    write(path, **arrays)
+    write(tmp_path / "small.npz", **decimal_tree(2))
+
+    def measure(read: Callable[[Path], ew.Space]) -> tuple[int, int]:
+        read(tmp_path / "small.npz")  # what is allocated once
+        tracemalloc.start()
+        space = read(path)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return table_bytes(space), peak
+
+    kept, peak = measure(ew.load)
+    for rank in range(4):
+        part_kept, part_peak = measure(lambda file, rank=rank: ew.trees.read_part(file, rank, 4))
+        assert part_kept < 0.2 * kept
+        assert part_peak < 0.2 * peak
+    # Beyond the tables, hardly more is in use at a time than a copy of one of the largest, 8 bytes for each node.
+    assert peak < kept + 12 * len(arrays["parents"])
+
+
+def table_bytes(space: ew.Space) -> int:
+    if isinstance(space, ew.trees.TreePart):
+        part = space._part
+        assert part.local is not None
+        assert part.shared is not None
+        return table_bytes(part.local) + table_bytes(part.shared) + part.slots.nbytes + part.lengths.nbytes
+    return sum(table.nbytes for table in space.buffers())
 
 
 def test_what_a_part_cannot_do(tmp_path: Path) -> None:

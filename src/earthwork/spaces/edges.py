@@ -20,6 +20,9 @@ from earthwork.spaces.space import Space, _same_values, check_costs, check_real,
 Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
 Map: TypeAlias = Callable[[Tensor], Tensor]
 
+# How many entries of a table are hashed at a time: they are converted to one type first.
+_HASHED = 2**16
+
 
 class Intervals(NamedTuple):
     """An order of the bins, and for each edge the first place below it and the one after the last."""
@@ -273,7 +276,8 @@ def _digest(bins: int, edges: int, *tables: Tensor) -> Tensor:
     """A hash of the structure of a space, shape ``[4]``, so that states of different spaces can be told apart."""
     digest = hashlib.sha256(np.array([bins, edges, *map(len, tables)], dtype="<i8").data)
     for table in tables:
-        digest.update(np.ascontiguousarray(table.cpu().numpy(), dtype="<i8").data)
+        for piece in table.split(_HASHED):
+            digest.update(np.ascontiguousarray(piece.cpu().numpy(), dtype="<i8").data)
     return torch.from_numpy(np.frombuffer(digest.digest(), dtype="<i8").astype(np.int64))
 
 

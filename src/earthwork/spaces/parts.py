@@ -15,7 +15,7 @@ On a chain there are no shared nodes: every edge is next to a class of exactly o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Indices = NDArray[np.int64]
 Numbers = NDArray[np.float64]
+
+# How many entries are computed at a time.
+PIECE = 2**18
 
 
 class Part(NamedTuple):
@@ -185,30 +188,47 @@ class Pieces(NamedTuple):
         nodes, count, classes = self.nodes, len(self.nodes), len(self.bins)
         parents = np.zeros(1 + count + len(self.inner), dtype=nodes.dtype)
         parents[0] = -1
-        if count:
-            up = np.minimum(np.searchsorted(nodes, self.parents), count - 1)
-            parents[1 : 1 + count] = np.where(nodes[up] == self.parents, up + 1, 0)
+        for piece in slices(count):
+            up, found = self._places(self.parents[piece])
+            parents[1 : 1 + count][piece] = np.where(found, up + 1, 0)
         costs = self.costs
         if len(self.inner) or not isinstance(costs, float):
             costs = np.zeros(len(parents))
             costs[1 : 1 + count] = self.costs
         bins = np.zeros(classes + others, dtype=nodes.dtype)
-        bins[:classes] = np.searchsorted(nodes, self.bins) + 1
+        for piece in slices(classes):
+            bins[:classes][piece] = np.searchsorted(nodes, self.bins[piece]) + 1
         bins[self.inner] = 1 + count + np.arange(len(self.inner))
         return parents, costs, bins
 
     def attachments(self, shared: Indices) -> tuple[Tensor, Tensor]:
         """The shared node above each class, by number, and the lengths of runs below the same one."""
         # The local nodes that are attached to a shared one; the walk visits each of their subtrees without a gap.
-        up = np.minimum(np.searchsorted(self.nodes, self.parents), max(len(self.nodes) - 1, 0))
-        tops = np.flatnonzero(self.nodes[up] != self.parents)
+        attached = np.zeros(len(self.nodes), dtype=bool)
+        for piece in slices(len(self.nodes)):
+            attached[piece] = ~self._places(self.parents[piece])[1]
+        tops = np.flatnonzero(attached)
         tops = tops[np.argsort(self.order[tops])]
-        above = np.searchsorted(shared, self.parents[tops])
-        piece = np.searchsorted(self.order[tops], self.bin_order, side="right") - 1
-        piece[self.inner] = len(tops) + np.searchsorted(shared, self.bins[self.inner])
-        slots = np.r_[above, np.arange(len(shared))][piece]
-        starts = np.flatnonzero(np.r_[True, slots[1:] != slots[:-1]])
-        return torch.from_numpy(slots[starts]), torch.from_numpy(np.diff(np.r_[starts, len(slots)]))
+        above = np.searchsorted(shared, self.parents[tops]).astype(self.bins.dtype)
+        starts = self.order[tops]
+        slots = np.zeros_like(self.bins)
+        for piece in slices(len(self.bins)):
+            # Classes at shared nodes, which may come before all tops, are set below.
+            slots[piece] = np.append(above, 0)[np.searchsorted(starts, self.bin_order[piece], side="right") - 1]
+        slots[self.inner] = np.searchsorted(shared, self.bins[self.inner])
+        first = np.flatnonzero(np.append(True, slots[1:] != slots[:-1]))
+        return torch.from_numpy(slots[first].astype(np.int64)), torch.from_numpy(np.diff(first, append=len(slots)))
+
+    def _places(self, nodes: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+        """The places of these nodes among the local ones, and whether they are among them."""
+        places = np.searchsorted(self.nodes, nodes)
+        places[places == len(self.nodes)] = 0
+        return places, self.nodes[places] == nodes
+
+
+def slices(length: int) -> Iterator[slice]:
+    """Slices of an axis, for results that would take a multiple of the memory for all entries at once."""
+    return (slice(start, start + PIECE) for start in range(0, length, PIECE))
 
 
 def part_of(
@@ -237,14 +257,14 @@ def part_of(
             slots, lengths = pieces.attachments(nodes)
     local = None
     if classes:
-        local_parents, local_costs, bins = map(_Given, pieces.local_tree(others=classes < bounds[-1]))
+        local_parents, local_costs, bins = map(Given, pieces.local_tree(others=classes < bounds[-1]))
         # A tree copies what it is given. Of many millions of classes, no further copies are kept meanwhile.
         del pieces
         local = kind(local_parents, local_costs.once(), bins)
     return Part(tuple(bounds), rank, local, tree, slots, lengths)
 
 
-class _Given:
+class Given:
     """An array, or a number, that can be taken once, and is not kept after that."""
 
     def __init__(self, values: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Indices = NDArray[np.int64]
 
@@ -52,50 +52,77 @@ def topology(parents: Indices, names: Sequence[str] | None = None) -> Topology:
     if len(roots) > 1:
         shown = ", ".join(_call(r, names) for r in roots[:10]) + (", …" if len(roots) > 10 else "")
         raise ValueError(f"parents: expected one root (parent -1), got {len(roots)}: {shown}")
-    up = np.append(np.where(parents < 0, count, parents), count)
+    up = np.full(count + 1, count, dtype=parents.dtype)
+    up[:count] = parents
+    up[roots] = count
     if len(roots) == 0:
         raise ValueError(f"parents: expected one root (parent -1), got none{_describe_cycle(up, names)}")
-
-    depth = _sum_above(np.append(parents >= 0, False).astype(np.int64), up, names)
-    size = _sum_below(np.append(np.ones(count, dtype=np.int64), 0), up)
-    by_parent = np.argsort(up[:count], kind="stable")
-    walked = np.cumsum(size[by_parent]) - size[by_parent]
-    first = np.searchsorted(up[by_parent], up[by_parent])
-    offset = np.zeros(count + 1, dtype=np.int64)
-    offset[by_parent] = 1 + walked - walked[first]
-    offset[roots[0]] = 0
-    return Topology(parents, int(roots[0]), depth[:-1], _sum_above(offset, up, names)[:-1], size[:-1])
+    root = int(roots[0])
+    size = _sum_below(np.append(np.ones_like(parents), parents.dtype.type(0)), up, names)[:-1]
+    if _is_preorder(parents, size):
+        order = np.arange(count, dtype=parents.dtype)
+        return Topology(parents, root, _preorder_depth(size), order, size)
+    depth = _sum_above((up < count).astype(parents.dtype), up, names)[:-1]
+    return Topology(parents, root, depth, _sum_above(_offsets(size, up, root), up, names)[:-1], size)
 
 
-def _doublings(up: Indices) -> Iterator[Indices]:
+def _is_preorder(parents: Indices, size: Indices) -> bool:
+    """Whether the nodes are numbered in the order of a walk: each after its parent, each subtree in one piece."""
+    node = np.arange(len(parents), dtype=parents.dtype)
+    if parents[0] >= 0 or (parents >= node).any():
+        return False
+    # If each subtree of n nodes ends within that of its parent, all of its nodes are among the n that follow its root.
+    node += size
+    return bool((node[1:] <= node[parents[1:]]).all())
+
+
+def _preorder_depth(size: Indices) -> Indices:
+    """The depth of each node in preorder: how many subtrees began before it, less those that ended."""
+    node = np.arange(len(size), dtype=size.dtype)
+    ended = np.zeros(len(size) + 1, dtype=size.dtype)
+    np.add.at(ended, node + size, ended.dtype.type(1))
+    node -= np.cumsum(ended, out=ended)[:-1]
+    return node
+
+
+def _offsets(size: Indices, up: Indices, root: int) -> Indices:
+    """How many nodes a walk visits after each node's parent until it comes to the node; 0 for the root and none."""
+    by_parent = np.argsort(up[:-1], kind="stable")
+    sizes = size[by_parent]
+    walked = np.cumsum(sizes, dtype=size.dtype)
+    walked -= sizes
+    del sizes
+    siblings = up[by_parent]
+    walked -= walked[np.searchsorted(siblings, siblings)]
+    offset = np.zeros_like(up)
+    offset[by_parent] = walked + 1
+    offset[root] = 0
+    return offset
+
+
+def _doublings(up: Indices, names: Sequence[str] | None) -> Iterator[Indices]:
     """Each node's 1st, 2nd, 4th, 8th … ancestor; past the root the last entry, which stands for none."""
+    ancestor = up
     for _ in range(len(up).bit_length() + 1):
-        if (up == len(up) - 1).all():
+        if (ancestor == len(up) - 1).all():
             return
-        yield up
-        up = up[up]
-    raise _CycleError
+        yield ancestor
+        ancestor = ancestor[ancestor]
+    raise ValueError(f"parents: expected a tree{_describe_cycle(up, names)}")
 
 
 def _sum_above(values: Indices, up: Indices, names: Sequence[str] | None) -> Indices:
-    try:
-        for ancestor in _doublings(up):
-            values = values + values[ancestor]
-    except _CycleError:
-        raise ValueError(f"parents: expected a tree{_describe_cycle(up, names)}") from None
+    for ancestor in _doublings(up, names):
+        values += values[ancestor]
     return values
 
 
-def _sum_below(values: Indices, up: Indices) -> Indices:
-    for ancestor in _doublings(up):
-        below = np.bincount(ancestor, weights=values, minlength=len(values)).astype(np.int64)
-        below[-1] = 0
-        values = values + below
+def _sum_below(values: Indices, up: Indices, names: Sequence[str] | None) -> Indices:
+    for ancestor in _doublings(up, names):
+        below = values.copy()
+        np.add.at(values, ancestor, below)
+        values[-1] = 0
     return values
-
-
-class _CycleError(Exception):
-    pass
 
 
 def _describe_cycle(up: Indices, names: Sequence[str] | None) -> str:
@@ -115,10 +142,10 @@ def _call(node: Any, names: Sequence[str] | None) -> str:
     return str(int(node)) if names is None else repr(names[int(node)])
 
 
-def _as_indices(name: str, values: ArrayLike) -> Indices:
+def _as_indices(name: str, values: ArrayLike, dtype: DTypeLike = np.int64) -> Indices:
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"{name}: expected one axis, got shape {array.shape}")
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"{name}: expected integers, got {array.dtype}")
-    return array.astype(np.int64)
+    return array.astype(dtype)

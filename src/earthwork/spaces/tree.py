@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -57,6 +57,8 @@ class Tree(EdgeSpace):
     parents: Tensor
     bins: Tensor
     depths: Tensor
+    # The type of all tables. A part of a tree, which nobody else can see, has narrower ones.
+    _index_type: ClassVar[type[np.signedinteger[Any]]] = np.int64
     _index_tables: _IndexTables | None = None
     _order: Tensor
     _size: Tensor
@@ -72,7 +74,7 @@ class Tree(EdgeSpace):
         info: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        array = _as_indices("parents", _to_numpy(parents))
+        array = _as_indices("parents", _to_numpy(parents), self._index_type)
         self.names = check_names(names, len(array), "node")
         shape = topology(array, self.names)
         self.num_nodes = len(array)
@@ -81,7 +83,7 @@ class Tree(EdgeSpace):
         self.depth = int(shape.depth.max())
         self._node_data = _check_node_data(node_data or {}, self.num_nodes)
         self._info = _check_info(info or {})
-        nodes = shape.leaves if bins is None else _check_bins(_to_numpy(bins), self.num_nodes, self.names)
+        nodes = shape.leaves if bins is None else self._check_bins(_to_numpy(bins))
         self.num_bins = len(nodes)
         for name, values in {
             "parents": shape.parents,
@@ -90,11 +92,28 @@ class Tree(EdgeSpace):
             "_order": shape.order,
             "_size": shape.size,
             **(flow_plan := _flow_plan(shape, nodes)),
-            **_potential_plan(shape, nodes, flow_plan["_branch_edge"]),
+            **(potential_plan := _potential_plan(shape, nodes, flow_plan["_branch_edge"])),
+            "_edge_source": _edge_source(len(array), flow_plan["_branch_edge"], potential_plan["_bin_edge"]),
         }.items():
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)), persistent=False)
         self._set_costs(costs)
         self._seal()
+
+    def _check_bins(self, bins: ArrayLike) -> Indices:
+        nodes = _as_indices("bins", bins, self._index_type)
+        if len(nodes) == 0:
+            raise ValueError("bins: expected at least one node, got none")
+        bad = np.flatnonzero((nodes < 0) | (nodes >= self.num_nodes))
+        if len(bad):
+            last = self.num_nodes - 1
+            raise ValueError(f"bins: expected nodes from 0 to {last}, got {nodes[bad[0]]} at position {bad[0]}")
+        is_bin = np.zeros(self.num_nodes, dtype=bool)
+        is_bin[nodes] = True
+        if np.count_nonzero(is_bin) < len(nodes):
+            first = np.unique(nodes, return_index=True)[1]
+            again = int(np.setdiff1d(np.arange(len(nodes)), first)[0])
+            raise ValueError(f"bins: expected each node once, got node {_call(nodes[again], self.names)} twice")
+        return nodes
 
     def _edge_costs(self) -> Tensor:
         # Above each node but the root, in the order of the nodes.
@@ -236,7 +255,7 @@ class Tree(EdgeSpace):
 
     def _lowest_common_ancestor(self, a: Tensor, b: Tensor) -> Tensor:
         a, b = torch.broadcast_tensors(a, b)
-        order, end = (pad(x, (0, 1), value=far) for x, far in ((self._order, 0), (self._order + self._size, 2**62)))
+        order, end = pad(self._order, (0, 1)), pad(self._order + self._size, (0, 1), value=self.num_nodes)
         goal = order[b]
         lifts = self._ancestors()
         for ancestor in reversed(lifts):
@@ -281,7 +300,7 @@ class Tree(EdgeSpace):
     def _ancestors(self) -> list[Tensor]:
         """Each node's 1st, 2nd, 4th … ancestor; past the root ``num_nodes``, which stands for none."""
         none = self.num_nodes
-        up = pad(torch.where(self.parents < 0, none, self.parents), (0, 1), value=none)
+        up = pad(torch.where(self.parents < 0, none, self.parents).long(), (0, 1), value=none)
         ancestors = []
         for _ in range(self.depth.bit_length()):
             ancestors.append(up)
@@ -329,23 +348,21 @@ class Tree(EdgeSpace):
     _bin_edge: Tensor
 
 
+# In the three functions below, the largest temporary arrays are freed before further tables are made.
 def _flow_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
-    """Where `Tree._branch_flow` and `Tree._sum_below` find the content of each edge."""
+    """Which edges are branches, and where `Tree._branch_flow` finds the content of each of them."""
     place = shape.order[bins]
     walk = np.argsort(place)
-    edge_nodes = np.delete(np.arange(len(shape.parents)), shape.root)
-    bin_of = np.full(len(shape.parents), -1)
-    bin_of[bins] = np.arange(len(bins))
-    branch = (shape.size[edge_nodes] > 1) | (bin_of[edge_nodes] < 0)
-    nodes = edge_nodes[branch]
-    source = bin_of[edge_nodes]
-    source[branch] = len(bins) + np.arange(len(nodes))
+    place = place[walk]
+    is_branch = np.ones(len(shape.parents), dtype=bool)
+    is_branch[bins] = shape.size[bins] > 1
+    is_branch[shape.root] = False
+    nodes = np.flatnonzero(is_branch)
     return {
-        "_walk": walk,
-        "_branch_edge": np.flatnonzero(branch),
-        "_branch_start": np.searchsorted(place[walk], shape.order[nodes]),
-        "_branch_end": np.searchsorted(place[walk], shape.order[nodes] + shape.size[nodes]),
-        "_edge_source": source,
+        "_walk": walk.astype(bins.dtype, copy=False),
+        "_branch_edge": nodes - (nodes > shape.root),
+        "_branch_start": np.searchsorted(place, shape.order[nodes]),
+        "_branch_end": np.searchsorted(place, shape.order[nodes] + shape.size[nodes]),
     }
 
 
@@ -354,15 +371,25 @@ def _potential_plan(shape: Topology, bins: Indices, branches: Indices) -> dict[s
     nodes = np.flatnonzero((shape.size > 1) & (shape.parents >= 0))
     when = np.concatenate([shape.order[nodes], shape.order[nodes] + shape.size[nodes]])
     steps = np.argsort(when, kind="stable")
-    edges = nodes - (nodes > shape.root)
+    bin_step = np.searchsorted(when[steps], shape.order[bins], side="right").astype(bins.dtype, copy=False)
+    step_branch = np.tile(np.searchsorted(branches, nodes - (nodes > shape.root)), 2)[steps]
     bin_edge = bins - (bins > shape.root)
     bin_edge[(shape.size[bins] > 1) | (bins == shape.root)] = len(shape.parents) - 1
     return {
-        "_step_branch": np.tile(np.searchsorted(branches, edges), 2)[steps],
-        "_step_sign": np.repeat([1, -1], len(nodes))[steps],
-        "_bin_step": np.searchsorted(when[steps], shape.order[bins], side="right"),
+        "_step_branch": step_branch.astype(bins.dtype, copy=False),
+        "_step_sign": np.repeat(np.array([1, -1], dtype=bins.dtype), len(nodes))[steps],
+        "_bin_step": bin_step,
         "_bin_edge": bin_edge,
     }
+
+
+def _edge_source(count: int, branches: Indices, bin_edge: Indices) -> Indices:
+    """Where `Tree._sum_below` finds the content of each edge: at a bin, or after all of them at a branch."""
+    # The last entry is that of bins without an edge of their own.
+    source = np.empty(count, dtype=bin_edge.dtype)
+    source[bin_edge] = np.arange(len(bin_edge), dtype=bin_edge.dtype)
+    source[branches] = len(bin_edge) + np.arange(len(branches))
+    return source[:-1]
 
 
 class _IndexTables:
@@ -412,16 +439,3 @@ def _check_info(info: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(info, Mapping):
         raise TypeError(f"info: expected a mapping from names to facts, got {info!r}")
     return dict(info)
-
-
-def _check_bins(bins: ArrayLike, num_nodes: int, names: Sequence[str] | None) -> Indices:
-    nodes = _as_indices("bins", bins)
-    if len(nodes) == 0:
-        raise ValueError("bins: expected at least one node, got none")
-    bad = np.flatnonzero((nodes < 0) | (nodes >= num_nodes))
-    if len(bad):
-        raise ValueError(f"bins: expected nodes from 0 to {num_nodes - 1}, got {nodes[bad[0]]} at position {bad[0]}")
-    if len(first := np.unique(nodes, return_index=True)[1]) < len(nodes):
-        again = int(np.setdiff1d(np.arange(len(nodes)), first)[0])
-        raise ValueError(f"bins: expected each node once, got node {_call(nodes[again], names)} twice")
-    return nodes

@@ -21,7 +21,7 @@ from typing_extensions import Self
 
 from earthwork.array_files import ArrayFile
 from earthwork.spaces import Space, Tree
-from earthwork.spaces.parts import Part, Pieces, part_of, shard_bounds
+from earthwork.spaces.parts import Given, Part, Pieces, part_of, shard_bounds, slices
 from earthwork.spaces.space import check_rho
 from earthwork.trees.assemble import node_costs
 
@@ -108,18 +108,31 @@ def read_part(path: str | os.PathLike[str], rank: int, ranks: int) -> TreePart:
         raise ValueError(f"rank: expected a shard from 0 to {ranks - 1}, got {rank!r}")
     nodes = file.shared_nodes(bounds)
     shared = nodes, file.parents_of(nodes), file.node_costs(nodes)
-    part = part_of(Tree, bounds, rank, file.pieces(bounds[rank], bounds[rank + 1], nodes), shared)
+    pieces, count = Given(file.pieces(bounds[rank], bounds[rank + 1], nodes)), file.num_nodes
+    kind = Tree if file.index_type is np.int64 else _NarrowTree
+    # Pages of a mapped file count as memory of the process until it is closed.
+    del file
+    part = part_of(kind, bounds, rank, pieces.once(), shared)
     # A parent directly before its first child, each subtree in one piece: that is the order of a walk.
     order = None if part.local is None else cast(Tree, part.local)._order
     if order is not None and bool((order[1:] <= order[:-1]).any()):
-        raise file.not_in_preorder()
-    return TreePart(part, len(file.parents))
+        raise _not_in_preorder(path)
+    return TreePart(part, count)
+
+
+class _NarrowTree(Tree):
+    """The tree of the local edges of a part, with tables of half the size."""
+
+    _index_type = np.int32
 
 
 def read_arrays(path: Path) -> Tree:
     """The whole tree of an .npz file."""
     file = _TreeFile(path)
-    return Tree(np.array(file.parents), file.node_costs(slice(None)), np.array(file.bins))
+    parents, costs, bins = map(Given, (np.array(file.parents), file.all_costs(), np.array(file.bins)))
+    # As in `read_part`.
+    del file
+    return Tree(parents, costs.once(), bins)
 
 
 def dump_arrays(tree: Tree) -> bytes:
@@ -159,8 +172,11 @@ class _TreeFile:
             if array is not None and (array.ndim != 1 or not len(array) or array.dtype.kind not in kinds):
                 kind = "real numbers" if name == "costs" else "integers"
                 raise ValueError(f"{path}: `{name}`: expected one axis of {kind}, got {array.dtype} {array.shape}")
-        if self.costs is not None and len(self.costs) != len(self.parents):
-            raise ValueError(f"{path}: `costs`: expected {len(self.parents)}, one for each node, got {len(self.costs)}")
+        self.num_nodes = len(self.parents)
+        # Of the nodes of a part and their numbers; its tree has one more.
+        self.index_type = np.int32 if self.num_nodes < 2**31 - 1 else np.int64
+        if self.costs is not None and len(self.costs) != self.num_nodes:
+            raise ValueError(f"{path}: `costs`: expected {self.num_nodes}, one for each node, got {len(self.costs)}")
 
     def shared_nodes(self, bounds: Sequence[int]) -> NDArray[np.int64]:
         """The nodes with classes of several shards below them, ascending."""
@@ -177,16 +193,20 @@ class _TreeFile:
         """The subtrees whose classes are all from ``start`` to ``stop - 1``."""
         bins = np.array(self.bins[start:stop])
         self._check_order(bins)
+        bins = bins.astype(self.index_type, copy=False)
+        shared = np.union1d(shared, self.root)
         nodes = np.zeros(0, dtype=bins.dtype)
         if len(bins):
             above = self.ancestors(int(bins[0]))
-            nodes = np.concatenate([above, np.arange(bins[0], int(bins[-1]) + 1)]).astype(bins.dtype)
-            nodes = nodes[~np.isin(nodes, np.append(shared, self.root))]
+            nodes = np.arange(bins[0] - len(above), int(bins[-1]) + 1, dtype=bins.dtype)
+            nodes[: len(above)] = above
+            nodes = nodes[~_are_among(nodes, shared)]
         parents = self.parents_of(nodes)
-        known = np.isin(parents, nodes) | np.isin(parents, np.append(shared, self.root))
-        if not known.all() or (parents >= nodes).any():
-            raise self.not_in_preorder()
-        inner = np.flatnonzero(np.isin(bins, np.append(shared, self.root)))
+        for piece in slices(len(nodes)):
+            known = _are_among(parents[piece], nodes) | _are_among(parents[piece], shared)
+            if not known.all():
+                raise _not_in_preorder(self.path)
+        inner = np.flatnonzero(_are_among(bins, shared))
         return Pieces(nodes, parents, nodes, self.node_costs(nodes), bins, bins, inner)
 
     @property
@@ -196,18 +216,18 @@ class _TreeFile:
 
     def parents_of(self, nodes: NDArray[Any]) -> NDArray[Any]:
         """The parents of some nodes."""
-        parents: NDArray[Any] = np.array(self.parents[nodes])
-        if ((parents < 0) != (nodes == self.root)).any():
-            raise self.not_in_preorder()
+        parents = np.empty(len(nodes), dtype=self.index_type)
+        for piece in slices(len(nodes)):
+            found, below = self.parents[nodes[piece]], nodes[piece]
+            # Checked before they are converted to fewer bits.
+            if (found >= below).any() or ((found < 0) != (below == self.root)).any():
+                raise _not_in_preorder(self.path)
+            parents[piece] = found
         return parents
 
     def _check_order(self, bins: NDArray[Any]) -> None:
         if len(bins) and ((bins[1:] <= bins[:-1]).any() or bins[0] < 0 or bins[-1] >= len(self.parents)):
             raise ValueError(f"{self.path}: `bins`: expected the classes in the order of their nodes")
-
-    def not_in_preorder(self) -> ValueError:
-        """The error for nodes in another order."""
-        return ValueError(f"{self.path}: `parents`: expected nodes in preorder, each subtree in one piece")
 
     def ancestors(self, node: int) -> NDArray[np.int64]:
         """The nodes above a node, from the root down."""
@@ -219,6 +239,30 @@ class _TreeFile:
             node = parent
         return np.array(path[::-1], dtype=np.int64)
 
-    def node_costs(self, nodes: Any) -> float | NDArray[np.float64]:
+    def node_costs(self, nodes: NDArray[Any]) -> float | NDArray[np.float64]:
         """The costs above some nodes."""
-        return 1.0 if self.costs is None else np.array(self.costs[nodes], dtype=np.float64)
+        if self.costs is None:
+            return 1.0
+        costs = np.empty(len(nodes))
+        # NumPy converts indices to 64 bits, here those of a piece only.
+        for piece in slices(len(nodes)):
+            costs[piece] = self.costs[nodes[piece]]
+        return costs
+
+    def all_costs(self) -> float | NDArray[np.float64]:
+        """The costs above all nodes."""
+        return 1.0 if self.costs is None else np.array(self.costs, dtype=np.float64)
+
+
+def _are_among(values: NDArray[Any], ascending: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each value is among others, which are in ascending order."""
+    found = np.zeros(len(values), dtype=bool)
+    if len(ascending):
+        for piece in slices(len(values)):
+            places = np.searchsorted(ascending, values[piece])
+            found[piece] = np.take(ascending, places, mode="clip") == values[piece]
+    return found
+
+
+def _not_in_preorder(path: str | os.PathLike[str]) -> ValueError:
+    return ValueError(f"{path}: `parents`: expected nodes in preorder, each subtree in one piece")
