@@ -13,6 +13,7 @@ from torch import nn
 
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
+from earthwork.losses import contract
 
 C = 5
 TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 0], [0.0, 1.0, 0.5, 1.0, 2.0, 0.0, 1.0, 3.0])
@@ -245,3 +246,32 @@ def test_options_that_are_set_later_count_or_are_fixed(make):
 def test_an_ignore_index_that_no_label_can_be(make):
     with pytest.raises(ValueError, match="ignore_index: expected an integer of 64 bits, got 1180591620717411303424"):
         make(ignore_index=2**70)
+
+
+@pytest.mark.parametrize("ignore", [2, C + 1, -100])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_labels_that_cannot_be_read_are_checked_by_their_loss(make, monkeypatch, ignore, weighted):
+    weight = torch.linspace(0.5, 2, C) if weighted else None
+    labels = torch.tensor([0, 1, ignore, 3, 4, ignore])
+    logits = torch.linspace(-1, 1, 6 * C).sin().view(6, C)
+    logits[2] = torch.nan
+
+    def run(labels, reduction="mean"):
+        x = logits.clone().requires_grad_()
+        loss = make(ignore_index=ignore, weight=weight, reduction=reduction)(x, labels)
+        return loss.detach(), *torch.autograd.grad(loss.sum(), x)
+
+    with without_kernels():
+        expected = run(labels)
+        readable = run(labels, "none")
+        monkeypatch.setattr(contract, "reads_values", lambda *tensors: False)
+        torch.testing.assert_close(run(labels), expected)
+        for label in (-1, C, C + 9):
+            wrong = labels.clone()
+            wrong[3] = label
+            losses, gradients = run(wrong, "none")
+            assert losses[3].isnan()
+            assert (gradients[3] == 0).all()
+            others = torch.tensor([0, 1, 2, 4, 5])
+            torch.testing.assert_close((losses[others], gradients[others]), tuple(x[others] for x in readable))
+            assert run(wrong)[0].isnan()

@@ -233,25 +233,24 @@ class StructuredLoss(FixedSpace):
         rows, labels = widened(rows), labels.long()
         counted = labels != self.ignore_index
         reads = reads_values(rows, labels)
-        known = None
+        used, instead = counted, cast(Any, 0)
         if reads:
             self._check_labels(labels)
         else:
             # What cannot be checked here must not look like a result: the loss of an out-of-range label is NaN.
             inside = labels.clamp(0, self.space.num_bins - 1)
-            known = (labels == inside) | ~counted
-            labels = inside
+            used, labels = counted & (labels == inside), inside
+            instead = torch.where(counted, torch.full((), math.nan, dtype=rows.dtype, device=rows.device), 0)
         if not reads or not counted.all():
-            labels = torch.where(counted, labels, 0)
+            labels = torch.where(counted, labels, 0) if reads else labels
             # Replaced before anything is computed, because the gradient of an ignored NaN would still be NaN.
-            rows = torch.where(counted.unsqueeze(-1), rows, 1 / self.space.num_bins)
+            rows = torch.where(used.unsqueeze(-1), rows, 1 / self.space.num_bins)
         if self.normalize != "softmax":
             rows = self._normalized("input", rows)
             if reads:
                 check_masses(rows, rows.new_tensor([1.0]), stored, ("input", "the target"))
         losses = self.label_losses if row_losses is None else row_losses
-        loss = torch.where(counted, losses(rows, labels), 0)
-        loss = loss if known is None else torch.where(known, loss, math.nan)
+        loss = torch.where(used, losses(rows, labels), instead)
         if self.weight is None:
             weight = counted.to(rows.dtype)
         else:
@@ -301,7 +300,7 @@ class StructuredLoss(FixedSpace):
         if self.reduction == "sum":
             return loss.sum()
         empty = total == 0
-        return torch.where(empty, self._mean_of_nothing, loss.sum() / torch.where(empty, 1, total))
+        return torch.where(empty, self._mean_of_nothing, loss.sum() / (total + empty))
 
     def _check_shapes(self, input: Tensor, target: Tensor) -> tuple[int, Kind]:
         """The axis of the classes, and what the target holds."""

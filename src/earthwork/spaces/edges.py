@@ -198,15 +198,16 @@ class EdgeSpace(Space):
         return torch.equal(self._structure.cpu(), other._structure.cpu()) and _same_values(self.costs, other.costs)
 
     # The three below are for the first-order path, which needs no autograd graph: the flow over the edges that carry
-    # more than one bin's content ("branches"), its transpose, and the costs of those edges and of each bin's own edge.
+    # more than one bin's content ("branches"), its transpose, and the costs of those edges and of each bin's own edge,
+    # which have the type of `like`.
     def _branch_flow(self, x: Tensor) -> Tensor:
         return self.flow(x)
 
     def _branch_potential(self, g: Tensor) -> Tensor:
         return self.potential(g)
 
-    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
-        return self.costs, None
+    def _split_costs(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.costs.to(like), None
 
     def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor] | None:
         """The tensors from which compiled kernels compute on this space; ``None`` if there are no kernels for it.

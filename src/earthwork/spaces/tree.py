@@ -201,8 +201,8 @@ class Tree(EdgeSpace):
             far[depth] = torch.where(nearer, above, far[depth])
         return levels.at_bins(best)
 
-    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
-        costs = pad(self.costs, (0, 1))
+    def _split_costs(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
+        costs = pad(self.costs.to(like), (0, 1))
         return costs[self._branch_edge], costs[self._bin_edge]
 
     def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor]:

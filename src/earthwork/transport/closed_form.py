@@ -205,8 +205,7 @@ def first_order_label_cost(logits: Tensor, labels: Tensor, space: EdgeSpace, rho
         potential = _solve(p, space, rho, values, slopes is not None)
         if slopes is not None and potential is not None:
             p.scatter_(-1, index[part], at_label)
-            torch.sub(potential, (potential * p).sum(-1, keepdim=True), out=slopes)
-            slopes *= p
+            private_api.softmax_backward(potential, p, slopes)
 
     return _in_parts(solve, rows, logits, composed, labels)
 
@@ -238,13 +237,13 @@ def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, differentiat
 
     The edge above a leaf carries what its bin holds, so only the other edges go through the maps.
     """
-    costs, own_costs = space._split_costs()
+    costs, own_costs = space._split_costs(x)
     flow = space._branch_flow(x)
-    steep = _slope(flow, costs.to(x), rho)
+    steep = _slope(flow, costs, rho)
     torch.sum(steep * flow, -1, out=values)
     potential = space._branch_potential(steep) if differentiate else None
     if own_costs is not None:
-        steep = _slope(x, own_costs.to(x), rho)
+        steep = _slope(x, own_costs, rho)
         values += (steep * x).sum(-1)
         potential = None if potential is None else potential.add_(steep)
     values /= rho
