@@ -9,7 +9,9 @@ costs, so that backward only has to scale them.
 from __future__ import annotations
 
 import weakref
+import zlib
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,13 +31,17 @@ _LABEL = (
     "Tensor logits, Tensor labels, Tensor? weight, Tensor[] tables, float rho, int ignore, str reduction, float empty"
 )
 
+# The compiler's cache on disk is looked up by the names of operators and not by what they are decomposed into, so the
+# names of those that are decomposed contain a checksum of this file. Otherwise another version of it would be ignored.
+_CHECKSUM = f"{zlib.crc32(Path(__file__).read_bytes()):08x}"
+
 # Registered with a `Library`, because `torch.library.custom_op` adds tens of microseconds to each call.
 _LIBRARY = torch.library.Library("earthwork", "FRAGMENT")
 for _schema in (
     f"pair_kernel({_PAIR}, bool gradient) -> (Tensor, Tensor)",
     f"label_kernel({_LABEL}, bool gradient) -> (Tensor, Tensor)",
-    f"pair_costs({_PAIR}) -> Tensor",
-    f"label_loss({_LABEL}) -> Tensor",
+    f"pair_costs_{_CHECKSUM}({_PAIR}) -> Tensor",
+    f"label_loss_{_CHECKSUM}({_LABEL}) -> Tensor",
 ):
     _LIBRARY.define(_schema, tags=torch.Tag.pt2_compliant_tag)
 
@@ -242,7 +248,7 @@ def _costs(kernel: Any, differentiable: bool, *arguments: Any) -> Tensor:
     return costs
 
 
-_LIBRARY.impl("pair_costs", _pair_costs, "CompositeImplicitAutograd")
-_LIBRARY.impl("label_loss", _label_loss, "CompositeImplicitAutograd")
-pair_costs: Any = torch.ops.earthwork.pair_costs.default
-label_loss: Any = torch.ops.earthwork.label_loss.default
+_LIBRARY.impl(f"pair_costs_{_CHECKSUM}", _pair_costs, "CompositeImplicitAutograd")
+_LIBRARY.impl(f"label_loss_{_CHECKSUM}", _label_loss, "CompositeImplicitAutograd")
+pair_costs: Any = getattr(torch.ops.earthwork, f"pair_costs_{_CHECKSUM}").default
+label_loss: Any = getattr(torch.ops.earthwork, f"label_loss_{_CHECKSUM}").default
