@@ -62,8 +62,10 @@ def load() -> Any:
     Raises:
         ImportError: If Numba is missing.
     """
-    require("numba", "fast", "a compiled loss")
-    return _load()
+    run = _load()
+    if run is None:
+        require("numba", "fast", "a compiled loss")
+    return run
 
 
 @cache

@@ -80,7 +80,8 @@ def _label_kernel(
         ValueError: If a label is neither a bin nor ``ignore``.
     """
     layout = _layout_of(tables, logits)
-    _check_bins("logits", logits, layout)
+    if logits.ndim != 2:
+        _check_bins("logits", logits, layout)
     if labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
         raise ValueError(
             f"labels: expected {logits.shape[0]} labels of type torch.int64, got shape {tuple(labels.shape)} of type "
@@ -115,24 +116,19 @@ class _Known:
 
     def __init__(self, tables: list[Tensor], bins: int) -> None:
         self.layout = Layout(tables, bins)
-        self.tables = [weakref.ref(table) for table in tables]
-        self.state = _state_of(tables)
+        self.tables = [(weakref.ref(table), table._version, table.data_ptr()) for table in tables]
 
     def fits(self, tables: list[Tensor], bins: int) -> bool:
         """Whether these are the same tables, unchanged."""
-        # Another tensor may have got the same identity.
         known = self.tables
-        return (
-            len(known) == len(tables)
-            and self.layout.bins == bins
-            and all(ref() is table for ref, table in zip(known, tables, strict=True))
-            and self.state == _state_of(tables)
-        )
-
-
-def _state_of(tables: list[Tensor]) -> list[int]:
-    # Sharing a tensor with another process moves its memory, and writes by that process cannot be detected.
-    return [number for table in tables for number in (table._version, table.data_ptr())]
+        if len(known) != len(tables) or self.layout.bins != bins:
+            return False
+        for (ref, version, address), table in zip(known, tables, strict=True):
+            # Another tensor may have got the same identity. Sharing a tensor with another process moves its memory, and
+            # writes by that process cannot be detected.
+            if ref() is not table or table._version != version or table.data_ptr() != address:
+                return False
+        return True
 
 
 # Layouts by the identity of the last of their tables, the costs.

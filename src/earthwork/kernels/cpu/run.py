@@ -77,13 +77,13 @@ def labels(
         total weight of the labels that are in range and not ignored, if ``mean``. The loss of ``edges`` and
         ``questions`` is NaN, and its gradient undefined, where the probability of the label underflows.
     """
+    # `len` of a tensor, and helper functions on this path, take longer than the kernel does on a small batch.
     rows, dtype = logits.shape[0], logits.dtype
     losses = torch.empty_like(_like(rows, dtype))
     slopes = torch.empty_like(logits) if gradient else None
     if weights is not None and len(weights) != layout.bins:
         raise ValueError(f"weight: expected {layout.bins} numbers, one for each class, got {len(weights)}")
     batch = (
-        # A call for each address that is there would show on small batches.
         logits.data_ptr() or address("input", logits),
         targets.data_ptr() or address("target", targets),
         0 if weights is None else weights.data_ptr(),
@@ -93,7 +93,7 @@ def labels(
         ignore,
     )
     task = _run(operation, layout, dtype, rows, batch, option, 1.0 if mean else 0.0)
-    return losses, slopes, not task[INVALID], _double(task[TOTAL]) if mean else 1.0
+    return losses, slopes, not task[INVALID], unpack("d", pack("q", task[TOTAL]))[0] if mean else 1.0
 
 
 def pairs(
@@ -187,11 +187,6 @@ def _bits(number: float) -> int:
 
 
 _ONE = _bits(1.0)
-
-
-def _double(bits: int) -> float:
-    number: float = unpack("d", pack("q", bits))[0]
-    return number
 
 
 @lru_cache(maxsize=64)
