@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 import earthwork as ew
-from benchmarks.peers import cumsum_distance, cumsum_loss, dlordinal_loss, matrix_loss, nothing
+from benchmarks.peers import cumsum_distance, cumsum_loss, dlordinal_loss, matrix_loss, nothing, nothing_by_operator
 from benchmarks.timing import Times, forward_backward, in_turns
-from earthwork.kernels.cpu import without_kernels
+from earthwork.kernels.cpu import Layout, without_kernels
+from earthwork.kernels.cpu.loading import load
 
 Cases = dict[str, Callable[[], object]]
 
@@ -49,6 +52,7 @@ def modes(seconds: float) -> dict[str, Times]:
     tree = ew.trees.imagenet1k(rule="paper")
     logits, labels = torch.randn(ROWS, CLASSES), torch.randint(CLASSES, (ROWS,))
     loss = ew.EMDLoss(tree)
+    mixed = ew.MixedLoss((0.5, ew.EMDLoss(tree)), (0.5, torch.nn.CrossEntropyLoss()))
     with torch.inference_mode():
         inference = logits.clone(), labels.clone()
 
@@ -65,8 +69,36 @@ def modes(seconds: float) -> dict[str, Times]:
         "EMDLoss, compiled": forward_backward(torch.compile(loss, fullgraph=True), logits, labels),
         "EMDLoss, no_grad": without_gradient,
         "EMDLoss, inference tensors": inference_tensors,
+        "MixedLoss with cross entropy": forward_backward(mixed, logits, labels),
+        "MixedLoss with cross entropy, compiled": forward_backward(
+            torch.compile(mixed, fullgraph=True), logits, labels
+        ),
+        "an operator that computes nothing": forward_backward(nothing_by_operator, logits, labels),
+        "an operator that computes nothing, compiled": forward_backward(
+            torch.compile(nothing_by_operator, fullgraph=True), logits, labels
+        ),
     }
     return in_turns(cases, seconds)
+
+
+def thread_pools(seconds: float) -> dict[str, Times]:
+    """The kernel on torch's threads, started by torch's stable ABI and by OpenMP's own function."""
+    run = load()
+    from earthwork.kernels.cpu import threads
+
+    pools = {"torch_parallel_for": threads._torch_threads(), "GOMP_parallel": threads._openmp_threads()}
+    layout = Layout([torch.ones(())], CLASSES)
+    found: dict[str, Times] = {}
+    for rows in (64, ROWS, 8 * ROWS):
+        logits, labels = torch.randn(rows, CLASSES), torch.randint(CLASSES, (rows,))
+
+        def call(pool: Any, logits: Tensor = logits, labels: Tensor = labels) -> None:
+            with patch.object(threads, "_thread_pool", pool):
+                run.labels(layout, logits, labels, 2.0, True)
+
+        cases: Cases = {f"{name}, {rows} × {CLASSES}": partial(call, pool) for name, pool in pools.items() if pool}
+        found |= in_turns(cases, seconds / 3)
+    return found
 
 
 def on_the_chain(seconds: float) -> dict[str, Times]:

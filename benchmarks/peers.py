@@ -61,3 +61,33 @@ class _Nothing(torch.autograd.Function):
 def nothing(p: Tensor, q: Tensor) -> Tensor:
     """What every loss with a gradient of its own costs before it computes anything."""
     return _Nothing.apply(p, torch.empty(len(p)), torch.empty_like(p))
+
+
+def _no_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    return logits.new_empty(()), torch.empty_like(logits)
+
+
+# As `earthwork.kernels.cpu.operators` registers its own.
+_LIBRARY = torch.library.Library("earthwork_benchmarks", "DEF")
+_LIBRARY.define("nothing(Tensor logits, Tensor labels) -> (Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag)
+_LIBRARY.impl("nothing", _no_loss, "CPU")
+torch.library.register_fake("earthwork_benchmarks::nothing", _no_loss, lib=_LIBRARY)
+
+
+class _NothingByOperator(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
+        loss: Tensor
+        loss, slopes = torch.ops.earthwork_benchmarks.nothing(logits, labels)
+        ctx.save_for_backward(slopes)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        return ctx.saved_tensors[0], None
+
+
+def nothing_by_operator(logits: Tensor, labels: Tensor) -> Tensor:
+    """What a loss whose value and gradient come from a custom operator costs before it computes anything."""
+    result: Tensor = _NothingByOperator.apply(logits, labels)
+    return result

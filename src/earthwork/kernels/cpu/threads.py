@@ -51,7 +51,8 @@ def _torch_threads() -> _ThreadPool | None:
     """Torch's own threads by ``at::parallel_for``, which the stable ABI exports since torch 2.10.
 
     After each operation torch's threads spin for a while, waiting for the next one; another thread pool would compete
-    with them for the cores.
+    with them for the cores. Preferred to ``GOMP_parallel``, which is a symbol of one OpenMP runtime: a region without
+    work takes a microsecond longer, and kernels take the same time ("thread pools" in ``make bench``).
     """
     parallel_for = private_api.parallel_for()
     if parallel_for is None:
