@@ -33,7 +33,11 @@ _LABEL = (
 
 # The compiler's cache on disk is looked up by the names of operators and not by what they are decomposed into, so the
 # names of those that are decomposed contain a checksum of this file. Otherwise another version of it would be ignored.
-_CHECKSUM = f"{zlib.crc32(Path(__file__).read_bytes()):08x}"
+try:
+    _CHECKSUM = f"{zlib.crc32(Path(__file__).read_bytes()):08x}"
+except OSError:  # pragma: no cover
+    # Frozen applications have no source files.
+    _CHECKSUM = "frozen"
 
 # Registered with a `Library`, because `torch.library.custom_op` adds tens of microseconds to each call.
 _LIBRARY = torch.library.Library("earthwork", "FRAGMENT")
