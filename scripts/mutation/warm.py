@@ -31,6 +31,8 @@ from mutmut.utils.format_utils import mangled_name_from_mutant_name
 KILLED = 1
 # Which tests call which functions, and how long they take.
 CALLS = Path("mutants/first-pass.json")
+# What an earlier first pass left, which is run after all others.
+LEFT = Path("mutants/first-pass-left.txt")
 # Tests that start a process, where mutants are not visible.
 _OTHER_PROCESS = re.compile(r"subprocess|DataLoader|_python\(")
 # How many variants of a test are run to see what it calls.
@@ -53,6 +55,8 @@ def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minut
         variants: How many variants of a parametrized test are run.
     """
     waiting = {name: data for data, name, code in mutants if code is None}
+    left = set(LEFT.read_text().split()) if LEFT.exists() else set()
+    waiting = {name: waiting[name] for name in sorted(waiting, key=left.__contains__)}
     before = sum(code == KILLED for _, _, code in mutants)
     if not waiting:
         return
@@ -67,13 +71,15 @@ def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minut
     os.close(writing)
     counts: Counter[str] = Counter()
     changed: list[Any] = []
-    with os.fdopen(reading) as lines:
+    with os.fdopen(reading) as lines, LEFT.open("a") as file:
         for line in lines:
             name, verdict, used, by = line.rstrip("\n").split("\t")
             counts[verdict] += verdict != "measured"
             if verdict == "killed":
                 waiting[name].exit_code_by_key[name] = KILLED
                 changed.append(waiting[name])
+            elif verdict == "left":
+                print(name, file=file, flush=True)
             if len(changed) == _SAVED_AT_ONCE:
                 _save(changed)
             print(f"{verdict}: {name} ({used} s{', ' + by if by else ''})", flush=True)
