@@ -31,8 +31,8 @@ from mutmut.utils.format_utils import mangled_name_from_mutant_name
 KILLED = 1
 # Which tests call which functions, and how long they take.
 CALLS = Path("mutants/first-pass.json")
-# What an earlier first pass left, which is run after all others.
-LEFT = Path("mutants/first-pass-left.txt")
+# What became of each mutant, and the test that killed it. What was left before is run again after all others.
+RESULTS = Path("mutants/first-pass.tsv")
 # Tests that start a process, where mutants are not visible.
 _OTHER_PROCESS = re.compile(r"subprocess|DataLoader|_python\(")
 # How many variants of a test are run to see what it calls.
@@ -55,36 +55,41 @@ def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minut
         variants: How many variants of a parametrized test are run.
     """
     waiting = {name: data for data, name, code in mutants if code is None}
-    left = set(LEFT.read_text().split()) if LEFT.exists() else set()
+    known = [line.split("\t") for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    left = {name for name, verdict, *_ in known if verdict == "left"}
     waiting = {name: waiting[name] for name in sorted(waiting, key=left.__contains__)}
     before = sum(code == KILLED for _, _, code in mutants)
     if not waiting:
         return
     reading, writing = os.pipe()
-    server = os.fork()
-    if server == 0:
+    process = os.fork()
+    if process == 0:
         os.close(reading)
         try:
-            _serve(_Server(list(waiting), seconds, time.monotonic() + 60 * minutes, variants, writing))
+            server = _Server(list(waiting), seconds, time.monotonic() + 60 * minutes, variants, writing)
+            for name, _, _, test in known:
+                server.count(name, test)
+            _serve(server)
         finally:
             os._exit(0)
     os.close(writing)
     counts: Counter[str] = Counter()
     changed: list[Any] = []
-    with os.fdopen(reading) as lines, LEFT.open("a") as file:
+    with os.fdopen(reading) as lines, RESULTS.open("a") as results:
         for line in lines:
             name, verdict, used, by = line.rstrip("\n").split("\t")
             counts[verdict] += verdict != "measured"
             if verdict == "killed":
                 waiting[name].exit_code_by_key[name] = KILLED
                 changed.append(waiting[name])
-            elif verdict == "left":
-                print(name, file=file, flush=True)
+            if verdict != "measured":
+                results.write(line)
+                results.flush()
             if len(changed) == _SAVED_AT_ONCE:
                 _save(changed)
             print(f"{verdict}: {name} ({used} s{', ' + by if by else ''})", flush=True)
     _save(changed)
-    os.waitpid(server, 0)
+    os.waitpid(process, 0)
     not_run = len(waiting) - counts.total()
     print(f"first pass: {counts['killed']} of {len(waiting)} killed, {counts['left']} left, {not_run} not run")
     print(f"in all {before + counts['killed']} of {len(mutants)} killed")
@@ -147,10 +152,15 @@ class _Server:
                 del self.items[by]
             if by:
                 passing.add(by)
-                self.kills[function][by] += 1
-                self.kills[file][by] += 1
+                self.count(name, by)
             os.write(self.writing, f"{name}\t{verdict}\t{_time_of_children() - before:.2f}\t{by}\n".encode())
         return True
+
+    def count(self, name: str, test: str) -> None:
+        """Remember which test killed a mutant, if one did."""
+        if test:
+            self.kills[mangled_name_from_mutant_name(name)][test] += 1
+            self.kills[name.rpartition(".")[0]][test] += 1
 
     def _find_calls(self) -> dict[str, list[str]]:
         """For each function the tests that call it, in the order in which they are run."""

@@ -17,8 +17,7 @@ TREE = ew.Tree([-1, 0, 0, 1, 1])
 MATRIX = ew.CostMatrix([[0, 1], [1, 0]])
 NAMED = ["a", "b", "c", "d"]
 
-ERRORS = {
-    # Counts and names.
+STRUCTURE = {
     "n: expected at least one bin, got 0": lambda: ew.Chain(0),
     "n: expected at least one bin, got -1": lambda: ew.Ring(-1),
     "n: expected a number of bins, got 1.5": lambda: ew.Chain(1.5),
@@ -30,7 +29,6 @@ ERRORS = {
     "names: expected 1, one for each bin, got 4": lambda: ew.Chain.from_values([1], names=NAMED),
     "names: expected a sequence of strings, got 'ab'": lambda: ew.Chain(2, names="ab"),
     "names: expected a sequence of strings, got 1 in it": lambda: ew.Chain(2, names=["a", 1]),
-    # Trees.
     "parents: expected at least one node, got none": lambda: ew.Tree([]),
     "parents: expected one axis, got shape (1, 1)": lambda: ew.Tree([[-1]]),
     "parents: expected integers, got float64": lambda: ew.Tree([-1.0, 0.0]),
@@ -52,7 +50,8 @@ ERRORS = {
     "node_data['x']: expected a value for each node, got 1": lambda: ew.Tree([-1], node_data={"x": 1}),
     "node_data['x']: expected 1 values, one for each node, got 2": lambda: ew.Tree([-1], node_data={"x": [1, 2]}),
     "info: expected a mapping from names to facts, got [1]": lambda: ew.Tree([-1], info=[1]),
-    # Costs.
+}
+COSTS = {
     "costs: expected real numbers, got torch.complex64": lambda: ew.Chain(2, torch.ones(1, dtype=torch.complex64)),
     "costs: expected a number or a number for each edge, got 'x'": lambda: ew.Chain(2, "x"),
     "costs: expected finite numbers ≥ 0, got -1 at 1": lambda: ew.Chain(3, [1.0, -1.0]),
@@ -83,7 +82,8 @@ ERRORS = {
     "matrix: expected the triangle inequality, got 9 from bin 2 to bin 0 but 2 + 1 by way of bin 1": lambda: (
         ew.CostMatrix([[0, 1, 1], [1, 0, 2], [9, 2, 0]], triangle=True)
     ),
-    # Shapes and indices.
+}
+CALLS = {
     "x: expected a last axis of 3 (bins of Chain(3 bins, cost 1)), got shape (2,)": lambda: CHAIN.flow(torch.ones(2)),
     "g: expected a last axis of 2 (edges of Chain(3 bins, cost 1)), got shape (3,)": lambda: CHAIN.potential(
         torch.ones(3)
@@ -107,7 +107,6 @@ ERRORS = {
     "i: expected bin indices (integers), got torch.bool": lambda: CHAIN.distance(True, 0),
     "i: expected bin indices (integers), got torch.complex64": lambda: CHAIN.distance(1j, 0),
     "i: expected bin indices (integers), got 'x'": lambda: CHAIN.distance("x", 0),
-    # Options.
     "rho: expected a number ≥ 1, got '2'": lambda: CHAIN.check_rho("2"),
     "rho: expected a number ≥ 1, got True": lambda: CHAIN.check_rho(True),
     "rho: expected a finite number ≥ 1, got 0.5": lambda: CHAIN.check_rho(0.5),
@@ -137,10 +136,11 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("text", ERRORS)
-def test_the_whole_message(text):
-    with pytest.raises((ValueError, TypeError, AttributeError), match=f"^{re.escape(text)}$"):
-        ERRORS[text]()
+@pytest.mark.parametrize("errors", [STRUCTURE, COSTS, CALLS], ids=["structure", "costs", "calls"])
+def test_the_whole_message(errors):
+    for text, call in errors.items():
+        with pytest.raises((ValueError, TypeError, AttributeError), match=f"^{re.escape(text)}$"):
+            call()
 
 
 @pytest.mark.parametrize("length", [9, 10, 11, 12])

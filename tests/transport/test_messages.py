@@ -24,7 +24,7 @@ def solve(**options):
     return lambda: ew.sinkhorn(P, P, CHAIN, **options)
 
 
-ERRORS = {
+PAIRS = {
     "p: expected a tensor, got list": lambda: ew.emd([1.0], P, CHAIN),
     "q: expected a tensor, got list": lambda: ew.emd(P, [1.0], CHAIN),
     "p: expected floating point masses, got torch.int64; use p.float()": lambda: ew.emd(P.long(), P, CHAIN),
@@ -52,7 +52,8 @@ ERRORS = {
     'normalize: expected None, "l1" or "softmax", got \'l2\'': lambda: ew.emd(P, P, CHAIN, normalize="l2"),
     "p and q: expected masses whose distance at rho = 50 is in the range of torch.float32; "
     'pass float64, or normalize="l1" for a mass of 1': lambda: ew.emd(100 * P, 100 * P.flip(0), CHAIN, 50),
-    # Distributions.
+}
+DISTRIBUTIONS = {
     f"p: {PROBABILITIES} a sum of 2; {REMEDY}": lambda: as_distributions(DOUBLE, CHAIN),
     f"x: {PROBABILITIES} a sum of 2 of row 1; {REMEDY}": lambda: as_distributions(
         torch.stack([P, DOUBLE]), CHAIN, name="x"
@@ -75,7 +76,8 @@ ERRORS = {
         0 * P, CHAIN, "l1", name="y"
     ),
     'normalize: expected None, "l1" or "softmax", got 1': lambda: as_distributions(P, CHAIN, 1),
-    # Sinkhorn.
+}
+SOLVERS = {
     "lam: expected a finite number > 0, got 0": solve(lam=0),
     "lam: expected a finite number > 0, got inf": solve(lam=torch.inf),
     "lam: expected a finite number > 0, got '3'": solve(lam="3"),
@@ -88,7 +90,6 @@ ERRORS = {
     "chunk_size: expected a whole number ≥ 1, got 0": solve(chunk_size=0),
     "chunk_size: expected a whole number ≥ 1, got '1'": solve(chunk_size="1"),
     'method: expected "log" or "paper", got \'other\'': solve(method="other"),
-    # Hessians and programmes.
     f"space: expected a Chain, Ring or Tree, whose edges have a flow, got {MATRIX}": lambda: ew.emd_hessian(
         P, P, MATRIX
     ),
@@ -106,10 +107,11 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("text", ERRORS)
-def test_the_whole_message(text):
-    with pytest.raises((ValueError, TypeError), match=f"^{re.escape(text)}$"):
-        ERRORS[text]()
+@pytest.mark.parametrize("errors", [PAIRS, DISTRIBUTIONS, SOLVERS], ids=["pairs", "distributions", "solvers"])
+def test_the_whole_message(errors):
+    for text, call in errors.items():
+        with pytest.raises((ValueError, TypeError), match=f"^{re.escape(text)}$"):
+            call()
 
 
 def test_a_solver_that_does_not_converge():
