@@ -191,8 +191,16 @@ class _Server:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         os._exit(0)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pyfunc_call(self) -> Any:
+        """A failure ends the fork, before pytest describes it."""
+        try:
+            return (yield)
+        except (Exception, pytest.fail.Exception):
+            os._exit(KILLED)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A failure ends the fork."""
+        """So does an error outside of the test."""
         if report.failed:
             os._exit(KILLED)
 

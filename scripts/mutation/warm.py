@@ -35,8 +35,9 @@ CALLS = Path("mutants/first-pass.json")
 RESULTS = Path("mutants/first-pass.tsv")
 # Tests that start a process, where mutants are not visible.
 _OTHER_PROCESS = re.compile(r"subprocess|DataLoader|_python\(")
-# How many variants of a test are run to see what it calls.
+# How many variants of a test are run to see what it calls, and the time in seconds up to which all of them are.
 _MEASURED = 3
+_FAST = 0.05
 # Seconds by the clock after which a fork that waits for something is ended. It does not count as killed.
 _STUCK = 600
 # A mutant's results are saved when as many have come in.
@@ -167,10 +168,11 @@ class _Server:
         file = Path("..") / CALLS
         known = json.loads(file.read_text()) if file.exists() else {}
         set_mutant_under_test("stats")
-        for item in _some(self.items.values(), _MEASURED):
+        for item in (*_some(self.items.values(), _MEASURED), *self.items.values()):
             function, test = _function(item), _name(item)
             seen = known.setdefault(function, {"seconds": {}, "calls": []})
-            if test in seen["seconds"]:
+            slow = len(seen["seconds"]) >= _MEASURED and max(seen["seconds"].values()) > _FAST
+            if test in seen["seconds"] or slow:
                 continue
             state()._stats.clear()
             start = time.process_time()

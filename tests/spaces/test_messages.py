@@ -52,6 +52,15 @@ STRUCTURE = {
     "info: expected a mapping from names to facts, got [1]": lambda: ew.Tree([-1], info=[1]),
 }
 COSTS = {
+    "costs: expected a number or 2 edge costs for this Chain, got shape (3,)": lambda: ew.Chain(3, [1.0, 1.0, 1.0]),
+    "costs: expected a number or 3 edge costs for this Ring, got shape (1, 3)": lambda: ew.Ring(3, [[1.0, 1.0, 1.0]]),
+    "costs: expected a number or 1 or 2 edge costs for this Tree, got shape (3,)": lambda: ew.Tree([-1, 0], [1, 1, 1]),
+    "values: expected real numbers, got <U1": lambda: ew.Chain.from_values(["1"]),
+    "values: expected real numbers, got bool": lambda: ew.Chain.from_values([True, False]),
+    "values: expected one axis of at least one number, got shape (0,)": lambda: ew.Chain.from_values(np.ones(0)),
+    "values: expected one axis of at least one number, got shape (1, 2)": lambda: ew.Chain.from_values([[1.0, 2.0]]),
+    "values: expected finite numbers, got inf at position 1": lambda: ew.Chain.from_values([1.0, math.inf, math.nan]),
+    "values: expected distinct numbers, got 2 again at position 2": lambda: ew.Chain.from_values([2.0, 1.0, 2.0, 1.0]),
     "costs: expected real numbers, got torch.complex64": lambda: ew.Chain(2, torch.ones(1, dtype=torch.complex64)),
     "costs: expected a number or a number for each edge, got 'x'": lambda: ew.Chain(2, "x"),
     "costs: expected finite numbers ≥ 0, got -1 at 1": lambda: ew.Chain(3, [1.0, -1.0]),
@@ -160,6 +169,14 @@ def test_both_indices_are_named(space):
         pair[place] = last + 1
         with pytest.raises(ValueError, match=f"^{name}: expected bins from 0 to {last}, got {last + 1}$"):
             space.distance(*pair)
+
+
+def test_the_state_of_another_space():
+    text = f"_structure: expected the edges of {TREE}, got the state of a space with other edges"
+    with pytest.raises(RuntimeError, match=re.escape(text)):
+        TREE.load_state_dict(ew.Tree([-1, 0, 0, 0, 1]).state_dict())
+    with pytest.raises(RuntimeError, match="_costs: expected finite numbers ≥ 0, got -1 at 0"):
+        CHAIN.load_state_dict({**CHAIN.state_dict(), "_costs": torch.tensor(-1.0)})
 
 
 def test_the_least_and_largest_ignored_labels():

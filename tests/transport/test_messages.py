@@ -9,6 +9,7 @@ import torch
 
 import earthwork as ew
 from earthwork.transport.masses import as_distributions, check_distributions, check_masses
+from earthwork.transport.routes import Kernels, choose
 
 CHAIN = ew.Chain(3)
 MATRIX = ew.CostMatrix(CHAIN.distances())
@@ -112,6 +113,16 @@ def test_the_whole_message(errors):
     for text, call in errors.items():
         with pytest.raises((ValueError, TypeError), match=f"^{re.escape(text)}$"):
             call()
+
+
+def test_a_label_that_the_kernel_finds_out_of_range():
+    pytest.importorskip("numba")
+    logits = torch.rand(100, 3)
+    route = choose(CHAIN, logits)
+    assert isinstance(route, Kernels)
+    text = "target: expected class indices in range, got one that was changed during the call"
+    with pytest.raises(ValueError, match=f"^{text}$"):
+        route.logit_distances(logits, torch.full((100,), 3), CHAIN, 2)
 
 
 def test_a_solver_that_does_not_converge():
