@@ -3,7 +3,7 @@
 The tests are collected once, and run once without a mutant to see which functions each of them calls. For each mutant
 the process forks, and the fork runs tests that call the mutated function until one fails or the time is up: those first
 that killed the most other mutants of the function, then of its file, for the time they take, then one variant of each
-test before the next, the fastest first. What test modules made when they were imported was made without the mutant, so
+test before the next, those first that are fast and call few functions. What test modules made when they were imported was made without the mutant, so
 only kills count.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import inspect
 import json
+import math
 import os
 import re
 import resource
@@ -189,14 +190,16 @@ class _Server:
                 self._run_test(test)
         # The other variants of a test are taken to call the same functions, for as long.
         calls = defaultdict(list)
-        seconds = {}
+        # A test that calls few functions is more likely to be about one of them.
+        seconds, effort = {}, {}
         for test, item in self.items.items():
             seen = known.get(_function(item), {"seconds": {}, "calls": []})
             seconds[test] = seen["seconds"].get(test, max(seen["seconds"].values(), default=0.0))
+            effort[test] = (seconds[test] + _FASTEST) * math.sqrt(len(seen["calls"]))
             for function in seen["calls"]:
                 calls[function].append(test)
         self.times = seconds
-        return {function: _ordered(tests, seconds) for function, tests in calls.items()}
+        return {function: _ordered(tests, effort) for function, tests in calls.items()}
 
     def _yield(self, where: str, test: str) -> float:
         """The mutants of a function or file that a test killed, for the time it takes."""
@@ -286,12 +289,12 @@ def _time_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _ordered(tests: list[str], seconds: dict[str, float]) -> list[str]:
-    """The fastest variant of each test, then the second of each, and so on."""
+def _ordered(tests: list[str], effort: dict[str, float]) -> list[str]:
+    """The variant of each test that takes the least effort, then the second of each, and so on."""
     variants: Counter[str] = Counter()
     rank = {}
-    for test in sorted(tests, key=seconds.__getitem__):
+    for test in sorted(tests, key=effort.__getitem__):
         function = test.partition("[")[0]
         rank[test] = variants[function]
         variants[function] += 1
-    return sorted(tests, key=lambda test: (rank[test], seconds[test]))
+    return sorted(tests, key=lambda test: (rank[test], effort[test]))
