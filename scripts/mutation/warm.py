@@ -3,8 +3,8 @@
 The tests are collected once, and run once without a mutant to see which functions each of them calls. For each mutant
 the process forks, and the fork runs tests that call the mutated function until one fails or the time is up: those first
 that killed the most other mutants of the function, then of its file, for the time they take, then one variant of each
-test before the next, those first that are fast and call few functions. What test modules made when they were imported was made without the mutant, so
-only kills count.
+test before the next, those first that are fast and call few functions. What test modules made when they were imported
+was made without the mutant, so only kills count.
 """
 
 from __future__ import annotations
