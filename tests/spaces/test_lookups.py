@@ -1,0 +1,252 @@
+"""What spaces say about bins, nodes and edges, by brute force on small spaces whose numbers are in no order."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.spaces.edges import EdgeSpace
+from earthwork.spaces.space import Space
+from tests.cases import KINDS, path_matrix, random_space, random_tree
+
+ALL = (*KINDS, "matrix")
+
+
+def space_of(kind, rng, size=9) -> ew.Space:
+    if kind == "matrix":
+        matrix = rng.random((size, size))
+        np.fill_diagonal(matrix, 0)
+        return ew.CostMatrix(matrix)
+    return random_space(rng, kind, size)
+
+
+def ancestors(tree, node):
+    """The node and all nodes above it."""
+    path = [node]
+    while (node := int(tree.parents[node])) >= 0:
+        path.append(node)
+    return path
+
+
+def subtrees(tree):
+    """For each node, those below it, and itself."""
+    below = {node: [] for node in range(tree.num_nodes)}
+    for node in range(tree.num_nodes):
+        for above in ancestors(tree, node):
+            below[above].append(node)
+    return below
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_nearest_allowed_bin(rng, kind):
+    space = space_of(kind, rng)
+    n = space.num_bins
+    allowed = torch.from_numpy(rng.random((3, 4, n)) < 0.3)
+    allowed[..., 0] |= ~allowed.any(-1)
+    allowed[0, 0] = True
+    distances = space.distances()
+    nearest = space.nearest(allowed)
+    assert nearest.shape == allowed.shape
+    assert allowed.gather(-1, nearest).all()
+    least = distances.expand(3, 4, n, n).masked_fill(~allowed.unsqueeze(-2), torch.inf).amin(-1)
+    torch.testing.assert_close(distances[torch.arange(n), nearest], least, rtol=1e-12, atol=1e-12)
+    assert torch.equal(space.nearest(allowed[1, 2]), nearest[1, 2])
+
+
+def test_ties_go_to_the_first_bin():
+    ends = torch.tensor([True, False, False, False, True])
+    assert ew.Chain(5).nearest(ends).tolist() == [0, 0, 0, 4, 4]
+    assert ew.Ring(6).nearest(torch.tensor([True, False, False, False, True, False])).tolist() == [0, 0, 0, 4, 4, 4]
+    star = ew.Tree([4, 4, 4, 4, -1], bins=[3, 1, 2, 0])
+    assert star.nearest(torch.tensor([False, True, True, False])).tolist() == [1, 1, 2, 1]
+    inner = ew.Tree([-1, 0, 0], bins=[1, 0, 2])
+    assert inner.nearest(torch.tensor([True, False, True])).tolist() == [0, 0, 2]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_tables_of_distances(rng, kind):
+    space = space_of(kind, rng)
+    n = space.num_bins
+    distances = space.distances()
+    labels = torch.from_numpy(rng.integers(n, size=(2, 3)))
+    for dtype in (torch.float32, torch.float64):
+        like = torch.empty(1, dtype=dtype)
+        table = space.distances_to(labels, like)
+        assert table.dtype == dtype
+        torch.testing.assert_close(table, distances.T[labels].to(dtype), rtol=1e-6, atol=1e-6)
+        p = torch.from_numpy(rng.random((2, 3, n))).to(dtype)
+        expected = space.expected_distances(p)
+        assert expected.dtype == dtype
+        torch.testing.assert_close(expected, (p.double() @ distances.T).to(dtype), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(space.diameter(), distances.max())
+    assert space.diameter().shape == ()
+    torch.testing.assert_close(space.normalized(3.0).distances(), distances * 3 / distances.max())
+    places = space.places(labels)
+    torch.testing.assert_close(space.place_distance(places, places[0]), distances[labels, labels[0]])
+    if kind != "matrix":
+        torch.testing.assert_close(Space.distances_to(space, labels, distances), distances.T[labels])
+        torch.testing.assert_close(Space.expected_distances(space, p), p @ distances.T)
+        torch.testing.assert_close(Space.diameter(space), distances.max())
+    if isinstance(space, EdgeSpace):
+        torch.testing.assert_close(EdgeSpace.distances_to(space, labels, distances), distances.T[labels])
+        torch.testing.assert_close(EdgeSpace.expected_distances(space, p), p @ distances.T)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_equality(rng, kind):
+    space = space_of(kind, rng)
+    twin = copy.deepcopy(space)
+    assert space.equals(twin)
+    assert not space.equals(space.normalized(2 * float(space.diameter())))
+    assert not space.equals(space.distances())
+    assert not space.equals(ew.Chain(space.num_bins + 1))
+    assert not space.equals(None)
+    named = ew.Chain(2, names=["a", "b"])
+    assert not named.equals(ew.Chain(2))
+    assert not ew.Tree([-1, 0, 0, 1]).equals(ew.Tree([-1, 0, 0, 2]))
+
+
+@pytest.mark.parametrize("kind", ["chain", "tree", "inner tree"])
+def test_the_bins_on_one_side_of_each_edge(rng, kind):
+    space = space_of(kind, rng)
+    bins, starts, ends = space.intervals()
+    sides = space.flow(torch.eye(space.num_bins)).T
+    for edge, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        assert sorted(bins[start:end]) == sides[edge].nonzero().flatten().tolist()
+    order = space.bin_order()
+    assert sorted(order.tolist()) == list(range(space.num_bins))
+    assert order.device.type == "cpu"
+    assert order.tolist() == list(bins)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_trees_by_walking_up_from_each_node(rng, inner):
+    tree = random_tree(rng, 14, inner_bins=inner)
+    n = tree.num_nodes
+    up = [ancestors(tree, node) for node in range(n)]
+    below = subtrees(tree)
+    depths = [len(path) - 1 for path in up]
+    assert tree.depths.tolist() == depths
+    assert tree.depth == max(depths)
+    assert tree._size.tolist() == [len(below[node]) for node in range(n)]
+    for node in range(n):
+        walk = sorted(tree._order[below[node]].tolist())
+        assert walk == list(range(int(tree._order[node]), int(tree._order[node]) + len(walk)))
+    assert tree.heights().tolist() == [max(depths[low] for low in below[node]) - depths[node] for node in range(n)]
+    values = torch.from_numpy(rng.normal(size=n)) - 5
+    for numbers in (values, (100 * values).long(), -tree.depths):
+        expected = [numbers[below[node]].max().item() for node in range(n)]
+        assert tree.largest_below(numbers).tolist() == expected
+    common = [[next(x for x in up[a] if x in up[b]) for b in range(n)] for a in range(n)]
+    nodes = torch.arange(n)
+    assert tree.lowest_common_ancestor(nodes[:, None], nodes).tolist() == common
+    costs = np.insert(tree.costs.numpy(), tree.root, 0.0)
+    root = [sum(costs[x] for x in path) for path in up]
+    expected = [[root[a] + root[b] - 2 * root[common[a][b]] for b in range(n)] for a in range(n)]
+    torch.testing.assert_close(tree.node_distance(nodes[:, None], nodes), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_levels_of_a_tree(rng):
+    tree = random_tree(rng, 14)
+    levels = tree.levels()
+    depths = tree.depths.tolist()
+    by_level = [[node for node in range(14) if depths[node] == depth] for depth in range(tree.depth + 1)]
+    assert len(levels) == tree.depth + 1
+    assert levels.counts == [len(nodes) for nodes in by_level]
+    edge = {node: number for number, node in enumerate(x for x in range(14) if x != tree.root)}
+    for depth in range(1, len(levels)):
+        parents = [by_level[depth - 1].index(int(tree.parents[node])) for node in by_level[depth]]
+        assert levels.up(depth).tolist() == parents
+        assert levels.edge(depth).tolist() == [edge[node] for node in by_level[depth]]
+    content = torch.from_numpy(rng.random((2, 3, tree.num_bins)))
+    at = {int(node): content[..., place] for place, node in enumerate(tree.bins)}
+    for nodes, found in zip(by_level, levels.split(content, -7.0), strict=True):
+        expected = [at.get(node, torch.full((2, 3), -7.0, dtype=torch.float64)) for node in nodes]
+        torch.testing.assert_close(found, torch.stack(expected, -1))
+    numbers = [torch.tensor(nodes).expand(2, 3, -1) for nodes in by_level]
+    assert levels.at_bins(numbers)[1, 2].tolist() == tree.bins.tolist()
+    assert levels.at_edges(numbers)[1, 2].tolist() == list(edge)
+    assert not levels.state_dict()
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_masses_on_both_sides_of_each_edge(rng, inner):
+    """The logarithms of the masses below each edge and beyond it, and of nothing at all."""
+    tree = random_tree(rng, 14, inner_bins=inner)
+    p = torch.from_numpy(rng.random((2, 3, tree.num_bins)))
+    below, beyond = tree.log_masses()(p.log())
+    mass = p @ torch.from_numpy(path_matrix(tree))
+    torch.testing.assert_close(below.exp(), mass)
+    torch.testing.assert_close(beyond.exp(), p.sum(-1, keepdim=True) - mass)
+    chain = ew.Chain(6)
+    p = torch.from_numpy(rng.random((2, 3, 6)))
+    before, after = chain.log_masses()(p.log().float())
+    assert before.dtype == after.dtype == torch.float64
+    torch.testing.assert_close(before.exp(), p.cumsum(-1)[..., :-1], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(after.exp(), p.sum(-1, keepdim=True) - p.cumsum(-1)[..., :-1], rtol=1e-6, atol=1e-6)
+
+
+def test_a_space_on_another_device_is_a_copy_that_is_kept():
+    meta = torch.device("meta")
+    tree = ew.Tree([-1, 0, 0], torch.tensor([1.0, 2.0]))
+    assert tree.on(torch.device("cpu")) is tree
+    moved = tree.on(meta)
+    assert moved is not tree
+    assert moved.device == moved.costs.device == moved.parents.device == meta
+    assert tree.device.type == "cpu"
+    assert tree.on(meta) is moved
+    assert copy.deepcopy(tree)._copies is None
+    tree._costs.mul_(2)
+    assert tree.on(meta) is not moved
+    learned = ew.Chain(3, torch.ones(2, requires_grad=True))
+    assert learned.on(meta) is learned
+    other = tree.with_costs(torch.tensor([3.0, 4.0]))
+    assert other.on(meta) is not tree.on(meta)
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.2, 1.5, 2.0, 3.0, 5.0])
+def test_a_ring_settles_where_no_circulation_is_cheaper(rng, rho):
+    ring = ew.Ring(7, rng.random(7) * (rng.random(7) < 0.8))
+    flow = torch.from_numpy(rng.normal(size=(2, 3, 7)))
+    costs = ring.costs
+    settled = ring.settle(flow, costs, rho)
+    circulation = flow - settled
+    torch.testing.assert_close(circulation, circulation[..., :1].expand_as(flow))
+
+    def cost(x):
+        return (costs * x.abs().pow(rho)).sum(-1)
+
+    for step in (1e-3, -1e-3, 0.1, -0.1):
+        assert (cost(settled) <= cost(settled + step) + 1e-14).all()
+    if rho > 1:
+        slope = costs * settled.sign() * settled.abs().pow(rho - 1)
+        torch.testing.assert_close(slope.sum(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-9, rtol=0)
+        balanced = ring.settle_slope(slope, settled, costs, rho)
+        torch.testing.assert_close(balanced.sum(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-14, rtol=0)
+    for row in ((0, 1), (1, 2)):
+        torch.testing.assert_close(ring.settle(flow[row], costs, rho), settled[row])
+
+
+def test_edges_without_a_second_derivative():
+    """Idle edges that cost something and have bins on both sides; on a ring, if there are several."""
+    flow = torch.tensor([[0.0, 1.0, 0.0, -1.0], [1.0, 0.0, 2.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    costs = torch.tensor([1.0, 1.0, 0.0, 2.0])
+    chain = ew.Chain(5, costs)
+    idle = [[True, False, False, False], [False, True, False, False], [True, True, False, True]]
+    assert chain.kinks(flow, costs, 1.5).tolist() == idle
+    # Nothing is below the leaf 3, and everything is below the node 1.
+    tree = ew.Tree([-1, 0, 1, 1, 1], costs, bins=[2, 4])
+    assert tree.kinks(flow[2:], torch.ones(4), 1.5).tolist() == [[False, True, False, True]]
+    ring = ew.Ring(4)
+    one, two = torch.tensor([0.0, 3.0, -1.0, -1.0]), torch.tensor([0.0, 0.0, 1.0, -1.0])
+    for rho in (1.0, 1.5):
+        assert ring.kinks(two, ring.costs, rho).tolist() == [True, True, False, False]
+        assert not ring.kinks(one, ring.costs, rho).any()
+        assert not ring.kinks(two, torch.tensor([0.0, 1.0, 1.0, 2.0]), rho).any()
+    # In balance without the idle edge, though it is the only one.
+    even = torch.tensor([0.0, 4.0, -1.0, -1.0], dtype=torch.float64)
+    assert ring.kinks(even, ring.costs, 1.5).tolist() == [True, False, False, False]
