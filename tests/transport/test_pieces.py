@@ -1,0 +1,277 @@
+"""The pieces that distances are computed from, one by one, against their definitions."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.transport import closed_form, masses
+from earthwork.transport import sinkhorn_solver as solver
+from earthwork.transport.closed_form import (
+    balanced,
+    composed_cost,
+    composed_gradient,
+    composed_root,
+    first_order_cost,
+    first_order_label_cost,
+    unchanging,
+    widened,
+)
+from tests.cases import KINDS, random_distribution, random_space
+
+N = 5
+
+
+@pytest.fixture
+def problem(rng):
+    """A ground cost and pairs of distributions without empty bins."""
+    points = torch.from_numpy(rng.random((N, 2)))
+    matrix = torch.cdist(points, points)
+    return matrix, random_distribution(rng, 4, N, zeros=0.0), random_distribution(rng, 4, N, zeros=0.0)
+
+
+def plan_of(matrix, lam, p, q):
+    """Sinkhorn's plan of one row, by 400 steps in double precision."""
+    kernel, u = torch.exp(-lam * matrix), torch.ones_like(p)
+    for _ in range(400):
+        v = q / (u @ kernel)
+        u = p / (kernel @ v)
+    return u[:, None] * kernel * (q / (u @ kernel))
+
+
+@pytest.mark.parametrize("lam", [0.5, 4.0])
+def test_every_solver_finds_the_plan(problem, lam):
+    matrix, p, q = problem
+    plans = torch.stack([plan_of(matrix, lam, *row) for row in zip(p, q, strict=True)])
+    cost = (plans * matrix).sum((-2, -1))
+    minimum = cost + torch.xlogy(plans, plans).sum((-2, -1)) / lam
+    potentials = (plans / torch.exp(-lam * matrix)).log() / lam
+    slopes = [potentials[:, :, 0], potentials[:, 0]]
+    rows, scaled = solver.scale(p, q, solver.make_kernel(matrix, lam, p.dtype), 500, None)
+    assert rows.tolist() == [0, 1, 2, 3]
+    whole = solver._Solver(matrix, lam, 500, None, p.dtype, True)
+    for solution in (
+        scaled,
+        solver.iterate_logs(p, q, matrix, lam, 500, None),
+        solver.iterate_logs(p, q, matrix, lam, 500, None, block=2 * N),
+        solver.iterate_logs(p, q, matrix, lam, 500, None, block=2 * N * N),
+        solver.algorithm_1(p, q, matrix, lam, 500, None),
+        whole(p, q),
+    ):
+        torch.testing.assert_close(solution.value, cost)
+        torch.testing.assert_close(solution.minimum, minimum)
+        for found, slope in zip((solution.p_gradient, solution.q_gradient), slopes, strict=True):
+            torch.testing.assert_close(found, slope - slope.mean(-1, keepdim=True))
+        assert (solution.error < 1e-12).all()
+        assert solution.iterations.tolist() == [500] * 4
+    heavy = whole(3 * p, 3 * q)
+    torch.testing.assert_close(heavy.value, 3 * cost)
+    torch.testing.assert_close(heavy.minimum, 3 * minimum)
+
+
+def test_the_error_of_the_marginals_ends_the_iteration(problem):
+    matrix, p, q = problem
+    kernel = solver.make_kernel(matrix, 4.0, p.dtype)
+    for solve in (
+        lambda count, tol: solver.scale(p, q, kernel, count, tol)[1],
+        lambda count, tol: solver.iterate_logs(p, q, matrix, 4.0, count, tol),
+        lambda count, tol: solver.algorithm_1(p, q, matrix, 4.0, count, tol),
+    ):
+        errors = [float(solve(count, None).error.max()) for count in range(1, 12)]
+        assert all(after < before for before, after in pairwise(errors))
+        tol = (errors[5] + errors[6]) / 2
+        assert solve(100, tol).iterations.tolist() == [7] * 4
+        assert solve(100, errors[4]).iterations.tolist() == [5] * 4
+        assert solve(3, tol).iterations.tolist() == [3] * 4
+
+
+def test_what_underflows_in_a_kernel():
+    limit = -math.log(torch.finfo(torch.float32).tiny)
+    near, far = limit * (1 - 1e-9), limit * (1 + 1e-9)
+    matrix = torch.tensor([[0.0, near / 2], [near / 2, 0.0]], dtype=torch.float64)
+    kernel = solver.make_kernel(matrix, 2.0, torch.float32)
+    assert not kernel.lossy
+    assert (kernel.weights > 0).all()
+    assert kernel.lam == 2.0
+    torch.testing.assert_close(kernel.weights, torch.exp(-2 * matrix).float())
+    torch.testing.assert_close(kernel.costs, (torch.exp(-2 * matrix) * matrix).float())
+    matrix[0, 1] = far / 2
+    kernel = solver.make_kernel(matrix, 2.0, torch.float32)
+    assert kernel.lossy
+    assert (kernel.weights == 0).tolist() == [[False, True], [False, False]]
+    assert not solver.make_kernel(matrix, 2.0, torch.float64).lossy
+
+
+def test_rows_are_kept_as_long_as_their_numbers_are_in_range():
+    info = torch.finfo(torch.float32)
+    floor = N * info.tiny / info.eps
+    ones = torch.ones(1, N)
+
+    def kept(lossy=False, **changed):
+        values = {"u": ones, "v": ones, "above": ones, "below": ones, **changed}
+        kernel = solver.Kernel(ones, ones, 1.0, lossy)
+        return bool(solver._in_range(*(values[name] for name in ("u", "v", "above", "below")), kernel))
+
+    def one(value):
+        x = ones.clone()
+        x[0, 2] = value
+        return x
+
+    assert kept()
+    for name in ("above", "below"):
+        assert kept(**{name: one(2 * floor)})
+        assert not kept(**{name: one(floor / 2)})
+        assert kept(**{name: one(0.5 / floor)})
+        assert not kept(**{name: one(2 / floor)})
+    # What is lost of a weight is as large as the factor that it is multiplied by.
+    for factor, total in (("u", "below"), ("v", "above")):
+        large = {factor: one(1e-3 / floor), total: one(1e-4)}
+        assert kept(**large)
+        assert not kept(True, **large)
+        assert kept(True, **{factor: one(1e-3 / floor), total: one(1e-2)})
+
+
+def test_pieces_of_solutions():
+    p = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 0.0], [2.0, 0.0, 6.0]])
+    torch.testing.assert_close(
+        solver._distributions(p), torch.tensor([[0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.25, 0.0, 0.75]])
+    )
+    assert solver._without(torch.tensor([4, 5, 6, 7]), torch.tensor([1, 3])).tolist() == [4, 6]
+    log_u, log_v = torch.tensor([[1.0, -math.inf]]), torch.tensor([[-math.inf, 3.0]])
+    left, right = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    assert solver.dual_value(left, log_u, right, log_v, 2.0).tolist() == [2.0]
+    tiny = torch.finfo(torch.float32).tiny
+    found = solver.dual(left, torch.tensor([[0.5, 1.5]]), 2.0, torch.float32)
+    slope = torch.tensor([[-0.5, math.log(tiny) - 1.5]]) / 2
+    torch.testing.assert_close(found, slope - slope.mean())
+    parts = [
+        (torch.tensor([2, 0]), solver.counted(*(torch.tensor([2.0, 0.0]) for _ in range(5)), 7)),
+        (torch.tensor([1]), solver.counted(*(torch.tensor([1.0], dtype=torch.float64) for _ in range(5)), 3)),
+    ]
+    whole = solver.scattered(parts, torch.float32)
+    assert all(x.tolist() == [0.0, 1.0, 2.0] for x in whole[:5])
+    assert {x.dtype for x in whole[:5]} == {torch.float32}
+    assert whole.iterations.tolist() == [7, 3, 7]
+    assert whole.iterations.dtype == torch.int64
+    torch.testing.assert_close(solver.printed_kernel(torch.tensor([0.0, 2.0]), 3.0), torch.tensor([-1.0, -7.0]).exp())
+
+
+def test_labels_need_no_iterations(problem):
+    matrix, p, _ = problem
+    q = torch.eye(N, dtype=torch.float64)[[3, 0, 2, 2]]
+    solution = solver._Solver(matrix, 4.0, 100, None, p.dtype, False)(p, q)
+    assert solution.iterations.tolist() == [1] * 4
+    assert not solution.error.any()
+    cost = (p * matrix[:, [3, 0, 2, 2]].T).sum(-1)
+    torch.testing.assert_close(solution.value, cost)
+    torch.testing.assert_close(solution.minimum, cost + torch.xlogy(p, p).sum(-1) / 4)
+    slope = matrix[:, [3, 0, 2, 2]].T + p.log() / 4
+    torch.testing.assert_close(solution.p_gradient, slope - slope.mean(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0])
+def test_roots_and_first_order(monkeypatch, rng, kind, rho):
+    """The root is that of the sum, and values come with their gradients in any number of parts."""
+    space = random_space(rng, kind, 8)
+    n = space.num_bins
+    p, q = (random_distribution(rng, 2, 3, n) for _ in range(2))
+    q[1, 1] = p[1, 1]
+    x = (p - q).requires_grad_()
+    cost = composed_cost(x, space, rho)
+    root = composed_root(x, space, rho)
+    torch.testing.assert_close(root, cost.pow(1 / rho))
+    (slope,) = torch.autograd.grad(cost.sum(), x)
+    torch.testing.assert_close(composed_gradient(x, space, rho), slope)
+    assert root[1, 1] == 0
+    assert not torch.autograd.grad(root.sum(), x)[0][1, 1].any()
+    if not space.acyclic:
+        return
+    labels = torch.from_numpy(rng.integers(n, size=(2, 3)))
+    logits = torch.from_numpy(rng.normal(size=(2, 3, n))).requires_grad_()
+    target = torch.nn.functional.one_hot(labels, n)
+    expected = composed_cost(logits.softmax(-1) - target, space, rho)
+    (steep,) = torch.autograd.grad(expected.sum(), logits)
+    for block in (1, 2 * n, 4 * n, 1000):
+        monkeypatch.setattr(closed_form, "_BLOCK", block)
+        value = first_order_cost(x, space, rho, lambda x: composed_cost(x, space, rho))
+        torch.testing.assert_close(value, cost)
+        torch.testing.assert_close(torch.autograd.grad(value.sum(), x)[0], slope)
+        value = first_order_label_cost(logits, labels, space, rho, lambda x: x)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(torch.autograd.grad(value.sum(), logits)[0], steep)
+        with torch.no_grad():
+            assert not first_order_label_cost(logits, labels, space, rho, lambda x: x).requires_grad
+
+
+def test_what_is_balanced():
+    x = torch.tensor([[1.0, 0.0, -0.4], [1.0, 0.0, -1.0]], requires_grad=True)
+    torch.testing.assert_close(balanced(x), torch.tensor([[0.8, -0.2, -0.6], [1.0, 0.0, -1.0]]))
+    (slope,) = torch.autograd.grad(balanced(x)[..., 0].sum(), x)
+    torch.testing.assert_close(slope, torch.tensor([2 / 3, -1 / 3, -1 / 3]).expand(2, 3))
+    # A mean that is no more than rounding leaves the values as they are.
+    noise = torch.tensor([1.0, 0.0, -1.0 + 1e-7])
+    assert torch.equal(balanced(noise), noise)
+    chain, ring = ew.Chain(3), ew.Ring(3)
+    for space, rho, dtype in (
+        (chain, 1.5, torch.float32),
+        (ring, 1.0, torch.float32),
+        (ring, 1.5, torch.float64),
+        (ring, 2.0, torch.float32),
+        (ring, 3.0, torch.float32),
+    ):
+        assert widened(noise, space, rho).dtype == dtype
+    with torch.inference_mode():
+        frozen = torch.ones(2)
+    assert unchanging((None, frozen, noise)) == [noise]
+
+
+@pytest.mark.parametrize("function", [ew.emd, ew.emd_gradient])
+@pytest.mark.parametrize("rows", [1, 100])
+def test_the_range_is_checked_beyond_rho_2(function, rows):
+    p, q = (torch.eye(3)[[place]].repeat(rows, 1) * 1e30 for place in (0, 2))
+    with pytest.raises(ValueError, match=r"distance at rho = 2\.5 is in the range of torch\.float32"):
+        function(p, q, ew.Chain(3), 2.5)
+    assert not function(p, q, ew.Chain(3), 2.5, validate=False).isfinite().all()
+    assert ew.emd(p, q, ew.Chain(3), 2.0).isinf().all()
+
+
+def test_masses():
+    assert [masses.mass_tolerance(x) for x in (torch.float16, torch.bfloat16)] == [1e-2, 1e-2]
+    assert [masses.mass_tolerance(x) for x in (torch.float32, torch.float64)] == [1e-4, 1e-4]
+    assert [masses.of_row(row) for row in ((), (3,), (1, 2))] == ["", " of row 3", " of row (1, 2)"]
+    assert masses.of_row((3,), 10) == " of row 13"
+    x = torch.tensor([[1.0, -3.0], [2.0, 2.0]])
+    torch.testing.assert_close(masses.l1_normalized("x", x, True), torch.tensor([[0.25, -0.75], [0.5, 0.5]]))
+    assert masses.l1_normalized("x", 0 * x, False).isnan().all()
+    meta = x.to("meta")
+    assert masses.can_look(x)
+    assert masses.can_look()
+    assert not masses.can_look(meta)
+    assert not masses.can_look(x, meta)
+    assert masses.l1_normalized("x", meta, True).is_meta
+    seen = torch.func.vmap(lambda row: row * masses.can_look(row))(x)
+    assert not seen.any()
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.float32])
+def test_the_tolerance_of_masses(stored):
+    tolerance = masses.mass_tolerance(stored)
+    p = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    for error, good in ((0.9 * tolerance, True), (1.1 * tolerance, False)):
+        for sign in (1, -1):
+            off = p * (1 + sign * error)
+            for check in (
+                lambda off=off: masses.check_masses(p, off, stored),
+                lambda off=off: masses.check_distributions(off, stored=stored),
+                lambda off=off: masses.check_distributions(off[None].float(), "x", stored),
+            ):
+                if good:
+                    check()
+                else:
+                    with pytest.raises(ValueError, match="expected"):
+                        check()
