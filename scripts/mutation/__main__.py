@@ -42,6 +42,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=math.inf, help="the most time for the first pass")
     parser.add_argument("--first-pass", action="store_true", help="stop after the first pass")
     parser.add_argument("--variants", type=int, default=12, help="of each test in the first pass")
+    parser.add_argument(
+        "--first", default="", help="pattern of tests that the first pass runs first, such as new ones"
+    )
     parser.add_argument("--processes", type=int, default=1, help="how many mutants at a time")
     options = parser.parse_args()
     if options.package:
@@ -57,7 +60,7 @@ def main() -> None:
         chosen[:] = [(m, name, None if code in once_more else code) for m, name, code in mutants if name in rank]
         # In random order, so that the first ones, if the time is up, are a sample too.
         chosen.sort(key=lambda mutant: rank[mutant[1]])
-        first_pass(chosen, options.seconds, options.minutes, options.variants)
+        first_pass(chosen, options.seconds, options.minutes, options.variants, options.first)
         if options.first_pass:
             raise SystemExit
         chosen[:] = [

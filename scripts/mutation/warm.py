@@ -47,7 +47,9 @@ _SAVED_AT_ONCE = 50
 _FASTEST = 0.02
 
 
-def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minutes: float, variants: int) -> None:
+def first_pass(
+    mutants: list[tuple[Any, str, int | None]], seconds: float, minutes: float, variants: int, first: str = ""
+) -> None:
     """Note which of the mutants that have not been run yet are killed.
 
     Args:
@@ -55,6 +57,7 @@ def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minut
         seconds: The processor time for each.
         minutes: The time for all of them.
         variants: How many variants of a parametrized test are run.
+        first: A pattern of the names of tests that are run before all others.
     """
     waiting = {name: data for data, name, code in mutants if code is None}
     known = [line.split("\t") for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
@@ -68,7 +71,7 @@ def first_pass(mutants: list[tuple[Any, str, int | None]], seconds: float, minut
     if process == 0:
         os.close(reading)
         try:
-            server = _Server(list(waiting), seconds, time.monotonic() + 60 * minutes, variants, writing)
+            server = _Server(list(waiting), seconds, time.monotonic() + 60 * minutes, variants, writing, first)
             for name, _, _, test in known:
                 server.count(name, test)
             _serve(server)
@@ -118,8 +121,11 @@ def _serve(server: _Server) -> None:
 class _Server:
     """A pytest plugin that runs the collected tests in forks, once for each mutant."""
 
-    def __init__(self, names: list[str], seconds: float, end: float, variants: int, writing: int) -> None:
+    def __init__(
+        self, names: list[str], seconds: float, end: float, variants: int, writing: int, first: str = ""
+    ) -> None:
         self.names, self.seconds, self.end, self.variants, self.writing = names, seconds, end, variants, writing
+        self.first = re.compile(first or "$^")
         self.items: dict[str, pytest.Item] = {}
         self.calls: dict[str, list[str]] = {}
         self.times: dict[str, float] = {}
@@ -146,7 +152,7 @@ class _Server:
             before = _time_of_children()
             while True:
                 chosen = [test for test in self.calls.get(function, ()) if test in self.items]
-                chosen.sort(key=lambda test: (-self._yield(function, test), -self._yield(file, test)))
+                chosen.sort(key=lambda test: self._place(function, file, test))
                 verdict, by = self._fork(name, chosen)
                 # A test that fails without a mutant too, in a fork or on its own, says nothing.
                 if not by or by in passing or self._fork("", [by])[0] == "left":
@@ -200,6 +206,9 @@ class _Server:
                 calls[function].append(test)
         self.times = seconds
         return {function: _ordered(tests, effort) for function, tests in calls.items()}
+
+    def _place(self, function: str, file: str, test: str) -> tuple[float, ...]:
+        return -self._yield(function, test), not self.first.search(test), -self._yield(file, test)
 
     def _yield(self, where: str, test: str) -> float:
         """The mutants of a function or file that a test killed, for the time it takes."""

@@ -190,6 +190,27 @@ def test_masses_on_both_sides_of_each_edge(rng, inner):
     torch.testing.assert_close(after.exp(), p.sum(-1, keepdim=True) - p.cumsum(-1)[..., :-1], rtol=1e-6, atol=1e-6)
 
 
+def test_a_sharded_tree_keeps_what_is_known_about_it():
+    tree = ew.Tree([-1, 0, 0, 0], 2.0, names=list("abcd"), node_data={"x": [1, 2, 3, 4]}, info={"from": "here"})
+    ordered = tree.sharding(2).tree
+    assert ordered.names == tree.names
+    assert ordered.node_data == tree.node_data
+    assert ordered.info == tree.info == {"from": "here"}
+    assert ordered.costs.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("kind", ["chain", "tree", "matrix"])
+def test_loaded_costs_take_the_type_of_the_space(rng, kind):
+    space = space_of(kind, rng)
+    single = copy.deepcopy(space).to(torch.float32)
+    single.load_state_dict(space.state_dict())
+    assert single.distances().dtype == torch.float32
+    torch.testing.assert_close(single.distances(), space.distances().float())
+    missing = copy.deepcopy(space)
+    missing.load_state_dict({})
+    assert missing.equals(space)
+
+
 def test_a_space_on_another_device_is_a_copy_that_is_kept():
     meta = torch.device("meta")
     tree = ew.Tree([-1, 0, 0], torch.tensor([1.0, 2.0]))
