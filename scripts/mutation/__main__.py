@@ -42,9 +42,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=math.inf, help="the most time for the first pass")
     parser.add_argument("--first-pass", action="store_true", help="stop after the first pass")
     parser.add_argument("--variants", type=int, default=12, help="of each test in the first pass")
-    parser.add_argument(
-        "--first", default="", help="pattern of tests that the first pass runs first, such as new ones"
-    )
+    parser.add_argument("--first", default="", help="pattern of tests that the first pass runs first, such as new ones")
     parser.add_argument("--processes", type=int, default=1, help="how many mutants at a time")
     options = parser.parse_args()
     if options.package:

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import earthwork as ew
+from earthwork import private_api
+from earthwork.kernels.cpu import without_kernels
 from earthwork.transport import closed_form, masses
 from earthwork.transport import sinkhorn_solver as solver
 from earthwork.transport.closed_form import (
@@ -21,6 +23,8 @@ from earthwork.transport.closed_form import (
     unchanging,
     widened,
 )
+from earthwork.transport.portable_routes import COMPOSED, PROGRAMME, Route
+from earthwork.transport.routes import choose
 from tests.cases import KINDS, random_distribution, random_space
 
 N = 5
@@ -275,3 +279,103 @@ def test_the_tolerance_of_masses(stored):
                 else:
                     with pytest.raises(ValueError, match="expected"):
                         check()
+
+
+@pytest.mark.parametrize("normalize", ["softmax", "l1"])
+def test_gradients_before_the_normalisation(rng, normalize):
+    """Also of masses of any sign, which are divided by the sum of their sizes."""
+    x = torch.from_numpy(rng.normal(size=(2, 3, N))).requires_grad_()
+    q = random_distribution(rng, 3, N)
+    for space in (ew.Chain(N), ew.Ring(N)):
+        value = ew.emd(x, q, space, 1.5, normalize=normalize, validate=False)
+        (expected,) = torch.autograd.grad(value.sum(), x)
+        found = ew.emd_gradient(x, q, space, 1.5, normalize=normalize, validate=False)
+        torch.testing.assert_close(found, expected)
+    half = x.detach().half()
+    assert ew.emd_gradient(half, q.half(), ew.Chain(N), 2, normalize=normalize, validate=False).dtype == half.dtype
+
+
+@pytest.mark.parametrize("rho", [1.5, 3.0])
+def test_the_gradient_of_a_ring_moves_with_its_flow_and_costs(rng, rho):
+    """The derivatives of the gradient, with respect to masses and costs, by finite differences of the closed form."""
+    costs = torch.from_numpy(rng.random(N) + 0.5).requires_grad_()
+    x = torch.from_numpy(rng.normal(size=(3, N)))
+    x = (x - x.mean(-1, keepdim=True)) * torch.tensor([[1e-2], [1.0], [30.0]])
+    x.requires_grad_()
+    weights = torch.from_numpy(rng.normal(size=(3, N)))
+
+    def slope(x, costs):
+        return (composed_gradient(x, ew.Ring(N, costs), rho) * weights).sum(-1)
+
+    (gradient,) = torch.autograd.grad(composed_cost(x, ew.Ring(N, costs), rho).sum(), x, create_graph=True)
+    by_x, by_costs = torch.autograd.grad((gradient * weights).sum(), (x, costs))
+    fixed = x.detach(), costs.detach()
+    for place in range(N):
+        step = 1e-6 * torch.eye(N, dtype=torch.float64)[place]
+        difference = slope(fixed[0], fixed[1] + step) - slope(fixed[0], fixed[1] - step)
+        torch.testing.assert_close(difference.sum() / 2e-6, by_costs[place], rtol=1e-5, atol=1e-6)
+        move = torch.tensor([1e-2, 1.0, 30.0]).double()
+        moved = move.unsqueeze(-1) * step
+        difference = slope(fixed[0] + moved, fixed[1]) - slope(fixed[0] - moved, fixed[1])
+        torch.testing.assert_close(difference / (2e-6 * move), by_x[:, place], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_second_derivatives_of_every_route(rng, rows):
+    """Of few rows in plain PyTorch, and of many by kernels: the same as those of the composed route."""
+    chain = ew.Chain(N, torch.linspace(0.5, 2.0, N - 1).double())
+    logits = torch.from_numpy(rng.normal(size=(2, rows, N))).requires_grad_()
+    labels = torch.from_numpy(rng.integers(N, size=(2, rows)))
+    weights = torch.from_numpy(rng.normal(size=(2, rows)))
+    results = []
+    for route in (choose(chain, logits, labels), COMPOSED):
+        value = route.logit_distances(logits, labels, chain, 1.5)
+        (slope,) = torch.autograd.grad((value * weights).sum(), logits, create_graph=True)
+        results.append([value, slope, *torch.autograd.grad(slope.square().sum(), logits)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6)
+    loss = ew.EMDLoss(chain, reduction="none")(logits.flatten(0, 1), labels.flatten())
+    labels += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.sum().backward()
+
+
+def test_smoothed_labels_on_a_cost_matrix(problem):
+    matrix, p, _ = problem
+    labels = torch.tensor([0, 1, 4, 4])
+    target = torch.nn.functional.one_hot(labels, N).double()
+    space = ew.CostMatrix(matrix)
+    for smoothing in (0.0, 0.3):
+        expected = ew.emd(p, (1 - smoothing) * target + smoothing / N, space)
+        torch.testing.assert_close(PROGRAMME.label_distances(p, labels, space, 1, smoothing), expected)
+    torch.testing.assert_close(PROGRAMME.label_distances(p, labels, space, 1), (p * matrix[:, labels].T).sum(-1))
+    chain = ew.Chain(N)
+    torch.testing.assert_close(Route.label_distances(COMPOSED, p, labels, chain, 2), ew.emd(p, target, chain, 2))
+
+
+@pytest.mark.parametrize("space", [ew.Chain(16), ew.Ring(16), ew.Tree([-1, *[0] * 16])], ids=["chain", "ring", "tree"])
+def test_expected_distances_are_their_own_transpose(space):
+    """By kernels, whose gradient may need another route: here the gradient is of another type."""
+    p = torch.rand(4096, 16).softmax(-1).requires_grad_()
+    expected = choose(space, p, expected=True).expected(p, space)
+    upstream = torch.rand(4096, 16)
+    (slope,) = torch.autograd.grad((expected * upstream).sum(), p)
+    torch.testing.assert_close(slope, upstream @ space.distances().float())
+    torch.testing.assert_close(expected, p @ space.distances().float())
+    with without_kernels():
+        (again,) = torch.autograd.grad((space.expected_distances(p) * upstream).sum(), p)
+    torch.testing.assert_close(slope, again)
+
+
+def test_kernels_check_masses_by_the_type_they_were_stored_in():
+    p = torch.full((100, 4), 0.25)
+    q = p * (1 + 5e-3)
+    assert ew.emd(p.half(), q.half(), ew.Chain(4)).isfinite().all()
+    with pytest.raises(ValueError, match="expected rows of equal mass"):
+        ew.emd(p, q, ew.Chain(4))
+    assert ew.emd(p.view(4, 25, 4).half(), q[0].half(), ew.Chain(4)).shape == (4, 25)
+
+
+def test_a_trace_reads_no_values(monkeypatch):
+    monkeypatch.setattr(private_api, "tracing_state", lambda: "a state")
+    assert not masses.can_look(torch.ones(2))
