@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
 import torch
 
 import earthwork as ew
+from earthwork.kernels.cpu import tree_tables
+from earthwork.spaces import edges
+from earthwork.spaces import ring as ring_module
 from earthwork.spaces.edges import EdgeSpace
 from earthwork.spaces.space import Space
 from tests.cases import KINDS, path_matrix, random_space, random_tree
@@ -123,10 +127,26 @@ def test_the_bins_on_one_side_of_each_edge(rng, kind):
     assert order.tolist() == list(bins)
 
 
-@pytest.mark.parametrize("inner", [False, True])
-def test_trees_by_walking_up_from_each_node(rng, inner):
+def rooted(rng, root, inner=True):
+    """A random tree of 14 nodes with this root."""
     tree = random_tree(rng, 14, inner_bins=inner)
+    number = np.arange(14)
+    number[[tree.root, root]] = root, tree.root
+    parents = np.full(14, -1)
+    for node, parent in enumerate(tree.parents.tolist()):
+        parents[number[node]] = -1 if parent < 0 else number[parent]
+    return ew.Tree(parents, rng.random(14), number[tree.bins.numpy()])
+
+
+@pytest.mark.parametrize("root", [0, 1, 7, 13])
+@pytest.mark.parametrize("inner", [False, True])
+def test_trees_by_walking_up_from_each_node(rng, inner, root):
+    tree = rooted(rng, root, inner)
     n = tree.num_nodes
+    paths = torch.from_numpy(path_matrix(tree))
+    torch.testing.assert_close(tree.flow(torch.eye(tree.num_bins, dtype=torch.float64)), paths)
+    torch.testing.assert_close(tree.potential(torch.eye(n - 1, dtype=torch.float64)), paths.T)
+    torch.testing.assert_close(tree.potential(torch.eye(n - 1)), paths.T.float())
     up = [ancestors(tree, node) for node in range(n)]
     below = subtrees(tree)
     depths = [len(path) - 1 for path in up]
@@ -150,8 +170,9 @@ def test_trees_by_walking_up_from_each_node(rng, inner):
     torch.testing.assert_close(tree.node_distance(nodes[:, None], nodes), torch.tensor(expected, dtype=torch.float64))
 
 
-def test_levels_of_a_tree(rng):
-    tree = random_tree(rng, 14)
+@pytest.mark.parametrize("root", [0, 5, 13])
+def test_levels_of_a_tree(rng, root):
+    tree = rooted(rng, root)
     levels = tree.levels()
     depths = tree.depths.tolist()
     by_level = [[node for node in range(14) if depths[node] == depth] for depth in range(tree.depth + 1)]
@@ -250,6 +271,134 @@ def test_a_ring_settles_where_no_circulation_is_cheaper(rng, rho):
         torch.testing.assert_close(balanced.sum(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-14, rtol=0)
     for row in ((0, 1), (1, 2)):
         torch.testing.assert_close(ring.settle(flow[row], costs, rho), settled[row])
+
+
+@pytest.mark.parametrize("rho", [1.3, 2.0, 3.0])
+def test_the_circulation_of_a_ring_moves_with_flow_and_costs(rng, rho):
+    """The derivative of what is settled, by differences, in rows of any size; with an idle edge it moves with that."""
+    ring = ew.Ring(5)
+    size = torch.tensor([[1e-3], [1.0], [1e3]], dtype=torch.float64)
+    flow = torch.from_numpy(rng.normal(size=(3, 5))) * size
+    costs = torch.from_numpy(rng.random(5) + 0.5)
+    upstream = torch.from_numpy(rng.normal(size=(3, 5)))
+
+    def settled(flow, costs):
+        return (ring.settle(flow, costs, rho) * upstream / size).sum(-1)
+
+    x, w = flow.clone().requires_grad_(), costs.expand(3, 5).clone().requires_grad_()
+    by_flow, by_costs = torch.autograd.grad(settled(x, w).sum(), (x, w))
+    for place in range(5):
+        step = 1e-6 * torch.eye(5, dtype=torch.float64)[place]
+        difference = settled(flow + size * step, costs) - settled(flow - size * step, costs)
+        torch.testing.assert_close(difference / 2e-6, by_flow[:, place] * size[:, 0], rtol=1e-5, atol=1e-7)
+        difference = settled(flow, costs + step) - settled(flow, costs - step)
+        torch.testing.assert_close(difference / 2e-6, by_costs[:, place], rtol=1e-5, atol=1e-7)
+
+
+def test_how_strongly_edges_move_the_circulation():
+    rest = torch.tensor([[2.0, -4.0, 1.0, 0.0], [2.0, -4.0, 1.0, 0.0], [8.0, -2.0, 4.0, 1.0], [0.0] * 4]).double()
+    weights = torch.tensor(
+        [[1.0, 2.0, 0.0, 3.0], [1.0, 2.0, 1.0, 0.0], [1.0, 2.0, 3.0, 0.5], [1.0, 2.0, 0.0, 3.0]]
+    ).double()
+    idle = torch.where(rest == 0, weights, 0)
+    for rho in (1.0, 1.5, 2.0, 3.0):
+        share = rest.abs() / rest.abs().amax(-1, keepdim=True).clamp(min=1)
+        pull = torch.where((rest != 0) & (weights > 0), weights * share.clamp(min=1e-9).pow(rho - 2), 0)
+        if rho < 2:
+            pull[0], pull[3] = idle[0], idle[3]
+        found = ring_module._pull(rest, weights, rho)
+        torch.testing.assert_close(found, idle if rho == 1 else pull)
+    moved, w = rest[:3].clone().requires_grad_(), weights[:3].clone().requires_grad_()
+    motion = ring_module._motion(moved, w, 1.5)
+    assert not motion.any()
+    by_rest, by_weights = torch.autograd.grad(motion.sum(), (moved, w))
+    pull = ring_module._pull(rest, weights, 1.5)[:3]
+    torch.testing.assert_close(by_rest, pull / pull.sum(-1, keepdim=True))
+    # The first row has an idle edge that costs something, which holds the optimum whatever the costs are.
+    assert not by_weights[0].any()
+    force = rest[2].sign() * rest[2].abs().sqrt() / 0.5
+    curvature = (weights[2] / rest[2].abs().sqrt()).sum()
+    torch.testing.assert_close(by_weights[2], force / curvature)
+    assert ring_module._ratio(torch.tensor([3.0, 0.0, 2.0]), torch.tensor([2.0, 0.0, 1.0])).tolist() == [1.5, 0.0, 2.0]
+    values = torch.tensor([[3.0, 1.0, 2.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
+    cost = torch.tensor([[1.0, 1.0, 5.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
+    assert ring_module._weighted_median(values, cost).tolist() == [[2.0], [2.0]]
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.3, 2.0, 3.0])
+def test_rows_settle_alone(rng, rho):
+    """Values and derivatives of rows whose sizes differ by twelve orders of magnitude."""
+    ring = ew.Ring(5, rng.random(5) + 0.1)
+    flow = torch.from_numpy(rng.normal(size=(3, 5))) * torch.tensor([[1e-6], [1.0], [1e6]], dtype=torch.float64)
+    flow[1, 2:4] = flow[1, 2]
+
+    def results(flow):
+        x, w = flow.clone().requires_grad_(), ring.costs.expand(flow.shape).clone().requires_grad_()
+        settled = ring.settle(x, w, rho)
+        slope = ring.settle_slope(settled.detach() * ring.costs, settled.detach(), ring.costs, rho)
+        kinks = ring.kinks(settled.detach(), ring.costs, rho)
+        return settled.detach(), slope, kinks, *torch.autograd.grad(settled.square().sum(), (x, w))
+
+    together = results(flow)
+    for row in range(3):
+        for ours, theirs in zip(results(flow[row]), together, strict=True):
+            torch.testing.assert_close(ours, theirs[row], rtol=1e-9, atol=0)
+
+
+def test_the_idle_edges_of_each_row_of_a_ring():
+    ring = ew.Ring(4)
+    even, one = torch.tensor([0.0, 4.0, -1.0, -1.0]).double(), torch.tensor([0.0, 3.0, -1.0, -1.0]).double()
+    for rows in ((even, 1e6 * one), (1e6 * even, one), (1e-6 * even, one)):
+        kinks = ring.kinks(torch.stack(rows), ring.costs, 1.5)
+        assert kinks.tolist() == [[True, False, False, False], [False] * 4]
+
+
+def test_spaces_that_are_made_or_copied_in_inference_mode():
+    parents = [-1, 0, 0]
+    with torch.inference_mode():
+        made = ew.Tree(parents, torch.tensor([1.0, 2.0]))
+        copied = copy.deepcopy(made)
+        unpickled = pickle.loads(pickle.dumps(ew.Tree(parents, [1.0, 2.0])))
+    for space in (made, copied, unpickled):
+        assert not any(x.is_inference() for x in space.buffers())
+        x = torch.tensor([1.0, -1.0], requires_grad=True)
+        ew.emd(x.exp(), x.exp().flip(0), space, 2).backward()
+        assert x.grad.isfinite().all()
+        assert set(space.state_dict()) == {"_costs", "_structure"}
+    assert made.costs.dtype == torch.float32
+
+
+def test_costs_are_replaced_and_not_shared():
+    learned = ew.Chain(3, torch.nn.Parameter(torch.ones(2)))
+    fixed = learned.with_costs(2.0)
+    assert list(fixed.parameters()) == []
+    assert fixed.costs.tolist() == [2.0, 2.0]
+    again = fixed.with_costs(torch.nn.Parameter(torch.zeros(2)))
+    assert "_costs" not in dict(again.named_buffers())
+    assert len(list(again.parameters())) == 1
+    state = ew.Chain(3, [3.0, 4.0]).state_dict()
+    other = ew.Chain(3, [1.0, 1.0])
+    other.load_state_dict(state)
+    state["_costs"].zero_()
+    assert other.costs.tolist() == [3.0, 4.0]
+    assert ew.Chain(3).costs.tolist() == [1.0, 1.0]
+    assert ew.Ring(3).costs.tolist() == [1.0, 1.0, 1.0]
+    assert ew.Tree([-1, 0]).costs.tolist() == [1.0]
+    assert ew.Chain(2, 1e30).costs.tolist() == [1e30]
+    assert ew.CostMatrix([[0, 1e30], [1, 0]]).diameter() == 1e30
+    whole = ew.Chain(3, torch.tensor([1, 2]))
+    assert whole.costs.dtype == torch.float64
+    values = torch.tensor([3, 1], dtype=torch.int32).double().requires_grad_()
+    assert ew.Chain.from_values(values).costs.tolist() == [2.0]
+    assert ew.Chain.from_values(np.array([3, 1], dtype=np.uint8)).costs.tolist() == [2.0]
+    for space in (ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0])):
+        weights = torch.arange(space.num_edges) + 5.0
+        table = space.kernel_tables(tree_tables, weights)
+        other = space.with_costs(weights).kernel_tables(tree_tables)
+        assert [x.tolist() for x in table] == [x.tolist() for x in other]
+    meta = torch.zeros(4, dtype=torch.int64, device="meta")
+    assert not edges._differ(meta, torch.ones(4))
+    assert not edges._differ(torch.ones(4), meta)
 
 
 def test_edges_without_a_second_derivative():

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import earthwork as ew
 from earthwork.spaces.space import check_costs, check_ignore_index
@@ -35,6 +36,8 @@ STRUCTURE = {
     "parents: expected indices from -1 to 1, got 2 at node 1": lambda: ew.Tree([-1, 2]),
     "parents: expected indices from -1 to 1, got -2 at node 'b'": lambda: ew.Tree([-1, -2], names=["a", "b"]),
     "parents: expected one root (parent -1), got 2: 0, 1": lambda: ew.Tree([-1, -1]),
+    "parents: expected one root (parent -1), got 2: 'a', 'b'": lambda: ew.Tree([-1, -1], names=["a", "b"]),
+    "parents: expected one root (parent -1), got none, got a cycle of 1: 'a' → 'a'": lambda: ew.Tree([0], names=["a"]),
     "parents: expected one root (parent -1), got 10: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9": lambda: ew.Tree([-1] * 10),
     "parents: expected one root (parent -1), got 11: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …": lambda: ew.Tree([-1] * 11),
     "parents: expected one root (parent -1), got none, got a cycle of 2: 0 → 1 → 0": lambda: ew.Tree([1, 0]),
@@ -45,6 +48,7 @@ STRUCTURE = {
     "bins: expected nodes from 0 to 1, got 2 at position 1": lambda: ew.Tree([-1, 0], bins=[0, 2, 3]),
     "bins: expected nodes from 0 to 1, got -1 at position 0": lambda: ew.Tree([-1, 0], bins=[-1]),
     "bins: expected each node once, got node 1 twice": lambda: ew.Tree([-1, 0], bins=[1, 0, 1]),
+    "bins: expected each node once, got node 2 twice": lambda: ew.Tree([-1, 0, 0], bins=[0, 2, 1, 2]),
     "bins: expected each node once, got node 'b' twice": lambda: ew.Tree([-1, 0], bins=[1, 1], names=["a", "b"]),
     "node_data: expected a mapping from names to sequences, got [1]": lambda: ew.Tree([-1], node_data=[1]),
     "node_data['x']: expected a value for each node, got 1": lambda: ew.Tree([-1], node_data={"x": 1}),
@@ -177,6 +181,17 @@ def test_the_state_of_another_space():
         TREE.load_state_dict(ew.Tree([-1, 0, 0, 0, 1]).state_dict())
     with pytest.raises(RuntimeError, match="_costs: expected finite numbers ≥ 0, got -1 at 0"):
         CHAIN.load_state_dict({**CHAIN.state_dict(), "_costs": torch.tensor(-1.0)})
+
+
+def test_fake_tensors():
+    with FakeTensorMode():
+        for name, make in {
+            "costs": lambda: ew.Chain(3, torch.ones(2)),
+            "matrix": lambda: ew.CostMatrix(torch.ones(1, 1)),
+        }.items():
+            text = f"{name}: expected values to check, got a fake tensor; make spaces before FakeTensorMode"
+            with pytest.raises(TypeError, match=f"^{text}$"):
+                make()
 
 
 def test_the_least_and_largest_ignored_labels():
