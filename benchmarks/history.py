@@ -14,7 +14,7 @@ import json
 import math
 import subprocess
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ class Change(NamedTuple):
 def entry(report: dict[str, Any]) -> Entry:
     """What the history keeps of a run: when, which commit, which machine, and every figure with its noise."""
     return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
         "quick": report["quick"],
         "machine": report["machine"],

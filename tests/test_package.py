@@ -7,19 +7,15 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-import earthwork as ew
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = None
-
 import pytest
+
+import earthwork as ew
 
 ROOT = Path(__file__).parents[1]
 HEAVY = (
@@ -142,7 +138,6 @@ def test_the_changelog_has_the_version():
     assert f"\n## [{ew.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.skipif(tomllib is None, reason="tomllib is new in Python 3.11")
 def test_the_lowest_versions_are_those_that_are_tested():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]

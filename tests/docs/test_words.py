@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
-import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -53,13 +53,12 @@ def test_workflows_run_the_stages_of_the_one_script(workflow):
     assert named <= stages
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib is new in Python 3.11")
 def test_python_versions_agree():
-    import tomllib
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = settings["project"]
     classified = {text.rpartition(" ")[2] for text in project["classifiers"] if text.startswith("Programming Language")}
     matrix = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8").partition("python: [")[2]
     tested = re.findall(r'"([\d.]+)"', matrix.partition("]")[0])
     assert classified - {"3"} <= set(tested)
     assert project["requires-python"] == f">={tested[0]}"
+    assert settings["tool"]["ruff"]["target-version"] == "py" + tested[0].replace(".", "")

@@ -7,13 +7,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, cast
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from earthwork import private_api
 from earthwork.spaces import Space

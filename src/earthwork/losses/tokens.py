@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from earthwork import private_api
 from earthwork.losses.contract import FixedSpace, Reduction

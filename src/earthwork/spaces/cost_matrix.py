@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from typing_extensions import Self
 
 from earthwork.spaces.space import MAX_COST, Space, bad_cost, check_names, check_real, is_complex, owned
 

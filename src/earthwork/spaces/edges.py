@@ -6,13 +6,12 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from earthwork import private_api
 from earthwork.spaces.space import Space, _same_values, check_costs, check_real, check_rho, is_complex, owned

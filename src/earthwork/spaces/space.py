@@ -7,14 +7,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from operator import index
-from typing import Any, ClassVar, TypeGuard, TypeVar
+from typing import Any, ClassVar, Self, TypeGuard, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding
-from typing_extensions import Self
 
 from earthwork import private_api
 from earthwork.spaces.parts import Part

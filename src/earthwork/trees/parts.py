@@ -12,12 +12,11 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-from typing_extensions import Self
 
 from earthwork.array_files import ArrayFile
 from earthwork.spaces import Space, Tree

@@ -86,7 +86,7 @@ def _wait_for(futures: list[Future[None]]) -> None:
         while not future.done():
             try:
                 future.result()
-            except KeyboardInterrupt as interrupt:  # noqa: PERF203
+            except KeyboardInterrupt as interrupt:
                 interrupted = interrupt
     if interrupted is not None:
         raise interrupted
