@@ -126,10 +126,11 @@ def test_names_the_first_detour_that_is_shorter():
         ew.CostMatrix([[0, 9, 1], [9, 0, 3], [1, 3, 0]], triangle=True)
 
 
-def test_the_triangle_check_goes_block_by_block(rng, monkeypatch):
+@pytest.mark.parametrize("block", [1, 900, 2**22])
+def test_the_triangle_check_goes_block_by_block(rng, monkeypatch, block):
     points = rng.random((20, 3))
     matrix = np.linalg.norm(points[:, None] - points, axis=-1)
-    monkeypatch.setattr("earthwork.spaces.cost_matrix._BLOCK", 900)
+    monkeypatch.setattr("earthwork.spaces.cost_matrix._BLOCK", block)
     ew.CostMatrix(matrix, triangle=True)
     matrix[15, 3] += 1
     with pytest.raises(ValueError, match="from bin 15 to bin 3 but"):

@@ -220,6 +220,30 @@ def test_a_sharded_tree_keeps_what_is_known_about_it():
     assert ordered.costs.tolist() == [2.0] * 3
 
 
+def test_a_tree_whose_classes_are_in_no_order_is_sharded_in_that_of_a_walk():
+    tree = ew.Tree([-1, 0, 0, 1, 2, 1, 2], bins=[6, 3, 4, 5])
+    ordered, order, shared = tree.sharding(2)
+    assert order.tolist() == [1, 3, 2, 0]
+    assert ordered.bins.tolist() == [3, 5, 4, 6]
+    assert shared.tolist() == [0]
+    assert torch.equal(ordered.distances(), tree.distances()[order][:, order])
+
+
+def test_a_long_path():
+    nodes = torch.arange(300)
+    path = ew.Tree(nodes - 1, bins=nodes)
+    assert torch.equal(path.distances(), (nodes[:, None] - nodes).abs().double())
+    assert path.lowest_common_ancestor(250, 299) == 250
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_unexpected_keys_of_a_state(rng, kind):
+    space = space_of(kind, rng)
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"other"'):
+        space.load_state_dict({**space.state_dict(), "other": torch.ones(1)})
+    space.load_state_dict({**space.state_dict(), "other": torch.ones(1)}, strict=False)
+
+
 @pytest.mark.parametrize("kind", ["chain", "tree", "matrix"])
 def test_loaded_costs_take_the_type_of_the_space(rng, kind):
     space = space_of(kind, rng)

@@ -45,6 +45,30 @@ def test_a_terminal_without_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed.buffer.getvalue().split() == [b"r", b"???", b"?"]  # type: ignore[attr-defined]
 
 
+def test_a_stream_without_an_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream:
+        text = ""
+
+        def write(self, text: str) -> None:
+            self.text += text
+
+    for stream in (io.StringIO(), Stream()):
+        monkeypatch.setattr("sys.stdout", stream)
+        Tree([-1, 0]).show()
+        assert (stream.getvalue() if isinstance(stream, io.StringIO) else stream.text) == "0\n└── 1\n"
+
+
+def test_what_follows_nodes_that_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """A node with 32 children, then another one; and as many levels as fit into 200 lines, at least one."""
+    tree = Tree([-1, 0, 0, *[1] * 32, 2])
+    assert shown(tree, capsys)[-4:] == ["│   ├── 32", "│   └── … 2 more", "└── 2", "    └── 35"]
+    for below, levels in ((198, 2), (199, 1)):
+        lines = shown(Tree([-1, 0, *[1] * below]), capsys)
+        assert len(lines) == (1 + 1 + 30 + 1 if levels == 2 else 1 + 1 + 1)
+    wide = Tree([-1, *[0] * 300, 1])
+    assert len(shown(wide, capsys)) == 1 + 30 + 1 + 1
+
+
 def test_nodes_without_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(Tree([-1, 0]), capsys) == ["0", "└── 1"]
     assert shown(trees.from_newick("(a,b);"), capsys) == ["·", "├── a", "└── b"]
