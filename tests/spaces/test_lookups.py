@@ -229,6 +229,17 @@ def test_a_tree_whose_classes_are_in_no_order_is_sharded_in_that_of_a_walk():
     assert torch.equal(ordered.distances(), tree.distances()[order][:, order])
 
 
+def test_the_branches_of_a_space_of_ones_own():
+    """Unless a space says otherwise, all its edges are branches."""
+    chain = ew.Chain(4, [1.0, 2.0, 3.0])
+    x, g = torch.tensor([1.0, -2.0, 0.5, 0.5]), torch.tensor([1.0, 2.0, 4.0])
+    assert torch.equal(EdgeSpace._branch_flow(chain, x), chain.flow(x))
+    assert torch.equal(EdgeSpace._branch_potential(chain, g), chain.potential(g))
+    costs, own = EdgeSpace._split_costs(chain)
+    assert costs.tolist() == [1.0, 2.0, 3.0]
+    assert own is None
+
+
 def test_a_long_path():
     nodes = torch.arange(300)
     path = ew.Tree(nodes - 1, bins=nodes)

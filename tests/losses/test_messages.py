@@ -1,0 +1,117 @@
+"""The whole text of errors of losses, and labels, distributions and sets that mean the same."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import earthwork as ew
+
+CHAIN = ew.Chain(3)
+TREE = ew.Tree([-1, 0, 0, 1, 1])
+LOSS = ew.EMDLoss(CHAIN)
+LOGITS, LABELS = torch.zeros(2, 3), torch.tensor([0, 2])
+EMPTY = torch.tensor([[True, False, False], [False, False, False]])
+
+ERRORS = {
+    "label_smoothing: expected a number from 0 to 1, got 2": lambda: ew.EMDLoss(CHAIN, label_smoothing=2),
+    "label_smoothing: expected a number from 0 to 1, got -0.5": lambda: ew.EMDLoss(CHAIN, label_smoothing=-0.5),
+    "label_smoothing: expected a number from 0 to 1, got '1'": lambda: ew.EMDLoss(CHAIN, label_smoothing="1"),
+    'reduction: expected "none", "mean" or "sum", got \'all\'': lambda: ew.EMDLoss(CHAIN, reduction="all"),
+    'empty: expected "nan" or "zero", got 0': lambda: ew.EMDLoss(CHAIN, empty=0),
+    "class_dim: expected an axis (an integer) or None, got 'C'": lambda: ew.EMDLoss(CHAIN, class_dim="C"),
+    "input: expected a floating point tensor, got torch.int64": lambda: LOSS(LOGITS.long(), LABELS),
+    "input: expected a floating point tensor, got list": lambda: LOSS([0.0], LABELS),
+    "target: expected class indices, distributions or sets, got list": lambda: LOSS(LOGITS, [0, 2]),
+    "target: expected class indices, distributions or sets, got torch.complex64": lambda: LOSS(
+        LOGITS, LOGITS.to(torch.complex64)
+    ),
+    "target: expected at least one possible class in each set, got none in row 1": lambda: LOSS(LOGITS, EMPTY),
+    "target: expected at least one possible class in each set, got none": lambda: LOSS(LOGITS[1], EMPTY[1]),
+    "mask: expected a boolean tensor, got torch.int64": lambda: LOSS(LOGITS, LABELS, mask=LABELS),
+    "mask: expected a boolean tensor, got list": lambda: LOSS(LOGITS, LABELS, mask=[True]),
+    "mask: expected shape (2,), one entry for each row, got (3,)": lambda: LOSS(LOGITS, LABELS, mask=EMPTY[0]),
+    "weight: expected a floating point tensor or array, got list": lambda: ew.EMDLoss(CHAIN, weight=[1.0]),
+    "weight: expected a floating point tensor or array, got torch.int64": lambda: ew.EMDLoss(CHAIN, weight=LABELS),
+    f"weight: expected 3 numbers, one for each class of {CHAIN}, got shape (2,)": lambda: ew.EMDLoss(
+        CHAIN, weight=torch.ones(2)
+    ),
+    "terms: expected at least one pair of a weight and a loss, got none": ew.MixedLoss,
+    "terms: expected finite weights, got inf": lambda: ew.MixedLoss((torch.inf, LOSS)),
+    "terms: expected pairs of a weight and a loss module, got (1, 2)": lambda: ew.MixedLoss((1, 2)),
+    "EMDLoss keeps values computed from its space: cannot set `space`, make a new EMDLoss": lambda: setattr(
+        LOSS, "space", CHAIN
+    ),
+}
+
+
+def test_the_whole_message():
+    for text, call in ERRORS.items():
+        with pytest.raises((ValueError, TypeError, AttributeError), match=f"^{re.escape(text)}$"):
+            call()
+
+
+def losses(space, **options):
+    yield ew.EMDLoss(space, 1.5, **options)
+    yield ew.EMDLoss(space, 2, root=True, **options)
+    yield ew.EdgeCrossEntropyLoss(space, **options)
+    yield ew.SinkhornLoss(space, **options)
+    if isinstance(space, ew.Tree):
+        yield ew.HierarchicalCrossEntropyLoss(space, 0.5, **options)
+
+
+@pytest.mark.parametrize("space", [CHAIN, TREE], ids=["chain", "tree"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)], ids=str)
+def test_labels_and_distributions_mean_the_same(space, smoothing, shape):
+    """A label is its (smoothed) one-hot distribution, with and without weights, ignored rows and reductions."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(*shape, 3, dtype=torch.float64, generator=generator)
+    labels = torch.randint(3, shape, generator=generator)
+    hot = nn.functional.one_hot(labels, 3).double()
+    target = (1 - smoothing) * hot + smoothing / 3
+    options = {"class_dim": -1, "label_smoothing": smoothing}
+    for loss, mean, plain in zip(
+        losses(space, reduction="none", **options),
+        losses(space, **options),
+        losses(space, reduction="none", class_dim=-1),
+        strict=True,
+    ):
+        value = loss(logits, labels)
+        assert value.shape == shape
+        torch.testing.assert_close(loss(logits, hot), value, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(value, plain(logits, target), rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(mean(logits, labels), value.mean())
+        if shape:
+            mask = torch.arange(value.numel()).view(shape) % 2 == 0
+            torch.testing.assert_close(mean(logits, labels, mask=mask), value[mask].mean())
+            torch.testing.assert_close(mean(logits, hot, mask=mask), value[mask].mean(), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("space", [CHAIN, TREE], ids=["chain", "tree"])
+def test_sets_of_one_class_are_labels(space):
+    logits = torch.randn(4, 3, dtype=torch.float64)
+    labels = torch.tensor([0, 1, 2, 1])
+    for loss in losses(space, reduction="none"):
+        if not isinstance(loss, ew.SinkhornLoss):
+            sets = nn.functional.one_hot(labels, 3).bool()
+            torch.testing.assert_close(loss(logits, sets), loss(logits, labels))
+            assert (loss(logits, torch.ones(4, 3, dtype=torch.bool)) <= 1e-9).all()
+
+
+def test_an_empty_mean_of_a_mixture():
+    nothing = torch.tensor([-100, -100])
+    cross = nn.CrossEntropyLoss()
+    assert ew.MixedLoss((1, LOSS), (2, cross))(LOGITS, nothing).isnan()
+    mixed = ew.MixedLoss((1, ew.EMDLoss(CHAIN, empty="zero")), (2, cross), empty="zero")
+    assert mixed(LOGITS, nothing) == 0
+    assert mixed.parts["CrossEntropyLoss"] == 0
+    torch.testing.assert_close(mixed(LOGITS, LABELS), LOSS(LOGITS, LABELS) + 2 * cross(LOGITS, LABELS))
+    assert list(mixed.parts) == ["EMDLoss", "CrossEntropyLoss"]
+    assert mixed.extra_repr() == "1 × EMDLoss, 2 × CrossEntropyLoss, empty='zero'"
+    assert ew.MixedLoss((1, LOSS)).parts == {}
+    assert repr(LOSS).startswith("EMDLoss(\n  rho=2, normalize=")
+    assert "rho=1, root=True, " in repr(ew.EMDLoss(CHAIN, 1, root=True))
