@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 import earthwork as ew
 from earthwork import private_api
 from earthwork.kernels.cpu import without_kernels
-from earthwork.transport import closed_form, masses
+from earthwork.transport import closed_form, masses, routes
 from earthwork.transport import sinkhorn_solver as solver
 from earthwork.transport.closed_form import (
     balanced,
@@ -465,3 +466,55 @@ def test_pairs_by_kernels(rng):
     target = 0.8 * torch.nn.functional.one_hot(labels, N) + 0.2 / N
     torch.testing.assert_close(smoothed(p[:, 0], labels), ew.emd(p[:, 0], target, chain, 1.5))
     torch.testing.assert_close(COMPOSED.label_distances(p[:, 0], labels, chain, 1.5, 0.2), smoothed(p[:, 0], labels))
+
+
+def test_losses_that_are_not_a_number_are_replaced():
+    """With their slopes, weights and the sum that a mean is divided by."""
+    rows = torch.tensor([[1.0, 2.0], [3.0, 5.0], [0.0, 4.0]])
+    labels, weight = torch.tensor([0, 1, 1]), torch.tensor([2.0, 3.0], dtype=torch.float64)
+    for given, factor in ((None, torch.tensor([1.0, 1.0])), (weight, torch.tensor([2.0, 3.0]))):
+        losses, slopes = torch.tensor([math.nan, 7.0, math.nan]), torch.full((3, 2), 9.0)
+        routes._replace_nan(losses, slopes, rows, labels, given, 4.0, lambda x, y: x.square().sum(-1) + y)
+        expected = torch.tensor([5.0, 17.0]) * factor / 4
+        torch.testing.assert_close(losses, torch.tensor([expected[0], 7.0, expected[1]]))
+        torch.testing.assert_close(slopes[[0, 2]], 2 * rows[[0, 2]] * factor[:, None] / 4)
+        assert slopes[1].tolist() == [9.0, 9.0]
+        losses[0] = math.nan
+        routes._replace_nan(losses, None, rows, labels, given, 4.0, lambda x, y: x.square().sum(-1) + y)
+        torch.testing.assert_close(losses[0], expected[0])
+
+
+def test_sharded_tensors_are_named(monkeypatch):
+    class Sharded(torch.Tensor):
+        pass
+
+    monkeypatch.setattr(private_api, "is_sharded", lambda x: isinstance(x, Sharded))
+    p = torch.tensor([0.5, 0.5])
+    text = "expected a plain tensor, got a DTensor; pass x.full_tensor(), or x.to_local() if only rows are sharded"
+    for name, pair in {"p": (p.as_subclass(Sharded), p), "q": (p, p.as_subclass(Sharded))}.items():
+        with pytest.raises(TypeError, match=f"^{re.escape(f'{name}: {text}')}$"):
+            ew.emd(*pair, ew.Chain(2))
+    masses.check_not_sharded("p", p)
+    masses.check_not_sharded("p", None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_tolerances_of_half_types(dtype):
+    masses.check_distributions(torch.tensor([0.5, 0.504], dtype=dtype))
+    with pytest.raises(ValueError, match="a sum of"):
+        masses.check_distributions(torch.tensor([0.5, 0.55], dtype=dtype))
+    one, two = torch.tensor([0.5, 0.505]), torch.tensor([1.0, 1.0])
+    with pytest.raises(ValueError, match=r"; for votes or counts divide target by its sum over the classes$"):
+        masses.check_masses(one, two, dtype, ("input", "target"))
+    with pytest.raises(ValueError, match=r'; normalize="l1" divides both by their mass$'):
+        masses.check_masses(one, two, torch.float32, ("input", "target"))
+
+
+def test_second_derivatives_of_distances_by_kernels(rng):
+    chain = ew.Chain(N)
+    p, q = random_distribution(rng, 100, N).requires_grad_(), random_distribution(rng, 100, N)
+    second = []
+    for value in (ew.emd(p, q, chain, 3), COMPOSED.distances(p, q, chain, 3)):
+        (slope,) = torch.autograd.grad(value.sum(), p, create_graph=True)
+        second.append(torch.autograd.grad(slope.square().sum(), p)[0])
+    torch.testing.assert_close(*second)
