@@ -24,6 +24,7 @@ from earthwork.transport.closed_form import (
     unchanging,
     widened,
 )
+from earthwork.transport.emd import label_distances
 from earthwork.transport.portable_routes import COMPOSED, PROGRAMME, Route
 from earthwork.transport.routes import Kernels, choose
 from tests.cases import KINDS, random_distribution, random_space
@@ -132,6 +133,7 @@ def test_rows_are_kept_as_long_as_their_numbers_are_in_range():
         assert not kept(**{name: one(0.9 * floor)})
         assert kept(**{name: one(0.9 / floor)})
         assert not kept(**{name: one(1.1 / floor)})
+        assert not kept(True, **{name: one(1.1 / floor)})
     # What is lost of a weight is as large as the factor that it is multiplied by.
     for factor, total in (("u", "below"), ("v", "above")):
         large = {factor: one(1e-3 / floor), total: one(1e-4)}
@@ -141,10 +143,9 @@ def test_rows_are_kept_as_long_as_their_numbers_are_in_range():
 
 
 def test_pieces_of_solutions():
-    p = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 0.0], [2.0, 0.0, 6.0]])
-    torch.testing.assert_close(
-        solver._distributions(p), torch.tensor([[0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.25, 0.0, 0.75]])
-    )
+    p = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 0.0], [2.0, 0.0, 6.0], [0.125, 0.0, 0.125]])
+    expected = torch.tensor([[0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.25, 0.0, 0.75], [0.5, 0.0, 0.5]])
+    torch.testing.assert_close(solver._distributions(p), expected)
     assert solver._without(torch.tensor([4, 5, 6, 7]), torch.tensor([1, 3])).tolist() == [4, 6]
     log_u, log_v = torch.tensor([[1.0, -math.inf]]), torch.tensor([[-math.inf, 3.0]])
     left, right = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
@@ -404,9 +405,18 @@ def test_defaults_of_sinkhorn(problem):
     torch.testing.assert_close(found.value, result.value, rtol=1e-6, atol=1e-6)
     mixed = ew.sinkhorn(p.float(), q, space)
     assert mixed.value.dtype == torch.float64
-    nothing = ew.sinkhorn(p[:0], q[:0], space)
-    assert nothing.value.shape == (0,)
-    assert nothing.gradient.shape == (0, N)
+    for empty in (q[:0], q[:0].clone().requires_grad_()):
+        nothing = ew.sinkhorn(p[:0], empty, space)
+        assert nothing.value.shape == (0,)
+        assert nothing.gradient.shape == (0, N)
+
+
+def test_distances_to_smoothed_labels(rng):
+    p, labels = random_distribution(rng, 3, N), torch.tensor([0, 2, 4])
+    target = 0.7 * torch.nn.functional.one_hot(labels, N) + 0.3 / N
+    torch.testing.assert_close(label_distances(p, labels, ew.Chain(N), 2, 0.3), ew.emd(p, target, ew.Chain(N), 2))
+    with pytest.raises(ValueError, match='expected some mass in each row to normalise by "l1"'):
+        ew.emd_gradient(0 * p, target, ew.Chain(N), normalize="l1")
 
 
 def test_first_order_without_rows_or_values(rng):
