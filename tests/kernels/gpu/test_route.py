@@ -75,7 +75,7 @@ def test_what_it_serves(monkeypatch, chain):
     assert type(choose(two, x[:, :2], labels)) is GpuKernels
 
 
-def test_while_the_compiler_traces(tracing, chain):
+def test_while_a_call_is_traced(tracing, chain):
     x = torch.randn(3, C)
     assert type(choose(chain, x, x)) is GpuKernels
     assert choose(ew.Ring(C), x, x) is COMPOSED
