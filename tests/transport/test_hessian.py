@@ -136,3 +136,12 @@ def test_masses_are_checked(rho):
     p = torch.tensor([0.5, 0.25, 0.25])
     with pytest.raises(ValueError, match="p and q: expected rows of equal mass"):
         ew.emd_hessian(p, 2 * p, ew.Chain(3), rho)
+
+
+def test_hessians_of_shapes_that_broadcast(rng):
+    p, q = random_distribution(rng, 2, 1, 5, zeros=0.0), random_distribution(rng, 3, 5, zeros=0.0)
+    for rho in (1.5, 2.0, 3.0):
+        for pair in ((p, q), (q, p)):
+            found = ew.emd_hessian(*pair, ew.Chain(5), rho)
+            assert found.shape == (2, 3, 5, 5)
+            torch.testing.assert_close(found[1, 2], ew.emd_hessian(p[1, 0], q[2], ew.Chain(5), rho))

@@ -11,11 +11,15 @@ import torch
 import earthwork as ew
 
 N = 6
+
+
 SPACES = {
     "chain": lambda cost: ew.Chain(N, cost),
     "ring": lambda cost: ew.Ring(N, cost),
     "tree": lambda cost: ew.Tree([-1, 0, 0, 1, 1, 2, 2, 2, 0], costs=cost),
 }
+
+
 ROWS = 40
 
 
@@ -108,3 +112,13 @@ def test_a_distance_out_of_range_is_an_error(function, rows):
         function(p, q, ew.Chain(N), 20.0)
     assert function(p.double(), q.double(), ew.Chain(N), 20.0).isfinite().all()
     assert math.isclose(ew.emd(p[:1], q[:1], ew.Chain(N), 20.0, normalize="l1").item(), N - 1, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("function", [ew.emd, ew.emd_gradient])
+@pytest.mark.parametrize("rows", [1, 100])
+def test_the_range_is_checked_beyond_rho_2(function, rows):
+    p, q = (torch.eye(3)[[place]].repeat(rows, 1) * 1e30 for place in (0, 2))
+    with pytest.raises(ValueError, match=r"distance at rho = 2\.5 is in the range of torch\.float32"):
+        function(p, q, ew.Chain(3), 2.5)
+    assert not function(p, q, ew.Chain(3), 2.5, validate=False).isfinite().all()
+    assert ew.emd(p, q, ew.Chain(3), 2.0).isinf().all()

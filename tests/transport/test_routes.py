@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +14,20 @@ from torch.autograd import forward_ad
 import earthwork as ew
 from earthwork.kernels.cpu import operators, without_kernels
 from earthwork.transport import routes
+from earthwork.transport.portable_routes import COMPOSED
+from earthwork.transport.routes import Kernels, choose
+from tests.cases import random_distribution
 
 C = 16
+N = 5
+
+
 COSTS = torch.linspace(0.5, 2.0, C - 1)
+
+
 PARENTS = [-1, 0, 0, *([1] * 8), *([2] * 8)]
+
+
 SPACES: dict[str, Callable[[], ew.Space]] = {
     "chain": lambda: ew.Chain(C, COSTS),
     "ring": lambda: ew.Ring(C),
@@ -24,6 +35,8 @@ SPACES: dict[str, Callable[[], ew.Space]] = {
     "matrix": lambda: ew.CostMatrix(ew.Chain(C).distances()),
     "learned": lambda: ew.Chain(C, COSTS.clone().requires_grad_()),
 }
+
+
 # What serves 20 rows of float32 on each space.
 ROUTES = {"chain": "kernels", "ring": "composed", "tree": "kernels", "matrix": "programme", "learned": "composed"}
 
@@ -156,3 +169,83 @@ def test_every_route_has_the_same_result(name):
     with without_kernels():
         for name, call in calls(space, 20, torch.float64).items():
             torch.testing.assert_close(call(), double[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_second_derivatives_of_every_route(rng, rows):
+    """Of few rows in plain PyTorch, and of many by kernels: the same as those of the composed route."""
+    chain = ew.Chain(N, torch.linspace(0.5, 2.0, N - 1).double())
+    logits = torch.from_numpy(rng.normal(size=(2, rows, N))).requires_grad_()
+    labels = torch.from_numpy(rng.integers(N, size=(2, rows)))
+    weights = torch.from_numpy(rng.normal(size=(2, rows)))
+    results = []
+    for route in (choose(chain, logits, labels), COMPOSED):
+        value = route.logit_distances(logits, labels, chain, 1.5)
+        (slope,) = torch.autograd.grad((value * weights).sum(), logits, create_graph=True)
+        results.append([value, slope, *torch.autograd.grad(slope.square().sum(), logits)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6)
+    loss = ew.EMDLoss(chain, reduction="none")(logits.flatten(0, 1), labels.flatten())
+    labels += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.sum().backward()
+
+
+@pytest.mark.parametrize("space", [ew.Chain(16), ew.Ring(16), ew.Tree([-1, *[0] * 16])], ids=["chain", "ring", "tree"])
+def test_expected_distances_are_their_own_transpose(space):
+    """By kernels, whose gradient may need another route: here the kernels are switched off in between."""
+    p = torch.rand(4096, 16).softmax(-1).requires_grad_()
+    expected = choose(space, p, expected=True).expected(p, space)
+    upstream = torch.rand(4096, 16)
+    (slope,) = torch.autograd.grad((expected * upstream).sum(), p)
+    torch.testing.assert_close(slope, upstream @ space.distances().float())
+    torch.testing.assert_close(expected, p @ space.distances().float())
+    expected = choose(space, p, expected=True).expected(p, space)
+    with without_kernels():
+        (again,) = torch.autograd.grad((expected * upstream).sum(), p)
+    torch.testing.assert_close(slope, again)
+
+
+def test_pairs_by_kernels(rng):
+    chain = ew.Chain(N, torch.linspace(0.5, 2.0, N - 1).double())
+    p, q = random_distribution(rng, 60, 2, N).requires_grad_(), random_distribution(rng, 2, N)
+    route = choose(chain, p, q)
+    assert isinstance(route, Kernels)
+    results = []
+    for way in (route, COMPOSED):
+        value = way.distances(p, q, chain, 3.0)
+        (slope,) = torch.autograd.grad(value.sum(), p, create_graph=True)
+        results.append([value, slope, way.gradient(p, q, chain, 3.0), *torch.autograd.grad(slope.square().sum(), p)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-6)
+    smoothed = ew.EMDLoss(chain, 1.5, label_smoothing=0.2, reduction="none", normalize=None)
+    labels = torch.from_numpy(rng.integers(N, size=60))
+    target = 0.8 * torch.nn.functional.one_hot(labels, N) + 0.2 / N
+    torch.testing.assert_close(smoothed(p[:, 0], labels), ew.emd(p[:, 0], target, chain, 1.5))
+    torch.testing.assert_close(COMPOSED.label_distances(p[:, 0], labels, chain, 1.5, 0.2), smoothed(p[:, 0], labels))
+
+
+def test_losses_that_are_not_a_number_are_replaced():
+    """With their slopes, weights and the sum that a mean is divided by."""
+    rows = torch.tensor([[1.0, 2.0], [3.0, 5.0], [0.0, 4.0]])
+    labels, weight = torch.tensor([0, 1, 1]), torch.tensor([2.0, 3.0], dtype=torch.float64)
+    for given, factor in ((None, torch.tensor([1.0, 1.0])), (weight, torch.tensor([2.0, 3.0]))):
+        losses, slopes = torch.tensor([math.nan, 7.0, math.nan]), torch.full((3, 2), 9.0)
+        routes._replace_nan(losses, slopes, rows, labels, given, 4.0, lambda x, y: x.square().sum(-1) + y)
+        expected = torch.tensor([5.0, 17.0]) * factor / 4
+        torch.testing.assert_close(losses, torch.tensor([expected[0], 7.0, expected[1]]))
+        torch.testing.assert_close(slopes[[0, 2]], 2 * rows[[0, 2]] * factor[:, None] / 4)
+        assert slopes[1].tolist() == [9.0, 9.0]
+        losses[0] = math.nan
+        routes._replace_nan(losses, None, rows, labels, given, 4.0, lambda x, y: x.square().sum(-1) + y)
+        torch.testing.assert_close(losses[0], expected[0])
+
+
+def test_second_derivatives_of_distances_by_kernels(rng):
+    chain = ew.Chain(N)
+    p, q = random_distribution(rng, 100, N).requires_grad_(), random_distribution(rng, 100, N)
+    second = []
+    for value in (ew.emd(p, q, chain, 3), COMPOSED.distances(p, q, chain, 3)):
+        (slope,) = torch.autograd.grad(value.sum(), p, create_graph=True)
+        second.append(torch.autograd.grad(slope.square().sum(), p)[0])
+    torch.testing.assert_close(*second)
