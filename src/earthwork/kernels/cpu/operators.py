@@ -84,8 +84,7 @@ def _label_kernel(
         ValueError: If a label is neither a bin nor ``ignore``.
     """
     layout = _layout_of(tables, logits)
-    if logits.ndim != 2:
-        _check_bins("logits", logits, layout)
+    _check_bins("logits", logits, layout)
     if labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
         raise ValueError(
             f"labels: expected {logits.shape[0]} labels of type torch.int64, got shape {tuple(labels.shape)} of type "
