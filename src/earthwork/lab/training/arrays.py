@@ -301,12 +301,14 @@ def crop_and_flip(images: Tensor, shifts: Tensor, flips: Tensor) -> Tensor:
         tensor([[3, 2, 1],
                 [6, 5, 4]])
     """
-    count, height, width = images.shape[:3]
+    count, height, width, channels = images.shape
     rows = _reflected(torch.arange(height, device=images.device) + shifts[:, :1], height)
     columns = _reflected(torch.arange(width, device=images.device) + shifts[:, 1:], width)
     columns = torch.where(flips[:, None], columns.flip(1), columns)
-    place = torch.arange(count, device=images.device)[:, None, None]
-    return images[place, rows[:, :, None], columns[:, None, :]]
+    first_row = height * torch.arange(count, device=images.device)[:, None]
+    pixels = (first_row + rows)[:, :, None] * width + columns[:, None, :]
+    # Selecting rows of a matrix is several times faster than indexing three dimensions.
+    return images.reshape(-1, channels).index_select(0, pixels.flatten()).view(images.shape)
 
 
 def _reflected(index: Tensor, size: int) -> Tensor:

@@ -55,17 +55,17 @@ def alexnet_bn_small(num_classes: int) -> nn.Module:
         torch.Size([2, 200])
     """
     return nn.Sequential(
-        *_convolution(3, 32, 5, stride=2),
+        *_convolution(3, 16, 5, stride=2),
         nn.MaxPool2d(3, 2, 1),
-        *_convolution(32, 64, 5),
+        *_convolution(16, 32, 5),
         nn.MaxPool2d(3, 2, 1),
-        *_convolution(64, 96, 3),
-        *_convolution(96, 96, 3),
-        *_convolution(96, 64, 3),
+        *_convolution(32, 64, 3),
+        *_convolution(64, 64, 3),
+        *_convolution(64, 32, 3),
         nn.AdaptiveMaxPool2d(4),
         nn.Flatten(),
         nn.Dropout(0.5),
-        *_hidden(64 * 4 * 4, 512),
+        *_hidden(32 * 4 * 4, 512),
         nn.Linear(512, num_classes),
     )
 
