@@ -92,10 +92,10 @@ class Imagenet:
         settings = QUICK if request.quick else SIMULATED if images is None else _for(images)
         if request.seeds is not None:
             settings = replace(settings, seeds=request.seeds)
-        losses = (*settings.losses, *(PERMUTED + loss for loss in settings.controls))
         parts = {
             _key(share, loss, seed): partial(_train, settings, images, share, loss, seed, request.out / "imagenet-runs")
             for share in ((request.share,) if request.share else SHARES)
+            for losses in (settings.losses, [PERMUTED + loss for loss in settings.controls])
             for seed in range(settings.seeds)
             for loss in losses
         }
