@@ -70,7 +70,9 @@ class Classifier(LightningModule):
         """Seed all generators, so that dropout does not depend on earlier batches."""
         entropy = (self.seed, self.global_rank, self.current_epoch, batch_idx)
         state = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-        torch.manual_seed(state)
+        # Seeding the generators of missing accelerators takes as long as a small layer.
+        seed = torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed
+        seed(state)
         random.seed(state)
         np.random.seed(state)  # noqa: NPY002 - a user's network may use it
 
@@ -122,7 +124,11 @@ class Classifier(LightningModule):
         if options.optimizer == "adam":
             optimizer = torch.optim.Adam(parameters, lr, weight_decay=options.weight_decay)
         else:
-            optimizer = torch.optim.SGD(parameters, lr, momentum=options.momentum, weight_decay=options.weight_decay)
+            # One pass over each parameter instead of four.
+            fused = self.device.type in ("cpu", "cuda")
+            optimizer = torch.optim.SGD(
+                parameters, lr, momentum=options.momentum, weight_decay=options.weight_decay, fused=fused
+            )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step * options.lr_decay))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
