@@ -124,7 +124,6 @@ def test_a_run_on_simulated_features_is_labelled_and_kept(tmp_path: Path, monkey
     assert results.data == "SIMULATED features, not images"
     assert list(results.parts) == [
         "all, ce, seed 0",
-        "all, permuted emd2, seed 0",
         "few, ce, seed 0",
         "few, permuted emd2, seed 0",
     ]

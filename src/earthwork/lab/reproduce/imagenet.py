@@ -38,8 +38,8 @@ class Settings:
     Attributes:
         losses: In the language of ``earthwork train``: the paper's four (CE, EMD², 1:1 and 1:3 mixtures), then edge
             cross entropy, soft labels and hierarchical cross entropy (ours).
-        controls: Losses that are also trained on a tree whose leaves are randomly permuted (ours). If the tree matters,
-            this must be worse.
+        controls: Losses that are also trained on a tree whose leaves are randomly permuted, with few images (ours). If
+            the tree matters, this must be worse.
         model: The network.
         tree: The hierarchy.
         batch: The minibatch.
@@ -95,7 +95,7 @@ class Imagenet:
         parts = {
             _key(share, loss, seed): partial(_train, settings, images, share, loss, seed, request.out / "imagenet-runs")
             for share in ((request.share,) if request.share else SHARES)
-            for losses in (settings.losses, [PERMUTED + loss for loss in settings.controls])
+            for losses in (settings.losses, [PERMUTED + loss for loss in settings.controls if share == "few"])
             for seed in range(settings.seeds)
             for loss in losses
         }
