@@ -37,7 +37,7 @@ def measure(data: TrainingData, model: str, batch_size: int, loss: str, repeats:
     """The median CPU seconds of each part of a step."""
     settings = Settings(data="", space="", out="", loss=(loss,), model=model, batch_size=batch_size)
     module = make_module(settings, parse_loss(loss), 0, data, Path())
-    optimiser = torch.optim.SGD(module.model.parameters(), settings.lr, momentum=0.9, weight_decay=1e-4)
+    optimiser = module.configure_optimizers()["optimizer"]
     loader = DataModule(data, batch_size, 0, None).train_dataloader()
     times = []
     for epoch in range(repeats):

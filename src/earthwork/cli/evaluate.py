@@ -61,7 +61,7 @@ def command(
     top_k: Annotated[int | None, typer.Option(help="The number of answers in the top-k metrics.")] = None,
     bootstrap: Annotated[int, typer.Option(help="The number of bootstrap resamples; 0 for no intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="The seed of the bootstrap and of the split into halves.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A folder for the report and the pictures.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the report and the pictures.")] = None,
 ) -> None:
     """Report the metrics of predictions, and compare models on the same rows."""
     _check_choice("--normalize", normalize, ("softmax", "l1"))

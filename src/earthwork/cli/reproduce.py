@@ -31,7 +31,7 @@ def reproduce(
     runs: Annotated[Path | None, typer.Option(help="imagenet: a folder of finished runs of earthwork train.")] = None,
     share: Annotated[str | None, typer.Option(help="imagenet: only with few images, or only with all of them.")] = None,
     workers: Annotated[int, typer.Option(help="The number of processes, each with one thread; timing has one.")] = 1,
-    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("results"),
 ) -> None:
     """Measure a table or figure of the paper again. A run into the same folder resumes."""
     require("scipy", "reproduce", "earthwork reproduce")

@@ -14,6 +14,7 @@ from earthwork.cli.console import print_table
 from earthwork.extras import require
 from earthwork.storage import load
 
+_RUN = ("losses", "boosting")
 _NAMES = ("losses", "page", "table", "boosting", "boosting-table")
 
 
@@ -49,7 +50,7 @@ def command(
         str | None, typer.Option(metavar="index|name", help="With --space: read ambiguous labels as indices or names.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="The number of processes; by default one for each core.")] = None,
-    out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the results.")] = Path("results"),
     page: Annotated[
         Path, typer.Option(help="The page to write; its figures are in the subfolder figures of --out.")
     ] = (Path("which-loss.md")),
@@ -63,6 +64,11 @@ def command(
 
     if name not in _NAMES:
         raise ValueError(f"NAME: expected {', '.join(_NAMES)}, got {name!r}")
+    if name not in _RUN:
+        options = {"--task": task, "--loss": loss, "--seeds": seeds, "--data": data, "--space": space}
+        wrong = [option for option, value in options.items() if value is not None]
+        if wrong or quick:
+            raise ValueError(f"{(wrong or ['--quick'])[0]}: expected only with {' or '.join(_RUN)}, got it with {name}")
     if name == "page":
         from earthwork.lab.studies.page import write_page
 

@@ -61,7 +61,7 @@ def train(
             help="alexnet-bn, alexnet-bn-small, mlp, mlp-wide, package.module:function, or auto: depends on the data."
         ),
     ] = None,
-    out: Annotated[str | None, typer.Option(help="The folder to write to.")] = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", help="The folder to write to.")] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file with any of these options.")] = None,
     resume: Annotated[Path | None, typer.Option(help="The folder of a run to resume.")] = None,
     trust: Annotated[
@@ -206,7 +206,7 @@ def show_results(settings: Settings, results: list[RunResult], console: Console,
 
 
 def demo(
-    out: Annotated[str, typer.Option(help="The folder to write to.")] = "runs/demo",
+    out: Annotated[str, typer.Option("--out", "-o", help="The folder to write to.")] = "runs/demo",
     seed: Annotated[int, typer.Option(help="The seed of the simulated data and of the networks.")] = 0,
     seeds: Annotated[int, typer.Option(help="The number of runs of each loss.")] = 3,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 6,

@@ -118,7 +118,7 @@ def convert(
 def build(
     context: typer.Context,
     source: Annotated[str, typer.Option("--from", help=f"What to build from: {', '.join(SOURCES)}.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; its ending says the format.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; its ending says the format.")],
     input: Annotated[Path | None, typer.Argument(help="The file to build from (none for wordnet).")] = None,
     classes: Annotated[
         Path | None, typer.Option(help="Class names in your order, one per line, or a JSON class_to_idx. wordnet: ids.")
@@ -158,7 +158,7 @@ def build(
     for warning in caught:
         message = cast(Command, context.command).in_options(str(warning.message))
         typer.echo(f"note: {printable(message)}", err=True)
-    _save(tree if costs is None else trees.reweight(tree, costs), output)
+    _save(tree if costs is None else trees.reweight(tree, costs), out)
 
 
 @app.command(cls=TreeCommand)
