@@ -49,7 +49,7 @@ class Settings:
         epochs: The number of epochs, with few images and with all.
         seeds: How many, from 0.
         precision: As Lightning names it: bfloat16 on a GPU. On processors float32 is faster, unless they have AMX.
-        eval_every: Epochs between two validations with few images; with all images every epoch is validated.
+        eval_every: Epochs between two validations with few images; with all images at most two.
     """
 
     losses: tuple[str, ...] = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce", "edge", "soft:10", "hxe:0.1")
@@ -152,7 +152,7 @@ def _train(settings: Settings, images: Path | None, share: str, loss: str, seed:
         per_class=settings.per_class if few else None,
         seed=seed,
         precision=settings.precision,
-        eval_every=settings.eval_every if few else 1,
+        eval_every=settings.eval_every if few else min(settings.eval_every, 2),
     )
     data = _load(settings, options, images, few)
     trained = data
