@@ -128,6 +128,25 @@ def test_the_mean_of_nothing_of_single_terms():
     assert "empty='zero'" in repr(mixed)
 
 
+def test_the_mean_of_nothing_of_a_loss_of_ones_own():
+    class Own(nn.Module):
+        reduction = "mean"
+
+        def forward(self, input, target):
+            return input[target >= 0].mean()
+
+    mixed = ew.MixedLoss((1.0, Own()), empty="zero")
+    logits = torch.randn(2, 5)
+    assert mixed(logits, torch.tensor([-100, -100])) == 0
+    torch.testing.assert_close(mixed(logits, torch.tensor([-100, 3])), logits[1].mean())
+
+
+def test_distributions_where_the_mean_of_nothing_is_0():
+    entropy = nn.CrossEntropyLoss(weight=torch.rand(5))
+    logits, target = torch.randn(3, 5), torch.rand(3, 5).softmax(-1)
+    torch.testing.assert_close(ew.MixedLoss((1.0, entropy), empty="zero")(logits, target), entropy(logits, target))
+
+
 def test_empty_is_one_of_two_words():
     with pytest.raises(ValueError, match='empty: expected "nan" or "zero", got 0'):
         ew.MixedLoss((1.0, ew.EMDLoss(CHAIN)), empty=0)

@@ -73,6 +73,22 @@ def test_gradients_by_finite_differences(name, rho):
     assert torch.autograd.gradcheck(lambda x: loss(x, masks(7, 3, space.num_bins)), logits)
 
 
+@pytest.mark.parametrize("root", [False, True])
+@pytest.mark.parametrize("name", ["chain", "ring", "tree", "cost matrix"])
+def test_sets_with_label_smoothing_and_a_root(name, root):
+    space = spaces(2)[name]
+    rho = 1.0 if name == "cost matrix" else 2.0
+    logits, allowed = torch.randn(5, space.num_bins, dtype=torch.float64), masks(3, 5, space.num_bins)
+    p, q = logits.softmax(-1), torch.full_like(logits, 0.3 / space.num_bins)
+    distances = space.distances().double()
+    for row, mask in enumerate(allowed):
+        for place in range(space.num_bins):
+            q[row, distances[place].masked_fill(~mask, np.inf).argmin()] += 0.7 * p[row, place]
+    expected = ew.emd(p, q, space, rho)
+    loss = ew.EMDLoss(space, rho, label_smoothing=0.3, root=root, reduction="none")
+    torch.testing.assert_close(loss(logits, allowed), expected.pow(1 / rho) if root else expected)
+
+
 def test_at_least_5_charges_only_what_lies_below_5():
     chain = ew.Chain(8)
     p = torch.tensor([[0.1, 0.0, 0.2, 0.0, 0.1, 0.2, 0.1, 0.3]], dtype=torch.float64)

@@ -268,6 +268,18 @@ def test_number_tokens_of_a_tokenizer():
     assert ew.losses.tokens.number_tokens(Tokenizer(tokens)) == {1: 7, 2: 7}
 
 
+def test_special_tokens_are_no_numbers():
+    tokenizer = Tokenizer(["7", "8", "a"])
+    tokenizer.all_special_ids = [1]
+    assert ew.losses.tokens.number_tokens(tokenizer) == {0: 7}
+
+
+def test_token_0_may_be_a_number():
+    logits = torch.tensor([[2.0, 0.0, 1.0]])
+    loss = ew.TokenEMDLoss([0, 2], [0.0, 1.0], 1, diameter=None)
+    torch.testing.assert_close(loss(logits, torch.tensor([0])), logits[0, [0, 2]].softmax(-1)[1])
+
+
 def test_number_tokens_of_hugging_face_tokenizers():
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
