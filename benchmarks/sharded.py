@@ -197,7 +197,7 @@ print(json.dumps({"kept": held("VmRSS") - before, "most": held("VmHWM") - before
 
 
 def memory(digits: int, ranks: int) -> list[tuple[str, float, float]]:
-    """The memory kept and held at most, in MB: of the whole tree, and of each part."""
+    """The memory kept and its peak, in MB: of the whole tree, and of each part."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/tree.npz"
         small = f"{folder}/small.npz"
@@ -277,7 +277,7 @@ def print_memory(quick: bool) -> None:
     found = memory(digits, 4)
     whole = found[0]
     rows = [(name, f"{kept:.0f} MB", f"{most:.0f} MB", f"{most / whole[2]:.1%}") for name, kept, most in found]
-    head = (f"10^{digits} classes, 4 processes", "kept", "held at most", "of the whole tree's")
+    head = (f"10^{digits} classes, 4 processes", "kept", "peak", "share of the whole tree's peak")
     print(table(head, rows), end="\n\n")
 
 

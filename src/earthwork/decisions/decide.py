@@ -124,8 +124,8 @@ def decide(
         p: Probabilities, shape ``[..., num_bins]``: a tensor or an array.
         space: How the bins are arranged.
         allow_inner: Whether the answer may be an inner node. The space must be a tree.
-        vagueness: The cost of an inner node per unit of its height, from -1 (always the root) to 1 (always a bin).
-            Needs ``allow_inner``.
+        vagueness: The cost of an inner node per unit of its height. Above 1 the answer is always a bin, below -1
+            always the root. Needs ``allow_inner``.
         normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` or ``"l1"``.
         validate: Check that each row is a distribution.
 
