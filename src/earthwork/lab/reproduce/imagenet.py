@@ -166,6 +166,9 @@ def _train(settings: Settings, images: Path | None, share: str, loss: str, seed:
     return {**_numbers(asdict(result)), "loss": loss, "final": final_scores(options, data.space)}
 
 
+_all_images: dict[tuple[Path, str, str], TrainingData] = {}
+
+
 def _load(settings: Settings, options: TrainingSettings, images: Path | None, few: bool) -> TrainingData:
     from earthwork.lab.training import simulated_data
     from earthwork.lab.training.data import load_data
@@ -173,7 +176,14 @@ def _load(settings: Settings, options: TrainingSettings, images: Path | None, fe
     tree = load_tree(settings.tree)
     if images is None:
         return simulated_data(tree, options.seed, per_class=settings.per_class * (1 if few else 5))
-    return load_data(options, tree, options.seed, print)
+    if few:
+        return load_data(options, tree, options.seed, print)
+    # All images are the same for every loss and seed, and reading them takes half a minute or more.
+    key = images, settings.tree, options.model
+    if key not in _all_images:
+        _all_images.clear()
+        _all_images[key] = load_data(options, tree, options.seed, print)
+    return _all_images[key]
 
 
 def final_scores(options: TrainingSettings, space: Space) -> Numbers:
