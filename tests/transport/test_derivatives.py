@@ -225,3 +225,16 @@ def test_the_gradient_may_skip_the_check_of_the_masses():
     with pytest.raises(ValueError, match="expected rows of equal mass"):
         ew.emd_gradient(p, q, ew.Chain(2))
     assert ew.emd_gradient(p, q, ew.Chain(2), validate=False).tolist() == [-0.5, 0.5]
+
+
+@pytest.mark.parametrize("rows", [2, 64])
+def test_one_distribution_may_be_computed_from_the_other(rng, rows):
+    chain = ew.Chain(7)
+    logits = torch.randn(rows, 7, dtype=torch.float64, requires_grad=True)
+    p = logits.softmax(-1)
+    distance = ew.emd(p, 0.5 * p + 0.5 / 7, chain, 2).sum()
+    (once,) = torch.autograd.grad(distance, logits, retain_graph=True)
+    (again,) = torch.autograd.grad(distance, logits, create_graph=True)
+    torch.testing.assert_close(again, once)
+    flow = chain.flow(0.5 * (p - 1 / 7))
+    torch.testing.assert_close(once, torch.autograd.grad(flow.square().sum(), logits)[0])

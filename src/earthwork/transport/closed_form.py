@@ -175,8 +175,10 @@ _apply = private_api.fast_apply(_FirstOrder)
 
 def composed_gradients(composed: Composed, inputs: Sequence[Tensor], upstream: Tensor) -> list[Tensor | None]:
     """Gradients that can be differentiated again."""
+    # Views have no path to each other: an input may have been computed from the other one.
+    views = [x.view_as(x) for x in inputs]
     gradients = iter(
-        torch.autograd.grad(composed(*inputs), [x for x in inputs if x.requires_grad], upstream, create_graph=True)
+        torch.autograd.grad(composed(*views), [x for x in views if x.requires_grad], upstream, create_graph=True)
     )
     return [next(gradients) if x.requires_grad else None for x in inputs]
 
