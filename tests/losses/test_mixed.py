@@ -126,6 +126,8 @@ def test_the_mean_of_nothing_of_single_terms():
     each = ew.MixedLoss((1.0, nn.CrossEntropyLoss(reduction="none")), empty="zero")
     assert each(logits, torch.full((3,), -100)).tolist() == [0, 0, 0]
     assert "empty='zero'" in repr(mixed)
+    weighted = ew.MixedLoss((1.0, ew.EMDLoss(CHAIN, weight=weight)), empty="zero")
+    assert torch.equal(weighted(logits, labels.to(torch.uint8)), weighted(logits, labels))
 
 
 def test_the_mean_of_nothing_of_a_loss_of_ones_own():

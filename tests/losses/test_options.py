@@ -275,3 +275,11 @@ def test_labels_that_cannot_be_read_are_checked_by_their_loss(make, monkeypatch,
             others = torch.tensor([0, 1, 2, 4, 5])
             torch.testing.assert_close((losses[others], gradients[others]), tuple(x[others] for x in readable))
             assert run(wrong)[0].isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_a_mask_leaves_out_rows_whatever_the_type_of_the_labels(dtype):
+    """As a uint8, an ``ignore_index`` of -100 would be class 156."""
+    loss, logits = ew.EMDLoss(ew.Chain(200)), torch.randn(4, 200)
+    labels, mask = torch.tensor([1, 2, 3, 4]), torch.tensor([True, True, False, False])
+    assert torch.equal(loss(logits, labels.to(dtype), mask), loss(logits, labels, mask))

@@ -236,6 +236,12 @@ def test_no_number_in_the_batch_is_0_with_a_gradient_of_0(outside):
     assert not slope.any()
 
 
+def test_labels_may_be_of_any_integer_type():
+    loss = ew.TokenEMDLoss([1, 2, 156], [0.0, 1.0, 2.0])
+    logits, labels = torch.randn(4, 200), torch.tensor([1, 2, 3, 156])
+    assert torch.equal(loss(logits, labels.to(torch.uint8)), loss(logits, labels))
+
+
 def test_accumulated_gradients_are_those_of_one_batch():
     logits, labels = batch(4)
     loss = ew.TokenEMDLoss(range(1, 11), range(10))

@@ -54,6 +54,7 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (lambda: F.mean_emd(P, Y, CHAIN, class_dim="a"), TypeError, "class_dim: expected an axis"),
     (lambda: F.mean_emd(P, Y - 100, CHAIN, ignore_index=None), ValueError, "target: expected class indices from 0"),
+    (lambda: F.mean_emd(P, Y.new_full((2,), 156).byte(), CHAIN), ValueError, "target: expected class indices from 0"),
     (lambda: F.mean_emd(Y, Y, CHAIN), ValueError, r"preds: expected probabilities, of shape \[N, C\]"),
     (
         lambda: F.mean_distance(Y, Y, CHAIN, decision="least_risk"),

@@ -217,7 +217,7 @@ class StructuredLoss(FixedSpace):
             # Under autocast a loss is float32, as cross entropy is: a scaled loss could overflow half precision.
             dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
         if kind == "labels":
-            labels = target if mask is None else torch.where(mask, target, self.ignore_index)
+            labels = target if mask is None else torch.where(mask, target.long(), self.ignore_index)
             loss = self._label_loss(rows, labels, stored)
         elif kind == "distributions":
             loss = self._distribution_loss(widened(rows), target.movedim(axis, -1), stored, mask)

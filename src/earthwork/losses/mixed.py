@@ -109,6 +109,7 @@ def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor) -> Tensor:
         return value
     if target.is_floating_point() or target.dtype == torch.bool:
         return value if target.numel() else torch.zeros_like(value)
+    target = target.long()
     counts = target != getattr(loss, "ignore_index", -100)
     weight = getattr(loss, "weight", None)
     if weight is not None:

@@ -223,6 +223,7 @@ class TokenEMDLoss(FixedSpace):
             if labels.ndim == 0:
                 raise ValueError("labels: expected a sequence to shift, got a single token")
             labels = labels[..., 1:]
+        labels = labels.long()
         known = (labels >= 0) & (labels < len(self._bin_of_token)) & (labels != self.ignore_index)
         bins = torch.where(known, self._bin_of_token[torch.where(known, labels, 0)], -1)
         where = bins >= 0

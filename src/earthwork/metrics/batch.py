@@ -319,6 +319,7 @@ def _check_target(target: Tensor, shape: torch.Size, space: Space, ignore_index:
 def _check_indices(name: str, indices: Tensor, space: Space, ignore_index: int | None = None) -> Tensor:
     if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
         raise TypeError(f"{name}: expected class indices (integers), got {indices.dtype}")
+    indices = indices.long()
     bad = (indices < 0) | (indices >= space.num_bins)
     if ignore_index is not None:
         bad &= indices != ignore_index
@@ -328,4 +329,4 @@ def _check_indices(name: str, indices: Tensor, space: Space, ignore_index: int |
             f"{name}: expected class indices from 0 to {space.num_bins - 1}, the bins of {space}, got "
             f"{int(indices[tuple(place)])} at position {place[0] if len(place) == 1 else tuple(place)}"
         )
-    return indices.long()
+    return indices
