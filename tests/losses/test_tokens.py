@@ -330,6 +330,16 @@ def make(**options):
         (lambda: make()(torch.zeros(2, 9).long(), torch.zeros(2)), TypeError, "logits: expected a floating"),
         (lambda: make(shift=True)(torch.zeros(9), torch.tensor(1)), ValueError, "labels: expected a sequence to shift"),
         (
+            lambda: make().from_hidden(torch.zeros(2, 4), torch.zeros(2, 4), torch.zeros(2).long()),
+            ValueError,
+            r"weight: expected shape \(vocabulary, 4\), a vocabulary of at least [0-9]+ tokens .* got \(2, 4\)",
+        ),
+        (
+            lambda: make().from_hidden(torch.zeros(2, 4), torch.zeros(20, 4), torch.zeros(2).long(), torch.zeros(21)),
+            ValueError,
+            r"bias: expected shape \(20,\), as weight, got \(21,\)",
+        ),
+        (
             lambda: make().from_hidden(torch.zeros(2, 3), torch.zeros(9, 4), torch.zeros(2).long()),
             ValueError,
             r"weight: expected shape \(vocabulary, 3\).*got \(9, 4\)",

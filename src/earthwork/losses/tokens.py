@@ -173,11 +173,14 @@ class TokenEMDLoss(FixedSpace):
             num_items: As for :meth:`forward`.
         """
         _check_pair("hidden", hidden, labels)
-        if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
+        least, features = len(self._bin_of_token), hidden.shape[-1]
+        if weight.ndim != 2 or weight.shape[1] != features or weight.shape[0] < least:
             raise ValueError(
-                f"weight: expected shape (vocabulary, {hidden.shape[-1]}), the features of hidden, got "
-                f"{tuple(weight.shape)}"
+                f"weight: expected shape (vocabulary, {features}), a vocabulary of at least {least} tokens and the "
+                f"features of hidden, got {tuple(weight.shape)}"
             )
+        if bias is not None and bias.shape != weight.shape[:1]:
+            raise ValueError(f"bias: expected shape {tuple(weight.shape[:1])}, as weight, got {tuple(bias.shape)}")
         where, bins = self._numbers(labels)
         rows = _with_axis(hidden, where)[_places(where)]
         total = None
