@@ -51,6 +51,19 @@ def test_every_part_takes_half_precision_masses_that_miss_one_a_little(dtype):
         ew.decide(p.float(), CHAIN)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_one_of_two_masses_may_be_stored_in_half_precision(dtype):
+    """As the probabilities of a teacher, for logits in single precision."""
+    q = P.to(dtype)
+    q[0, 0] += 0.004
+    assert ew.emd(P, q, CHAIN).dtype == torch.float32
+    assert ew.emd(q, P, CHAIN).dtype == torch.float32
+    assert ew.sinkhorn(P, q, CHAIN).value.isfinite().all()
+    assert ew.EMDLoss(CHAIN)(P, q).isfinite()
+    with pytest.raises(ValueError, match="expected rows of equal mass"):
+        ew.EMDLoss(CHAIN)(P, q.float())
+
+
 def test_distributions_are_made_of_logits_and_of_masses():
     logits = torch.randn(3, 4)
     torch.testing.assert_close(as_distributions(logits, CHAIN, "softmax"), logits.softmax(-1))

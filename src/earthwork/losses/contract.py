@@ -142,7 +142,7 @@ class StructuredLoss(FixedSpace):
         Args:
             rows: As for :meth:`label_losses`.
             q: Distributions, whose masses are not checked yet; see :meth:`check_pair`.
-            stored: The type in which the input was stored.
+            stored: The type in which the input was stored, or the target if that is in half precision.
         """
 
     def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
@@ -262,6 +262,8 @@ class StructuredLoss(FixedSpace):
             # Rows that do not count may hold anything, padding included.
             rows = torch.where(mask.unsqueeze(-1), rows, 1 / self.space.num_bins)
             q = torch.where(mask.unsqueeze(-1), q, 1 / self.space.num_bins)
+        # The masses miss each other by what the narrower type rounds.
+        stored = q.dtype if q.dtype in HALF else stored
         rows, q = self._normalized("input", rows), self._normalized("target", q.to(rows.dtype))
         if self.label_smoothing:
             q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins

@@ -97,11 +97,12 @@ def check_masses(p: Tensor, q: Tensor, stored: torch.dtype, names: tuple[str, st
         names: What the caller calls ``p`` and ``q``.
     """
     ours, theirs = torch.broadcast_tensors(_row_masses(names[0], p), _row_masses(names[1], q))
-    bad = (ours - theirs).abs() > mass_tolerance(stored) * torch.maximum(ours, theirs)
+    tolerance = max(map(mass_tolerance, (stored, p.dtype, q.dtype)))
+    bad = (ours - theirs).abs() > tolerance * torch.maximum(ours, theirs)
     if bad.any():
         row = tuple(bad.nonzero()[0].tolist())
         # Logits have become a distribution, and must not be normalised by "l1".
-        votes = names[1] == "target" and abs(ours[row].item() - 1) <= mass_tolerance(stored)
+        votes = names[1] == "target" and abs(ours[row].item() - 1) <= tolerance
         remedy = f"for votes or counts divide {names[1]} by its sum over the classes"
         if theirs[row] == 0:
             remedy = "leave out rows without a target with mask"
