@@ -204,6 +204,19 @@ def test_a_confident_mistake_keeps_its_gradient():
     assert vanished.abs().max() < 1e-30
 
 
+@pytest.mark.parametrize("rows", [1, 100])
+def test_a_class_may_have_a_logit_of_minus_infinity(rows):
+    """A class that is masked out, as an inner node or as the first of a chain, has no gradient."""
+    tree = ew.Tree([-1, 0, 1, 1], bins=[1, 2, 3])
+    labels = torch.full((rows,), 2)
+    for loss in [ew.EdgeCrossEntropyLoss(ew.Chain(3)), *make_losses(tree)[:2]]:
+        masked, low = (torch.tensor([[x, 0.0, 1.0]] * rows, requires_grad=True) for x in (-math.inf, -1e4))
+        values = [loss(x, labels) for x in (masked, low)]
+        slopes = [torch.autograd.grad(value, x)[0] for value, x in zip(values, (masked, low), strict=True)]
+        torch.testing.assert_close(*values)
+        torch.testing.assert_close(*slopes)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_set_of_one_class_is_the_class(seed):
     tree, logits, labels = case(seed)

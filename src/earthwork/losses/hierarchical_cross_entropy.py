@@ -16,6 +16,9 @@ from earthwork.spaces.log_masses import LOG_ZERO
 from earthwork.spaces.tree import as_tree
 from earthwork.transport.routes import LabelKernel
 
+# Stands for log 0, so that differences of two of them are finite.
+_LEAST_LOG = -1e30
+
 
 class HierarchicalCrossEntropyLoss(LogLoss):
     r"""Cross entropy along the path from the root to the class, upper levels discounted (logits in).
@@ -113,7 +116,8 @@ class HierarchicalCrossEntropyLoss(LogLoss):
 
     def _questions(self, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The log-masses, and the discounted loss of every edge if the class is below it."""
-        below = self._log_masses(log_p)[0].clamp(min=-1e30)
+        log_p = log_p.clamp(min=_LEAST_LOG)
+        below = self._log_masses(log_p)[0].clamp(min=_LEAST_LOG)
         above = pad(below, (0, 1)).index_select(-1, self._above)
         return log_p, below, self._discount * (above - below)
 

@@ -26,7 +26,7 @@ class ChainLogMasses(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """As :meth:`TreeLogMasses.forward`."""
-        x = x.double()
+        x = x.double().clamp(min=LOG_ZERO)
         return x.logcumsumexp(-1)[..., :-1], x.flip(-1).logcumsumexp(-1).flip(-1)[..., 1:]
 
 
