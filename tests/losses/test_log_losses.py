@@ -217,6 +217,13 @@ def test_a_class_may_have_a_logit_of_minus_infinity(rows):
         torch.testing.assert_close(*slopes)
 
 
+def test_half_precision_leaves_what_was_computed_from_the_space():
+    logits, labels = torch.randn(4, 4, dtype=torch.float64), torch.arange(4)
+    for make in (lambda: make_losses(SPACES["tree"]), lambda: [ew.SoftLabelLoss(ew.Chain(4, costs=1e5))]):
+        for loss, half in zip(make(), make(), strict=True):
+            torch.testing.assert_close(half.half()(logits, labels), loss(logits, labels), rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_set_of_one_class_is_the_class(seed):
     tree, logits, labels = case(seed)

@@ -48,7 +48,7 @@ class HierarchicalCrossEntropyLoss(LogLoss):
 
     space: Tree
     _above: Tensor
-    _discount: Tensor
+    _heights: Tensor
     _stops: Tensor
     _node_edge: Tensor
 
@@ -67,7 +67,7 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         inner[tree.parents[nodes]] = True
         for name, buffer in {
             "_above": edge_of[tree.parents[nodes]],
-            "_discount": torch.exp(-self.alpha * tree.heights()[nodes].double()),
+            "_heights": tree.heights()[nodes],
             "_stops": inner[tree.bins],
             "_node_edge": edge_of[tree.bins],
         }.items():
@@ -75,8 +75,13 @@ class HierarchicalCrossEntropyLoss(LogLoss):
 
     @property
     def alpha(self) -> float:
-        """The discount, which is fixed: the weights of the nodes are computed from it once."""
+        """The discount, which is fixed: kernels compute the weights of the nodes from it once."""
         return self._alpha
+
+    @property
+    def _discount(self) -> Tensor:
+        # Not a buffer, which `half` would round.
+        return torch.exp(-self.alpha * self._heights.double())
 
     def label_kernel(self) -> LabelKernel | None:
         """The kernel for class indices, which are not smoothed."""

@@ -41,7 +41,7 @@ class SoftLabelLoss(LogLoss):
         tensor(1.0986)
     """
 
-    _diameter: Tensor | None
+    _diameter: float | None
 
     def __init__(self, space: Space, beta: float = 10.0, **options: Unpack[Options]) -> None:
         if not isinstance(beta, (int, float)) or isinstance(beta, bool) or not 0 < beta < math.inf:
@@ -50,8 +50,9 @@ class SoftLabelLoss(LogLoss):
         self.beta = float(beta)
         source = space.cost_source
         learnable = source is not None and source.requires_grad
-        # Computed here because the compiler cannot trace it; learnable costs change it at every step.
-        self.register_buffer("_diameter", None if learnable else space.diameter().detach(), persistent=False)
+        # Computed here because the compiler cannot trace it; learnable costs change it at every step. Not a buffer,
+        # which `half` would round.
+        self._diameter = None if learnable else float(space.diameter())
         self.register_load_state_dict_post_hook(_measure_again)  # type: ignore[no-untyped-call]
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -90,8 +91,10 @@ class SoftLabelLoss(LogLoss):
         return self._scores(self.space.costs.double()).exp()
 
     def _scores(self, distances: Tensor) -> Tensor:
-        diameter = (self.space.diameter() if self._diameter is None else self._diameter).to(distances)
         # Where everything is at distance 0 there is nothing to scale.
+        if self._diameter is not None:
+            return -self.beta * distances / (self._diameter or 1.0)
+        diameter = self.space.diameter().to(distances)
         return -self.beta * distances / torch.where(diameter > 0, diameter, 1)
 
     def _cross_entropy(self, rows: Tensor, q: Tensor) -> Tensor:
@@ -105,4 +108,4 @@ class SoftLabelLoss(LogLoss):
 def _measure_again(loss: SoftLabelLoss, _: Any) -> None:
     """The diameter with the costs that were loaded."""
     if loss._diameter is not None:
-        loss._diameter = loss.space.diameter().detach()
+        loss._diameter = float(loss.space.diameter())
