@@ -224,11 +224,13 @@ def test_half_precision_leaves_what_was_computed_from_the_space():
             torch.testing.assert_close(half.half()(logits, labels), loss(logits, labels), rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_set_of_one_class_is_the_class(seed):
+def test_a_set_of_one_class_is_the_class(seed, smoothing):
     tree, logits, labels = case(seed)
     allowed = one_hot(labels, tree.num_bins).bool()
-    for loss in [*make_losses(tree, reduction="none"), ew.EMDLoss(tree, 1.5, reduction="none")]:
+    options = {"reduction": "none", "label_smoothing": smoothing}
+    for loss in [*make_losses(tree, **options), ew.EMDLoss(tree, 1.5, **options)]:
         torch.testing.assert_close(loss(logits, allowed), loss(logits, labels), rtol=1e-12, atol=1e-12)
 
 

@@ -82,7 +82,7 @@ class EdgeCrossEntropyLoss(LogLoss):
         share = allowed.to(rows.dtype)
         count = self.space.flow(share)
         known = (count < 0.5) | (count > share.sum(-1, keepdim=True) - 0.5)
-        return self._losses(rows, (count > 0.5).to(rows.dtype), known)
+        return self._smoothed(self._losses(rows, (count > 0.5).to(rows.dtype), known), rows)
 
     def _losses(self, rows: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
         below, beyond = self._log_masses(self.log_probabilities(rows))

@@ -111,7 +111,8 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         lowest = torch.where(above_all.any(-1), depth.argmax(-1), self.space.num_edges)
         at_lowest = pad(below, (0, 1)).gather(-1, lowest.unsqueeze(-1)).squeeze(-1)
         of_set = torch.where(allowed, log_p, LOG_ZERO).logsumexp(-1)
-        return (torch.where(above_all, questions, 0).sum(-1) + at_lowest - of_set).to(rows.dtype)
+        losses = torch.where(above_all, questions, 0).sum(-1) + at_lowest - of_set
+        return self._smoothed(losses.to(rows.dtype), rows)
 
     def _losses(self, rows: Tensor, q: Tensor) -> Tensor:
         log_p, below, questions = self._questions(self.log_probabilities(rows).double())

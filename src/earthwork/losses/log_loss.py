@@ -20,6 +20,14 @@ class LogLoss(StructuredLoss):
     transforms, learnable costs, other targets and other devices. A subclass implements :meth:`label_kernel`.
     """
 
+    def _smoothed(self, losses: Tensor, rows: Tensor) -> Tensor:
+        """The losses against targets of which a share is spread over all classes; they are linear in the target."""
+        if not self.label_smoothing:
+            return losses
+        uniform = torch.full_like(rows, 1 / self.space.num_bins)
+        spread = self.distribution_losses(rows, uniform, rows.dtype)
+        return (1 - self.label_smoothing) * losses + self.label_smoothing * spread
+
     @abstractmethod
     def label_kernel(self) -> LabelKernel | None:
         """The kernel for class indices, or ``None`` if there is none for the options of this loss."""

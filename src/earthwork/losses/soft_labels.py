@@ -80,7 +80,7 @@ class SoftLabelLoss(LogLoss):
         """The loss of each row against the soft labels around its set."""
         classes = torch.arange(self.space.num_bins, device=rows.device)
         distances = self.space.distance(classes.expand(allowed.shape), self.space.nearest(allowed)).to(rows)
-        return self._cross_entropy(rows, self._fall_off(distances))
+        return self._smoothed(self._cross_entropy(rows, self._fall_off(distances)), rows)
 
     def _fall_off(self, distances: Tensor) -> Tensor:
         return self._scores(distances).softmax(-1)
