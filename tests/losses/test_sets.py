@@ -89,6 +89,14 @@ def test_sets_with_label_smoothing_and_a_root(name, root):
     torch.testing.assert_close(loss(logits, allowed), expected.pow(1 / rho) if root else expected)
 
 
+@pytest.mark.parametrize("name", ["chain", "ring", "tree", "cost matrix"])
+def test_a_batch_without_rows(name):
+    space = spaces(0)[name]
+    rows = torch.zeros(0, space.num_bins)
+    for loss in (ew.EMDLoss(space, reduction="none"), ew.SoftLabelLoss(space, reduction="none")):
+        assert loss(rows, rows.bool()).shape == (0,)
+
+
 def test_at_least_5_charges_only_what_lies_below_5():
     chain = ew.Chain(8)
     p = torch.tensor([[0.1, 0.0, 0.2, 0.0, 0.1, 0.2, 0.1, 0.3]], dtype=torch.float64)

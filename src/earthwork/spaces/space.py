@@ -186,8 +186,10 @@ class Space(nn.Module):
         rows, where = allowed.reshape(-1, self.num_bins).unique(dim=0, return_inverse=True)
         distances = self._distances().detach().to(allowed.device)
         # From every bin (a row of the matrix) to those that are allowed, one set at a time.
-        found = [distances.masked_fill(~row, math.inf).argmin(-1) for row in rows]
-        return torch.stack(found)[where].view(allowed.shape)
+        found = torch.empty(rows.shape, dtype=torch.long, device=rows.device)
+        for place, row in enumerate(rows):
+            found[place] = distances.masked_fill(~row, math.inf).argmin(-1)
+        return found[where].view(allowed.shape)
 
     def expected_distances(self, p: Tensor) -> Tensor:
         """For every bin, the expected distance to a bin drawn from ``p[..., num_bins]``: ``p`` times the distances."""
