@@ -109,3 +109,13 @@ def test_costs_are_replaced_and_not_shared():
     meta = torch.zeros(4, dtype=torch.int64, device="meta")
     assert not edges._differ(meta, torch.ones(4))
     assert not edges._differ(torch.ones(4), meta)
+
+
+def test_the_cost_of_the_root_is_not_used():
+    tree = ew.Tree([1, -1, 1], costs=[1.0, torch.nan, 2.0])
+    assert tree.costs.tolist() == [1.0, 2.0]
+    twin = ew.Tree([1, -1, 1], costs=[3.0, torch.nan, 4.0])
+    twin.load_state_dict(tree.state_dict())
+    assert twin.equals(tree)
+    with pytest.raises(ValueError, match="costs: expected finite numbers ≥ 0, got -1 at 2"):
+        tree.with_costs([1.0, torch.nan, -1.0])

@@ -66,7 +66,7 @@ class CostMatrix(Space):
         self._register_costs("matrix", tensor)
         self._seal()
 
-    def _check_loaded(self, name: str, costs: Tensor) -> None:
+    def _check_costs(self, name: str, costs: Tensor) -> None:
         _check_matrix(costs, name)
 
     @property

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.spaces.space import Space, _same_values, check_costs, check_real, check_rho, is_complex, owned
+from earthwork.spaces.space import Space, _same_values, check_real, check_rho, is_complex, owned
 
 Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
 Map: TypeAlias = Callable[[Tensor], Tensor]
@@ -62,8 +62,8 @@ class EdgeSpace(Space):
                 f"costs: expected a number or {expected} edge costs for this {type(self).__name__}, "
                 f"got shape {tuple(tensor.shape)}"
             )
+        self._check_costs("costs", tensor.detach())
         self._register_costs("_costs", tensor)
-        check_costs("costs", self.costs.detach())
         if "_structure" not in self._buffers:
             self.register_buffer("_structure", _digest(self.num_bins, self.num_edges, *self._structure_tables()))
 

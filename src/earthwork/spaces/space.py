@@ -109,7 +109,7 @@ class Space(nn.Module):
         costs, found = self._buffers.get(self._cost_key), state_dict.get(key)
         if costs is not None and isinstance(found, Tensor) and found.shape == costs.shape:
             try:
-                self._check_loaded(key, found.detach())
+                self._check_costs(key, found.detach())
             except ValueError as error:
                 error_msgs.append(str(error))
                 return
@@ -120,7 +120,8 @@ class Space(nn.Module):
         if costs is not None and key in missing_keys:
             missing_keys.remove(key)
 
-    def _check_loaded(self, name: str, costs: Tensor) -> None:
+    def _check_costs(self, name: str, costs: Tensor) -> None:
+        """Raise unless ``costs``, in the form in which they are given and stored, are valid."""
         check_costs(name, costs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -124,6 +124,13 @@ class Tree(EdgeSpace):
     def _cost_counts(self) -> tuple[int, ...]:
         return (self.num_edges, self.num_nodes)
 
+    def _check_costs(self, name: str, costs: Tensor) -> None:
+        if costs.shape == (self.num_nodes,):
+            # The root's entry is not used.
+            costs = costs.clone()
+            costs[self.root] = 0
+        super()._check_costs(name, costs)
+
     def _structure_tables(self) -> tuple[Tensor, ...]:
         return self.parents, self.bins
 
