@@ -119,3 +119,11 @@ def test_the_cost_of_the_root_is_not_used():
     assert twin.equals(tree)
     with pytest.raises(ValueError, match="costs: expected finite numbers ≥ 0, got -1 at 2"):
         tree.with_costs([1.0, torch.nan, -1.0])
+
+
+def test_a_frozen_parameter_stays_where_it_is():
+    costs = torch.nn.Parameter(torch.ones(2))
+    chain = ew.Chain(3, costs)
+    costs.requires_grad_(False)
+    assert chain.on(torch.device("meta")) is chain
+    assert costs.device.type == "cpu"

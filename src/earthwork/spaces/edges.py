@@ -118,6 +118,9 @@ class EdgeSpace(Space):
         source = self.cost_source
         if source is None or source.device == device or source.requires_grad or torch.compiler.is_compiling():
             return self
+        if isinstance(source, nn.Parameter):
+            # Moving a copy would move the parameter itself.
+            return self
         copies: _DeviceCopies | None = self._copies
         if copies is None or copies.source is not source or copies.version != source._version:
             copies = self._copies = _DeviceCopies(source)

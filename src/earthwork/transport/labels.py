@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from earthwork import private_api
@@ -59,7 +59,8 @@ def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
 
 def _cached(space: Space) -> _Cached | None:
     source = space.cost_source
-    if source is None or source.requires_grad or not can_look(source):
+    # The data of a parameter can be replaced without changing its version.
+    if source is None or source.requires_grad or isinstance(source, nn.Parameter) or not can_look(source):
         return None
     cached = _CACHE.get(space)
     # Moving a space, or changing its costs in place, makes the cached matrix stale.
