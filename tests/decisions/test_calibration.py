@@ -93,13 +93,17 @@ def test_tuned_vagueness_is_the_best_that_reaches_the_target(rng: np.random.Gene
         ({}, ValueError, "accuracy, coverage: expected one of them, got 0"),
         ({"accuracy": 0.5, "coverage": 0.5}, ValueError, "accuracy, coverage: expected one of them, got 2"),
         ({"accuracy": 1.5}, ValueError, r"accuracy: expected a share from 0 to 1, got 1\.5"),
+        ({"labels": torch.tensor([0, -1]), "accuracy": 0.5}, ValueError, "labels: expected class indices from 0 to 2"),
+        ({"labels": torch.tensor([0, 1, 2]), "accuracy": 0.5}, ValueError, r"got \(2, 3\) and \(3,\)"),
+        ({"labels": torch.ones(2), "accuracy": 0.5}, TypeError, r"labels: expected class indices \(integers\)"),
         ({"tree": ew.Chain(3), "accuracy": 0.5}, TypeError, "tree: expected a Tree, whose inner nodes are answers"),
     ],
 )
 def test_bad_targets(options: dict[str, Any], error: type[Exception], message: str) -> None:
     tree = options.pop("tree", ew.Tree([-1, 0, 0, 0]))
+    labels = options.pop("labels", torch.tensor([0, 1]))
     with pytest.raises(error, match=message):
-        ew.tune_vagueness(torch.full((2, 3), 1 / 3), torch.tensor([0, 1]), tree, **options)
+        ew.tune_vagueness(torch.full((2, 3), 1 / 3), labels, tree, **options)
 
 
 def test_arrays_in_and_arrays_out(rng: np.random.Generator) -> None:

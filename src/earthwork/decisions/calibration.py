@@ -74,22 +74,29 @@ def fit_temperature(logits: Any, labels: Any) -> float:
 
 
 def _check(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    z, y = (torch.as_tensor(x) if isinstance(x, np.ndarray | list) else x for x in (logits, labels))
+    z = torch.as_tensor(logits) if isinstance(logits, np.ndarray | list) else logits
     if not isinstance(z, Tensor) or not z.is_floating_point():
         raise TypeError(f"logits: expected floating point numbers, got {getattr(z, 'dtype', type(z).__name__)}")
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool:
-        raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
-    if z.ndim != 2 or y.shape != z.shape[:1] or len(y) == 0:
-        raise ValueError(
-            f"logits, labels: expected shapes [N, C] and [N] with N ≥ 1, got {tuple(z.shape)} and {tuple(y.shape)}"
-        )
-    if bool(((y < 0) | (y >= z.shape[1])).any()):
-        bad = int(y[(y < 0) | (y >= z.shape[1])][0])
-        raise ValueError(f"labels: expected class indices from 0 to {z.shape[1] - 1}, got {bad}")
+    y = _check_labels("logits", z, labels)
     if not bool(torch.isfinite(z).all()):
         row = int((~torch.isfinite(z)).any(-1).int().argmax())
         raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
-    return z.detach().double(), y.long().to(z.device)
+    return z.detach().double(), y
+
+
+def _check_labels(name: str, rows: Tensor, labels: Any) -> Tensor:
+    """The labels of ``rows[N, C]`` as a tensor."""
+    y = torch.as_tensor(labels) if isinstance(labels, np.ndarray | list) else labels
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool:
+        raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
+    if rows.ndim != 2 or y.shape != rows.shape[:1] or len(y) == 0:
+        raise ValueError(
+            f"{name}, labels: expected shapes [N, C] and [N] with N ≥ 1, got {tuple(rows.shape)} and {tuple(y.shape)}"
+        )
+    if bool(((y < 0) | (y >= rows.shape[1])).any()):
+        bad = int(y[(y < 0) | (y >= rows.shape[1])][0])
+        raise ValueError(f"labels: expected class indices from 0 to {rows.shape[1] - 1}, got {bad}")
+    return y.long().to(rows.device)
 
 
 def tune_vagueness(
@@ -110,8 +117,8 @@ def tune_vagueness(
         The vagueness, from -2 (always the root) to 2 (always a class).
 
     Raises:
-        TypeError: If the space is not a tree.
-        ValueError: Unless exactly one target is given, a share from 0 to 1.
+        TypeError: If the space is not a tree, or the labels are not integers.
+        ValueError: Unless exactly one target is given, a share from 0 to 1; or if a shape or a label does not fit.
 
     Example:
         >>> import torch, earthwork as ew
@@ -130,6 +137,7 @@ def tune_vagueness(
     if not isinstance(target, int | float) or not 0 <= target <= 1:
         raise ValueError(f"{name}: expected a share from 0 to 1, got {target!r}")
     p = as_distributions(p, tree).detach()
+    labels = _check_labels("p", p, labels)
     grid: list[float] = torch.linspace(-1, 1, _GRID, dtype=torch.float64).tolist()
     candidates: list[float] = [-2.0, *grid, 2.0]
     if name == "coverage":
