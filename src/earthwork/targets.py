@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,7 +151,10 @@ def _nodes(nodes: Any, tree: Tree) -> Tensor:
         if tree.names is None:
             raise ValueError(f"nodes: expected node indices, because {tree} has no names, got {items[0]!r}")
         places = {name: node for node, name in enumerate(tree.names)}
+        counts = Counter(tree.names)
         for name in items:
+            if counts[name] > 1:
+                raise ValueError(f"nodes: expected names that only one node has, or node indices, got {name!r}")
             if name not in places:
                 near = difflib.get_close_matches(str(name), places, 3)
                 hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
