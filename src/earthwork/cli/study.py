@@ -60,6 +60,7 @@ def command(
     Finished cells in the output folder are kept, so an interrupted study can be started again.
     """
     require("sklearn", "study", "earthwork study")
+    from earthwork.lab.environment import available_cores
     from earthwork.lab.studies.study import Request, run_study, table
 
     if name not in _NAMES:
@@ -96,7 +97,7 @@ def command(
         tasks = (_own_task(data, space, labels, tasks),)
     elif labels is not None:
         raise ValueError(f"--labels: expected only with --space, got {labels} without it")
-    number = len(os.sched_getaffinity(0)) if workers is None else workers
+    number = available_cores() if workers is None else workers
     request = Request(tasks, tuple(loss or ()), seeds, quick, place, out, number, name)
     console = Console()
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),

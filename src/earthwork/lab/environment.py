@@ -35,6 +35,11 @@ def environment() -> dict[str, Any]:
     }
 
 
+def available_cores() -> int:
+    """The number of cores that this process may use; not every system tells, then all of them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from earthwork.extras import require
 from earthwork.files import check_regular, read_text
+from earthwork.lab.environment import available_cores
 from earthwork.text import abbreviate
 
 if TYPE_CHECKING:
@@ -315,8 +316,7 @@ def check_bad(bad: Sequence[str], skip_bad: bool) -> None:
 
 def default_workers() -> int:
     """One worker process for each core available to this process, at most 8."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, 8)
+    return min(available_cores(), 8)
 
 
 class _Chunks(Dataset[tuple[Tensor, list[int], list[str]]]):
