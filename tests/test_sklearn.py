@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import re
 import sys
@@ -24,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import earthwork as ew
-from earthwork.sklearn import EMDClassifier, LeastRiskClassifier, scorer
+from earthwork.sklearn import EMDClassifier, LeastRiskClassifier, _least_risk, scorer
 
 
 @parametrize_with_checks([EMDClassifier(random_state=0), LeastRiskClassifier(LogisticRegression())])
@@ -189,3 +190,9 @@ def test_bad_input(call, error, match):
     features, labels = load_iris(return_X_y=True)
     with pytest.raises(error, match=match):
         call(features, labels)
+
+
+def test_ties_of_the_least_risk_are_those_of_decide() -> None:
+    tenths = [row for row in itertools.product(range(11), repeat=4) if sum(row) == 10]
+    p, chain = np.array(tenths) / 10, ew.Chain(4)
+    np.testing.assert_array_equal(_least_risk(p, chain, np.arange(4)), ew.decide(p, chain))

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from earthwork.decisions import expected_distance, fit_temperature
+from earthwork.decisions.decide import first_least
 from earthwork.evaluation.labels import ClassIndex
 from earthwork.extras import require
 from earthwork.losses import EMDLoss
@@ -338,7 +339,7 @@ def _least_risk(p: Array, space: Space, bins: Array) -> Array:
     """For each row, the class of least expected distance among those with these bins."""
     full = torch.zeros(len(p), space.num_bins, dtype=torch.float64)
     full[:, torch.from_numpy(bins)] = torch.as_tensor(p, dtype=torch.float64)
-    answers: Array = expected_distance(full, space)[:, torch.from_numpy(bins)].argmin(-1).numpy()
+    answers: Array = first_least(expected_distance(full, space)[:, torch.from_numpy(bins)]).numpy()
     return answers
 
 
