@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from earthwork import Tree, load, trees
+from earthwork import Chain, CostMatrix, Tree, load, save, trees
 
 PETS = ["animal/cat/tabby", "animal/cat/lynx", "animal/dog"]
 
@@ -473,3 +474,12 @@ def test_sources_of_a_wrong_type(build: Any, message: str) -> None:
 def test_distances_that_scipy_does_not_know(metric: Any) -> None:
     with pytest.raises(ValueError, match=f"^metric: expected one of SciPy's pdist, got {metric!r}: "):
         trees.from_embeddings([[0.0, 1.0], [1.0, 0.0]], metric=metric)
+
+
+def test_numbers_may_be_stored_in_bfloat16(tmp_path: Path) -> None:
+    """As the weights of a large model are."""
+    points = torch.tensor([[0.0, 0.0], [0.0, 1.0], [8.0, 8.0]])
+    assert trees.from_embeddings(points.bfloat16()).equals(trees.from_embeddings(points))
+    assert Chain.from_values(points.bfloat16()[1]).costs.tolist() == [1.0]
+    save(CostMatrix(torch.tensor([[0.0, 2.0], [3.0, 0.0]]).bfloat16()), tmp_path / "costs.npy")
+    assert load(tmp_path / "costs.npy").distances().tolist() == [[0.0, 2.0], [3.0, 0.0]]

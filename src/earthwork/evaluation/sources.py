@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from earthwork.array_files import ArrayFile
 from earthwork.evaluation.labels import ClassIndex, Indices, Kind
 from earthwork.extras import require
 from earthwork.files import check_regular
+from earthwork.spaces.space import to_array
 
 ENDINGS = (".npz", ".npy", ".csv", ".tsv", ".parquet")
 
@@ -139,8 +139,7 @@ def _not_empty(path: Path, values: NDArray[Any]) -> NDArray[Any]:
 
 def _as_array(name: str, values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
-        # NumPy has no bfloat16.
-        return (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().numpy()
+        return to_array(values)
     if hasattr(values, "to_numpy"):
         return np.asarray(values.to_numpy())
     try:

@@ -15,7 +15,7 @@ from torch.nn.functional import embedding, pad
 from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
 from earthwork.spaces.log_masses import ChainLogMasses
 from earthwork.spaces.parts import Part, chain_part
-from earthwork.spaces.space import check_count, check_names
+from earthwork.spaces.space import check_count, check_names, to_array
 
 
 class Chain(EdgeSpace):
@@ -154,7 +154,7 @@ def neighbours(allowed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_values(values: ArrayLike | Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    array = to_array(values) if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"values: expected real numbers, got {array.dtype}")
     if array.ndim != 1 or len(array) == 0:

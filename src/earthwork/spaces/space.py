@@ -308,6 +308,11 @@ def owned(values: Tensor) -> Tensor:
     return values.detach().clone() if values.is_floating_point() else values.double()
 
 
+def to_array(values: Tensor) -> NDArray[Any]:
+    """The values of a tensor as an array; NumPy has no bfloat16."""
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy(force=True)
+
+
 def is_complex(values: object) -> TypeGuard[Tensor | NDArray[Any]]:
     """Whether a tensor, an array or a number is complex. PyTorch would drop the imaginary part of most."""
     if isinstance(values, Tensor):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from earthwork.files import to_json, write_atomically
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
-from earthwork.spaces.space import check_space
+from earthwork.spaces.space import check_space, to_array
 from earthwork.text import abbreviate
 from earthwork.trees import nested
 from earthwork.trees.assemble import Classes
@@ -70,7 +70,7 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
 
 def _npy(space: CostMatrix) -> bytes:
     buffer = io.BytesIO()
-    np.save(buffer, space.matrix.detach().cpu().numpy(), allow_pickle=False)
+    np.save(buffer, to_array(space.matrix), allow_pickle=False)
     return buffer.getvalue()
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.spaces import Tree
+from earthwork.spaces.space import to_array
 from earthwork.trees.assemble import Classes, assemble, class_order
 
 Floats = NDArray[np.float64]
@@ -206,7 +207,7 @@ def _cluster(distances: Floats, names: Sequence[str] | None, method: str, classe
 
 def _numbers(name: str, values: Any) -> Floats:
     if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
+        values = to_array(values)
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
