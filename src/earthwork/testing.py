@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from earthwork.spaces import Space, Tree
+from earthwork.spaces import Space
 from earthwork.spaces.space import HALF, check_space
 from earthwork.transport import emd
 
@@ -175,20 +175,13 @@ def random_rows(space: Space, rows: int, seed: int = 0) -> Tensor:
     return (mass / mass.sum(-1, keepdim=True)).to(space.device)
 
 
-def along(space: Space) -> Tensor:
-    """The bins in an order in which neighbours are close: that of a traversal of the tree, or that of the classes."""
-    if isinstance(space, Tree):
-        return space._order[space.bins].argsort().cpu()
-    return torch.arange(space.num_bins)
-
-
 def cancelling_rows(space: Space) -> tuple[Tensor, Tensor]:
     """Pairs of float32 rows whose flow is exactly 0 past some bins, but whose running sum in float32 is not.
 
     The masses a and b go in and come out again: (a + b) - a - b is 0, and in float32 it is not whenever a + b had to
     be rounded. In float64 it is exact.
     """
-    order = along(space)
+    order = space.bin_order()
     a = torch.tensor([0.31, 0.37, 0.23, 0.41], dtype=torch.float32)
     b = torch.tensor([0.0123, 0.00987, 0.0457, 0.00341], dtype=torch.float32)
     p = torch.zeros(len(a), space.num_bins)

@@ -211,12 +211,12 @@ def lost_in(tree: Tree, path: Path) -> list[str]:
         return []
     keeps_costs = suffix in (".nwk", ".newick", ".tree", ".tre", ".yaml", ".yml", ".npz")
     keeps_order = suffix in (".csv", ".tsv", ".txt", ".npz")
-    by_position = tree.bins[tree._order[tree.bins].argsort()]
+    in_order = torch.equal(tree.bin_order(), torch.arange(tree.num_bins))
     return [
         what
         for what, lost in {
             "costs": not keeps_costs and not bool((tree.costs == 1).all()),
-            "order of classes": not keeps_order and not torch.equal(by_position, tree.bins),
+            "order of classes": not keeps_order and not in_order,
             "names": suffix == ".npz" and tree.names is not None,
             "ids": bool(tree.node_data),
         }.items()

@@ -113,7 +113,7 @@ def evaluate(
         told = _named(progress, f"reading {name}")
         variants = _variants(source, space, normalize, plan, tuning)
         pieces: list[list[Rows]] = [[] for _ in variants]
-        for p, target in _batches(source, space, normalize, tuning, told):
+        for p, target in _batches(source, normalize, tuning, told):
             for variant, found in zip(variants, pieces, strict=True):
                 found.append(measure_rows(variant.batch(p, target, space), measures))
         first = len(models)
@@ -196,7 +196,7 @@ def _variants(
     variants = [_Variant("", None)]
     temperature, suffix, vagueness = 1.0, "", plan.vagueness
     if tuning is not None:
-        p, labels = _kept(_batches(source, space, normalize, ~tuning, None), space.num_bins)
+        p, labels = _kept(_batches(source, normalize, ~tuning, None), space.num_bins)
         if plan.calibrate:
             temperature = fit_temperature(_log(p), labels)
             variants.append(_Variant(suffix := ", calibrated", 0, temperature=temperature))
@@ -245,7 +245,6 @@ def _kept(batches: Iterator[tuple[Tensor, Tensor]], classes: int) -> tuple[Tenso
 
 def _batches(
     source: Predictions,
-    space: Space,
     normalize: Normalize,
     left_out: NDArray[np.bool_] | None,
     progress: Callable[[float], None] | None,

@@ -211,7 +211,6 @@ class _Table(NamedTuple):
         labels: Reads one column whole.
         typed: Whether the column of labels keeps text apart from numbers.
         pieces: Reads some columns, as ``[some rows, columns]``; of a single column of lists, the lists as rows.
-        lists: Whether a column may hold lists.
     """
 
     names: list[str]

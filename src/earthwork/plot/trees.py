@@ -183,7 +183,7 @@ def _new_axes(layout: _Layout, names: Sequence[_Mark], marks: Sequence[_Mark], r
     return ax
 
 
-def _below_names(layout: _Layout, names: Sequence[_Mark]) -> float:
+def _below_names(names: Sequence[_Mark]) -> float:
     """Where the rows of numbers begin: below the names of the leaves."""
     lengths = [mark.extent[0 if mark.upright else 1] for mark in names if mark.align == "top"]
     return -(max(lengths) + 0.2) / _LEVEL if lengths else -0.1
@@ -194,7 +194,7 @@ def _row_height(layout: _Layout) -> float:
 
 
 def _limits(layout: _Layout, names: Sequence[_Mark], rows: int) -> tuple[float, float]:
-    return float(layout.y.max()) + 0.4, _below_names(layout, names) - rows * _row_height(layout) - 0.1
+    return float(layout.y.max()) + 0.4, _below_names(names) - rows * _row_height(layout) - 0.1
 
 
 def _edges(tree: Tree) -> list[tuple[int, int, int]]:
@@ -283,7 +283,7 @@ def _write_rows(
     ax: Axes, tree: Tree, layout: _Layout, rows: dict[str, NDArray[np.float64]], names: Sequence[_Mark]
 ) -> None:
     upright = layout.slots > _MANY
-    below, step = _below_names(layout, names), _row_height(layout)
+    below, step = _below_names(names), _row_height(layout)
     left, right = -0.5, layout.slots - 0.5
     for place, (name, values) in enumerate(rows.items()):
         middle = below - (place + 0.5) * step

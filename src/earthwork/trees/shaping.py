@@ -205,16 +205,7 @@ def _hops_costs(tree: Tree) -> Floats:
 
 
 def _height_costs(tree: Tree) -> Floats:
-    parents, depth = tree.parents.cpu().numpy(), tree.depths.cpu().numpy()
-    none = tree.num_nodes
-    up = np.append(np.where(parents < 0, none, parents), none)
-    # Round k hands the deepest depth known so far to the 2^k-th ancestor, so a path of a million nodes takes 20 rounds.
-    deepest = np.append(depth, 0)
-    while (up < none).any():
-        known = deepest.copy()
-        np.maximum.at(deepest, up, known)
-        up = up[up]
-    height = (deepest[:-1] - depth).astype(np.float64)
+    parents, height = tree.parents.cpu().numpy(), tree.heights().cpu().numpy().astype(np.float64)
     return np.where(parents < 0, 0.0, height[parents] - height)
 
 

@@ -13,7 +13,6 @@ from earthwork.lab.studies.registry import Contender, Criterion, named, register
 from earthwork.spaces import Chain, EdgeSpace, Space, Tree
 
 _WEIGHTS = (0.25, 0.5, 0.75)
-_OTHERS = ("emd1", "emd1.5", "emd3")
 # The tasks on which the exponent and the weight of mixtures are compared.
 MIXING_TASKS = ("diamond-clarity", "wikivitals")
 
