@@ -186,7 +186,10 @@ class Tree(EdgeSpace):
         return Levels(self.parents, self.depths, self.bins)
 
     def nearest(self, allowed: Tensor) -> Tensor:
-        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true; ties go to the first."""
+        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true.
+
+        Of several, one in the smallest common subtree, and there the first.
+        """
         levels = self.levels().to(allowed.device)
         costs = self.costs.detach().double().to(allowed.device)
         far = [torch.where(here, 0.0, math.inf) for here in levels.split(allowed, False)]
