@@ -209,7 +209,7 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ValueError("not YAML: nested too deeply") from None
-    except (ValueError, OverflowError) as error:  # the escape of a character that does not exist
+    except ValueError as error:  # a version of YAML with thousands of digits
         raise ValueError(f"not YAML: {error}") from None
     finally:
         if loader is not None:
@@ -241,6 +241,13 @@ def _loader_class() -> Any:
                 problem = f"expected at most {_MAX_BRACKETS} nested brackets"
                 raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
             super().fetch_flow_collection_start(token_class)
+
+        def scan_flow_scalar_non_spaces(self, double: bool, start_mark: Any) -> Any:
+            try:
+                return super().scan_flow_scalar_non_spaces(double, start_mark)
+            except (ValueError, OverflowError):  # which of them, and its text, depends on the version of Python
+                problem = f"expected the number of a character, got {self.prefix(8)}"
+                raise yaml.scanner.ScannerError(None, None, problem, self.get_mark()) from None
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
