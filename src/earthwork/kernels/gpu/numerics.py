@@ -40,7 +40,8 @@ def to_fixed(x, scale):
 @triton.jit
 def power(r, exponent):
     """``r ** exponent`` for r in [0, 1] and an exponent > 0."""
-    return tl.where(r > 0.0, tl.exp2(exponent * tl.log2(tl.maximum(r, 1.0e-38))), r)
+    # 2^-126: Triton 3.7 takes smaller constants as float64, and so everything computed from them.
+    return tl.where(r > 0.0, tl.exp2(exponent * tl.log2(tl.maximum(r, 1.1754944e-38))), r)
 
 
 @triton.jit
