@@ -156,3 +156,10 @@ def test_what_it_costs_to_miss_something_is_not_what_a_false_alarm_costs() -> No
     assert ew.EMDLoss(space, 1.0, normalize=None)(certain, missed) == 9
     for measure in (ew.metrics.MeanEMD, ew.metrics.MistakeSeverity, ew.metrics.MeanDistance):
         assert measure(space)(certain, missed) == 9
+
+
+def test_an_array_that_cannot_be_written_to() -> None:
+    p = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
+    p.setflags(write=False)
+    assert ew.decide(p, ew.Chain(3)).tolist() == [1, 0]
+    assert ew.metrics.hierarchical_report(p, np.array([1, 0]), ew.Chain(3))["accuracy"].value == 1

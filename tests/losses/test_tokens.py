@@ -274,6 +274,12 @@ def test_number_tokens_of_a_tokenizer():
     assert ew.losses.tokens.number_tokens(Tokenizer(tokens)) == {1: 7, 2: 7}
 
 
+def test_num_items_is_for_means():
+    loss = make(reduction="sum")
+    with pytest.raises(ValueError, match="num_items: expected only with reduction=\"mean\", got it with 'sum'"):
+        loss(torch.zeros(1, 3), torch.tensor([1]), num_items=2)
+
+
 def test_special_tokens_are_no_numbers():
     tokenizer = Tokenizer(["7", "8", "a"])
     tokenizer.all_special_ids = [1]

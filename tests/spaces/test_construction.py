@@ -487,3 +487,11 @@ def test_a_chain_of_numbers_is_in_ascending_order(make):
 def test_bad_values(values, error, message):
     with pytest.raises(error, match=f"^{message}$"):
         ew.Chain.from_values(values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_costs_in_half_precision_are_widened(dtype):
+    chain = ew.Chain(100_001, torch.ones(100_000, dtype=dtype))
+    assert chain.diameter() == 100_000
+    matrix = torch.ones(2, 2, dtype=dtype).fill_diagonal_(0)
+    assert ew.CostMatrix(matrix).matrix.dtype == torch.float32

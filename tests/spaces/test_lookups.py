@@ -85,8 +85,6 @@ def test_tables_of_distances(rng, kind):
     torch.testing.assert_close(space.diameter(), distances.max())
     assert space.diameter().shape == ()
     torch.testing.assert_close(space.normalized(3.0).distances(), distances * 3 / distances.max())
-    places = space.places(labels)
-    torch.testing.assert_close(space.place_distance(places, places[0]), distances[labels, labels[0]])
     if kind != "matrix":
         torch.testing.assert_close(Space.distances_to(space, labels, distances), distances.T[labels])
         torch.testing.assert_close(Space.expected_distances(space, p), p @ distances.T)

@@ -183,3 +183,9 @@ def test_information_needs_a_class_below_every_node() -> None:
 def test_only_trees_are_shaped_and_written(use: Any) -> None:
     with pytest.raises(TypeError, match=r"^tree: expected a Tree, got Chain$"):
         use(Chain(10))
+
+
+def test_a_name_that_several_nodes_have() -> None:
+    tree = Tree([-1, 0, 0, 1], names=["root", "a", "b", "a"], bins=[2, 3])
+    with pytest.raises(ValueError, match="classes: expected a name that only one node of the tree has, got 'a'"):
+        trees.restrict(tree, ["a", "b"])

@@ -54,7 +54,7 @@ def reproduce(
             share=share,
         )
         _run(experiment, request, console)
-    console.print(f"written to {out}; the page: earthwork report {out} -o report", soft_wrap=True)
+    console.print(f"written to {out}; the page: earthwork report {out} -o report", soft_wrap=True, markup=False)
 
 
 def _data_for(experiment: Experiment, data: Path | None, simulate: bool, only: bool) -> Path | None:

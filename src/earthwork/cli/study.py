@@ -111,7 +111,9 @@ def command(
         results = run_study(request, show)
     for found in results.values():
         print_table(console, f"{found.data}: means over seeds, * the best", table(found))
-    console.print(f"written to {out}: {', '.join(f'study-{name}.json' for name in results)}", soft_wrap=True)
+    console.print(
+        f"written to {out}: {', '.join(f'study-{name}.json' for name in results)}", soft_wrap=True, markup=False
+    )
 
 
 def _own_task(data: Path | None, space: str, labels: str | None, tasks: tuple[str, ...]) -> str:

@@ -197,7 +197,9 @@ def show_results(settings: Settings, results: list[RunResult], console: Console,
     if has_differences(results):
         print_table(console, f"Differences to {results[0].loss}, paired by seed", difference_table(results))
     draw_curves(results, Path(settings.out) / "curves.png", title)
-    console.print(f"written to {settings.out}: summary.md, summary.json, summary.csv, curves.png", soft_wrap=True)
+    console.print(
+        f"written to {settings.out}: summary.md, summary.json, summary.csv, curves.png", soft_wrap=True, markup=False
+    )
     folder = Path(settings.out) / settings.expressions[0].folder / f"seed-{settings.seed}"
     console.print(
         f"more metrics: earthwork evaluate {folder / 'predictions.npz'} --space {Path(settings.out) / 'space.json'}",
@@ -248,7 +250,7 @@ def demo(
         console.print("One seed cannot tell small differences from chance: --seeds 3 adds 95 % intervals.")
     else:
         console.print("A difference larger than its interval (±) is more than chance, taken on its own.")
-    console.print(f"Picture: {Path(settings.out, 'curves.png')}", highlight=False, soft_wrap=True)
+    console.print(f"Picture: {Path(settings.out, 'curves.png')}", highlight=False, soft_wrap=True, markup=False)
     console.print(
         "With your own data: earthwork train DATA --space SPACE --loss ce --loss '0.5*emd2+0.5*ce', where DATA is an "
         "image folder or an .npz file and SPACE a hierarchy or, for example, chain:5 (see earthwork train --help).",

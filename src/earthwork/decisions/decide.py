@@ -15,6 +15,7 @@ from typing_extensions import ParamSpec
 
 from earthwork import private_api
 from earthwork.spaces import Space, Tree
+from earthwork.spaces.space import from_array
 from earthwork.spaces.tree import as_tree
 from earthwork.transport.masses import Normalize, as_distributions
 from earthwork.transport.routes import choose
@@ -40,7 +41,7 @@ def takes_arrays(function: Callable[Concatenate[Tensor, Arguments], Tensor]) -> 
     @wraps(function)
     def wrapper(p: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
         if isinstance(p, np.ndarray) and p.dtype.kind in "fiu":
-            return function(torch.from_numpy(np.ascontiguousarray(p)), *args, **kwargs).detach().numpy()
+            return function(from_array(p), *args, **kwargs).detach().numpy()
         return function(p, *args, **kwargs)
 
     return cast(TakesArrays[Arguments], wrapper)

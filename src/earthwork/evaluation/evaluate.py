@@ -18,7 +18,7 @@ from earthwork.evaluation.sources import Predictions, open_predictions
 from earthwork.metrics.batch import Batch, Decision, check_decision
 from earthwork.metrics.report import Rows, check_whole, joined, measure_rows, report_of, resample, standard_measures
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_space
+from earthwork.spaces.space import check_space, from_array
 from earthwork.spaces.tree import as_tree
 from earthwork.transport.masses import Normalize, check_distributions, check_normalize, l1_normalized
 
@@ -264,7 +264,7 @@ def _batches(
 def _distributions(values: NDArray[Any], source: Predictions, normalize: Normalize, first_row: int) -> Tensor:
     stored = torch.float16 if source.half or values.dtype == np.float16 else torch.float32
     dtype = np.float32 if values.dtype.kind == "f" and values.dtype.itemsize <= 4 else np.float64
-    p = torch.from_numpy(np.ascontiguousarray(values, dtype=dtype))
+    p = from_array(values.astype(dtype, copy=False))
     if normalize is None and source.kind == "logits":
         normalize = "softmax"
     if normalize is not None and not bool(torch.isfinite(p).all()):

@@ -233,6 +233,8 @@ class TokenEMDLoss(FixedSpace):
         return where, bins[where]
 
     def _reduced(self, losses: Tensor, where: Tensor, num_items: float | Tensor | None) -> Tensor:
+        if num_items is not None and self.reduction != "mean":
+            raise ValueError(f'num_items: expected only with reduction="mean", got it with {self.reduction!r}')
         if self.reduction == "none":
             return losses.new_zeros(where.shape).masked_scatter(where, losses)
         if self.reduction == "sum":

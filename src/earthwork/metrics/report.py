@@ -30,6 +30,7 @@ from earthwork.metrics.measures import (
 from earthwork.metrics.scores import BrierScore, CostGap, DecisionCost, LogLoss, MeanTransport, RankedScore
 from earthwork.metrics.table import Estimate, Line, Report
 from earthwork.spaces import Chain, EdgeSpace, Ring, Space, Tree
+from earthwork.spaces.space import from_array
 
 Floats = NDArray[np.floating[Any]]
 
@@ -102,7 +103,7 @@ def hierarchical_report(
 
 
 def _tensor(values: Any) -> Any:
-    return torch.from_numpy(values) if isinstance(values, np.ndarray) and values.dtype.kind in "fiu" else values
+    return from_array(values) if isinstance(values, np.ndarray) and values.dtype.kind in "fiu" else values
 
 
 def check_whole(name: str, number: int, least: int = 0) -> None:

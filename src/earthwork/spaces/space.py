@@ -223,14 +223,6 @@ class Space(nn.Module):
             raise ValueError(f"space: expected two bins with a distance > 0 to scale by, got {self}")
         return self._scaled(diameter / largest)
 
-    def places(self, bins: Tensor) -> Tensor:
-        """The places of these bins: nodes of a tree, the bins themselves in other spaces."""
-        return bins
-
-    def place_distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """The distance from places ``a`` to places ``b``: nodes of a tree, bins of other spaces."""
-        return self.distance(a, b)
-
     def bin_order(self) -> Tensor:
         """All bins in an order in which neighbours are close: a walk around a tree, otherwise the class order."""
         return torch.arange(self.num_bins, device="cpu")
@@ -305,7 +297,15 @@ def owned(values: Tensor) -> Tensor:
     """
     if values.requires_grad:
         return values
+    if values.dtype in HALF:
+        # Sums of costs soon exceed half precision.
+        return values.detach().float()
     return values.detach().clone() if values.is_floating_point() else values.double()
+
+
+def from_array(values: NDArray[Any]) -> Tensor:
+    """An array as a tensor: of the same memory, or of a copy if that cannot be written to, which PyTorch warns of."""
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
 def to_array(values: Tensor) -> NDArray[Any]:

@@ -292,14 +292,6 @@ class Tree(EdgeSpace):
             end = self._node_distance(self.bins[0], self.bins).argmax()
         return self._node_distance(self.bins[end], self.bins).max()
 
-    def places(self, bins: Tensor) -> Tensor:
-        """The nodes of these bins."""
-        return self.bins[bins]
-
-    def place_distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """The distance between nodes ``a`` and ``b``."""
-        return self.node_distance(a, b)
-
     def bin_order(self) -> Tensor:
         """All bins in the order in which a walk around the tree visits them."""
         return self._order[self.bins].argsort().cpu()

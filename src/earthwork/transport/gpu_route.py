@@ -37,6 +37,7 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
         and source is not None
         and not source.requires_grad
         and (target is None or (type(target) in _PLAIN and target.device == p.device))
+        and (target is None or target.dtype is p.dtype or not target.is_floating_point())
     )
     if not serves:
         return None

@@ -191,7 +191,7 @@ def find_nodes(
     """The node of each wanted name, or of each wanted id (a synset id, for instance).
 
     Raises:
-        ValueError: If some are unknown: all of them, with near matches.
+        ValueError: If some are unknown: all of them, with near matches. If several nodes have a wanted name.
     """
     if names is None:
         raise ValueError(f"{what}: the tree's nodes have no names to find {wanted[0]!r} among")
@@ -201,4 +201,8 @@ def find_nodes(
     unknown = [name for name in wanted if name not in places]
     if unknown:
         raise ValueError(f"{what}: {len(unknown)} not in the tree: {with_near_matches(unknown, names)}")
+    repeated = {name for name, count in Counter(names).items() if count > 1}
+    ambiguous = next((name for name in wanted if name in repeated), None)
+    if ambiguous is not None:
+        raise ValueError(f"{what}: expected a name that only one node of the tree has, got {ambiguous!r}")
     return [places[name] for name in wanted]
