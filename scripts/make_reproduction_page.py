@@ -12,7 +12,8 @@ from pathlib import Path
 from earthwork.lab.report import read_results
 from earthwork.lab.reproduce import EXPERIMENTS, judge_claims
 from earthwork.lab.reproduce.experiment import Results
-from earthwork.lab.reproduce.figures import figures
+from earthwork.lab.reproduce.figures import LOSS_TITLES, figures
+from earthwork.lab.reproduce.imagenet import SHARES
 from earthwork.lab.reproduce.plots import save_figures
 from earthwork.lab.reproduce.verdicts import as_markdown, summary_as_markdown
 from earthwork.lab.statistics import interval_text
@@ -44,6 +45,34 @@ def breathing(results: dict[str, Results]) -> str:
     return "\n".join(lines) + "\n"
 
 
+SCORES = {
+    "top1": "top-1 %",
+    "emd": "EMD",
+    "severity": "severity",
+    "calibration": "calibration error %",
+    "distance": "distance",
+    "distance_decided": "distance after `decide`",
+}
+
+
+def imagenet(results: dict[str, Results]) -> str:
+    """The scores after the last epoch, with few images and with all."""
+    entry = results["imagenet"]
+    lines = []
+    for share, title in SHARES.items():
+        runs = {loss: run for loss, run in entry.summary.get(share, {}).items() if run["final"]}
+        if not runs:
+            continue
+        epochs = max(run["epochs"][-1] for run in runs.values())
+        lines += [f"{title.capitalize()}, {epochs} epochs:", ""]
+        lines += [f"| loss | {' | '.join(SCORES.values())} | seeds |", "|---|" + "---|" * (len(SCORES) + 1)]
+        for loss, run in runs.items():
+            cells = [interval_text(run["final"][name], digits=1 if "%" in SCORES[name] else 2) for name in SCORES]
+            lines.append(f"| {LOSS_TITLES.get(loss, loss)} | {' | '.join(cells)} | {len(run['seeds'])} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def claims(results: dict[str, Results]) -> str:
     """The table of claims."""
     return as_markdown(judge_claims(results))
@@ -61,7 +90,7 @@ def pictures(results: dict[str, Results]) -> str:
     return "\n".join(parts)
 
 
-BLOCKS = {"summary": summary, "breathing": breathing, "claims": claims, "figures": pictures}
+BLOCKS = {"summary": summary, "breathing": breathing, "imagenet": imagenet, "claims": claims, "figures": pictures}
 
 
 def page(text: str, results: dict[str, Results]) -> str:
