@@ -47,10 +47,15 @@ def random_space(rng: np.random.Generator, kind: str, size: int) -> ew.Space:
         return ew.Chain(size, rng.random(size - 1) * (rng.random(size - 1) < 0.8))
     if kind == "ring":
         return ew.Ring(size, rng.random(size) * (rng.random(size) < 0.8))
+    if kind == "matrix":
+        matrix = rng.random((size, size))
+        np.fill_diagonal(matrix, 0)
+        return ew.CostMatrix(matrix)
     return random_tree(rng, size, inner_bins=kind == "inner tree")
 
 
 KINDS = ("chain", "ring", "tree", "inner tree")
+ALL_KINDS = (*KINDS, "matrix")
 
 
 def random_distribution(rng: np.random.Generator, *shape: int, zeros: float = 0.3) -> Tensor:

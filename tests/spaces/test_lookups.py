@@ -11,17 +11,7 @@ import torch
 import earthwork as ew
 from earthwork.spaces.edges import EdgeSpace
 from earthwork.spaces.space import Space
-from tests.cases import KINDS, path_matrix, random_space, random_tree
-
-ALL = (*KINDS, "matrix")
-
-
-def space_of(kind, rng, size=9) -> ew.Space:
-    if kind == "matrix":
-        matrix = rng.random((size, size))
-        np.fill_diagonal(matrix, 0)
-        return ew.CostMatrix(matrix)
-    return random_space(rng, kind, size)
+from tests.cases import ALL_KINDS, path_matrix, random_space, random_tree
 
 
 def ancestors(tree, node):
@@ -41,9 +31,9 @@ def subtrees(tree):
     return below
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_the_nearest_allowed_bin(rng, kind):
-    space = space_of(kind, rng)
+    space = random_space(rng, kind, 9)
     n = space.num_bins
     allowed = torch.from_numpy(rng.random((3, 4, n)) < 0.3)
     allowed[..., 0] |= ~allowed.any(-1)
@@ -67,9 +57,9 @@ def test_ties_go_to_the_first_bin():
     assert inner.nearest(torch.tensor([True, False, True])).tolist() == [0, 0, 2]
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_tables_of_distances(rng, kind):
-    space = space_of(kind, rng)
+    space = random_space(rng, kind, 9)
     n = space.num_bins
     distances = space.distances()
     labels = torch.from_numpy(rng.integers(n, size=(2, 3)))
@@ -94,9 +84,9 @@ def test_tables_of_distances(rng, kind):
         torch.testing.assert_close(EdgeSpace.expected_distances(space, p), p @ distances.T)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_equality(rng, kind):
-    space = space_of(kind, rng)
+    space = random_space(rng, kind, 9)
     twin = copy.deepcopy(space)
     assert space.equals(twin)
     assert not space.equals(space.normalized(2 * float(space.diameter())))
@@ -110,7 +100,7 @@ def test_equality(rng, kind):
 
 @pytest.mark.parametrize("kind", ["chain", "tree", "inner tree"])
 def test_the_bins_on_one_side_of_each_edge(rng, kind):
-    space = space_of(kind, rng)
+    space = random_space(rng, kind, 9)
     bins, starts, ends = space.intervals()
     sides = space.flow(torch.eye(space.num_bins)).T
     for edge, (start, end) in enumerate(zip(starts, ends, strict=True)):

@@ -12,22 +12,12 @@ import torch
 import earthwork as ew
 from earthwork.kernels.cpu import tree_tables
 from earthwork.spaces import edges
-from tests.cases import KINDS, random_space
-
-ALL = (*KINDS, "matrix")
+from tests.cases import ALL_KINDS, random_space
 
 
-def space_of(kind, rng, size=9) -> ew.Space:
-    if kind == "matrix":
-        matrix = rng.random((size, size))
-        np.fill_diagonal(matrix, 0)
-        return ew.CostMatrix(matrix)
-    return random_space(rng, kind, size)
-
-
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_unexpected_keys_of_a_state(rng, kind):
-    space = space_of(kind, rng)
+    space = random_space(rng, kind, 9)
     with pytest.raises(RuntimeError, match=r'Unexpected key.*"other"'):
         space.load_state_dict({**space.state_dict(), "other": torch.ones(1)})
     space.load_state_dict({**space.state_dict(), "other": torch.ones(1)}, strict=False)
@@ -35,7 +25,7 @@ def test_unexpected_keys_of_a_state(rng, kind):
 
 @pytest.mark.parametrize("kind", ["chain", "tree", "matrix"])
 def test_loaded_costs_take_the_type_of_the_space(rng, kind):
-    space = space_of(kind, rng)
+    space = random_space(rng, kind, 9)
     single = copy.deepcopy(space).to(torch.float32)
     single.load_state_dict(space.state_dict())
     assert single.distances().dtype == torch.float32

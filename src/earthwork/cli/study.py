@@ -66,10 +66,13 @@ def command(
     if name not in _NAMES:
         raise ValueError(f"NAME: expected {', '.join(_NAMES)}, got {name!r}")
     if name not in _RUN:
-        options = {"--task": task, "--loss": loss, "--seeds": seeds, "--data": data, "--space": space}
-        wrong = [option for option, value in options.items() if value is not None]
-        if wrong or quick:
-            raise ValueError(f"{(wrong or ['--quick'])[0]}: expected only with {' or '.join(_RUN)}, got it with {name}")
+        options = {
+            "--task": task, "--loss": loss, "--seeds": seeds, "--quick": quick or None, "--data": data,
+            "--space": space, "--labels": labels, "--workers": workers,
+        }  # fmt: skip
+        for option, value in options.items():
+            if value is not None:
+                raise ValueError(f"{option}: expected only with {' or '.join(_RUN)}, got it with {name}")
     if name == "page":
         from earthwork.lab.studies.page import write_page
 
