@@ -119,6 +119,14 @@ def test_losses(rows, options):
         same(lambda x, loss=loss: loss(x, q), logits)
 
 
+@pytest.mark.parametrize("kind", ["tree", "inner tree"])
+def test_logarithmic_losses(kind):
+    space = SPACES[kind]
+    logits, labels = torch.randn(4, space.num_bins), torch.arange(4) % space.num_bins
+    for make in (ew.EdgeCrossEntropyLoss, ew.HierarchicalCrossEntropyLoss, ew.SoftLabelLoss):
+        same(lambda x, y, make=make: make(space)(x, y), logits, labels)
+
+
 @pytest.mark.parametrize("rows", ["tree", "inner tree"], indirect=True)
 def test_inner_answers(rows):
     space, p, _, _ = rows

@@ -99,11 +99,13 @@ class Levels(nn.Module):
         order = depths.argsort(stable=True)
         number = order.argsort()
         self.counts: list[int] = depths.bincount().tolist()
-        own = torch.full((len(parents),), len(bins)).index_copy(0, number[bins], torch.arange(len(bins)))
-        starts = torch.tensor([0, *self.counts]).cumsum(0)
+        own = torch.full_like(parents, len(bins))
+        own[number[bins]] = torch.arange(len(bins), device="cpu")
+        starts = torch.tensor([0, *self.counts], device="cpu").cumsum(0)
         self._starts: list[int] = starts.tolist()
         # An edge has the number of the node below it, less one for each node before it that is the root.
-        edge = torch.arange(len(parents)) - (torch.arange(len(parents)) > int((parents < 0).nonzero())).long()
+        nodes = torch.arange(len(parents), device="cpu")
+        edge = nodes - (nodes > int((parents < 0).nonzero())).long()
         # One buffer for all levels: a tree may have as many levels as nodes.
         for name, index in {
             "_own": own,
