@@ -99,7 +99,8 @@ class Levels(nn.Module):
         order = depths.argsort(stable=True)
         number = order.argsort()
         self.counts: list[int] = depths.bincount().tolist()
-        own = torch.full_like(parents, len(bins))
+        # Parts of a tree have int32 tables; indices are int64.
+        own = torch.full_like(parents, len(bins), dtype=torch.int64)
         own[number[bins]] = torch.arange(len(bins), device="cpu")
         starts = torch.tensor([0, *self.counts], device="cpu").cumsum(0)
         self._starts: list[int] = starts.tolist()
