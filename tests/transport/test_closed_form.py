@@ -14,7 +14,8 @@ from earthwork.transport.closed_form import (
     composed_root,
     first_order_cost,
     first_order_label_cost,
-    unchanging,
+    unchanged,
+    version,
     widened,
 )
 from earthwork.transport.emd import label_distances
@@ -82,7 +83,13 @@ def test_what_is_balanced():
         assert widened(noise, space, rho).dtype == dtype
     with torch.inference_mode():
         frozen = torch.ones(2)
-    assert unchanging((None, frozen, noise)) == [noise]
+    before = version(noise)
+    assert version(None) is version(frozen) is None
+    assert unchanged(frozen, None) is frozen
+    assert unchanged(noise, before) is noise
+    noise.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        unchanged(noise, before)
 
 
 @pytest.mark.parametrize("rho", [1.5, 3.0])

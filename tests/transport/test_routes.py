@@ -185,10 +185,13 @@ def test_second_derivatives_of_every_route(rng, rows):
         results.append([value, slope, *torch.autograd.grad(slope.square().sum(), logits)])
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6)
-    loss = ew.EMDLoss(chain, reduction="none")(logits.flatten(0, 1), labels.flatten())
+    loss = ew.EMDLoss(chain, reduction="none")(logits.flatten(0, 1), labels.flatten()).sum()
+    (slope,) = torch.autograd.grad(loss, logits, retain_graph=True)
     labels += 1
+    # The first derivative was computed with the loss.
+    torch.testing.assert_close(torch.autograd.grad(loss, logits, retain_graph=True)[0], slope)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.sum().backward()
+        torch.autograd.grad(loss, logits, create_graph=True)
 
 
 @pytest.mark.parametrize("space", [ew.Chain(16), ew.Ring(16), ew.Tree([-1, *[0] * 16])], ids=["chain", "ring", "tree"])

@@ -13,7 +13,6 @@ from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_va
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.space import HALF, check_space
 from earthwork.transport.closed_form import composed_root
-from earthwork.transport.emd import checked_distances
 from earthwork.transport.gpu_route import GpuKernels
 from earthwork.transport.labels import smoothed_one_hot
 from earthwork.transport.masses import Normalize
@@ -109,8 +108,8 @@ class EMDLoss(StructuredLoss):
         if self._high_root:
             self.check_pair(p, q, stored)
             return self._scaled_root(p - q)
-        names = ("input", "target")
-        distances = checked_distances(p, q, self.space, self.rho, stored, reads_values(p, q), names)
+        route, names = choose(self.space, p, q), ("input", "target")
+        distances = route.checked_distances(p, q, self.space, self.rho, stored, reads_values(p, q), names)
         return self._rooted(distances) if self.root else distances
 
     def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:

@@ -107,54 +107,58 @@ def _power(flow: Tensor, rho: float) -> Tensor:
     return torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho), 0)
 
 
-def with_gradient(
-    values: Tensor, slopes: Tensor, composed: Composed, *inputs: Tensor, constants: Sequence[Tensor | None] = ()
-) -> Tensor:
+def with_gradient(values: Tensor, slopes: Tensor, composed: Composed, *inputs: Tensor) -> Tensor:
     """``values`` as a function of the inputs, whose derivative with respect to the first one is ``slopes``.
 
     Args:
         values: A number, or one for each row of the inputs.
         slopes: The derivative w.r.t. the first input, of its shape. That w.r.t. a second one is its negative.
-        composed: The same function of the inputs, differentiable any number of times.
+        composed: The same function of the inputs, differentiable any number of times. It is called for derivatives of
+            higher order, so it has to check that what else it depends on is `unchanged` since then.
         *inputs: One or two tensors, not all of which need a derivative.
-        constants: What else the function depends on, such as labels: changing it in place before the derivative is
-            computed is an error, as for PyTorch's own functions.
     """
-    result: Tensor = _apply((values, slopes, composed, constants), *inputs)
+    result: Tensor = _apply((values, slopes, composed), *inputs)
     return result
 
 
-def unchanging(constants: Sequence[Tensor | None]) -> list[Tensor]:
-    """Those of ``constants`` that can be saved for the backward pass, which raises if they were changed in place."""
-    return [x for x in constants if x is not None and not x.is_inference()]
+def version(x: Tensor | None) -> int | None:
+    """How often ``x`` was changed in place; ``None`` if nobody knows, or there is no tensor."""
+    return None if x is None or x.is_inference() else x._version
+
+
+def unchanged(x: Tensor, before: int | None) -> Tensor:
+    """``x``, or an error like PyTorch's own if it was changed in place since its version was ``before``."""
+    if before is not None and x._version != before:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"a tensor of shape {tuple(x.shape)} that the loss was computed from"
+        )
+    return x
 
 
 class _FirstOrder(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, solved: tuple[Tensor, Tensor, Composed, Sequence[Tensor | None]], *inputs: Tensor) -> Tensor:
-        values, slopes, ctx.composed, constants = solved
-        ctx.count = 1 + len(inputs)
+    def forward(ctx: Any, solved: tuple[Tensor, Tensor, Composed], *inputs: Tensor) -> Tensor:
+        values, slopes, ctx.composed = solved
         # Saved like an input, so that hooks on saved tensors, which may move them to a disk, see the slopes too.
-        ctx.save_for_backward(slopes, *inputs, *(unchanging(constants) if constants else ()))
+        ctx.save_for_backward(slopes, *inputs)
         return values
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return None, *composed_gradients(ctx.composed, saved[1 : ctx.count], upstream)
-        slopes = saved[0]
         # Nothing else may refer to the slopes, or autograd would copy them.
-        del saved
+        slopes, *inputs = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return None, *composed_gradients(ctx.composed, inputs, upstream)
         try:
             slopes = _scaled(slopes, upstream)
         except RuntimeError:
             # Batched gradients, as for a Jacobian, cannot be scaled in place.
             slopes = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
-        _, ours, *theirs = ctx.needs_input_grad
-        if not theirs:
+        if len(inputs) == 1:
             return None, slopes
-        return None, slopes if ours else None, -slopes if theirs[0] else None
+        _, ours, theirs = ctx.needs_input_grad
+        return None, slopes if ours else None, -slopes if theirs else None
 
 
 def _scaled(slopes: Tensor, upstream: Tensor) -> Tensor:
@@ -209,15 +213,11 @@ def first_order_label_cost(logits: Tensor, labels: Tensor, space: EdgeSpace, rho
             p.scatter_(-1, index[part], at_label)
             private_api.softmax_backward(potential, p, slopes)
 
-    return _in_parts(solve, rows, logits, composed, labels)
+    return _in_parts(solve, rows, logits, composed)
 
 
 def _in_parts(
-    solve: Callable[[slice, Tensor, Tensor | None], None],
-    rows: Tensor,
-    x: Tensor,
-    composed: Composed,
-    labels: Tensor | None = None,
+    solve: Callable[[slice, Tensor, Tensor | None], None], rows: Tensor, x: Tensor, composed: Composed
 ) -> Tensor:
     """The values that ``solve`` writes for the rows of ``x``, and the derivatives."""
     wanted = torch.is_grad_enabled() and x.requires_grad
@@ -229,9 +229,7 @@ def _in_parts(
             part = slice(start, start + count)
             solve(part, values[part], None if slopes is None else slopes[part])
         values = values.view(x.shape[:-1])
-    if slopes is None:
-        return values
-    return with_gradient(values, slopes.view(x.shape), composed, x, constants=(labels,))
+    return values if slopes is None else with_gradient(values, slopes.view(x.shape), composed, x)
 
 
 def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, differentiate: bool) -> Tensor | None:

@@ -18,7 +18,7 @@ from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.space import check_rho, check_space
 from earthwork.transport.closed_form import balanced, widened
 from earthwork.transport.masses import Normalize, as_pair, can_look, check_masses, of_row
-from earthwork.transport.routes import Kernels, choose
+from earthwork.transport.routes import choose
 
 # In place of an infinite curvature: a compromise with an error of 1e-8 relative to the other edges.
 _STIFF = 1e8
@@ -71,7 +71,7 @@ def emd(
     """
     p, q, stored = as_pair(p, q, space, normalize, validate)
     space.check_rho(rho)
-    distances = checked_distances(p, q, space, rho, stored, validate)
+    distances = choose(space, p, q).checked_distances(p, q, space, rho, stored, validate)
     if rho > 2 and validate and can_look(distances):
         _check_range(distances, rho)
     return distances if distances.dtype is stored else distances.to(stored)
@@ -84,37 +84,6 @@ def _check_range(result: Tensor, rho: float) -> None:
             f"p and q: expected masses whose distance at rho = {rho:g} is in the range of {result.dtype}; "
             'pass float64, or normalize="l1" for a mass of 1'
         )
-
-
-def checked_distances(
-    p: Tensor,
-    q: Tensor,
-    space: Space,
-    rho: float,
-    stored: torch.dtype,
-    validate: bool,
-    names: tuple[str, str] = ("p", "q"),
-) -> Tensor:
-    """The distances between rows of masses, which are validated once: by the kernel, or before.
-
-    Args:
-        p: Masses, at least in float32.
-        q: Masses of a shape that broadcasts with that of ``p``.
-        space: How the bins are arranged.
-        rho: The exponent.
-        stored: The type in which the masses were stored.
-        validate: Check the masses.
-        names: What the caller calls ``p`` and ``q``.
-    """
-    route = choose(space, p, q)
-    if isinstance(route, Kernels):
-        distances, valid = route.checked_distances(p, q, space, rho, stored)
-        if validate and not valid:
-            check_masses(p, q, stored, names)
-        return distances
-    if validate and can_look(p, q):
-        check_masses(p, q, stored, names)
-    return route.distances(p, q, space, rho)
 
 
 def label_distances(p: Tensor, labels: Tensor, space: Space, rho: float, smoothing: float = 0.0) -> Tensor:

@@ -13,7 +13,7 @@ from earthwork.kernels import gpu
 from earthwork.kernels.cpu import wanted
 from earthwork.spaces import EdgeSpace
 from earthwork.spaces.space import HALF
-from earthwork.transport.closed_form import composed_cost, composed_gradients, unchanging
+from earthwork.transport.closed_form import composed_cost, composed_gradients
 from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, Route, as_rows
 
 _TYPES = (torch.float32, *HALF)
@@ -216,7 +216,8 @@ class _Recomputed(torch.autograd.Function):
         values_of, *ctx.functions, constants = functions
         values, *kept = values_of(*inputs)
         ctx.count, ctx.kept = len(inputs), len(inputs) + len(kept)
-        ctx.save_for_backward(*inputs, *kept, *unchanging(constants))
+        # Saved only to detect changes in place; inference tensors cannot be saved.
+        ctx.save_for_backward(*inputs, *kept, *(x for x in constants if x is not None and not x.is_inference()))
         result: Tensor = values
         return result
 

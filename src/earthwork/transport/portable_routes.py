@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from earthwork.transport.closed_form import composed_cost, composed_gradient, first_order_cost, first_order_label_cost
+from earthwork.transport.closed_form import (
+    composed_cost,
+    composed_gradient,
+    first_order_cost,
+    first_order_label_cost,
+    unchanged,
+    version,
+)
 from earthwork.transport.labels import cost_to_label, smoothed_one_hot
 from earthwork.transport.linear_programme import simplex_cost, simplex_gradient
+from earthwork.transport.masses import can_look, check_masses
 
 
 class Route:
@@ -19,6 +28,31 @@ class Route:
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The distance of each row of ``p`` to that of ``q``, which were checked."""
         raise NotImplementedError
+
+    def checked_distances(
+        self,
+        p: Tensor,
+        q: Tensor,
+        space: Any,
+        rho: float,
+        stored: torch.dtype,
+        validate: bool,
+        names: tuple[str, str] = ("p", "q"),
+    ) -> Tensor:
+        """The distance of each row of ``p`` to that of ``q``, which are checked here.
+
+        Args:
+            p: Masses, at least in float32.
+            q: Masses of a shape that broadcasts with that of ``p``.
+            space: How the bins are arranged.
+            rho: The exponent.
+            stored: The type in which the masses were stored.
+            validate: Check the masses.
+            names: What the caller calls ``p`` and ``q``.
+        """
+        if validate and can_look(p, q):
+            check_masses(p, q, stored, names)
+        return self.distances(p, q, space, rho)
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The derivative of the distances with respect to ``p``, of the shape to which ``p`` and ``q`` broadcast."""
@@ -69,8 +103,10 @@ class _FirstOrder(Composed):
         return first_order_cost(x, space, rho, lambda x: composed_cost(x, space, rho))
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
+        before = version(labels)
+
         def composed(x: Tensor) -> Tensor:
-            return COMPOSED.logit_distances(x, labels, space, rho)
+            return COMPOSED.logit_distances(x, unchanged(labels, before), space, rho)
 
         return first_order_label_cost(logits, labels, space, rho, composed)
 

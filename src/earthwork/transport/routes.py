@@ -27,10 +27,10 @@ from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables, wante
 from earthwork.private_api import is_exporting, is_plain, is_watched
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.edges import linear
-from earthwork.transport.closed_form import composed_cost, with_gradient
+from earthwork.transport.closed_form import composed_cost, unchanged, version, with_gradient
 from earthwork.transport.gpu_route import gpu_route
 from earthwork.transport.labels import smoothed_one_hot
-from earthwork.transport.masses import mass_tolerance
+from earthwork.transport.masses import check_masses, mass_tolerance
 from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, PROGRAMME, Composed, Route, as_rows
 
 # Below this many entries, loading or calling a compiled kernel costs more than it saves.
@@ -119,40 +119,45 @@ class Kernels(Route):
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The distance of each row of ``p`` to that of ``q``, which were checked."""
-        return self.checked_distances(p, q, space, rho, p.dtype)[0]
+        return self.checked_distances(p, q, space, rho, p.dtype, False)
 
     def checked_distances(
-        self, p: Tensor, q: Tensor, space: Any, rho: float, stored: torch.dtype
-    ) -> tuple[Tensor, bool]:
-        """The distances, and whether the masses are valid; if not they are to be rechecked exactly, for the message.
-
-        Args:
-            p: Masses.
-            q: Masses of the same type, of a shape that broadcasts with that of ``p``.
-            space: How the bins are arranged.
-            rho: The exponent.
-            stored: The type in which the masses were stored.
-        """
+        self,
+        p: Tensor,
+        q: Tensor,
+        space: Any,
+        rho: float,
+        stored: torch.dtype,
+        validate: bool,
+        names: tuple[str, str] = ("p", "q"),
+    ) -> Tensor:
+        """As `Route.checked_distances`; the kernel checks the masses. If it rejects them they are rechecked exactly."""
+        x, y, shape = p, q, None
         # The last axes are equal, so as many entries means as many rows.
         if p.ndim != 2 or q.ndim != 2 or p.numel() != q.numel():
-            p, q = torch.broadcast_tensors(p, q)
-            distances, valid = self.checked_distances(as_rows(p), as_rows(q), space, rho, stored)
-            return distances.view(p.shape[:-1]), valid
-        needs_gradient = (p.requires_grad or q.requires_grad) and torch.is_grad_enabled()
+            x, y = torch.broadcast_tensors(p, q)
+            x, y, shape = as_rows(x), as_rows(y), x.shape[:-1]
+        needs_gradient = (x.requires_grad or y.requires_grad) and torch.is_grad_enabled()
         # Half the tolerance, because the kernel adds up in the type of the data.
         costs, slopes, valid = self.run.pairs(
             self.layout,
-            p if p.is_contiguous() else _contiguous_rows(p),
-            q if q.is_contiguous() else _contiguous_rows(q),
+            x if x.is_contiguous() else _contiguous_rows(x),
+            y if y.is_contiguous() else _contiguous_rows(y),
             rho,
             needs_gradient,
             0.5 * mass_tolerance(stored),
         )
+        if validate and not valid:
+            check_masses(p, q, stored, names)
         if needs_gradient:
-            # Inference tensors cannot be saved for a backward pass.
-            q = q.clone() if q.is_inference() else q
-            costs = with_gradient(costs, slopes, lambda p, q: composed_cost(p - q, space, rho), p, q)
-        return costs, valid
+            if y.requires_grad:
+                costs = with_gradient(costs, slopes, lambda x, y: composed_cost(x - y, space, rho), x, y)
+            else:
+                # Not an input: one more takes as long as all that comes before the kernel.
+                before = version(y)
+                costs = with_gradient(costs, slopes, lambda x: composed_cost(x - unchanged(y, before), space, rho), x)
+        result: Tensor = costs if shape is None else costs.view(shape)
+        return result
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The derivative of the distances with respect to ``p``, of the shape to which ``p`` and ``q`` broadcast."""
@@ -224,8 +229,14 @@ class Kernels(Route):
         if reduction != "none":
             losses = losses.sum() if total else losses.new_tensor(empty)
         if needs_gradient:
-            constants = (labels, options[0])
-            losses = with_gradient(losses, slopes, lambda x: composed(x, labels), logits, constants=constants)
+            weights, versions = options[0], (version(labels), version(options[0]))
+
+            def recomposed(x: Tensor) -> Tensor:
+                if weights is not None:
+                    unchanged(weights, versions[1])
+                return composed(x, unchanged(labels, versions[0]))
+
+            losses = with_gradient(losses, slopes, recomposed, logits)
         return losses if losses.ndim == 0 or len(shape) == 1 else losses.view(shape)
 
     def _layout_of(self, kernel: LabelKernel, space: Any) -> Layout:

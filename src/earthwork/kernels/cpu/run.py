@@ -114,14 +114,15 @@ def pairs(
     """
     rows, dtype = p.shape[0], p.dtype
     costs = torch.empty_like(_like(rows, dtype))
-    slopes = _like_rows(p) if gradient else None
+    dense = p.is_contiguous()
+    slopes = _like_rows(p, dense) if gradient else None
     batch = (
         p.data_ptr() or address("p", p),
         q.data_ptr() or address("q", q),
         costs.data_ptr(),
         0 if slopes is None else slopes.data_ptr(),
         rows,
-        layout.bins if p.is_contiguous() else p.stride(0),
+        layout.bins if dense else p.stride(0),
         layout.bins if q.is_contiguous() else q.stride(0),
     )
     return costs, slopes, not _run("pairs", layout, dtype, rows, batch, rho, tolerance)[INVALID]
@@ -134,7 +135,7 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
         layout: The layout of the space.
         p: Masses, shape ``[rows, bins]``, single or double precision, each row contiguous.
     """
-    results = _like_rows(p)
+    results = _like_rows(p, p.is_contiguous())
     batch = (address("p", p), results.data_ptr(), len(p), p.stride(0), 0, 0, 0)
     _run("expectations", layout, p.dtype, len(p), batch, 0.0, 0.0)
     return results
@@ -195,5 +196,5 @@ def _like(rows: int, dtype: torch.dtype) -> Tensor:
     return torch.empty((), dtype=dtype, device="cpu").expand(rows)
 
 
-def _like_rows(p: Tensor) -> Tensor:
-    return torch.empty_like(p) if p.is_contiguous() else torch.empty_like(p, memory_format=torch.contiguous_format)
+def _like_rows(p: Tensor, dense: bool) -> Tensor:
+    return torch.empty_like(p) if dense else torch.empty_like(p, memory_format=torch.contiguous_format)
