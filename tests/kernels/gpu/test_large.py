@@ -69,6 +69,20 @@ def test_a_branch_that_ends_with_a_segment(rng):
 
 
 @pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("shift", [-60.0, 0.0, 60.0])
+def test_the_softmax_of_several_segments(rng, shift):
+    """The last segment has two classes, one of which holds all but the least of the mass; only differences matter."""
+    space = ew.Chain(66)
+    logits = torch.from_numpy(rng.normal(size=(2, 66))).float()
+    logits[:, -2:] += torch.tensor([[2.0, 5.0], [6.0, 3.0]])
+    logits, labels = (logits * 1024).round() / 1024, torch.tensor([3, 65])
+    value, gradient = losses(space, 2.0, logits + shift, labels)
+    expected, slopes = label_costs(logits, labels, space, 2.0)
+    assert error(value[:, None], expected[:, None]) <= VALUE
+    assert error(gradient, slopes) <= GRADIENT
+
+
+@pytest.mark.usefixtures("small_segments")
 def test_options(rng):
     """Weights, ignored rows, a mean, half precision and feature maps."""
     space = tree("any", rng, 70)
