@@ -39,6 +39,14 @@ ERRORS = {
     f"weight: expected 3 numbers, one for each class of {CHAIN}, got shape (2,)": lambda: ew.EMDLoss(
         CHAIN, weight=torch.ones(2)
     ),
+    f"input: expected shape (C), (N, C) or (N, C, d1, …) with C = 3, the bins of {CHAIN}, got (2, 4)": lambda: LOSS(
+        torch.zeros(2, 4), LABELS
+    ),
+    'input: expected some mass in each row to normalise by "l1", got none of row 0': lambda: ew.EMDLoss(
+        CHAIN, normalize="l1"
+    )(LOGITS, torch.full((2, 3), 1 / 3)),
+    f"tree: expected a Tree, whose levels are asked for, got {CHAIN}": lambda: ew.HierarchicalCrossEntropyLoss(CHAIN),
+    "labels: expected tokens (integers), got list": lambda: ew.TokenEMDLoss([0, 1], [0.0, 1.0])(LOGITS, [0, 2]),
     "terms: expected at least one pair of a weight and a loss, got none": ew.MixedLoss,
     "terms: expected finite weights, got inf": lambda: ew.MixedLoss((torch.inf, LOSS)),
     "terms: expected pairs of a weight and a loss module, got (1, 2)": lambda: ew.MixedLoss((1, 2)),
@@ -100,6 +108,52 @@ def test_sets_of_one_class_are_labels(space):
             sets = nn.functional.one_hot(labels, 3).bool()
             torch.testing.assert_close(loss(logits, sets), loss(logits, labels))
             assert (loss(logits, torch.ones(4, 3, dtype=torch.bool)) <= 1e-9).all()
+
+
+@pytest.mark.parametrize("space", [CHAIN, TREE], ids=["chain", "tree"])
+def test_weights_and_masks_of_sets_are_those_of_rows(space):
+    """The losses of a batch with two axes are those of its rows, one at a time."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 4, 3, dtype=torch.float64, generator=generator)
+    sets = torch.tensor([[True, True, False], [False, True, True], [True, False, True], [True, True, True]])
+    sets = torch.stack([sets, sets.flip(0)])
+    mask = torch.tensor([[True, False, True, True], [False, True, True, False]])
+    weight = torch.tensor([1.0, 2.0, 5.0])
+    for loss in losses(space, reduction="none", class_dim=-1, weight=weight):
+        if not isinstance(loss, ew.SinkhornLoss):
+            rows = [loss(x, allowed) for x, allowed in zip(logits.view(8, 3), sets.view(8, 3), strict=True)]
+            expected = torch.stack(rows).view(2, 4)
+            torch.testing.assert_close(loss(logits, sets), expected)
+            torch.testing.assert_close(loss(logits, sets, mask=mask), torch.where(mask, expected, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("space", [CHAIN, TREE], ids=["chain", "tree"])
+def test_probabilities_in_half_precision_miss_a_mass_of_1_by_their_rounding(space, dtype):
+    p = torch.tensor([[0.3, 0.3, 0.4], [0.15, 0.25, 0.6]]).to(dtype)
+    # More than float32 would be allowed.
+    assert ((p.float().sum(-1) - 1).abs() > 1e-4).any()
+    hot = nn.functional.one_hot(LABELS, 3)
+    for loss in losses(space, normalize=None):
+        targets = [LABELS, hot.float()]
+        if not isinstance(loss, ew.SinkhornLoss):
+            targets += [hot.bool(), torch.tensor([[True, True, False]] * 2)]
+        for target in targets:
+            assert loss(p, target).isfinite()
+        with pytest.raises(ValueError, match="input"):
+            loss(p.float(), LABELS)
+
+
+@pytest.mark.parametrize("space", [CHAIN, TREE], ids=["chain", "tree"])
+def test_rows_that_do_not_count_need_not_be_distributions(space):
+    p = torch.tensor([[0.25, 0.25, 0.5], [-1.0, torch.nan, 7.0]])
+    q = torch.tensor([[0.5, 0.5, 0.0], [0.0, -2.0, torch.inf]])
+    mask = torch.tensor([True, False])
+    for loss in losses(space, normalize=None):
+        torch.testing.assert_close(loss(p, q, mask=mask), loss(p[:1], q[:1]))
+        torch.testing.assert_close(loss(p, LABELS, mask=mask), loss(p[:1], LABELS[:1]))
+        if not isinstance(loss, ew.SinkhornLoss):
+            torch.testing.assert_close(loss(p, q > 0, mask=mask), loss(p[:1], q[:1] > 0))
 
 
 def test_an_empty_mean_of_a_mixture():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 
 import pytest
@@ -179,6 +180,29 @@ def test_gradients_of_large_logits(outside, shift, dtype):
     assert slope.is_contiguous()
     limit = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
     torch.testing.assert_close(slope.double(), expected, rtol=limit, atol=limit)
+
+
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_a_few_rows_at_a_time(rows, monkeypatch):
+    """In parts of 1 or 2 rows, or all 14 at once."""
+    monkeypatch.setattr("earthwork.losses.tokens._IN_CACHE", rows * VOCABULARY)
+    logits, labels = batch(7)
+    labels = labels % 10 + 1
+    loss = ew.TokenEMDLoss(range(1, 11), range(10), outside=5.0)
+    expected = loss.from_hidden(logits, torch.eye(VOCABULARY, dtype=torch.float64), labels)
+    value = loss(logits, labels)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(x, logits)[0] for x in (value, expected)))
+
+
+def test_copies():
+    loss = ew.TokenEMDLoss([1, 2, 3], [0.0, 1.0, 5.0], outside=2.0)
+    first, second = copy.deepcopy([loss, loss])
+    assert first is second is not loss
+    logits, labels = torch.randn(4, 5), torch.tensor([1, 2, 3, 4])
+    assert torch.equal(first(logits, labels), loss(logits, labels))
+    assert first._tokens.data_ptr() != loss._tokens.data_ptr()
 
 
 @pytest.mark.usefixtures("size")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import earthwork as ew
+from earthwork.losses.sharded import _check_options, _losses_on_part
 from earthwork.sharded import rows
 from earthwork.sharded.rows import IGNORED, ShardLosses
 from earthwork.spaces.parts import shard_bounds
@@ -177,3 +180,44 @@ def test_the_kernels_do_the_local_part(rng):
     x = torch.randn(4, part.stop, requires_grad=True)
     losses(x, torch.arange(4), lambda y, largest=False: y)
     assert local.space._kernels is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({}, "sets", "target: expected class indices for a DTensor, got sets"),
+        ({"normalize": "l1"}, "labels", "normalize: expected \"softmax\" for a DTensor, got 'l1'"),
+        ({"label_smoothing": 0.25}, "labels", "label_smoothing: expected 0 for a DTensor, got 0.25"),
+    ],
+)
+def test_options_that_need_all_classes(options, kind, message):
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}; pass x.full_tensor\\(\\) instead$"):
+        _check_options(ew.EMDLoss(ew.Chain(4), **options), kind)
+    _check_options(ew.EMDLoss(ew.Chain(4)), "labels")
+
+
+def test_learned_costs_need_all_classes():
+    costs = torch.ones(3, requires_grad=True)
+    message = "^costs: expected fixed numbers for a DTensor, got a tensor that requires grad; pass"
+    with pytest.raises(TypeError, match=message):
+        _check_options(ew.EMDLoss(ew.Chain(4, costs)), "labels")
+
+
+@pytest.mark.parametrize("space", [ew.Chain(5), ew.Tree([-1, 0, 0, 1, 1, 2, 2])], ids=["chain", "tree"])
+def test_losses_on_parts_are_kept_until_the_costs_change(space):
+    loss = ew.EMDLoss(space, 1)
+    bounds = (0, 2, space.num_bins)
+    cpu = torch.device("cpu")
+    made = [_losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank), cpu) for rank in (0, 1)]
+    assert made[0] is not made[1]
+    for rank in (0, 1):
+        assert _losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank), cpu) is made[rank]
+    other = SimpleNamespace(bounds=(0, 3, space.num_bins), rank=0)
+    assert _losses_on_part(loss, other, cpu) is not made[0]
+    parts = loss._parts
+    assert parts.fit(loss.space)
+    loss.space.cost_source.mul_(2)
+    assert not parts.fit(loss.space)
+    assert _losses_on_part(loss, other, cpu) is not parts.losses[other.bounds, 0, cpu]
+    assert loss._parts is not parts
+    assert copy.deepcopy(loss)._parts is None
