@@ -149,6 +149,13 @@ def test_distributions_where_the_mean_of_nothing_is_0():
     torch.testing.assert_close(ew.MixedLoss((1.0, entropy), empty="zero")(logits, target), entropy(logits, target))
 
 
+def test_a_distribution_counts_whatever_the_weights_of_the_classes():
+    cross = nn.CrossEntropyLoss(weight=torch.tensor([0.0, 0.0, 1.0]))
+    logits, target = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+    torch.testing.assert_close(ew.MixedLoss((1, cross), empty="zero")(logits, target), cross(logits, target))
+    assert cross(logits, target) > 0
+
+
 def test_empty_is_one_of_two_words():
     with pytest.raises(ValueError, match='empty: expected "nan" or "zero", got 0'):
         ew.MixedLoss((1.0, ew.EMDLoss(CHAIN)), empty=0)

@@ -140,6 +140,18 @@ def test_ignored_rows_may_hold_anything(make, rows, kernels, options):
     assert torch.equal(dirty.grad[::3], torch.zeros_like(dirty.grad[::3]))
 
 
+@pytest.mark.parametrize("rows", [2, 100])
+@pytest.mark.parametrize("name", ["chain", "ring", "tree", "sinkhorn"])
+def test_only_inputs_or_only_targets_are_mapped(name, rows):
+    """The values of what is mapped cannot be checked, though those of the other argument could."""
+    loss = LOSSES[name]()
+    logits, target = torch.randn(3, rows, C), torch.rand(3, rows, C).softmax(-1)
+    by_input = torch.vmap(lambda x: loss(x, target[0]))(logits)
+    torch.testing.assert_close(by_input, torch.stack([loss(x, target[0]) for x in logits]))
+    by_target = torch.vmap(lambda q: loss(logits[0], q))(target)
+    torch.testing.assert_close(by_target, torch.stack([loss(logits[0], q) for q in target]))
+
+
 def test_ignored_rows_under_transforms_and_second_derivatives():
     logits, labels = torch.randn(4, C, dtype=torch.float64), torch.tensor([0, -100, 3, 1])
     logits[1] = torch.nan

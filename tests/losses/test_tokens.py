@@ -159,6 +159,14 @@ def test_from_hidden_is_the_same_loss(outside, shift):
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("shift", [False, True])
+def test_the_rows_of_hidden_states(shift):
+    logits, labels = batch(4)
+    loss = ew.TokenEMDLoss(range(1, 11), range(10), shift=shift, reduction="none")
+    rows = loss.from_hidden(logits, torch.eye(VOCABULARY, dtype=torch.float64), labels)
+    torch.testing.assert_close(rows, loss(logits, labels))
+
+
 @pytest.fixture(params=[False, True], ids=["small", "large"])
 def size(request, monkeypatch):
     """Large logits have gradients of their own."""

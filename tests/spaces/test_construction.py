@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import earthwork as ew
-from earthwork.spaces.topology import topology
+from earthwork.spaces.topology import _is_preorder, topology
 
 SPACES = [ew.Chain(4, [1.0, 0.0, 2.5]), ew.Ring(3, 0.5), ew.Tree([-1, 0, 0, 1, 1], names=list("abcde"))]
 MAKERS = {
@@ -358,6 +358,7 @@ def test_topology_by_brute_force(data, dtype):
     assert shape.depth.tolist() == [len(path[node]) - 1 for node in range(count)]
     assert shape.size.tolist() == [sum(node in path[other] for other in range(count)) for node in range(count)]
     assert shape.order.tolist() == walked(parents.tolist())
+    assert _is_preorder(parents, shape.size) == (walked(parents.tolist()) == list(range(count)))
     assert {shape.depth.dtype, shape.size.dtype, shape.order.dtype} == {np.dtype(dtype)}
 
 

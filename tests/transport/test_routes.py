@@ -194,6 +194,37 @@ def test_second_derivatives_of_every_route(rng, rows):
         torch.autograd.grad(loss, logits, create_graph=True)
 
 
+def test_layouts_and_shapes_of_pairs(rng):
+    """By kernels, which read rows that are contiguous."""
+    chain = ew.Chain(N)
+    p, q = (torch.from_numpy(rng.normal(size=(100, N))).softmax(-1) for _ in range(2))
+    with without_kernels():
+        expected = ew.emd(p, q, chain)
+    for x, y in ((p, q.T.contiguous().T), (p.T.contiguous().T, q), (p, torch.stack([q, p], -1)[..., 0])):
+        assert not (x.is_contiguous() and y.is_contiguous())
+        torch.testing.assert_close(ew.emd(x, y, chain), expected)
+    for x, y in ((p[None], q), (p, q[None]), (p[None], q[None])):
+        torch.testing.assert_close(ew.emd(x, y, chain), expected[None])
+
+
+def test_constants_that_were_changed_before_the_second_derivative(rng):
+    """By kernels: the weights of classes, and masses without a gradient."""
+    chain = ew.Chain(N)
+    x = torch.from_numpy(rng.normal(size=(100, N))).softmax(-1).requires_grad_()
+    q = torch.from_numpy(rng.normal(size=(100, N))).softmax(-1)
+    labels = torch.from_numpy(rng.integers(N, size=100))
+    weighted = ew.EMDLoss(chain, weight=torch.linspace(1, 2, N))
+    for call, constant in ((lambda: weighted(x, labels), weighted.weight), (lambda: ew.emd(x, q, chain).sum(), q)):
+        loss = call()
+        (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+        (again,) = torch.autograd.grad(loss, x, retain_graph=True)
+        torch.testing.assert_close(slope, again)
+        constant *= 1
+        torch.testing.assert_close(torch.autograd.grad(loss, x, retain_graph=True)[0], again)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(loss, x, create_graph=True)
+
+
 @pytest.mark.parametrize("space", [ew.Chain(16), ew.Ring(16), ew.Tree([-1, *[0] * 16])], ids=["chain", "ring", "tree"])
 def test_expected_distances_are_their_own_transpose(space):
     """By kernels, whose gradient may need another route: here the kernels are switched off in between."""
