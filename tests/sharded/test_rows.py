@@ -221,3 +221,9 @@ def test_losses_on_parts_are_kept_until_the_costs_change(space):
     assert _losses_on_part(loss, other, cpu) is not parts.losses[other.bounds, 0, cpu]
     assert loss._parts is not parts
     assert copy.deepcopy(loss)._parts is None
+
+
+def test_a_root_is_taken_of_the_sum_over_all_parts():
+    sums = torch.tensor([0.0, 4.0])
+    assert torch.equal(ew.EMDLoss(ew.Chain(3), 2)._finished(sums), sums)
+    assert torch.equal(ew.EMDLoss(ew.Chain(3), 2, root=True)._finished(sums), sums.sqrt())

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import earthwork as ew
+from earthwork.spaces.space import to_array
 from earthwork.spaces.topology import _is_preorder, topology
 
 SPACES = [ew.Chain(4, [1.0, 0.0, 2.5]), ew.Ring(3, 0.5), ew.Tree([-1, 0, 0, 1, 1], names=list("abcde"))]
@@ -496,3 +497,10 @@ def test_costs_in_half_precision_are_widened(dtype):
     assert chain.diameter() == 100_000
     matrix = torch.ones(2, 2, dtype=dtype).fill_diagonal_(0)
     assert ew.CostMatrix(matrix).matrix.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_tensors_of_any_type_as_arrays(dtype):
+    array = to_array(torch.tensor([0.5, -2.0], dtype=dtype, requires_grad=True))
+    assert array.tolist() == [0.5, -2.0]
+    assert array.dtype == (np.float32 if dtype == torch.bfloat16 else str(dtype).removeprefix("torch."))

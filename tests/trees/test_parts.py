@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import earthwork as ew
-from earthwork.spaces.parts import shard_bounds
+from earthwork.spaces.parts import shard_bounds, slices
 from earthwork.trees.parts import dump_arrays
 from tests.trees.hierarchies import hierarchies
 
@@ -24,7 +24,8 @@ from tests.trees.hierarchies import hierarchies
 @given(hierarchies(max_nodes=12), st.data())
 def test_parts_are_those_of_the_whole_tree(tree: ew.Tree, data: st.DataObject) -> None:
     bins = sorted(data.draw(st.sets(st.integers(0, tree.num_nodes - 1), min_size=1)))
-    tree = ew.Tree(tree.parents, tree.costs, bins)
+    # A file has no table of costs that are all 1.
+    tree = ew.Tree(tree.parents, data.draw(st.sampled_from([tree.costs, 1.0])), bins)
     ranks = data.draw(st.integers(1, 4))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "t.npz").write_bytes(dump_arrays(tree))
@@ -223,6 +224,12 @@ def table_bytes(space: ew.Space) -> int:
         assert part.shared is not None
         return table_bytes(part.local) + table_bytes(part.shared) + part.slots.nbytes + part.lengths.nbytes
     return sum(table.nbytes for table in space.buffers())
+
+
+def test_slices_of_an_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("earthwork.spaces.parts.PIECE", 3)
+    assert [list(range(7))[piece] for piece in slices(7)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert not list(slices(0))
 
 
 def test_what_a_part_cannot_do(tmp_path: Path) -> None:
