@@ -144,6 +144,16 @@ def test_an_encrypted_zip(tmp_path, cache):
         unpacked(tmp_path / "a.zip", lambda _: None)
 
 
+def test_a_zip_with_a_nameless_file(tmp_path, cache):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("x", b"content")
+    # `zipfile` reads a name up to the first zero byte.
+    (tmp_path / "a.zip").write_bytes((tmp_path / "a.zip").read_bytes().replace(b"x", b"\0"))
+    with pytest.raises(ValueError, match=r"a\.zip: cannot be unpacked: one of its files has no name"):
+        unpacked(tmp_path / "a.zip", lambda _: None)
+    assert not list(cache.iterdir())
+
+
 def test_lengths_are_compared_before_arrays_are_read(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.zeros(5, np.int64))
     monkeypatch.setattr("earthwork.array_files.ArrayFile.read", lambda *_: pytest.fail("an array was read"))

@@ -191,7 +191,10 @@ def _extract(archive: Path, folder: Path) -> None:
     try:
         if archive.name.lower().endswith(".zip"):
             with zipfile.ZipFile(archive) as file:
-                _check_free(sum(member.file_size for member in file.infolist()), free)
+                members = file.infolist()
+                _check_free(sum(member.file_size for member in members), free)
+                if not all(member.filename for member in members):
+                    raise ValueError("one of its files has no name")
                 file.extractall(folder)
         else:
             _extract_tar(archive, folder, free)
