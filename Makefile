@@ -10,8 +10,8 @@ LOWEST := .venv-lowest
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # What depends on packages that are older there. PyTorch is not, so what only needs PyTorch is left out.
 LOWEST_TESTS := $(addprefix tests/,cli evaluation kernels/cpu lab/training metrics plot test_package.py transport/test_exact.py transport/test_golden.py transport/test_oracles.py transport/test_sinkhorn.py trees)
-# Leaves out the slowest tests, which are about processes and machine code.
-LOWEST_CHOICE := not random_moments and not full_disk and not two_processes and not leaves_its_buffers and not another_thread
+# Leaves out the slowest tests, which are about processes and machine code, and those of torch.compile.
+LOWEST_CHOICE := not random_moments and not full_disk and not two_processes and not leaves_its_buffers and not another_thread and not the_compiler and not test_compiled
 
 .PHONY: demo test test-lowest lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
 
@@ -25,8 +25,8 @@ test: $(READY)
 
 # With the oldest packages that pyproject.toml allows. Warnings of old packages are ignored.
 test-lowest: $(LOWEST)/.ready
-	OMP_NUM_THREADS=1 $(LOWEST)/$(SCRIPTS)/python -m pytest -n 2 -o filterwarnings=default --disable-warnings -k "$(LOWEST_CHOICE)" \
-		$(LOWEST_TESTS)
+	OMP_NUM_THREADS=1 $(LOWEST)/$(SCRIPTS)/python -m pytest -n 2 -o filterwarnings=default --disable-warnings \
+		--hypothesis-profile few -k "$(LOWEST_CHOICE)" $(LOWEST_TESTS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -16,6 +16,8 @@ from hypothesis import settings
 
 # Few examples and no deadline, so that the suite is the same on a slow machine; `make fuzz` looks for longer.
 settings.register_profile("default", deadline=None, max_examples=60, derandomize=True)
+# For `make test-lowest`, which is about other packages and not about random input.
+settings.register_profile("few", deadline=None, max_examples=10, derandomize=True)
 settings.load_profile("default")
 
 
