@@ -71,7 +71,7 @@ def test_a_branch_that_ends_with_a_segment(rng):
 @pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("shift", [-60.0, 0.0, 60.0])
 def test_the_softmax_of_several_segments(rng, shift):
-    """The last segment has two classes, one of which holds all but the least of the mass; only differences matter."""
+    """Most of the mass is in the last segment, which has two classes. A shift of all logits changes nothing."""
     space = ew.Chain(66)
     logits = torch.from_numpy(rng.normal(size=(2, 66))).float()
     logits[:, -2:] += torch.tensor([[2.0, 5.0], [6.0, 3.0]])
