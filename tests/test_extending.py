@@ -119,7 +119,7 @@ class NumbaChain(Route):
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         values, slopes = torch.zeros(len(p), dtype=p.dtype), torch.zeros_like(p)
         self.solve((p - q).detach().numpy(), space.costs.numpy(), values.numpy(), slopes.numpy())
-        return with_gradient(values, slopes, lambda p, q: composed_cost(p - q, space, rho), p, q)
+        return with_gradient((values, slopes, lambda p, q: composed_cost(p - q, space, rho)), p, q)
 
 
 def _solve(x, costs, values, slopes):

@@ -29,12 +29,11 @@ def find(path: str) -> Any:
 
 # ---- PyTorch: what is special about a tensor or a call ---------------------------------------------------------------
 
-_dispatch_keys: Any = find("_C._dispatch_keys")
+# If they are unknown, those of no two tensors are equal.
+_dispatch_keys: Any = find("_C._dispatch_keys") or (lambda x: SimpleNamespace(raw_repr=object))
 
 
 def _plain_keys() -> frozenset[int]:
-    if _dispatch_keys is None:
-        return frozenset()
     with torch.inference_mode(True):
         inference = torch.empty(0, device="cpu")
     # Explicitly, because the library may be imported inside inference mode.
@@ -50,10 +49,8 @@ PLAIN_KEYS = _plain_keys()
 
 def is_plain(x: Tensor, other: Tensor | None = None) -> bool:
     """Whether one or two tensors are strided memory on the CPU and nothing else. If torch cannot tell, none is."""
-    return (
-        _dispatch_keys is not None
-        and _dispatch_keys(x).raw_repr() in PLAIN_KEYS
-        and (other is None or _dispatch_keys(other).raw_repr() in PLAIN_KEYS)
+    return _dispatch_keys(x).raw_repr() in PLAIN_KEYS and (
+        other is None or _dispatch_keys(other).raw_repr() in PLAIN_KEYS
     )
 
 

@@ -101,7 +101,7 @@ def test_what_the_operator_serves(monkeypatch, tracing):
         patch.setattr(routes, "is_exporting", lambda: True)
         assert routes.choose(chain, p, p) is COMPOSED
     with monkeypatch.context() as patch:
-        patch.setattr(loading, "_enabled", False)
+        patch.setattr(loading, "enabled", False)
         assert routes.choose(chain, p, p) is COMPOSED
     monkeypatch.setattr(operators, "AVAILABLE", False)
     assert routes.choose(chain, p, p) is COMPOSED

@@ -79,7 +79,7 @@ class ShardLosses:
         wanted = torch.is_grad_enabled() and x.requires_grad
         with torch.no_grad():
             values, slopes = _Step(self, x.detach(), labels, reduce).solve(wanted)
-        return values if slopes is None else with_gradient(values, slopes, _not_twice, x)
+        return values if slopes is None else with_gradient((values, slopes, _not_twice), x)
 
 
 def _not_twice(*_: Tensor) -> Tensor:

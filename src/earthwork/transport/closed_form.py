@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork import private_api
+from earthwork.private_api import fast_apply, keeps_graph, softmax_backward
 from earthwork.spaces import EdgeSpace
 
 Composed = Callable[..., Tensor]
@@ -107,20 +107,6 @@ def _power(flow: Tensor, rho: float) -> Tensor:
     return torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho), 0)
 
 
-def with_gradient(values: Tensor, slopes: Tensor, composed: Composed, *inputs: Tensor) -> Tensor:
-    """``values`` as a function of the inputs, whose derivative with respect to the first one is ``slopes``.
-
-    Args:
-        values: A number, or one for each row of the inputs.
-        slopes: The derivative w.r.t. the first input, of its shape. That w.r.t. a second one is its negative.
-        composed: The same function of the inputs, differentiable any number of times. It is called for derivatives of
-            higher order, so it has to check that what else it depends on is `unchanged` since then.
-        *inputs: One or two tensors, not all of which need a derivative.
-    """
-    result: Tensor = _apply((values, slopes, composed), *inputs)
-    return result
-
-
 def version(x: Tensor | None) -> int | None:
     """How often ``x`` was changed in place; ``None`` if nobody knows, or there is no tensor."""
     return None if x is None or x.is_inference() else x._version
@@ -151,7 +137,14 @@ class _FirstOrder(torch.autograd.Function):
         if torch.is_grad_enabled():
             return None, *composed_gradients(ctx.composed, inputs, upstream)
         try:
-            slopes = _scaled(slopes, upstream)
+            # If the graph is not retained, the buffer can be reused for the result.
+            if keeps_graph():
+                slopes = slopes.clone()
+            if upstream.ndim:
+                slopes.mul_(upstream.unsqueeze(-1))
+            elif not upstream.is_cpu or upstream.item() != 1:
+                # Most often `backward` starts at the loss itself, with a gradient of 1.
+                slopes.mul_(upstream)
         except RuntimeError:
             # Batched gradients, as for a Jacobian, cannot be scaled in place.
             slopes = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
@@ -161,20 +154,18 @@ class _FirstOrder(torch.autograd.Function):
         return None, slopes if ours else None, -slopes if theirs else None
 
 
-def _scaled(slopes: Tensor, upstream: Tensor) -> Tensor:
-    # If the graph is not retained, the buffer can be reused for the result.
-    if private_api.keeps_graph():
-        slopes = slopes.clone()
-    if upstream.ndim:
-        slopes.mul_(upstream.unsqueeze(-1))
-    elif not upstream.is_cpu or upstream.item() != 1:
-        # Most often `backward` starts at the loss itself, with a gradient of 1.
-        slopes.mul_(upstream)
-    return slopes
-
-
 # The public `apply` also checks for functional transforms, which takes time; `routes.choose` has done so.
-_apply = private_api.fast_apply(_FirstOrder)
+with_gradient: Callable[..., Tensor] = fast_apply(_FirstOrder)
+"""``with_gradient((values, slopes, composed), *inputs)``: ``values`` as a function of the inputs, whose derivative with
+respect to the first one is ``slopes``.
+
+Args:
+    values: A number, or one for each row of the inputs.
+    slopes: The derivative w.r.t. the first input, of its shape. That w.r.t. a second one is its negative.
+    composed: The same function of the inputs, differentiable any number of times. It is called for derivatives of
+        higher order, so it has to check that what else it depends on is `unchanged` since then.
+    *inputs: One or two tensors, not all of which need a derivative.
+"""
 
 
 def composed_gradients(composed: Composed, inputs: Sequence[Tensor], upstream: Tensor) -> list[Tensor | None]:
@@ -211,7 +202,7 @@ def first_order_label_cost(logits: Tensor, labels: Tensor, space: EdgeSpace, rho
         potential = _solve(p, space, rho, values, slopes is not None)
         if slopes is not None and potential is not None:
             p.scatter_(-1, index[part], at_label)
-            private_api.softmax_backward(potential, p, slopes)
+            softmax_backward(potential, p, slopes)
 
     return _in_parts(solve, rows, logits, composed)
 
@@ -229,7 +220,7 @@ def _in_parts(
             part = slice(start, start + count)
             solve(part, values[part], None if slopes is None else slopes[part])
         values = values.view(x.shape[:-1])
-    return values if slopes is None else with_gradient(values, slopes.view(x.shape), composed, x)
+    return values if slopes is None else with_gradient((values, slopes.view(x.shape), composed), x)
 
 
 def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, differentiate: bool) -> Tensor | None:

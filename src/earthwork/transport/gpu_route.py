@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from earthwork import private_api
 from earthwork.kernels import gpu
-from earthwork.kernels.cpu import wanted
+from earthwork.kernels.cpu import loading
 from earthwork.spaces import EdgeSpace
 from earthwork.spaces.space import HALF
 from earthwork.transport.closed_form import composed_cost, composed_gradients
@@ -29,7 +29,7 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
     serves = (
         not expected
         and gpu.AVAILABLE
-        and wanted()
+        and loading.enabled
         and p.dtype in _TYPES
         and type(p) in _PLAIN
         and space.acyclic

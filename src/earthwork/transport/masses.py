@@ -159,7 +159,7 @@ def as_pair(
         and (stored := p.dtype) is q.dtype
         and stored in _FULL
         and (shape := p.shape) == q.shape
-        and len(shape) > 0
+        and shape
         and shape[-1] == space.num_bins
     ):
         return p, q, stored

@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables, wanted
+from earthwork.kernels.cpu import Layout, kernels, loading, operators, tree_tables
 from earthwork.private_api import is_exporting, is_plain, is_watched
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.edges import linear
+from earthwork.spaces.space import HALF
 from earthwork.transport.closed_form import composed_cost, unchanged, version, with_gradient
 from earthwork.transport.gpu_route import gpu_route
 from earthwork.transport.labels import smoothed_one_hot
@@ -38,8 +39,10 @@ MIN_ENTRIES = 256
 MIN_ENTRIES_EXPECTED = 2**16
 
 _TYPES = (torch.float32, torch.float64)
+# For masses of each stored type. Half of what is allowed, because the kernels add up in the type of the data.
+_TOLERANCES = {stored: 0.5 * mass_tolerance(stored) for stored in (*_TYPES, *HALF)}
 _PLAIN = (Tensor, nn.Parameter)
-_is_compiling = torch.compiler.is_compiling
+_is_compiling = torch.compiler.is_dynamo_compiling
 
 
 class _Operator(Composed):
@@ -138,32 +141,23 @@ class Kernels(Route):
             x, y = torch.broadcast_tensors(p, q)
             x, y, shape = as_rows(x), as_rows(y), x.shape[:-1]
         needs_gradient = (x.requires_grad or y.requires_grad) and torch.is_grad_enabled()
-        # Half the tolerance, because the kernel adds up in the type of the data.
-        costs, slopes, valid = self.run.pairs(
-            self.layout,
-            x if x.is_contiguous() else _contiguous_rows(x),
-            y if y.is_contiguous() else _contiguous_rows(y),
-            rho,
-            needs_gradient,
-            0.5 * mass_tolerance(stored),
-        )
+        costs, slopes, valid = self.run.pairs(self.layout, x, y, rho, needs_gradient, _TOLERANCES[stored])
         if validate and not valid:
             check_masses(p, q, stored, names)
         if needs_gradient:
             if y.requires_grad:
-                costs = with_gradient(costs, slopes, lambda x, y: composed_cost(x - y, space, rho), x, y)
+                costs = with_gradient((costs, slopes, lambda x, y: composed_cost(x - y, space, rho)), x, y)
             else:
                 # Not an input: one more takes as long as all that comes before the kernel.
-                before = version(y)
-                costs = with_gradient(costs, slopes, lambda x: composed_cost(x - unchanged(y, before), space, rho), x)
+                before = None if y.is_inference() else y._version
+                costs = with_gradient((costs, slopes, lambda x: composed_cost(x - unchanged(y, before), space, rho)), x)
         result: Tensor = costs if shape is None else costs.view(shape)
         return result
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The derivative of the distances with respect to ``p``, of the shape to which ``p`` and ``q`` broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        rows = _contiguous_rows(as_rows(p)), _contiguous_rows(as_rows(q))
-        slopes: Tensor = self.run.pairs(self.layout, *rows, rho, True, 1.0)[1]
+        slopes: Tensor = self.run.pairs(self.layout, as_rows(p), as_rows(q), rho, True, 1.0)[1]
         return slopes.view(p.shape)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
@@ -236,7 +230,7 @@ class Kernels(Route):
                     unchanged(weights, versions[1])
                 return composed(x, unchanged(labels, versions[0]))
 
-            losses = with_gradient(losses, slopes, recomposed, logits)
+            losses = with_gradient((losses, slopes, recomposed), logits)
         return losses if losses.ndim == 0 or len(shape) == 1 else losses.view(shape)
 
     def _layout_of(self, kernel: LabelKernel, space: Any) -> Layout:
@@ -262,7 +256,7 @@ class Kernels(Route):
         return linear(p, expected, expected)
 
     def _expected(self, p: Tensor) -> Tensor:
-        result: Tensor = self.run.expectations(self.layout, _contiguous_rows(as_rows(p)))
+        result: Tensor = self.run.expectations(self.layout, as_rows(p))
         return result.view(p.shape)
 
 
@@ -291,12 +285,8 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         return OPERATOR if _can_be_operator(space, p, target) and not expected else COMPOSED
     if is_watched():
         return COMPOSED
-    if on_gpu(p):
-        route = gpu_route(space, p, target, expected)
-        if route is not None:
-            return route
     dtype = p.dtype
-    # The cheapest checks come first: on a small batch they take as long as the kernel.
+    # The most common route, and the cheapest checks, come first: on a small batch they take as long as the kernel.
     if (
         (expected or space.acyclic)
         and dtype in _TYPES
@@ -304,7 +294,7 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         and type(p) in _PLAIN
         and (target is None or ((target.dtype is dtype or not target.is_floating_point()) and type(target) in _PLAIN))
         and is_plain(p, target)
-        and wanted()
+        and loading.enabled
     ):
         known: Kernels | None = space._kernels
         if known is not None and known.fit(space):
@@ -312,6 +302,10 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         built = _build_kernels(space)
         if built is not None:
             return built
+    if on_gpu(p):
+        route = gpu_route(space, p, target, expected)
+        if route is not None:
+            return route
     source = space.cost_source
     fixed = source is not None and not source.requires_grad
     return FIRST_ORDER if space.acyclic and fixed and not expected else COMPOSED
@@ -343,7 +337,7 @@ def prepare(space: Space) -> None:
 def _can_be_operator(space: EdgeSpace, p: Tensor, target: Tensor | None) -> bool:
     return (
         operators.AVAILABLE
-        and wanted()
+        and loading.enabled
         and space.acyclic
         and space.has_kernel_tables
         and not space._costs.requires_grad
@@ -374,8 +368,3 @@ def _replace_nan(
             (slope,) = torch.autograd.grad(values.sum(), x)
             slopes[index] = (slope * factor.unsqueeze(-1)).to(slopes.dtype)
     losses[index] = (values.detach() * factor).to(losses.dtype)
-
-
-def _contiguous_rows(x: Tensor) -> Tensor:
-    """``x``, or a copy if the numbers of a row are not contiguous."""
-    return x if x.stride(-1) == 1 else x.detach().contiguous()

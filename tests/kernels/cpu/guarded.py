@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,17 +68,18 @@ def _empty_like(values: Tensor, **_: Any) -> Tensor:
     return _uninitialized(size, values.dtype).view(values.shape) if size else torch.empty(values.shape).to(values.dtype)
 
 
-class _Task:
+class _Words(np.ndarray):
     """In place of ``array("q", words)``."""
 
-    def __init__(self, kind: str, words: tuple[int, ...]) -> None:
-        self._words = tensor(torch.tensor(words, dtype=torch.int64))
-
     def buffer_info(self) -> tuple[int, int]:
-        return self._words.data_ptr(), len(self._words)
+        return self.ctypes.data, len(self)
 
-    def __getitem__(self, index: int) -> int:
-        return int(self._words[index])
+    def __getitem__(self, index: Any) -> Any:
+        return _words("q", self.tolist()) if isinstance(index, slice) else super().__getitem__(index)
+
+
+def _words(kind: str, words: Sequence[int]) -> _Words:
+    return tensor(torch.tensor(words, dtype=torch.int64)).numpy().view(_Words)
 
 
 class _Scratch:
@@ -96,7 +98,7 @@ def _delegate(module: Any, **replaced: Any) -> Any:
 def install() -> None:
     """Let the kernels use guarded memory only."""
     run.torch = _delegate(torch, empty_like=_empty_like)
-    run.array = _Task
+    run.array = _words
     run.scratch_of = _Scratch
     layout.np = _delegate(np, array=lambda x: tensor(torch.from_numpy(np.ascontiguousarray(x))).numpy())
     threads._ELEMENTS_PER_THREAD = 1

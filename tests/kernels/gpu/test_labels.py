@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import earthwork as ew
+from earthwork import private_api
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import without_kernels
 from earthwork.kernels.gpu import operators
@@ -95,6 +96,7 @@ def test_saturated_rows_of_a_star(rng):
     with pytest.MonkeyPatch.context() as patch:
         for module in ("transport.routes", "losses.emd_loss"):
             patch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
+        patch.setattr("earthwork.transport.routes.is_plain", private_api.is_plain)
         patch.setattr("earthwork.transport.routes.MIN_ENTRIES", 0)
         loss = ew.EMDLoss(star, 1.0, reduction="none")(on_cpu, labels)
         loss.sum().backward()

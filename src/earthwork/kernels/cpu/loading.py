@@ -32,28 +32,24 @@ def switch(value: str) -> bool:
     return value == "on"
 
 
-_enabled = switch(os.environ.get("EARTHWORK_KERNELS", "on"))
+enabled = switch(os.environ.get("EARTHWORK_KERNELS", "on"))
+"""Whether kernels may be used."""
 
 
 def kernels() -> ModuleType | None:
     """`earthwork.kernels.cpu.run`, or ``None`` if Numba is missing or the kernels are switched off."""
-    return _load() if _enabled else None
-
-
-def wanted() -> bool:
-    """Whether the kernels may be used."""
-    return _enabled
+    return _load() if enabled else None
 
 
 @contextmanager
 def without_kernels() -> Iterator[None]:
     """Switch the kernels off, in all threads, to compare them with the portable path."""
-    global _enabled
-    before, _enabled = _enabled, False
+    global enabled
+    before, enabled = enabled, False
     try:
         yield
     finally:
-        _enabled = before
+        enabled = before
 
 
 def load() -> Any:

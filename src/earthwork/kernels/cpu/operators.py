@@ -59,7 +59,7 @@ def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradien
     layout = _layout_of(tables, p)
     _check_bins("p", p, layout)
     _check_bins("q", q, layout)
-    costs, slopes, _ = load().pairs(layout, p.contiguous(), q.contiguous(), rho, gradient)
+    costs, slopes, _ = load().pairs(layout, p, q, rho, gradient)
     return costs, p.new_empty(0) if slopes is None else slopes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from functools import lru_cache
-from struct import pack, unpack
+from struct import Struct, unpack_from
 from typing import Any
 
 import torch
@@ -19,7 +19,15 @@ from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import MachineCode, machine_code
 from earthwork.kernels.cpu.simd import WIDTH
 from earthwork.kernels.cpu.soft_labels import chain_soft_labels, tree_soft_labels
-from earthwork.kernels.cpu.threads import INVALID, MIN_PARALLEL, TOTAL, run_parallel, scratch_of, thread_count
+from earthwork.kernels.cpu.threads import (
+    INVALID,
+    LAYOUT,
+    MIN_PARALLEL,
+    TOTAL,
+    run_parallel,
+    scratch_of,
+    thread_count,
+)
 from earthwork.kernels.cpu.tree import tree_expectations, tree_labels, tree_pairs
 
 _KERNELS: dict[tuple[str, str], Callable[[Any], None]] = {
@@ -40,6 +48,9 @@ _KERNELS: dict[tuple[str, str], Callable[[Any], None]] = {
 # How many tiles of elements and how many sets of running sums a kernel needs, if more than one.
 _TILES = {("labels", "chain"): 2, ("edges", "chain"): 3, ("soft labels", "chain"): 2}
 _SUMS = {("edges", "tree"): 2, ("questions", "tree"): 2}
+
+# The words of a task that precede those of the layout; see `threads`.
+_write_task = Struct("7q3d7q").pack_into
 
 
 def labels(
@@ -93,7 +104,7 @@ def labels(
         ignore,
     )
     task = _run(operation, layout, dtype, rows, batch, option, 1.0 if mean else 0.0)
-    return losses, slopes, not task[INVALID], unpack("d", pack("q", task[TOTAL]))[0] if mean else 1.0
+    return losses, slopes, not task[INVALID], unpack_from("d", task, 8 * TOTAL)[0] if mean else 1.0
 
 
 def pairs(
@@ -103,8 +114,8 @@ def pairs(
 
     Args:
         layout: The layout of the space.
-        p: Masses, shape ``[rows, bins]``, single or double precision, each row contiguous.
-        q: Masses of the same shape and type, each row contiguous.
+        p: Masses, shape ``[rows, bins]``, single or double precision.
+        q: Masses of the same shape and type.
         rho: The exponent.
         gradient: Whether the gradient is required.
         tolerance: The relative difference in mass that is allowed.
@@ -114,16 +125,23 @@ def pairs(
     """
     rows, dtype = p.shape[0], p.dtype
     costs = torch.empty_like(_like(rows, dtype))
+    p_stride = q_stride = layout.bins
     dense = p.is_contiguous()
-    slopes = _like_rows(p, dense) if gradient else None
+    if not dense:
+        p, p_stride = _contiguous_rows(p)
+    if not q.is_contiguous():
+        q, q_stride = _contiguous_rows(q)
+    slopes = None
+    if gradient:
+        slopes = torch.empty_like(p) if dense else torch.empty_like(p, memory_format=torch.contiguous_format)
     batch = (
         p.data_ptr() or address("p", p),
         q.data_ptr() or address("q", q),
         costs.data_ptr(),
         0 if slopes is None else slopes.data_ptr(),
         rows,
-        layout.bins if dense else p.stride(0),
-        layout.bins if q.is_contiguous() else q.stride(0),
+        p_stride,
+        q_stride,
     )
     return costs, slopes, not _run("pairs", layout, dtype, rows, batch, rho, tolerance)[INVALID]
 
@@ -133,10 +151,11 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
 
     Args:
         layout: The layout of the space.
-        p: Masses, shape ``[rows, bins]``, single or double precision, each row contiguous.
+        p: Masses, shape ``[rows, bins]``, single or double precision.
     """
-    results = _like_rows(p, p.is_contiguous())
-    batch = (address("p", p), results.data_ptr(), len(p), p.stride(0), 0, 0, 0)
+    p, stride = _contiguous_rows(p)
+    results = torch.empty_like(p, memory_format=torch.contiguous_format)
+    batch = (address("p", p), results.data_ptr(), len(p), stride, 0, 0, 0)
     _run("expectations", layout, p.dtype, len(p), batch, 0.0, 0.0)
     return results
 
@@ -145,14 +164,14 @@ def _run(
     operation: str, layout: Layout, dtype: torch.dtype, rows: int, batch: Any, first: float, second: float
 ) -> array[int]:
     """Run a kernel on all rows; returns the words of its task."""
-    code, size, words = layout.prepared.get((operation, dtype)) or _prepare(operation, layout, dtype)
+    code, size, template = layout.prepared.get((operation, dtype)) or _prepare(operation, layout, dtype)
     tiles = (rows + WIDTH - 1) // WIDTH
     threads = 1 if rows * layout.bins < MIN_PARALLEL else thread_count(tiles, rows * layout.bins)
     scratch = scratch_of(size * threads)
     # Everything that the kernel is given an address of lives until the call returns: the tensors are held by the
     # caller, the tables by the layout, the scratch memory and the task by this function.
-    options = _bits(first), _bits(second)
-    task = array("q", (0, tiles, 0, threads, scratch.address, size, 0, _ONE, *options, *batch, *words))
+    task = template[:]
+    _write_task(task, 0, 0, tiles, 0, threads, scratch.address, size, 0, 1.0, first, second, *batch)
     address = task.buffer_info()[0]
     if threads == 1:
         code.call(address)
@@ -161,13 +180,14 @@ def _run(
     return task
 
 
-def _prepare(operation: str, layout: Layout, dtype: torch.dtype) -> tuple[MachineCode, int, tuple[int, ...]]:
-    """The kernel for a layout, the scratch memory that each thread needs, and the words of the layout."""
+def _prepare(operation: str, layout: Layout, dtype: torch.dtype) -> tuple[MachineCode, int, array[int]]:
+    """The kernel for a layout, the scratch memory that each thread needs, and a task with the words of the layout."""
     which = operation, layout.kind
     tiles, sums = _TILES.get(which, 1), _SUMS.get(which, 1) * layout.sums
     size = STATE_BYTES + sums * WIDTH * 8 + tiles * layout.bins * WIDTH * dtype.itemsize
     code = machine_code(_KERNELS[which], dtype == torch.float32)
-    prepared = layout.prepared[operation, dtype] = code, -(-size // 64) * 64, layout.words
+    template = array("q", (*(0,) * LAYOUT, *layout.words))
+    prepared = layout.prepared[operation, dtype] = code, -(-size // 64) * 64, template
     return prepared
 
 
@@ -180,21 +200,14 @@ def address(name: str, x: Tensor) -> int:
     return address
 
 
-@lru_cache(maxsize=1024)
-def _bits(number: float) -> int:
-    """The bits of a double, as an integer."""
-    bits: int = unpack("q", pack("d", number))[0]
-    return bits
-
-
-_ONE = _bits(1.0)
-
-
 @lru_cache(maxsize=64)
 def _like(rows: int, dtype: torch.dtype) -> Tensor:
     # `empty_like` takes a quarter of the time of `empty`; an expanded scalar needs no memory.
     return torch.empty((), dtype=dtype, device="cpu").expand(rows)
 
 
-def _like_rows(p: Tensor, dense: bool) -> Tensor:
-    return torch.empty_like(p) if dense else torch.empty_like(p, memory_format=torch.contiguous_format)
+def _contiguous_rows(x: Tensor) -> tuple[Tensor, int]:
+    """``x``, or a copy if the numbers of a row are not contiguous; and how many numbers lie from row to row."""
+    if x.stride(-1) != 1:
+        x = x.detach().contiguous()
+    return x, x.stride(0)
