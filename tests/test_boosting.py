@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import one_hot
 
 import earthwork as ew
-from earthwork.boosting import EvalMetric, Objective
+from earthwork.boosting import EvalMetric, Objective, _softmax
 
 SPACES = {
     "chain": ew.Chain(5, [0.5, 2.0, 1.0, 0.25]),
@@ -374,3 +374,25 @@ def test_libraries_get_single_precision_in_their_own_order(name):
             assert found.dtype == np.float32
             assert found.flags[f"{order}_CONTIGUOUS"]
             np.testing.assert_allclose(found, expected, atol=1e-5 * float(space.costs.sum()))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", SPACES)
+def test_blocks_of_rows_give_the_same_as_all_at_once(name, weighted, monkeypatch):
+    space = SPACES[name]
+    x, y = scores(space)
+    weight = np.linspace(0.5, 2, len(y)) if weighted else None
+    objective = Objective(space, mix=0.25)
+    expected = objective.derivatives(x, y, weight)
+    monkeypatch.setattr("earthwork.boosting._BLOCK", 2 * space.num_bins)
+    for found in (objective.derivatives(x, y, weight), objective.lightgbm(y, x, weight)):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5 * float(space.costs.sum()))
+
+
+@pytest.mark.parametrize("classes", [1, 2, 15, 16, 40])
+def test_softmax_of_few_and_of_many_classes(classes):
+    x = 30 * torch.randn(50, classes, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    before = x.clone()
+    torch.testing.assert_close(_softmax(x), x.softmax(-1), rtol=1e-13, atol=0)
+    assert torch.equal(x, before)

@@ -37,7 +37,9 @@ _LEAST_CURVATURE = 1e-6
 # Smaller flows are replaced by this in |φ|^(ρ−2), which is infinite at 0 for ρ < 2.
 _LEAST_FLOW = 1e-6
 # The number of entries that are processed at a time.
-_BLOCK = 1 << 20
+_BLOCK = 1 << 19
+# With fewer classes PyTorch's softmax does not use vector instructions, and takes five times as long.
+_FEW_CLASSES = 16
 
 
 class Objective:
@@ -100,18 +102,17 @@ class Objective:
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[Array, Array]:
         """For ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
-        gradient, curvature = self._serve(first, second, weight)
         # LightGBM keeps one class after the other, and would otherwise copy them into that order.
-        return _by_class(gradient), _by_class(curvature)
+        return self._serve(first, second, weight, by_class=True)
 
     def xgboost(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         """For ``xgboost.train`` (scores, matrix) and its scikit-learn classes (labels, scores, weight)."""
         return self._serve(first, second, sample_weight)
 
-    def _serve(self, first: Any, second: Any, weight: Any) -> tuple[Array, Array]:
+    def _serve(self, first: Any, second: Any, weight: Any, by_class: bool = False) -> tuple[Array, Array]:
         scores, labels, weight = _arguments(first, second, weight)
         # Both libraries store derivatives in single precision.
-        return self.derivatives(np.asarray(scores, dtype=np.float32), labels, weight)
+        return self._derivatives(np.asarray(scores, dtype=np.float32, order="C"), labels, weight, by_class)
 
     def derivatives(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
         """The gradient of the loss with respect to the scores, and its positive diagonal curvature.
@@ -124,10 +125,16 @@ class Objective:
         Returns:
             Gradient and curvature, of the shape of ``scores``.
         """
+        return self._derivatives(scores, labels, sample_weight)
+
+    def _derivatives(
+        self, scores: Array, labels: Array, sample_weight: Array | None, by_class: bool = False
+    ) -> tuple[Array, Array]:
+        """As `derivatives`; if ``by_class`` with the classes one after the other in memory."""
         x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
         if len(x) != len(y):
             raise ValueError(f"labels: expected {len(x)}, one for each row of the scores, got {len(y)}")
-        gradient, curvature = torch.empty_like(x), torch.empty_like(x)
+        gradient, curvature = (x.new_empty(x.shape[::-1]).t() if by_class else torch.empty_like(x) for _ in range(2))
         step = max(1, _BLOCK // x.shape[1])
         for start in range(0, len(x), step):
             rows = slice(start, start + step)
@@ -142,10 +149,12 @@ class Objective:
             x = x.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(self._loss(x, labels), x)
         with torch.no_grad():
-            p = x.softmax(-1)
+            p = _softmax(x.detach())
             curvature = self._curvature(p, labels, gradient)
-            share = 1.0 if self._loss.weight is None else self._loss.weight.to(p)[labels].unsqueeze(-1)
-            curvature = curvature * share
+            share: Tensor | float = 1.0
+            if self._loss.weight is not None:
+                share = self._loss.weight.to(p)[labels].unsqueeze(-1)
+                curvature = curvature * share
             if self.mix:
                 n = p.shape[-1]
                 cross = p.scatter_add(-1, labels.unsqueeze(-1), p.new_full((len(p), 1), -1.0))
@@ -153,7 +162,7 @@ class Objective:
                 # The same bound as in LightGBM's own multiclass objective.
                 curvature = (1 - self.mix) * curvature + self.mix * share * (n / max(n - 1, 1)) * p * (1 - p)
             least = _LEAST_CURVATURE * max(float(self.space.costs.sum()), torch.finfo(p.dtype).tiny)
-            return gradient, curvature.clamp(min=least)
+            return gradient, curvature.clamp_(min=least)
 
     def _curvature(self, p: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
         space = self.space
@@ -197,6 +206,14 @@ class Objective:
     def __repr__(self) -> str:
         what = f"rho={self.rho:g}" if self.loss == "emd" else 'loss="edge"'
         return f"Objective({self.space}, {what}, mix={self.mix:g}, curvature={self.curvature!r})"
+
+
+def _softmax(x: Tensor) -> Tensor:
+    """``x.softmax(-1)``, faster if there are few classes."""
+    if x.shape[-1] >= _FEW_CLASSES:
+        return x.softmax(-1)
+    p = (x - x.amax(-1, keepdim=True)).exp_()
+    return p.div_(p.sum(-1, keepdim=True))
 
 
 def _mean_distance(space: EdgeSpace, below: Tensor, weights: Tensor) -> Tensor:
@@ -297,12 +314,6 @@ def _arguments(first: Any, second: Any, weight: Any) -> tuple[Any, Any, Any]:
     if hasattr(second, "get_label"):
         return first, second.get_label(), second.get_weight()
     return second, first, weight
-
-
-def _by_class(array: Array) -> Array:
-    """The same array with the columns one after the other in memory."""
-    ordered: Array = torch.from_numpy(array).t().contiguous().numpy().T
-    return ordered
 
 
 def _as_scores(scores: Array, space: Space) -> Tensor:
