@@ -42,6 +42,7 @@ _TYPES = (torch.float32, torch.float64)
 # For masses of each stored type. Half of what is allowed, because the kernels add up in the type of the data.
 _TOLERANCES = {stored: 0.5 * mass_tolerance(stored) for stored in (*_TYPES, *HALF)}
 _PLAIN = (Tensor, nn.Parameter)
+# Exporting without the compiler runs under a dispatch mode, which `is_watched` sees.
 _is_compiling = torch.compiler.is_dynamo_compiling
 
 
@@ -148,7 +149,8 @@ class Kernels(Route):
             if y.requires_grad:
                 costs = with_gradient((costs, slopes, lambda x, y: composed_cost(x - y, space, rho)), x, y)
             else:
-                # Not an input: one more takes as long as all that comes before the kernel.
+                # Not an input: one more takes as long as all that comes before the kernel. This is `version`, without a
+                # call.
                 before = None if y.is_inference() else y._version
                 costs = with_gradient((costs, slopes, lambda x: composed_cost(x - unchanged(y, before), space, rho)), x)
         result: Tensor = costs if shape is None else costs.view(shape)
