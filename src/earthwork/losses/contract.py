@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, cast
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from earthwork import private_api
 from earthwork.spaces import Space
-from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, deep_copy, leave_inference
+from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space
 from earthwork.transport.masses import (
     Normalize,
     can_look,
@@ -44,21 +43,7 @@ class Options(TypedDict, total=False):
     empty: Empty
 
 
-class FixedSpace(nn.Module):
-    """A module that keeps values computed from its space, so the space cannot be replaced."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        leave_inference(self)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "space" and "space" in self.__dict__.get("_modules", ()):
-            what = type(self).__name__
-            raise AttributeError(f"{what} keeps values computed from its space: cannot set `space`, make a new {what}")
-        super().__setattr__(name, value)
-
-
-class StructuredLoss(FixedSpace):
+class StructuredLoss(nn.Module):
     """A loss over a space, with the call signature of ``nn.CrossEntropyLoss``.
 
     A subclass implements :meth:`label_losses` and :meth:`distribution_losses`, the losses of single rows; everything
@@ -82,9 +67,6 @@ class StructuredLoss(FixedSpace):
     logarithmic: ClassVar[bool] = False
     """Whether the loss is made of logarithms of masses, so that they matter however small they are."""
 
-    # The losses on parts of the space, set by `losses.sharded`.
-    _parts: Any = None
-
     def __init__(
         self,
         space: Space,
@@ -104,8 +86,7 @@ class StructuredLoss(FixedSpace):
         if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected a number from 0 to 1, got {label_smoothing!r}")
         check_normalize(normalize)
-        # The loss's own copy, so that moving the loss does not move the caller's space.
-        self.space = copy.copy(space)
+        self.space = space
         self.register_buffer("weight", None if weight is None else _check_weight(weight, space))
         self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = reduction
@@ -113,9 +94,6 @@ class StructuredLoss(FixedSpace):
         self.normalize = normalize
         self.class_dim = check_class_dim(class_dim)
         self.empty = empty
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return deep_copy(self, memo)
 
     @property
     def empty(self) -> Empty:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from typing_extensions import Unpack
 from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.derived import derived
 from earthwork.transport.routes import LabelKernel
 
 
@@ -41,19 +41,11 @@ class SoftLabelLoss(LogLoss):
         tensor(1.0986)
     """
 
-    _diameter: float | None
-
     def __init__(self, space: Space, beta: float = 10.0, **options: Unpack[Options]) -> None:
         if not isinstance(beta, (int, float)) or isinstance(beta, bool) or not 0 < beta < math.inf:
             raise ValueError(f"beta: expected a finite number > 0, got {beta!r}")
         super().__init__(space, **options)
         self.beta = float(beta)
-        source = space.cost_source
-        learnable = source is not None and source.requires_grad
-        # Computed here because the compiler cannot trace it; learnable costs change it at every step. Not a buffer,
-        # which `half` would round.
-        self._diameter = None if learnable else float(space.diameter())
-        self.register_load_state_dict_post_hook(_measure_again)  # type: ignore[no-untyped-call]
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The distributions around the classes ``labels[...]``, shape ``[..., C]``."""
@@ -62,7 +54,7 @@ class SoftLabelLoss(LogLoss):
 
     def label_kernel(self) -> LabelKernel:
         """The kernel for class indices."""
-        return LabelKernel("soft labels", self.label_smoothing, self.beta, self._edge_factors)
+        return LabelKernel("soft labels", self.label_smoothing, (_edge_factors, self.beta))
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The loss of each row against the soft labels around its class."""
@@ -83,19 +75,8 @@ class SoftLabelLoss(LogLoss):
         return self._smoothed(self._cross_entropy(rows, self._fall_off(distances)), rows)
 
     def _fall_off(self, distances: Tensor) -> Tensor:
-        return self._scores(distances).softmax(-1)
-
-    def _edge_factors(self) -> Tensor:
-        """What crossing each edge multiplies a soft label by."""
-        assert isinstance(self.space, EdgeSpace), "only these have kernels"
-        return self._scores(self.space.costs.double()).exp()
-
-    def _scores(self, distances: Tensor) -> Tensor:
         # Where everything is at distance 0 there is nothing to scale.
-        if self._diameter is not None:
-            return -self.beta * distances / (self._diameter or 1.0)
-        diameter = self.space.diameter().to(distances)
-        return -self.beta * distances / torch.where(diameter > 0, diameter, 1)
+        return (-self.beta * distances / (derived(self.space, _diameter) or 1.0)).softmax(-1)
 
     def _cross_entropy(self, rows: Tensor, q: Tensor) -> Tensor:
         return -(q * self.log_probabilities(rows)).sum(-1)
@@ -105,7 +86,10 @@ class SoftLabelLoss(LogLoss):
         return f"beta={self.beta:g}, {super().extra_repr()}"
 
 
-def _measure_again(loss: SoftLabelLoss, _: Any) -> None:
-    """The diameter with the costs that were loaded."""
-    if loss._diameter is not None:
-        loss._diameter = float(loss.space.diameter())
+def _diameter(space: Space) -> float:
+    return float(space.diameter())
+
+
+def _edge_factors(space: EdgeSpace, beta: float) -> Tensor:
+    """Return what crossing each edge multiplies a soft label by."""
+    return torch.exp(-beta * space.costs / (_diameter(space) or 1.0))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import FixedSpace, Reduction
+from earthwork.losses.contract import Reduction
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.spaces import Chain
-from earthwork.spaces.space import HALF, check_ignore_index, check_rho, deep_copy
+from earthwork.spaces.derived import derived
+from earthwork.spaces.space import HALF, check_ignore_index, check_rho, to_tensor
 from earthwork.transport.masses import check_not_sharded
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -26,7 +28,7 @@ _LARGE = 2**22
 _IN_CACHE = 2**18
 
 
-class TokenEMDLoss(FixedSpace):
+class TokenEMDLoss(nn.Module):
     r"""EMD^ρ from the predicted number tokens to the true one (logits over the whole vocabulary in).
 
     The classes are the tokens that stand for numbers, arranged in a row by their values; the softmax is taken over
@@ -56,10 +58,6 @@ class TokenEMDLoss(FixedSpace):
         tensor(1.0000)
     """
 
-    _tokens: Tensor
-    _bins: Tensor
-    _bin_of_token: Tensor
-
     def __init__(
         self,
         token_ids: Sequence[int] | Tensor,
@@ -80,22 +78,15 @@ class TokenEMDLoss(FixedSpace):
             raise ValueError(f"outside: expected None or a finite number ≥ 0, got {outside!r}")
         tokens = _check_tokens(token_ids)
         numbers = _check_values(values, len(tokens))
-        distinct, bins = numbers.unique(return_inverse=True)
-        chain = Chain.from_values(distinct)
-        self.space = chain if diameter is None or len(distinct) == 1 else chain.normalized(diameter)
+        self._vocabulary = _Vocabulary(tokens, numbers)
+        chain = Chain.from_values(np.unique(numbers))
+        self.space = chain if diameter is None or chain.num_bins == 1 else chain.normalized(diameter)
         self._rho = float(rho)
         self._outside = outside
         self.shift = bool(shift)
         self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = reduction
-        # In the order of the values, so that without shared values the logits are those of the bins.
-        order = bins.argsort(stable=True)
-        self._shared = len(distinct) < len(tokens)
         self._distance = EMDLoss(self.space, rho, reduction="none", normalize="softmax" if self._fused() else None)
-        of_token = torch.full((int(tokens.max()) + 1,), -1)
-        of_token[tokens] = bins
-        for name, index in (("_tokens", tokens[order]), ("_bins", bins[order]), ("_bin_of_token", of_token)):
-            self.register_buffer(name, index, persistent=False)
 
     @property
     def rho(self) -> float:
@@ -126,9 +117,6 @@ class TokenEMDLoss(FixedSpace):
             )
         return cls(list(found), list(found.values()), rho, **options)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return deep_copy(self, memo)
-
     def forward(self, logits: Tensor, labels: Tensor, num_items: float | Tensor | None = None) -> Tensor:
         """The loss.
 
@@ -143,13 +131,15 @@ class TokenEMDLoss(FixedSpace):
             shorter. 0, with a gradient of 0, where there is no number.
         """
         _check_pair("logits", logits, labels)
-        if logits.shape[-1] < len(self._bin_of_token):
+        least = self._vocabulary.least_size
+        if logits.shape[-1] < least:
             raise ValueError(
-                f"logits: expected a vocabulary of at least {len(self._bin_of_token)} tokens on the last axis, got "
-                f"shape {tuple(logits.shape)}"
+                f"logits: expected a vocabulary of at least {least} tokens on the last axis, got shape "
+                f"{tuple(logits.shape)}"
             )
         where, bins = self._numbers(labels)
-        chosen, total = _select(logits, where, self._tokens, self.outside is not None)
+        tokens = derived(self._vocabulary, _token_tables, logits.device).tokens
+        chosen, total = _select(logits, where, tokens, self.outside is not None)
         return self._reduced(self._losses(chosen, bins, total), where, num_items)
 
     def from_hidden(
@@ -173,7 +163,7 @@ class TokenEMDLoss(FixedSpace):
             num_items: As for :meth:`forward`.
         """
         _check_pair("hidden", hidden, labels)
-        least, features = len(self._bin_of_token), hidden.shape[-1]
+        least, features = self._vocabulary.least_size, hidden.shape[-1]
         if weight.ndim != 2 or weight.shape[1] != features or weight.shape[0] < least:
             raise ValueError(
                 f"weight: expected shape (vocabulary, {features}), a vocabulary of at least {least} tokens and the "
@@ -187,13 +177,14 @@ class TokenEMDLoss(FixedSpace):
         if self.outside is not None:
             total = _wide(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
         # The backward pass of an embedding is far faster than that of index_select.
-        own_weight = nn.functional.embedding(self._tokens, weight)
-        own_bias = None if bias is None else bias[self._tokens]
+        tokens = derived(self._vocabulary, _token_tables, hidden.device).tokens
+        own_weight = nn.functional.embedding(tokens, weight)
+        own_bias = None if bias is None else bias[tokens]
         logits = nn.functional.linear(rows, own_weight, own_bias)
         return self._reduced(self._losses(logits, bins, total), where, num_items)
 
     def _fused(self) -> bool:
-        return not self._shared and self.outside is None
+        return self.space.num_bins == self._vocabulary.size and self.outside is None
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
         """The distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
@@ -204,7 +195,8 @@ class TokenEMDLoss(FixedSpace):
             loss: Tensor = self._distance(logits, bins)
             return loss
         p = logits.softmax(-1) if total is None else (logits - total).exp()
-        masses = p.new_zeros(len(p), self.space.num_bins).index_add(-1, self._bins, p)
+        places = derived(self._vocabulary, _token_tables, p.device).bins
+        masses = p.new_zeros(len(p), self.space.num_bins).index_add(-1, places, p)
         if self.outside is None:
             return self._to_label(masses, bins)
         # The mass outside moves to the label directly, at the cost of its edge.
@@ -227,8 +219,9 @@ class TokenEMDLoss(FixedSpace):
                 raise ValueError("labels: expected a sequence to shift, got a single token")
             labels = labels[..., 1:]
         labels = labels.long()
-        known = (labels >= 0) & (labels < len(self._bin_of_token)) & (labels != self.ignore_index)
-        bins = torch.where(known, self._bin_of_token[torch.where(known, labels, 0)], -1)
+        known = (labels >= 0) & (labels < self._vocabulary.least_size) & (labels != self.ignore_index)
+        bin_of_token = derived(self._vocabulary, _token_tables, labels.device).bin_of_token
+        bins = torch.where(known, bin_of_token[torch.where(known, labels, 0)], -1)
         where = bins >= 0
         return where, bins[where]
 
@@ -243,7 +236,40 @@ class TokenEMDLoss(FixedSpace):
 
     def extra_repr(self) -> str:
         """The options."""
-        return f"{len(self._tokens)} tokens, rho={self.rho:g}, outside={self.outside}, reduction={self.reduction!r}"
+        return f"{self._vocabulary.size} tokens, rho={self.rho:g}, outside={self.outside}, reduction={self.reduction!r}"
+
+
+class _Vocabulary:
+    """The tokens that stand for numbers, in the order of the numbers, so that without shared numbers they are the bins.
+
+    Args:
+        tokens: The tokens.
+        numbers: The numbers.
+    """
+
+    def __init__(self, tokens: NDArray[np.int64], numbers: NDArray[np.float64]) -> None:
+        bins = np.unique(numbers, return_inverse=True)[1].reshape(-1)
+        order = np.argsort(bins, kind="stable")
+        self.tokens, self.bins = tokens[order], bins[order]
+        self.size, self.least_size = len(tokens), int(tokens.max()) + 1
+        self._derived: OrderedDict[Any, Any] = OrderedDict()
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.tokens, self.bins.astype(np.float64))
+
+
+class _TokenTables(NamedTuple):
+    """The tokens and their bins on a device, and the bin of each token of the vocabulary, -1 if it has none."""
+
+    tokens: Tensor
+    bins: Tensor
+    bin_of_token: Tensor
+
+
+def _token_tables(vocabulary: _Vocabulary, device: torch.device) -> _TokenTables:
+    bin_of_token = np.full(vocabulary.least_size, -1)
+    bin_of_token[vocabulary.tokens] = vocabulary.bins
+    return _TokenTables(*(to_tensor(x, device) for x in (vocabulary.tokens, vocabulary.bins, bin_of_token)))
 
 
 def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
@@ -363,7 +389,7 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in HALF else x
 
 
-def _check_tokens(token_ids: Sequence[int] | Tensor) -> Tensor:
+def _check_tokens(token_ids: Sequence[int] | Tensor) -> NDArray[np.int64]:
     tokens = torch.as_tensor(token_ids)
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"token_ids: expected integers, got {tokens.dtype}")
@@ -371,16 +397,16 @@ def _check_tokens(token_ids: Sequence[int] | Tensor) -> Tensor:
         raise ValueError(f"token_ids: expected one axis of at least one token ≥ 0, got {token_ids!r}")
     if len(tokens.unique()) < len(tokens):
         raise ValueError("token_ids: expected each token once, got one twice")
-    return tokens.long().cpu()
+    return tokens.long().cpu().numpy()
 
 
-def _check_values(values: ArrayLike | Tensor, count: int) -> Tensor:
+def _check_values(values: ArrayLike | Tensor, count: int) -> NDArray[np.float64]:
     numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu")
     if numbers.shape != (count,):
         raise ValueError(f"values: expected {count} numbers, one for each token, got shape {tuple(numbers.shape)}")
     if not numbers.isfinite().all():
         raise ValueError(f"values: expected finite numbers, got {numbers[~numbers.isfinite()][0].item()}")
-    return numbers
+    return numbers.numpy()
 
 
 def _check_pair(name: str, x: Tensor, labels: Tensor) -> None:

@@ -158,7 +158,7 @@ def _cost_measures(space: Space, top_k: int) -> list[Measure]:
 
 def _ordinal_measures(space: Chain | Ring, top_k: int) -> list[Measure]:
     circular = "" if space.acyclic else "circular "
-    costs = space.costs.detach()
+    costs = space.costs
     steps_are_equal = bool(len(costs)) and bool((costs == costs[0]).all())
     return [
         RankedScore(name=f"{circular}ranked probability score"),

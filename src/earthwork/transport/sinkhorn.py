@@ -19,7 +19,7 @@ from earthwork.spaces import Space
 from earthwork.transport.labels import ground_costs
 from earthwork.transport.linear_programme import with_gradients
 from earthwork.transport.masses import as_pair, can_look, check_masses
-from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve, with_cost_gradient
+from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve
 
 __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "sinkhorn", "sinkhorn_prepared"]
 
@@ -119,12 +119,11 @@ def sinkhorn_prepared(
     """:func:`sinkhorn` of masses that were checked; if ``regularized`` the value is the minimum, entropy included."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
-    matrix = ground_costs(space).to(p.device)
-    needs_q = q.requires_grad or matrix.requires_grad or not can_look(q)
+    needs_q = q.requires_grad or not can_look(q)
     value, p_gradient, q_gradient, report = solve(
         p.detach(),
         q.detach(),
-        matrix.detach(),
+        ground_costs(space, p),
         float(lam),
         max_iter,
         tol,
@@ -134,8 +133,6 @@ def sinkhorn_prepared(
         regularized,
     )
     value = with_gradients(value, p, p_gradient, q, q_gradient)
-    if matrix.requires_grad:
-        value = with_cost_gradient(value, matrix, p_gradient, q_gradient, q.detach().sum(-1), float(lam))
     if can_look(report):
         iterations, converged = report.tolist()
         return SinkhornResult(value, p_gradient, iterations, bool(converged))

@@ -1,0 +1,42 @@
+"""What is computed from a space and kept: tensors on a device, tables of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from earthwork import private_api
+
+Result = TypeVar("Result")
+
+# Of a space, on a few devices, in a few types. An option that changes at every step must not fill the memory.
+_MOST = 32
+
+
+@private_api.constant_for_compiler
+def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
+    """Return ``make(owner, *options)``, made on first use and kept with the owner, an immutable value.
+
+    Under ``torch.compile`` the result is a constant of the graph.
+
+    Args:
+        owner: What it is made from; its attribute ``_derived`` is an ``OrderedDict``.
+        make: A function of the module, so that it is the same in every call.
+        *options: Such as a device and a type.
+    """
+    if private_api.count_dispatch_modes():
+        # Tensors that are made inside of a mode, such as FakeTensorMode, are of no use outside of it, and vice versa.
+        return make(owner, *options)
+    kept, key = owner._derived, (make, *options)
+    try:
+        result: Result = kept[key]
+        kept.move_to_end(key)
+    except KeyError:
+        # Another thread may have dropped the entry meanwhile, or may make it too.
+        with torch.inference_mode(False), torch.no_grad():
+            result = kept[key] = make(owner, *options)
+        while len(kept) > _MOST:
+            kept.popitem(last=False)
+    return result
