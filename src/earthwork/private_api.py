@@ -12,11 +12,13 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def find(path: str) -> Any:
@@ -98,7 +100,7 @@ def is_watched() -> bool:
 # ---- PyTorch: its compiler -------------------------------------------------------------------------------------------
 
 
-def constant_for_compiler(function: Callable[..., Any]) -> Any:
+def constant_for_compiler(function: Function) -> Function:
     """Have the compiler call ``function`` while it traces, and put the result into its graph as a constant.
 
     As ``torch.compiler.assume_constant_result``, which would import the whole compiler.

@@ -135,10 +135,10 @@ def coarse(nodes: Tensor | Sequence[str] | Sequence[int] | str | int, tree: Tree
     tree = as_tree(tree, "tree", "whose nodes are groups of classes")
     index = _nodes(nodes, tree)
     # A bin lies below a node if its place in a depth-first walk is among those of the node's subtree.
-    nodes = derived(tree, node_tables, index.device)
-    start = nodes.order[index].unsqueeze(-1)
-    place = nodes.order[nodes.bins]
-    mask = (place >= start) & (place < start + nodes.size[index].unsqueeze(-1))
+    tables = derived(tree, node_tables, index.device)
+    start = tables.order[index].unsqueeze(-1)
+    place = tables.order[tables.bins]
+    mask = (place >= start) & (place < start + tables.size[index].unsqueeze(-1))
     if not mask.any(-1).all():
         node = int(index[~mask.any(-1)].flatten()[0])
         name = repr(tree.names[node]) if tree.names else str(node)

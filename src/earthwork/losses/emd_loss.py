@@ -97,9 +97,7 @@ class EMDLoss(StructuredLoss):
             class_dim=class_dim,
             empty=empty,
         )
-        if costs is not None and not isinstance(costs, nn.Module):
-            what = type(costs).__name__
-            raise TypeError(f"costs: expected a module that returns edge costs, got {what}; see space.with_costs")
+        _check_costs(costs)
         self.costs = costs
         self.rho = float(rho)
         self.root = bool(root)
@@ -216,3 +214,9 @@ class EMDLoss(StructuredLoss):
     def extra_repr(self) -> str:
         """The options."""
         return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super().extra_repr()}"
+
+
+def _check_costs(costs: object) -> None:
+    if costs is not None and not isinstance(costs, nn.Module):
+        what = type(costs).__name__
+        raise TypeError(f"costs: expected a module that returns edge costs, got {what}; see space.with_costs")

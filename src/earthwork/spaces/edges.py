@@ -35,8 +35,8 @@ class EdgeSpace(Space):
     each edge. With :math:`\varphi = \mathrm{flow}(p - q)` the relaxed distance is :math:`\sum_i w_i |\varphi_i|^\rho`.
 
     A subclass sets :attr:`num_bins` and :attr:`num_edges`, calls ``_set_costs`` and ``_seal``, and implements
-    :meth:`flow`, :meth:`potential` and :meth:`distance`. If its flow is not determined by what the bins hold it also implements
-    :meth:`settle`; otherwise it sets :attr:`acyclic`.
+    :meth:`flow`, :meth:`potential` and :meth:`distance`. If its flow is not determined by what the bins hold it also
+    implements :meth:`settle`; otherwise it sets :attr:`acyclic`.
     """
 
     num_edges: int

@@ -88,7 +88,8 @@ def levels_of(parents: Indices, depths: Indices, bins: Indices, device: torch.de
         number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)],
         edge[order],
     )
-    return Levels(*(torch.tensor(table, device="cpu").to(device) for table in tables), tuple(counts.tolist()))
+    levels = [torch.tensor(table, device="cpu").to(device) for table in tables]
+    return Levels(*levels, counts=tuple(counts.tolist()))
 
 
 def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,8 @@ HALF = (torch.float16, torch.bfloat16)
 class Space(ABC):
     """A set of bins, and the cost of moving a unit of mass from one to another.
 
-    A space is an immutable value over NumPy arrays: it is compared, hashed, pickled and shared, and has no device. Results live where the tensors that are passed live; methods that take no tensor have ``device`` and ``dtype``
+    A space is an immutable value over NumPy arrays: it is compared, hashed, pickled and shared, and has no device.
+    Results live where the tensors that are passed live; methods that take no tensor have ``device`` and ``dtype``
     options.
 
     A subclass sets :attr:`num_bins` and implements :meth:`distance`; see also :class:`~earthwork.EdgeSpace`.

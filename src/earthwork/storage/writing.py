@@ -242,4 +242,4 @@ def _numbers(values: NDArray[np.float64]) -> Any:
             return [short(entry) for entry in value]
         return int(value) if value.is_integer() else value
 
-    return short(values.detach().cpu().double().tolist())
+    return short(values.tolist())

@@ -87,8 +87,7 @@ def emd(
     else:
         if validate and can_look(p, q):
             check_masses(p, q, stored)
-        check_edge_costs(costs, space, validate)
-        distances = composed_cost(p - q, space, rho, costs)
+        distances = composed_cost(p - q, check_edge_costs(costs, space, validate), rho, costs)
     if rho > 2 and validate and can_look(distances):
         _check_range(distances, rho)
     return distances if distances.dtype is stored else distances.to(stored)

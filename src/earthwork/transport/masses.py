@@ -87,8 +87,8 @@ def check_pair(p: Tensor, q: Tensor, space: Space) -> None:
         ) from None
 
 
-def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> None:
-    """Raise unless ``costs`` are what the edges of ``space`` may cost: one number for each, finite and ≥ 0.
+def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
+    """Return ``space``, or raise unless its edges may cost ``costs``: one number for each, finite and ≥ 0.
 
     Args:
         costs: The costs, which may be learned.
@@ -104,6 +104,7 @@ def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> None:
         raise ValueError(f"costs: expected {space.num_edges} edge costs of {space}, got shape {tuple(costs.shape)}")
     if validate and can_look(costs):
         check_costs("costs", costs.detach())
+    return space
 
 
 def check_masses(p: Tensor, q: Tensor, stored: torch.dtype, names: tuple[str, str] = ("p", "q")) -> None:

@@ -153,7 +153,7 @@ def dump_arrays(tree: Tree) -> bytes:
     walk = np.argsort(place)
     parents = tree._parents[walk]
     small = np.int32 if tree.num_nodes < 2**31 else np.int64
-    arrays = {
+    arrays: dict[str, Any] = {
         "parents": np.where(parents < 0, -1, place[parents]).astype(small),
         "bins": place[tree._bins].astype(small),
     }

@@ -13,7 +13,6 @@ from earthwork.lab.reproduce.gradients import angle
 from earthwork.lab.statistics import bands
 from earthwork.spaces import CostMatrix, Space, Tree
 from earthwork.transport import emd, emd_gradient, sinkhorn
-from earthwork.transport.labels import ground_costs
 from earthwork.transport.linear_programme import centred
 from earthwork.transport.sinkhorn_solver import printed_kernel, printed_sweep, printed_value
 
@@ -107,7 +106,7 @@ def algorithm_1_at(p: Tensor, q: Tensor, space: Space, lam: float, limits: list[
     Each is bitwise what ``sinkhorn(..., max_iter=limit, method="paper")`` returns. An iteration depends only on u, so
     once u has a value that it had before, the rest repeats and is skipped.
     """
-    matrix = ground_costs(space).to(p.dtype)
+    matrix = space.distances(dtype=p.dtype)
     kernel = printed_kernel(matrix, lam)
     u = marked = torch.ones_like(p)
     iteration = marked_at = 0

@@ -14,7 +14,7 @@ from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork.lab.reproduce.stability import paper_tree
 from earthwork.lab.statistics import mean_interval
 from earthwork.losses import EMDLoss
-from earthwork.spaces import CostMatrix, Tree
+from earthwork.spaces import CostMatrix
 from earthwork.transport import emd_gradient, sinkhorn
 
 # Seconds for a minibatch of 512, as printed: an i5-6600K in float64, a GTX 1080 in float32.
@@ -65,27 +65,23 @@ def _batch(settings: Settings, device: str, dtype: torch.dtype) -> tuple[torch.T
     return logits.to(device, dtype), q.to(device, dtype), labels.to(device)
 
 
-def _tree(device: str) -> Tree:
-    return paper_tree().to(device)
-
-
 def _sinkhorn(settings: Settings, iterations: int, device: str, dtype: torch.dtype) -> Callable[[], object]:
     logits, q, _ = _batch(settings, device, dtype)
     # The matrix of distances is made once, as the paper's criterion does.
-    space = CostMatrix(_tree(device).distances().to(dtype))
+    space = CostMatrix(paper_tree().distances().to(dtype))
     p = logits.softmax(-1)
     return lambda: sinkhorn(p, q, space, lam=settings.lam, max_iter=iterations, method="paper").gradient
 
 
 def _gradient(settings: Settings, device: str, dtype: torch.dtype) -> Callable[[], object]:
     logits, q, _ = _batch(settings, device, dtype)
-    p, tree = logits.softmax(-1), _tree(device)
+    p, tree = logits.softmax(-1), paper_tree()
     return lambda: emd_gradient(p, q, tree, rho=2)
 
 
 def _loss(settings: Settings, device: str, dtype: torch.dtype) -> Callable[[], object]:
     logits, _, labels = _batch(settings, device, dtype)
-    loss = EMDLoss(_tree(device))
+    loss = EMDLoss(paper_tree())
     leaf = logits.requires_grad_()
 
     def step() -> None:
