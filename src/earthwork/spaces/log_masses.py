@@ -81,15 +81,15 @@ def levels_of(parents: Indices, depths: Indices, bins: Indices, device: torch.de
     # An edge has the number of the node below it, less one for each node before it that is the root.
     nodes = np.arange(len(parents))
     edge = nodes - (nodes > np.flatnonzero(parents < 0)[0])
-    tables = (
-        own,
-        number[parents >= 0],
-        number[bins],
-        number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)],
-        edge[order],
-    )
-    levels = [torch.tensor(table, device="cpu").to(device) for table in tables]
-    return Levels(*levels, counts=tuple(counts.tolist()))
+    tables = {
+        "own": own,
+        "edges": number[parents >= 0],
+        "bins": number[bins],
+        "parents": number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)],
+        "edges_above": edge[order],
+    }
+    on_device = {name: torch.tensor(table, device="cpu").to(device) for name, table in tables.items()}
+    return Levels(**on_device, counts=tuple(counts.tolist()))
 
 
 def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:
