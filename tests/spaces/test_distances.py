@@ -54,12 +54,6 @@ def test_one_bin_is_at_no_distance():
         assert space.diameter() == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_distances_are_in_the_type_of_the_costs(rng, kind):
-    space = random_space(rng, kind, 9).float()
-    assert space.distances().dtype == space.diameter().dtype == torch.float32
-
-
 def test_the_lowest_common_ancestor_of_nodes():
     tree = ew.Tree([-1, 0, 0, 1, 1, 3])
     pairs = torch.tensor([[3, 4], [5, 4], [5, 2], [5, 1], [0, 5], [2, 2]])

@@ -175,14 +175,6 @@ def test_both_indices_are_named(space):
             space.distance(*pair)
 
 
-def test_the_state_of_another_space():
-    text = f"_structure: expected the edges of {TREE}, got the state of a space with other edges"
-    with pytest.raises(RuntimeError, match=re.escape(text)):
-        TREE.load_state_dict(ew.Tree([-1, 0, 0, 0, 1]).state_dict())
-    with pytest.raises(RuntimeError, match="_costs: expected finite numbers ≥ 0, got -1 at 0"):
-        CHAIN.load_state_dict({**CHAIN.state_dict(), "_costs": torch.tensor(-1.0)})
-
-
 def test_fake_tensors():
     with FakeTensorMode():
         for name, make in {

@@ -186,9 +186,9 @@ class Space(ABC):
         """
         return self.distances(device=device, dtype=dtype).max()
 
-    @abstractmethod
     def _scaled(self, factor: float) -> Self:
         """Return this space with all costs multiplied by ``factor``."""
+        raise TypeError(f"space: expected one whose costs can be scaled, got {self}")
 
     def normalized(self, diameter: float = 1.0) -> Self:
         """Return this space with its costs scaled so that the largest distance between two bins is ``diameter``.
@@ -225,6 +225,9 @@ class Space(ABC):
         check_rho(rho)
         if rho != 1:
             raise ValueError(f"rho: expected 1 on {self}, which has no edges whose flow could be relaxed, got {rho}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_bins} bins)"
 
     def _bin_indices(
         self, i: Tensor | int, j: Tensor | int, device: torch.device | str | None
@@ -375,6 +378,8 @@ def _check_index(name: str, index: Tensor | int, what: str, count: int, device: 
         raise TypeError(f"{name}: expected {what} indices (integers), got {index!r}") from error
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected {what} indices (integers), got {tensor.dtype}")
+    if tensor.is_meta:
+        return tensor.long()
     bad = tensor[(tensor < 0) | (tensor >= count)]
     if bad.numel():
         raise ValueError(f"{name}: expected {what}s from 0 to {count - 1}, got {int(bad[0])}")
