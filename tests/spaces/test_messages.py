@@ -143,7 +143,7 @@ CALLS = {
         (0, 3), 0
     ),
     "space: expected a Chain or a Tree, whose edges divide the classes in two, got Ring(3 bins, cost 1)": (
-        RING.log_masses
+        lambda: RING.log_masses(torch.zeros(3))
     ),
     "Chain is immutable: cannot set `names`": lambda: setattr(CHAIN, "names", None),
 }
