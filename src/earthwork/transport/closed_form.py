@@ -213,7 +213,7 @@ def _in_parts(
     """The values that ``solve`` writes for the rows of ``x``, and the derivatives."""
     wanted = torch.is_grad_enabled() and x.requires_grad
     with torch.no_grad():
-        values, slopes = rows.new_empty(len(rows)), torch.empty_like(rows) if wanted else None
+        values, slopes = rows.new_empty(len(rows)), rows.new_empty(rows.shape) if wanted else None
         # Large temporary buffers are slow on a CPU.
         count = max(1, _BLOCK // rows.shape[-1]) if x.is_cpu else max(1, len(rows))
         for start in range(0, len(rows), count):

@@ -65,13 +65,15 @@ def solve(
             stacklevel=1,
         )
     report = torch.tensor([max(iterations.tolist(), default=0), int(converged)], device="cpu")
-    return value.reshape(shape[:-1]), p_gradient.reshape(shape), q_gradient.reshape(shape), report
+    # Contiguous, as the compiler is told below.
+    gradients = (x.reshape(shape).contiguous() for x in (p_gradient, q_gradient))
+    return value.reshape(shape[:-1]), *gradients, report
 
 
 @solve.register_fake
 def _(p: Tensor, q: Tensor, matrix: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     report = torch.empty(2, dtype=torch.int64, device="cpu")
-    return p.new_empty(p.shape[:-1]), torch.empty_like(p), torch.empty_like(p), report
+    return p.new_empty(p.shape[:-1]), p.new_empty(p.shape), p.new_empty(p.shape), report
 
 
 @solve.register_vmap

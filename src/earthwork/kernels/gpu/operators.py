@@ -142,7 +142,7 @@ def label_slopes(
     """The derivative of `label_loss` with respect to the logits."""
     outer, bins, inner = logits.shape
     rows = outer * inner
-    slopes = torch.empty_like(logits)
+    slopes = logits.new_empty_strided(logits.shape, logits.stride())
     tile = tile_for(bins)
     programs = tile.programs(rows)
     scratch = logits.new_empty(programs * tile.rows * (bins + steps), dtype=torch.int64)

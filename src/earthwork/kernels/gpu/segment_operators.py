@@ -114,7 +114,7 @@ def large_label_slopes(
     outer, bins, inner = logits.shape
     rows = outer * inner
     branches, steps, spans, _, most_steps, segment = sizes[1:]
-    slopes = torch.empty_like(logits)
+    slopes = logits.new_empty_strided(logits.shape, logits.stride())
     tile = tile_of(segment)
     programs = tile.programs(rows * _segments(sizes))
     scratch = logits.new_empty(programs * (segment + most_steps), dtype=torch.int64)
