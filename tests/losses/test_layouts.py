@@ -241,7 +241,8 @@ def test_token_losses_in_every_layout(axis):
         logits = torch.randn(1, n, 13, dtype=torch.float64).movedim(-1, axis).contiguous()
         chosen = torch.randint(C, (1, n))
         expected = expected_loss(emd, "chain", logits, lambda x: x.movedim(axis, -1)[..., tokens], 2, chosen)
-        given = given_loss(lambda x, y=torch.tensor(tokens)[chosen]: loss(x, y), logits, lambda x: x.movedim(axis, -1))
+        labels = torch.tensor(tokens)[chosen]
+        given = given_loss(lambda x, labels=labels: loss(x, labels), logits, lambda x: x.movedim(axis, -1))
         assert_same(given, expected)
 
 

@@ -194,6 +194,35 @@ def test_a_root_has_no_gradient_where_it_is_zero(rho):
     assert torch.equal(p.grad, torch.zeros(3, C))
 
 
+@pytest.mark.parametrize("rho", [2.5, 3.0, 10.0, 50.0, 200.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_high_root_with_edges_of_cost_zero(rho, dtype):
+    """Compared with the root from logarithms, whose powers cannot leave the range of a type."""
+    costs = torch.tensor([0.0, 1.0, 0.0, 3.0], dtype=torch.float64)
+    logits = torch.tensor([[0.0, 7, 0, 0, 0], [0.0, 0, 9, 0, 1], [4.0, 3, 2, 1, 0]], dtype=dtype).requires_grad_()
+    labels = torch.tensor([0, 3, 4])
+    exact = logits.detach().double().requires_grad_()
+    flow = (exact.softmax(-1) - torch.eye(5, dtype=torch.float64)[labels]).cumsum(-1)[:, [1, 3]]
+    expected = ((flow.abs().log() * rho + costs[[1, 3]].log()).logsumexp(-1) / rho).exp().mean()
+    loss = ew.EMDLoss(ew.Chain(5, costs), rho, root=True)(logits, labels)
+    torch.testing.assert_close(loss, expected.to(dtype))
+    (gradient,) = torch.autograd.grad(loss, logits, create_graph=True)
+    (expected_gradient,) = torch.autograd.grad(expected, exact, create_graph=True)
+    torch.testing.assert_close(gradient, expected_gradient.to(dtype))
+    (second,) = torch.autograd.grad(gradient.square().sum(), logits)
+    (expected_second,) = torch.autograd.grad(expected_gradient.square().sum(), exact)
+    torch.testing.assert_close(second, expected_second.to(dtype), rtol=1e-3, atol=1e-5)
+
+
+def test_a_high_root_has_a_gradient_for_a_learned_cost_of_zero():
+    costs = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    x = torch.tensor([[0.0, 2.0, 1.0, 0.0]], dtype=torch.float64)
+    loss = ew.EMDLoss(ew.Chain(4, costs), 3.0, root=True)(x, torch.tensor([0]))
+    flow = (x.softmax(-1) - torch.eye(4, dtype=torch.float64)[0]).cumsum(-1)[0, :3]
+    expected = (costs * flow.abs() ** 3).sum() ** (1 / 3)
+    torch.testing.assert_close(torch.autograd.grad(loss, costs), torch.autograd.grad(expected, costs))
+
+
 def test_gradients_of_a_root_by_finite_differences():
     logits = torch.from_numpy(np.random.default_rng(0).normal(size=(3, C))).requires_grad_()
     labels = torch.tensor([0, 4, 2])

@@ -48,8 +48,12 @@ def composed_root(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
     space = space.on(x.device)
     costs = space.costs.to(x)
     flow = space.settle(space.flow(x), costs, rho)
-    size, largest = _scale(torch.where(costs.detach() > 0, flow, 0)), _scale(costs)
-    total = (costs / largest * _power(flow / size, rho)).sum(-1)
+    paid = costs.detach() > 0
+    size, largest = _scale(torch.where(paid, flow, 0)), _scale(costs)
+    # Edges of cost 0 add nothing, however large their flow is; bounded, because 0 times an overflow would be NaN.
+    bound = torch.finfo(x.dtype).max ** (0.5 / rho)
+    flow = torch.where(paid, flow / size, (flow.detach() / size).clamp(-bound, bound))
+    total = (costs / largest * _power(flow, rho)).sum(-1)
     moved = total > 0
     root = torch.where(moved, torch.where(moved, total, 1).pow(1 / rho), 0)
     return (root * size.squeeze(-1) * largest.squeeze(-1).pow(1 / rho)).to(dtype)

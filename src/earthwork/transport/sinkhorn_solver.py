@@ -66,8 +66,8 @@ def solve(
         )
     report = torch.tensor([max(iterations.tolist(), default=0), int(converged)], device="cpu")
     # Contiguous, as the compiler is told below.
-    gradients = (x.reshape(shape).contiguous() for x in (p_gradient, q_gradient))
-    return value.reshape(shape[:-1]), *gradients, report
+    p_gradient, q_gradient = (x.reshape(shape).contiguous() for x in (p_gradient, q_gradient))
+    return value.reshape(shape[:-1]), p_gradient, q_gradient, report
 
 
 @solve.register_fake
