@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
-from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
@@ -47,12 +45,11 @@ class EdgeCrossEntropyLoss(LogLoss):
     space: EdgeSpace
     logarithmic = True
 
-    def __init__(self, space: Space, **options: Unpack[Options]) -> None:
-        super().__init__(space, **options)
-        if space.partial:
-            return
-        if not isinstance(space, EdgeSpace) or not space.acyclic:
+    def _checked_space(self, space: Space) -> Space:
+        space = super()._checked_space(space)
+        if not space.partial and not (isinstance(space, EdgeSpace) and space.acyclic):
             raise TypeError(f"space: expected a Chain or a Tree, whose edges divide the classes in two, got {space}")
+        return space
 
     def on_part(self, space: Space) -> EdgeCrossEntropyLoss:
         """The loss of the edges of a part of the space."""

@@ -52,16 +52,16 @@ class HierarchicalCrossEntropyLoss(LogLoss):
     space: Tree
 
     def __init__(self, tree: Space, alpha: float = 0.1, **options: Unpack[Options]) -> None:
-        tree = as_tree(tree, "tree", "whose levels are asked for")
+        super().__init__(tree, **options)
+        self.alpha = alpha
+
+    def _checked_space(self, space: Space) -> Space:
+        return super()._checked_space(as_tree(space, "tree", "whose levels are asked for"))
+
+    def _checked_alpha(self, alpha: float) -> float:
         if not isinstance(alpha, (int, float)) or isinstance(alpha, bool) or not 0 <= alpha < math.inf:
             raise ValueError(f"alpha: expected a finite number ≥ 0, got {alpha!r}")
-        super().__init__(tree, **options)
-        self._alpha = float(alpha)
-
-    @property
-    def alpha(self) -> float:
-        """The discount, which is fixed: kernels compute the weights of the nodes from it once."""
-        return self._alpha
+        return float(alpha)
 
     def label_kernel(self) -> LabelKernel | None:
         """The kernel for class indices, which are not smoothed."""

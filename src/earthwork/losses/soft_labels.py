@@ -42,10 +42,13 @@ class SoftLabelLoss(LogLoss):
     """
 
     def __init__(self, space: Space, beta: float = 10.0, **options: Unpack[Options]) -> None:
+        super().__init__(space, **options)
+        self.beta = beta
+
+    def _checked_beta(self, beta: float) -> float:
         if not isinstance(beta, (int, float)) or isinstance(beta, bool) or not 0 < beta < math.inf:
             raise ValueError(f"beta: expected a finite number > 0, got {beta!r}")
-        super().__init__(space, **options)
-        self.beta = float(beta)
+        return float(beta)
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The distributions around the classes ``labels[...]``, shape ``[..., C]``."""

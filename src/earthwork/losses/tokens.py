@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import Reduction
+from earthwork.losses.contract import CheckedLoss, Reduction
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.spaces import Chain
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import HALF, check_ignore_index, check_rho, to_tensor
+from earthwork.spaces.space import HALF, check_rho, to_tensor
 from earthwork.transport.masses import check_not_sharded
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -28,7 +28,7 @@ _LARGE = 2**22
 _IN_CACHE = 2**18
 
 
-class TokenEMDLoss(nn.Module):
+class TokenEMDLoss(CheckedLoss):
     r"""EMD^ρ from the predicted number tokens to the true one (logits over the whole vocabulary in).
 
     The classes are the tokens that stand for numbers, arranged in a row by their values; the softmax is taken over
@@ -72,8 +72,6 @@ class TokenEMDLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_rho(rho)
-        if reduction not in ("none", "mean", "sum"):
-            raise ValueError(f'reduction: expected "none", "mean" or "sum", got {reduction!r}')
         if outside is not None and not (isinstance(outside, (int, float)) and 0 <= outside < math.inf):
             raise ValueError(f"outside: expected None or a finite number ≥ 0, got {outside!r}")
         tokens = _check_tokens(token_ids)
@@ -83,10 +81,13 @@ class TokenEMDLoss(nn.Module):
         self.space = chain if diameter is None or chain.num_bins == 1 else chain.normalized(diameter)
         self._rho = float(rho)
         self._outside = outside
-        self.shift = bool(shift)
-        self.ignore_index = check_ignore_index(ignore_index)
-        self.reduction = reduction
+        self.shift = shift
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
         self._distance = EMDLoss(self.space, rho, reduction="none", normalize="softmax" if self._fused() else None)
+
+    def _checked_shift(self, shift: bool) -> bool:
+        return bool(shift)
 
     @property
     def rho(self) -> float:

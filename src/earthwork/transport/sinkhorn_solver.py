@@ -64,13 +64,15 @@ def solve(
             stacklevel=1,
         )
     report = torch.tensor([max(iterations.tolist(), default=0), int(converged)], device="cpu")
-    return value.reshape(shape[:-1]), p_gradient.reshape(shape), q_gradient.reshape(shape), report
+    # Contiguous, as the compiler is told below.
+    p_gradient, q_gradient = (x.reshape(shape).contiguous() for x in (p_gradient, q_gradient))
+    return value.reshape(shape[:-1]), p_gradient, q_gradient, report
 
 
 @solve.register_fake
 def _(p: Tensor, q: Tensor, matrix: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     report = torch.empty(2, dtype=torch.int64, device="cpu")
-    return p.new_empty(p.shape[:-1]), torch.empty_like(p), torch.empty_like(p), report
+    return p.new_empty(p.shape[:-1]), p.new_empty(p.shape), p.new_empty(p.shape), report
 
 
 @solve.register_vmap
@@ -231,7 +233,7 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
         q: Distributions, shape ``[rows, n]``.
         kernel: The kernel.
         max_iter: How many iterations to make.
-        tol: Stop when no row's marginals miss by more.
+        tol: Stop with a row when its marginals do not miss by more.
 
     Returns:
         The indices of the rows that stayed in range, and their solution.
@@ -242,6 +244,7 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
     rows = torch.arange(len(p), device=p.device)
     u = torch.ones_like(p)
     below = u @ weights
+    parts = []
     for iteration in range(1, max_iter + 1):
         v = q / below
         above = v @ weights.T
@@ -252,9 +255,33 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
             kept = _in_range(u, v, above, below, kernel)
             if not kept.all():
                 p, q, rows, u, v, above, below = (x[kept] for x in (p, q, rows, u, v, above, below))
-        if len(rows) == 0 or (tol is not None and _missing(v, below, q).amax() <= tol):
+        last = iteration == max_iter or len(rows) == 0
+        if tol is None and not last:
+            continue
+        error = _missing(v, below, q)
+        done = _done(error, tol, last)
+        if last or done.any():
+            solved = (x[done] for x in (rows, p, q, u, above, below, error))
+            parts.append(_scaled_solution(kernel, stored, iteration, *solved))
+            rows, p, q, u, below = (x[~done] for x in (rows, p, q, u, below))
+        if len(rows) == 0:
             break
-    error = _missing(v, below, q)
+    return torch.cat([rows for rows, _ in parts]), joined([solution for _, solution in parts])
+
+
+def _scaled_solution(
+    kernel: Kernel,
+    stored: torch.dtype,
+    iteration: int,
+    rows: Tensor,
+    p: Tensor,
+    q: Tensor,
+    u: Tensor,
+    above: Tensor,
+    below: Tensor,
+    error: Tensor,
+) -> tuple[Tensor, Solution]:
+    """The rows that are in range, and their solution."""
     v = q / below
     kept = _in_range(u, v, above, below, kernel)
     p, q, rows, u, v, above, below, error = (x[kept] for x in (p, q, rows, u, v, above, below, error))
@@ -268,6 +295,11 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
         error,
         iteration,
     )
+
+
+def _done(error: Tensor, tol: float | None, last: bool) -> Tensor:
+    """Which rows are not iterated further. Each by its own error, so that it does not depend on its neighbours."""
+    return torch.ones_like(error, dtype=torch.bool) if last or tol is None else error <= tol
 
 
 def _missing(v: Tensor, below: Tensor, q: Tensor) -> Tensor:
@@ -298,7 +330,7 @@ def iterate_logs(
         matrix: The ground cost, shape ``[n, n]``, in the type to compute in.
         lam: The regularisation.
         max_iter: How many iterations to make.
-        tol: Stop when no row's marginals miss by more.
+        tol: Stop with a row when its marginals do not miss by more.
         block: How many numbers to hold at a time.
     """
     scaled = lam * matrix, (lam * matrix).T.contiguous()
@@ -324,21 +356,46 @@ def _iterate(
     stored = p.dtype
     p, q = p.to(matrix.dtype), q.to(matrix.dtype)
     log_p, log_q = p.log(), q.log()
+    rows = torch.arange(len(p), device=p.device)
     below = _log_sums(torch.zeros_like(p), back, block)
-    iterations = 0
-    for _ in range(max_iter):
-        iterations += 1
+    parts = []
+    for iteration in range(1, max_iter + 1):
         log_v = log_q - below
         above = _log_sums(log_v, forth, block)
         log_u = log_p - above
         below = _log_sums(log_u, back, block)
+        if tol is None and iteration < max_iter:
+            continue
         error = ((log_v + below).exp() - q).abs().sum(-1)
-        if tol is not None and error.amax() <= tol:
+        last = iteration == max_iter or len(rows) == 0
+        done = _done(error, tol, last)
+        if last or done.any():
+            solved = (x[done] for x in (p, q, log_u, log_q - below, above, below, error))
+            parts.append((rows[done], _log_solution(matrix, forth, lam, stored, iteration, block, *solved)))
+            rows, p, q, log_p, log_q, below = (x[~done] for x in (rows, p, q, log_p, log_q, below))
+        if len(rows) == 0:
             break
-    log_v = log_q - below
-    value = _mean_cost(log_u, log_v, matrix, forth, block)
+    return scattered(parts, matrix.dtype)
+
+
+def _log_solution(
+    matrix: Tensor,
+    scaled: Tensor,
+    lam: float,
+    stored: torch.dtype,
+    iteration: int,
+    block: int,
+    p: Tensor,
+    q: Tensor,
+    log_u: Tensor,
+    log_v: Tensor,
+    above: Tensor,
+    below: Tensor,
+    error: Tensor,
+) -> Solution:
+    value = _mean_cost(log_u, log_v, matrix, scaled, block)
     minimum = dual_value(p, log_u, q, log_v, lam)
-    return counted(value, minimum, dual(p, above, lam, stored), dual(q, below, lam, stored), error, iterations)
+    return counted(value, minimum, dual(p, above, lam, stored), dual(q, below, lam, stored), error, iteration)
 
 
 def _log_sums(scores: Tensor, scaled: Tensor, block: int) -> Tensor:
@@ -375,12 +432,28 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
     """
     matrix = matrix.to(p.dtype)
     kernel = printed_kernel(matrix, lam)
+    rows = torch.arange(len(p), device=p.device)
     u = torch.ones_like(p)
+    parts = []
     for iteration in range(1, max_iter + 1):
         u, v = printed_sweep(u, p, q, kernel)
-        error = (v * (u @ kernel) - q).abs().sum(-1) if tol is not None or iteration == max_iter else u.new_zeros(0)
-        if tol is not None and (error <= tol).all():
+        if tol is None and iteration < max_iter:
+            continue
+        error = (v * (u @ kernel) - q).abs().sum(-1)
+        last = iteration == max_iter or len(rows) == 0
+        done = _done(error, tol, last)
+        if last or done.any():
+            solved = (x[done] for x in (p, q, u, error))
+            parts.append((rows[done], _printed_solution(kernel, matrix, lam, iteration, *solved)))
+            rows, p, q, u = (x[~done] for x in (rows, p, q, u))
+        if len(rows) == 0:
             break
+    return scattered(parts, matrix.dtype)
+
+
+def _printed_solution(
+    kernel: Tensor, matrix: Tensor, lam: float, iteration: int, p: Tensor, q: Tensor, u: Tensor, error: Tensor
+) -> Solution:
     v, value = printed_value(u, q, kernel, matrix)
     # This kernel is 1/e of the others', so the logarithm of a plan of mass 1 is less by 1.
     minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
