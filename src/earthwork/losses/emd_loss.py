@@ -99,9 +99,10 @@ class EMDLoss(StructuredLoss):
         self.root = root
 
     def _checked_space(self, space: Space) -> Space:
+        space = super()._checked_space(space)
         if "rho" in self.__dict__:
             space.check_rho(self.rho)
-        return super()._checked_space(space)
+        return space
 
     def _checked_costs(self, costs: object) -> object:
         if costs is not None and not isinstance(costs, nn.Module):
