@@ -41,7 +41,9 @@ def test_a_space_that_does_not_fit():
         loss.space = 4
     with pytest.raises(TypeError, match="tree: expected a Tree, whose levels are asked for, got Chain"):
         ew.HierarchicalCrossEntropyLoss(SPACES["tree"]).space = ew.Chain(N)
-    with pytest.raises(TypeError, match="space: expected a Chain or a Tree, whose edges divide the classes in two, got R"):
+    with pytest.raises(
+        TypeError, match="space: expected a Chain or a Tree, whose edges divide the classes in two, got R"
+    ):
         ew.EdgeCrossEntropyLoss(ew.Chain(N)).space = SPACES["ring"]
     assert loss.space == ew.Chain(N)
 
@@ -169,11 +171,17 @@ def test_costs_that_do_not_fit(costs, error, message):
 
 def test_costs_where_there_are_none():
     p = torch.full((2, N), 1 / N)
-    with pytest.raises(TypeError, match=r"costs: expected None on CostMatrix\(5 bins, costs to 16\), which has no edges"):
+    with pytest.raises(
+        TypeError, match=r"costs: expected None on CostMatrix\(5 bins, costs to 16\), which has no edges"
+    ):
         ew.emd(p, p, SPACES["matrix"], costs=torch.ones(4))
-    with pytest.raises(TypeError, match="costs: expected a module that returns edge costs, got Tensor; see space.with_co"):
+    with pytest.raises(
+        TypeError, match="costs: expected a module that returns edge costs, got Tensor; see space.with_co"
+    ):
         ew.EMDLoss(SPACES["chain"], costs=torch.ones(4))
-    with pytest.raises(TypeError, match="space: expected a Chain, Ring or Tree, whose edges cost something, got CostMatrix"):
+    with pytest.raises(
+        TypeError, match="space: expected a Chain, Ring or Tree, whose edges cost something, got CostMatrix"
+    ):
         ew.LearnedCosts(SPACES["matrix"])
     with pytest.raises(ValueError, match="space: expected edges that cost more than 0, got 0 at edge 1"):
         ew.LearnedCosts(ew.Chain(3, [1.0, 0.0]))

@@ -227,6 +227,5 @@ class EMDLoss(StructuredLoss):
         moved = distances > 0
         return torch.where(moved, torch.where(moved, distances, 1).pow(1 / self.rho), 0)
 
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super().extra_repr()}"
+    def _shown_options(self) -> str:
+        return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super()._shown_options()}"

@@ -109,9 +109,8 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         above = pad(below, (0, 1)).index_select(-1, tables.above)
         return log_p, below, torch.exp(-self.alpha * tables.heights) * (above - below)
 
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"alpha={self.alpha:g}, {super().extra_repr()}"
+    def _shown_options(self) -> str:
+        return f"alpha={self.alpha:g}, {super()._shown_options()}"
 
 
 class _EdgeTables(NamedTuple):

@@ -84,9 +84,8 @@ class SoftLabelLoss(LogLoss):
     def _cross_entropy(self, rows: Tensor, q: Tensor) -> Tensor:
         return -(q * self.log_probabilities(rows)).sum(-1)
 
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"beta={self.beta:g}, {super().extra_repr()}"
+    def _shown_options(self) -> str:
+        return f"beta={self.beta:g}, {super()._shown_options()}"
 
 
 def _diameter(space: Space) -> float:
