@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -68,6 +69,21 @@ transform_level: Callable[[], int | None] = find("_C._functorch.maybe_current_le
 
 # Whether a functional transform has wrapped a tensor, so that its values cannot be read.
 is_wrapped: Callable[[Tensor], bool] = find("_C._functorch.is_functorch_wrapped_tensor") or (lambda x: True)
+
+
+@contextmanager
+def plain_tensors() -> Iterator[None]:
+    """Leave functional transforms, dispatch modes and inference mode for a while: new tensors are plain ones."""
+    with ExitStack() as stack:
+        for module, name, active in (
+            ("torch._functorch.pyfunctorch", "temporarily_clear_interpreter_stack", transform_level() is not None),
+            ("torch.utils._python_dispatch", "_disable_current_modes", count_dispatch_modes() > 0),
+        ):
+            if active:
+                stack.enter_context(getattr(import_module(module), name)())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        yield
 
 
 def is_fake(x: Tensor) -> bool:

@@ -15,6 +15,7 @@ from torch import nn
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
 from earthwork.losses import contract
+from tests.cases import GivenCosts
 
 C = 5
 TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 0], [0.0, 1.0, 0.5, 1.0, 2.0, 0.0, 1.0, 3.0])
@@ -218,9 +219,7 @@ def test_a_high_root_with_edges_of_cost_zero(rho, dtype):
 def test_a_high_root_has_a_gradient_for_a_learned_cost_of_zero():
     costs = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
     x = torch.tensor([[0.0, 2.0, 1.0, 0.0]], dtype=torch.float64)
-    learned = torch.nn.ParameterList([torch.nn.Parameter(costs)])
-    learned.forward = lambda: costs
-    loss = ew.EMDLoss(ew.Chain(4), 3.0, root=True, costs=learned)(x, torch.tensor([0]))
+    loss = ew.EMDLoss(ew.Chain(4), 3.0, root=True, costs=GivenCosts(costs))(x, torch.tensor([0]))
     flow = (x.softmax(-1) - torch.eye(4, dtype=torch.float64)[0]).cumsum(-1)[0, :3]
     expected = (costs * flow.abs() ** 3).sum() ** (1 / 3)
     torch.testing.assert_close(torch.autograd.grad(loss, costs), torch.autograd.grad(expected, costs))
