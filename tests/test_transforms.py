@@ -256,8 +256,8 @@ def test_sharded_tensors_are_an_error_that_says_what_to_do(mesh):
         loss(whole, DTensor.from_local(labels, mesh, [Partial()], run_check=False))
     with pytest.raises(ValueError, match=f"target: expected class indices from 0 to {N - 1}"):
         loss(whole, DTensor.from_local(labels + N, mesh, [Replicate()], run_check=False))
-    with pytest.raises(TypeError, match="costs: expected fixed numbers for a DTensor, got a tensor that requires grad"):
-        ew.EMDLoss(ew.Chain(N, torch.ones(N - 1, requires_grad=True)))(whole, labels)
+    with pytest.raises(TypeError, match="costs: expected those of the space for a DTensor, got costs that are learned"):
+        ew.EMDLoss(ew.Chain(N), costs=ew.LearnedCosts(ew.Chain(N)))(whole, labels)
     with pytest.raises(TypeError, match="root: expected rho ≤ 2 for a DTensor, got 3; pass"):
         ew.EMDLoss(ew.Chain(N), rho=3, root=True)(whole, labels)
 
