@@ -218,7 +218,7 @@ def _launched(loss: Any, slopes: Any, tables: Any, rows: int, bins: int) -> Laun
     launched: Launched = []
     with _recorded(launched):
         values = loss._init_fn(logits, labels, None, *tables.arguments, 2.0, -100, "mean", float("nan"))
-        slopes._init_fn(values[0], logits, labels, *values[1:], *tables.arguments, 2.0, "mean")
+        slopes._init_fn(values[0], logits, labels, *values[1:], *tables.arguments, 2.0, -100, "mean")
     return launched
 
 

@@ -120,11 +120,13 @@ def test_the_derivative_of_a_softmax(monkeypatch, available, dtype):
     if not available:
         monkeypatch.setattr(private_api, "_softmax_backward", None)
     logits = torch.linspace(-3, 4, 60, dtype=dtype).sin().view(5, 12).requires_grad_()
-    upstream, result = torch.linspace(-1, 2, 60, dtype=dtype).view(5, 12), torch.empty(5, 12, dtype=dtype)
+    upstream = torch.linspace(-1, 2, 60, dtype=dtype).view(5, 12)
     p = logits.softmax(-1)
-    private_api.softmax_backward(upstream, p.detach(), result)
     p.backward(upstream)
-    torch.testing.assert_close(result, logits.grad)
+    # The second is column-major.
+    for result in (torch.empty(5, 12, dtype=dtype), torch.empty(12, 5, dtype=dtype).t()):
+        private_api.softmax_backward(upstream, p.detach(), result)
+        torch.testing.assert_close(result, logits.grad)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch is built with GNU OpenMP on Linux")

@@ -307,3 +307,23 @@ def check_changes(loss, rows, soft, changed, order):
         assert "modified by an inplace operation" in message
     else:
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("EMDLoss, weights", "EMDLoss, matrix")])
+def test_the_gradients_of_single_examples(name, weighted, reduction):
+    """``vmap(grad(loss))`` over rows and labels: what differentially private training computes."""
+    if name == "MixedLoss":
+        terms = (ew.EMDLoss(SPACES["chain"]), nn.CrossEntropyLoss())
+        loss = ew.MixedLoss(*((0.5, term) for term in terms), empty="zero")
+    else:
+        loss = copy.deepcopy(LOSSES[name])
+        terms = (loss,)
+    for term in terms:
+        term.reduction = reduction
+        term.weight = torch.linspace(0.5, 3, N) if weighted else None
+    x, labels = batch(loss, 7)
+    single = torch.func.vmap(torch.func.grad(lambda x, y: loss(x, y).sum()))(x, labels)
+    expected = torch.stack([gradient(lambda x, y: loss(x, y).sum(), row, y) for row, y in zip(x, labels, strict=True)])
+    torch.testing.assert_close(single, expected)

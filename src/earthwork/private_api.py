@@ -123,9 +123,9 @@ _softmax_backward: Any = find("_softmax_backward_data")
 def softmax_backward(gradient: Tensor, p: Tensor, result: Tensor) -> None:
     """The gradient with respect to logits from that w.r.t. their softmax ``p``, written to ``result``.
 
-    Autograd's own function for ``softmax``: one pass instead of four.
+    Autograd's own function for ``softmax``: one pass instead of four. It ignores the strides of ``result``.
     """
-    if _softmax_backward is None:
+    if _softmax_backward is None or not result.is_contiguous():
         torch.sub(gradient, (gradient * p).sum(-1, keepdim=True), out=result).mul_(p)
     else:
         _softmax_backward(gradient, p, -1, p.dtype, grad_input=result)

@@ -133,3 +133,20 @@ def test_an_ignored_row_of_a_compiled_loss(name):
     (gradient,) = torch.autograd.grad(compiled(logits.requires_grad_(), labels), logits)
     assert gradient.isfinite().all()
     assert (gradient[1] == 0).all()
+
+
+@pytest.mark.parametrize("rows", [10, 100])
+def test_rows_of_nan_whose_class_has_no_weight(rows):
+    """Compiled or not: 0 times NaN is NaN, as for cross entropy."""
+    loss = ew.EMDLoss(ew.Chain(5), weight=torch.linspace(0, 2, 5))
+    logits, labels = torch.randn(rows, 5), torch.arange(rows) % 5
+    logits[5, 2] = torch.nan
+    results = []
+    for function in (loss, torch.compile(loss, fullgraph=True)):
+        x = logits.clone().requires_grad_()
+        value = function(x, labels)
+        value.backward()
+        assert value.isnan()
+        results.append(x.grad)
+    torch.testing.assert_close(*results, equal_nan=True)
+    assert results[0].isnan().any(-1).nonzero().tolist() == [[5]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -194,6 +195,35 @@ def test_a_root_has_no_gradient_where_it_is_zero(rho):
     assert torch.equal(p.grad, torch.zeros(3, C))
 
 
+@pytest.mark.parametrize("rho", [2.5, 3.0, 10.0, 50.0, 200.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_high_root_with_edges_of_cost_zero(rho, dtype):
+    """Compared with the root from logarithms, whose powers cannot leave the range of a type."""
+    costs = torch.tensor([0.0, 1.0, 0.0, 3.0], dtype=torch.float64)
+    logits = torch.tensor([[0.0, 7, 0, 0, 0], [0.0, 0, 9, 0, 1], [4.0, 3, 2, 1, 0]], dtype=dtype).requires_grad_()
+    labels = torch.tensor([0, 3, 4])
+    exact = logits.detach().double().requires_grad_()
+    flow = (exact.softmax(-1) - torch.eye(5, dtype=torch.float64)[labels]).cumsum(-1)[:, [1, 3]]
+    expected = ((flow.abs().log() * rho + costs[[1, 3]].log()).logsumexp(-1) / rho).exp().mean()
+    loss = ew.EMDLoss(ew.Chain(5, costs), rho, root=True)(logits, labels)
+    torch.testing.assert_close(loss, expected.to(dtype))
+    (gradient,) = torch.autograd.grad(loss, logits, create_graph=True)
+    (expected_gradient,) = torch.autograd.grad(expected, exact, create_graph=True)
+    torch.testing.assert_close(gradient, expected_gradient.to(dtype))
+    (second,) = torch.autograd.grad(gradient.square().sum(), logits)
+    (expected_second,) = torch.autograd.grad(expected_gradient.square().sum(), exact)
+    torch.testing.assert_close(second, expected_second.to(dtype), rtol=1e-3, atol=1e-5)
+
+
+def test_a_high_root_has_a_gradient_for_a_learned_cost_of_zero():
+    costs = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    x = torch.tensor([[0.0, 2.0, 1.0, 0.0]], dtype=torch.float64)
+    loss = ew.EMDLoss(ew.Chain(4, costs), 3.0, root=True)(x, torch.tensor([0]))
+    flow = (x.softmax(-1) - torch.eye(4, dtype=torch.float64)[0]).cumsum(-1)[0, :3]
+    expected = (costs * flow.abs() ** 3).sum() ** (1 / 3)
+    torch.testing.assert_close(torch.autograd.grad(loss, costs), torch.autograd.grad(expected, costs))
+
+
 def test_gradients_of_a_root_by_finite_differences():
     logits = torch.from_numpy(np.random.default_rng(0).normal(size=(3, C))).requires_grad_()
     labels = torch.tensor([0, 4, 2])
@@ -233,26 +263,113 @@ LOG_LOSSES = {
 @pytest.mark.parametrize("name", [*LOSSES, *LOG_LOSSES])
 @pytest.mark.parametrize("rows", [2, 100])
 @pytest.mark.parametrize("kind", ["labels", "distributions"])
-def test_a_weight_that_was_replaced_by_a_shorter_one(name, rows, kind):
-    loss_function = {**LOSSES, **LOG_LOSSES}[name](weight=torch.ones(C))
+def test_a_weight_that_was_resized(name, rows, kind):
     target = torch.randint(C, (rows,)) if kind == "labels" else torch.rand(rows, C).softmax(-1)
-    for wrong in (torch.ones(2), torch.ones(1), torch.ones(C + 1)):
-        loss_function.weight = wrong
-        with pytest.raises(ValueError, match=rf"weight: expected {C} numbers, .*got shape \({len(wrong)},\)"):
+    for wrong in (2, 1, C + 1):
+        loss_function = {**LOSSES, **LOG_LOSSES}[name](weight=torch.ones(C))
+        loss_function.weight.resize_(wrong)
+        with pytest.raises(ValueError, match=rf"weight: expected {C} numbers, .*got shape \({wrong},\)"):
             loss_function(torch.randn(rows, C), target)
 
 
-def test_options_that_are_set_later_count_or_are_fixed(make):
-    loss_function = make()
-    loss_function.empty = "zero"
-    nothing = torch.full((60,), -100)
-    assert loss_function(torch.randn(60, C), nothing) == 0
-    assert loss_function.empty == "zero"
-    with pytest.raises(ValueError, match='empty: expected "nan" or "zero"'):
-        loss_function.empty = "none"
-    for fixed, name in ((ew.HierarchicalCrossEntropyLoss(TREE), "alpha"), (ew.TokenEMDLoss([1, 2], [0, 1]), "outside")):
-        with pytest.raises(AttributeError, match=name):
-            setattr(fixed, name, 3.0)
+WRONG_OPTIONS = {
+    "reduction": ("avg", ValueError, 'reduction: expected "none", "mean" or "sum", got \'avg\''),
+    "ignore_index": (0.5, TypeError, "ignore_index: expected a class index"),
+    "label_smoothing": (1.5, ValueError, "label_smoothing: expected a number from 0 to 1, got 1.5"),
+    "normalize": ("l2", ValueError, 'normalize: expected None, "l1" or "softmax"'),
+    "class_dim": ("last", TypeError, "class_dim: expected an axis"),
+    "empty": ("none", ValueError, 'empty: expected "nan" or "zero", got \'none\''),
+    "rho": (0.5, ValueError, "rho: expected a finite number ≥ 1, got 0.5"),
+    "beta": (-1, ValueError, "beta: expected a finite number > 0, got -1"),
+    "alpha": (-1, ValueError, "alpha: expected a finite number ≥ 0, got -1"),
+    "lam": (0, ValueError, "lam: expected a finite number > 0, got 0"),
+    "max_iter": (0, ValueError, "max_iter: expected a whole number ≥ 1, got 0"),
+    "tol": (-1.0, ValueError, "tol: expected None or a finite number > 0"),
+    "method": ("exp", ValueError, 'method: expected "log" or "paper"'),
+    "value": ("dual", ValueError, 'value: expected "cost" or "regularized", got \'dual\''),
+    "weights": ((1.0, math.nan), ValueError, "terms: expected finite weights, got nan"),
+}
+CHECKED = (
+    *({**LOSSES, **LOG_LOSSES}[name]() for name in ("tree", "sinkhorn", "edges", "questions", "soft labels")),
+    ew.TokenEMDLoss([1, 2], [0, 1]),
+    ew.MixedLoss((1.0, ew.EMDLoss(ew.Chain(C))), (2.0, ew.EMDLoss(ew.Chain(C)))),
+)
+
+
+@pytest.mark.parametrize("loss_function", CHECKED, ids=lambda loss: type(loss).__name__)
+def test_options_are_checked_when_they_are_set(loss_function):
+    options = [name for name in WRONG_OPTIONS if name in vars(loss_function)]
+    # Every public attribute that is not set by a module itself is an option, and checked.
+    rest = {"training", "root", "shift", "names", "parts"}
+    assert set(options) == {name for name in vars(loss_function) if not name.startswith("_")} - rest
+    for name in options:
+        wrong, error, message = WRONG_OPTIONS[name]
+        before = getattr(loss_function, name)
+        with pytest.raises(error, match=message):
+            setattr(loss_function, name, wrong)
+        assert getattr(loss_function, name) == before
+        setattr(loss_function, name, before)
+
+
+@pytest.mark.parametrize("name", [*LOSSES, *LOG_LOSSES])
+def test_weights_are_checked_when_they_are_set(name):
+    loss_function = {**LOSSES, **LOG_LOSSES}[name]()
+    for wrong, message in (
+        (torch.ones(2), rf"weight: expected {C} numbers, .*got shape \(2,\)"),
+        (-torch.ones(C), "weight: expected finite numbers ≥ 0, got -1 at 0"),
+        (torch.full((C,), math.nan), "weight: expected finite numbers ≥ 0, got nan at 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loss_function.weight = wrong
+    with pytest.raises(TypeError, match="weight: expected a floating point tensor or array, got list"):
+        loss_function.weight = [1.0] * C
+    loss_function.weight = np.arange(C, dtype=np.float64)
+    logits, labels = torch.randn(70, C), torch.randint(C, (70,))
+    expected = {**LOSSES, **LOG_LOSSES}[name](weight=torch.arange(C).double())
+    assert torch.equal(loss_function(logits, labels), expected(logits, labels))
+    assert "weight" in loss_function.state_dict()
+    loss_function.weight = None
+    assert torch.equal(loss_function(logits, labels), {**LOSSES, **LOG_LOSSES}[name]()(logits, labels))
+
+
+@pytest.mark.parametrize("rows", [4, 100])
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [("tree", "rho", 1.5), ("questions", "alpha", 0.7), ("soft labels", "beta", 3.0), ("sinkhorn", "lam", 2.0)],
+)
+def test_options_that_are_set_later_count(name, option, value, rows):
+    make = {**LOSSES, **LOG_LOSSES}[name]
+    logits, labels = torch.randn(rows, C), torch.randint(C, (rows,))
+    loss_function = make(reduction="sum")
+    loss_function(logits, labels)
+    setattr(loss_function, option, value)
+    expected = type(loss_function)(loss_function.space, value, reduction="sum")
+    assert torch.equal(loss_function(logits, labels), expected(logits, labels))
+
+
+def test_options_that_are_fixed():
+    with pytest.raises(AttributeError, match="outside"):
+        ew.TokenEMDLoss([1, 2], [0, 1]).outside = 3.0
+
+
+@pytest.mark.parametrize("rows", [10, 100])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("name", [*LOSSES, *LOG_LOSSES])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_rows_of_nan_whose_class_has_no_weight(name, reduction, rows, bad):
+    """As cross entropy: 0 times NaN is NaN, in the loss and in the gradient of that row, whatever the batch size."""
+    weight = torch.linspace(0, 2, C)
+    logits, labels = torch.randn(rows, C), torch.arange(rows) % C
+    logits[C, 1] = bad
+    assert labels[C] == 0
+    found = []
+    for make in ({**LOSSES, **LOG_LOSSES}[name], nn.CrossEntropyLoss):
+        x = logits.clone().requires_grad_()
+        loss = make(weight=weight, reduction=reduction)(x, labels)
+        (gradient,) = torch.autograd.grad(loss.sum(), x)
+        found.append((loss.isnan(), gradient.isnan()))
+    torch.testing.assert_close(*found)
+    assert found[0][1].any(-1).sum() == 1
 
 
 def test_an_ignore_index_that_no_label_can_be(make):

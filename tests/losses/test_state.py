@@ -66,6 +66,62 @@ def test_a_compiled_diameter_follows_the_costs():
     assert torch.equal(copied.soft_labels(torch.arange(3)), loss.soft_labels(torch.arange(3)))
 
 
+@pytest.mark.parametrize("rows", [2, 100])
+@pytest.mark.parametrize("space", ["chain", "tree", "matrix"])
+def test_a_diameter_is_that_of_the_present_costs(space, rows):
+    logits, labels = torch.randn(rows, N), torch.arange(rows) % N
+    expected = ew.SoftLabelLoss(uneven(space))(logits, labels)
+    costs = uneven(space).state_dict()
+    loss = ew.SoftLabelLoss(SPACES[space](1.0))
+    before = loss(logits, labels)
+    swapped = {f"space.{key}": value for key, value in costs.items()}
+    torch.testing.assert_close(torch.func.functional_call(loss, swapped, (logits, labels)), expected)
+    assert torch.equal(loss(logits, labels), before)
+    loss.space.load_state_dict(costs)
+    torch.testing.assert_close(loss(logits, labels), expected)
+    assert torch.equal(copy.deepcopy(loss)(logits, labels), loss(logits, labels))
+
+
+CHANGES = {
+    "EMDLoss": {"rho": 3.0, "root": True},
+    "EdgeCrossEntropyLoss": {},
+    "HierarchicalCrossEntropyLoss": {"alpha": 1.5},
+    "SoftLabelLoss": {"beta": 30.0},
+}
+SHARED_CHANGES = {
+    "reduction": "sum",
+    "label_smoothing": 0.4,
+    "normalize": None,
+    "ignore_index": 3,
+    "empty": "zero",
+    "class_dim": 0,
+    "weight": torch.linspace(0.1, 5, 4),
+}
+
+
+@pytest.mark.parametrize("rows", [4, 100])
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_second_derivatives_of_a_loss_that_was_changed_meanwhile(name, rows, weighted):
+    """They are those of the loss as it was called."""
+    tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
+    logits, labels = torch.randn(rows, 4, dtype=torch.float64), torch.randint(4, (rows,))
+
+    def second(option=None, value=None):
+        loss = getattr(ew, name)(tree, weight=torch.linspace(1, 2, 4) if weighted else None)
+        x = logits.clone().requires_grad_()
+        result = loss(x, labels)
+        if option is not None:
+            setattr(loss, option, value)
+        (gradient,) = torch.autograd.grad(result, x, create_graph=True)
+        return gradient.detach(), *torch.autograd.grad(gradient.square().sum(), x)
+
+    expected = second()
+    for option, value in (CHANGES[name] | SHARED_CHANGES).items():
+        for one, other in zip(second(option, value), expected, strict=True):
+            assert torch.equal(one, other), option
+
+
 def test_a_state_without_costs_keeps_those_of_the_loss():
     """A model that was trained with another loss can be trained on with this one."""
     model = nn.ModuleDict({"network": nn.Linear(3, N), "loss": ew.EMDLoss(SPACES["chain"](2.0))})

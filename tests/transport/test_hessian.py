@@ -145,3 +145,10 @@ def test_hessians_of_shapes_that_broadcast(rng):
             found = ew.emd_hessian(*pair, ew.Chain(5), rho)
             assert found.shape == (2, 3, 5, 5)
             torch.testing.assert_close(found[1, 2], ew.emd_hessian(p[1, 0], q[2], ew.Chain(5), rho))
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("space", [ew.Chain(1), ew.Ring(1), ew.Tree([-1])], ids=repr)
+def test_the_hessian_of_a_single_bin_is_zero(space, rho):
+    p = torch.ones(2, 1, dtype=torch.float64)
+    assert torch.equal(ew.emd_hessian(p, p, space, rho), torch.zeros(2, 1, 1, dtype=torch.float64))

@@ -328,3 +328,31 @@ def test_masses_that_make_no_sense(pair):
         ew.sinkhorn(p.tolist(), q, CHAIN)
     with pytest.raises(TypeError, match=r"q: expected floating point masses, got torch\.int64"):
         ew.sinkhorn(p, q.long(), CHAIN)
+
+
+@pytest.mark.parametrize("method", ["log", "paper"])
+@pytest.mark.parametrize("lam", [3.0, 300.0])
+@pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-5])
+def test_a_row_does_not_depend_on_its_neighbours(rng, tol, lam, method):
+    """Each row is iterated until its own error is small, alone or in a batch."""
+    if method == "paper" and lam > 3:
+        pytest.skip("overflows, as printed")
+    space = ew.Chain(6)
+    p, q = (random_distribution(rng, 40, 6, zeros=0.0) for _ in range(2))
+    q[0] = p[0] + 1e-4 * (torch.arange(6) - 2.5)  # converges long before the others
+    found = []
+    for rows in ([slice(None)], [slice(row, row + 1) for row in range(40)], [slice(None, None, 3)]):
+        for some in rows:
+            x = p[some].clone().requires_grad_()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ew.ConvergenceWarning)
+                result = ew.sinkhorn(x, q[some], space, lam, 400, tol, method)
+            (gradient,) = torch.autograd.grad(result.value.sum(), x)
+            assert torch.equal(gradient, result.gradient)
+            found.append((result.value.detach(), gradient, result.iterations))
+    together, *alone, third = found
+    for given, part in ((alone, slice(None)), ([third], slice(None, None, 3))):
+        for at in range(2):
+            torch.testing.assert_close(torch.cat([one[at] for one in given]), together[at][part], rtol=1e-9, atol=1e-12)
+    assert max(one[2] for one in alone) == together[2]
+    assert len({one[2] for one in alone}) > 1 or tol == 1e-5

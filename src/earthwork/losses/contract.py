@@ -7,12 +7,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from earthwork import private_api
 from earthwork.spaces import Space
@@ -44,21 +45,45 @@ class Options(TypedDict, total=False):
     empty: Empty
 
 
-class FixedSpace(nn.Module):
-    """A module that keeps values computed from its space, so the space cannot be replaced."""
+class CheckedLoss(nn.Module):
+    """A loss whose options are checked whenever they are set, in the constructor and later.
+
+    An option ``name`` is checked by the method ``_checked_name``, which returns the value to keep, or raises.
+    """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         leave_inference(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "space" and "space" in self.__dict__.get("_modules", ()):
+        checked = getattr(type(self), f"_checked_{name}", None)
+        super().__setattr__(name, value if checked is None else checked(self, value))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return deep_copy(self, memo)
+
+    def _checked_space(self, space: Space) -> Space:
+        if "space" in self._modules:
             what = type(self).__name__
             raise AttributeError(f"{what} keeps values computed from its space: cannot set `space`, make a new {what}")
-        super().__setattr__(name, value)
+        check_space(space)
+        # The loss's own copy, so that moving the loss does not move the caller's space.
+        return copy.copy(space)
+
+    def _checked_reduction(self, reduction: Reduction) -> Reduction:
+        return check_word("reduction", reduction, "none", "mean", "sum")
+
+    def _checked_ignore_index(self, ignore_index: int) -> int:
+        return check_ignore_index(ignore_index)
+
+    def _checked_class_dim(self, class_dim: int | None) -> int | None:
+        return check_class_dim(class_dim)
+
+    def _checked_empty(self, empty: Empty) -> Empty:
+        return check_word("empty", empty, "nan", "zero")
 
 
-class StructuredLoss(FixedSpace):
+class StructuredLoss(CheckedLoss):
     """A loss over a space, with the call signature of ``nn.CrossEntropyLoss``.
 
     A subclass implements :meth:`label_losses` and :meth:`distribution_losses`, the losses of single rows; everything
@@ -98,33 +123,39 @@ class StructuredLoss(FixedSpace):
         empty: Empty = "nan",
     ) -> None:
         super().__init__()
-        check_space(space)
-        if reduction not in ("none", "mean", "sum"):
-            raise ValueError(f'reduction: expected "none", "mean" or "sum", got {reduction!r}')
+        self.space = space
+        self.register_buffer("weight", self._checked_weight(weight))
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+        self.label_smoothing = label_smoothing
+        self.normalize: Normalize = normalize
+        self.class_dim = class_dim
+        self.empty: Empty = empty
+
+    def _checked_weight(self, weight: Tensor | NDArray[Any] | None) -> Tensor | None:
+        return None if weight is None else _check_weight(weight, self.space)
+
+    def _checked_label_smoothing(self, label_smoothing: float) -> float:
         if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected a number from 0 to 1, got {label_smoothing!r}")
-        check_normalize(normalize)
-        # The loss's own copy, so that moving the loss does not move the caller's space.
-        self.space = copy.copy(space)
-        self.register_buffer("weight", None if weight is None else _check_weight(weight, space))
-        self.ignore_index = check_ignore_index(ignore_index)
-        self.reduction = reduction
-        self.label_smoothing = label_smoothing
-        self.normalize = normalize
-        self.class_dim = check_class_dim(class_dim)
-        self.empty = empty
+        return label_smoothing
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return deep_copy(self, memo)
+    def _checked_normalize(self, normalize: Normalize) -> Normalize:
+        check_normalize(normalize)
+        return normalize
 
     @property
-    def empty(self) -> Empty:
-        """The mean if no row counts."""
-        return "nan" if math.isnan(self._mean_of_nothing) else "zero"
+    def _mean_of_nothing(self) -> float:
+        return math.nan if self.empty == "nan" else 0.0
 
-    @empty.setter
-    def empty(self, empty: Empty) -> None:
-        self._mean_of_nothing = math.nan if check_empty(empty) == "nan" else 0.0
+    def _as_called(self) -> Self:
+        """This loss with its present options, for second derivatives, which are computed after it may have changed."""
+        if torch.compiler.is_compiling():
+            # What is compiled has no second derivative.
+            return self
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__, _buffers=self._buffers.copy(), _parameters=self._parameters.copy())
+        return twin
 
     @abstractmethod
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
@@ -202,7 +233,7 @@ class StructuredLoss(FixedSpace):
         # A lookup as an attribute takes several times as long.
         weight = self._buffers["weight"] if "weight" in self._buffers else self.weight  # noqa: SIM401
         if weight is not None and weight.shape != (self.space.num_bins,):
-            # It was assigned or resized after the loss was made, and a kernel trusts its length.
+            # It was resized, or replaced by `functional_call`, and a kernel trusts its length.
             raise _wrong_weight(weight, self.space)
         if mask is not None:
             _check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
@@ -253,7 +284,7 @@ class StructuredLoss(FixedSpace):
         if self.weight is None:
             weight = counted.to(rows.dtype)
         else:
-            weight = torch.where(counted, self.weight.to(rows)[labels], 0)
+            weight = torch.where(counted, of_class(self.weight.to(rows), labels), 0)
             loss = loss * weight
         return self._reduced(loss, weight.sum())
 
@@ -378,11 +409,20 @@ def check_class_dim(class_dim: int | None) -> int | None:
         raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
 
 
-def check_empty(empty: Empty) -> Empty:
-    """``empty``, if it is one of the two words."""
-    if empty not in ("nan", "zero"):
-        raise ValueError(f'empty: expected "nan" or "zero", got {empty!r}')
-    return empty
+Word = TypeVar("Word")
+
+
+def check_word(name: str, word: Word, *words: str) -> Word:
+    """``word``, if it is one of the words that option ``name`` takes."""
+    if word not in words:
+        *others, last = (f'"{word}"' for word in words)
+        raise ValueError(f"{name}: expected {', '.join(others)} or {last}, got {word!r}")
+    return word
+
+
+def of_class(weight: Tensor, labels: Tensor) -> Tensor:
+    """The weight of each label's class; a single label may be one of many in a functional transform."""
+    return embedding(labels, weight.unsqueeze(-1)).squeeze(-1)
 
 
 def _check_mask(mask: Tensor, shape: torch.Size) -> None:
@@ -409,7 +449,8 @@ def _check_weight(weight: Tensor | NDArray[Any], space: Space) -> Tensor:
         raise TypeError(f"weight: expected a floating point tensor or array, got {what}")
     if weight.shape != (space.num_bins,):
         raise _wrong_weight(weight, space)
-    check_costs("weight", weight)
+    if can_look(weight):
+        check_costs("weight", weight)
     return weight
 
 

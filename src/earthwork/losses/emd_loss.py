@@ -11,7 +11,7 @@ from torch import Tensor
 
 from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values
 from earthwork.spaces import EdgeSpace, Space
-from earthwork.spaces.space import HALF, check_space
+from earthwork.spaces.space import HALF
 from earthwork.transport.closed_form import composed_root
 from earthwork.transport.gpu_route import GpuKernels
 from earthwork.transport.labels import smoothed_one_hot
@@ -81,9 +81,6 @@ class EMDLoss(StructuredLoss):
         root: bool = False,
         empty: Empty = "nan",
     ) -> None:
-        check_space(space)
-        rho = space.default_rho if rho is None else rho
-        space.check_rho(rho)
         super().__init__(
             space,
             weight=weight,
@@ -95,8 +92,15 @@ class EMDLoss(StructuredLoss):
             empty=empty,
         )
         prepare(self.space)
-        self.rho = float(rho)
-        self.root = bool(root)
+        self.rho = self.space.default_rho if rho is None else rho
+        self.root = root
+
+    def _checked_rho(self, rho: float) -> float:
+        self.space.check_rho(rho)
+        return float(rho)
+
+    def _checked_root(self, root: bool) -> bool:
+        return bool(root)
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The distance of each row to its (smoothed) label."""
@@ -152,16 +156,17 @@ class EMDLoss(StructuredLoss):
         whole = whole and (weight is None or not weight.requires_grad)
         options = (weight, self.ignore_index, self.reduction, self._mean_of_nothing)
         if whole and isinstance(route, GpuKernels):
-            composed = partial(self._loss_by, COMPOSED, labels=labels, stored=stored)
+            composed = partial(self._as_called()._loss_by, COMPOSED, labels=labels, stored=stored)
             return route.label_loss(rows, labels, self.rho, options, composed)
         if whole and isinstance(route, Kernels):
-            by_composed = partial(self._loss_by, COMPOSED, stored=stored)
+            by_composed = partial(self._as_called()._loss_by, COMPOSED, stored=stored)
             kernel = LabelKernel("labels", self.rho)
             loss = route.label_loss(rows, labels, self.space, kernel, options, by_composed)
             # An out-of-range label is detected again below, where the error names it.
             if loss is not None:
                 return loss
-        if whole and route is OPERATOR:
+        # The operator would skip rows of weight 0, where NaN must not be hidden.
+        if whole and route is OPERATOR and weight is None:
             return OPERATOR.label_loss(rows, labels, self.space, self.rho, options)
         return self._loss_by(route, rows, labels, stored)
 

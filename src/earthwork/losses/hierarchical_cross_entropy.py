@@ -54,10 +54,8 @@ class HierarchicalCrossEntropyLoss(LogLoss):
 
     def __init__(self, tree: Space, alpha: float = 0.1, **options: Unpack[Options]) -> None:
         tree = as_tree(tree, "tree", "whose levels are asked for")
-        if not isinstance(alpha, (int, float)) or isinstance(alpha, bool) or not 0 <= alpha < math.inf:
-            raise ValueError(f"alpha: expected a finite number ≥ 0, got {alpha!r}")
         super().__init__(tree, **options)
-        self._alpha = float(alpha)
+        self.alpha = alpha
         self._log_masses = tree.log_masses()
         nodes = (tree.parents >= 0).nonzero().flatten()
         # Edges have the numbers of the nodes below them; the root, which has no edge, gets one additional number.
@@ -73,10 +71,10 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         }.items():
             self.register_buffer(name, buffer, persistent=False)
 
-    @property
-    def alpha(self) -> float:
-        """The discount, which is fixed: kernels compute the weights of the nodes from it once."""
-        return self._alpha
+    def _checked_alpha(self, alpha: float) -> float:
+        if not isinstance(alpha, (int, float)) or isinstance(alpha, bool) or not 0 <= alpha < math.inf:
+            raise ValueError(f"alpha: expected a finite number ≥ 0, got {alpha!r}")
+        return float(alpha)
 
     @property
     def _discount(self) -> Tensor:

@@ -45,7 +45,7 @@ class LogLoss(StructuredLoss):
         if kernel is None:
             return None
         options = (self.weight, self.ignore_index, self.reduction, self._mean_of_nothing)
-        composed = partial(self._composed_loss, stored=stored)
+        composed = partial(self._as_called()._composed_loss, stored=stored)
         return route.label_loss(rows, labels, self.space, kernel, options, composed)
 
     def _composed_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import Empty, check_class_dim, check_empty
+from earthwork.losses.contract import CheckedLoss, Empty, of_class
 
 
-class MixedLoss(nn.Module):
+class MixedLoss(CheckedLoss):
     r"""A weighted sum of losses that take the same input and target.
 
     After each call :attr:`parts` holds the value of each loss, unweighted and detached, for logging. It is empty after
@@ -47,14 +48,20 @@ class MixedLoss(nn.Module):
         for term in terms:
             if not (isinstance(term, (tuple, list)) and len(term) == 2 and isinstance(term[1], nn.Module)):
                 raise TypeError(f"terms: expected pairs of a weight and a loss module, got {term!r}")
-            if not (isinstance(term[0], (int, float)) and math.isfinite(term[0])):
-                raise ValueError(f"terms: expected finite weights, got {term[0]!r}")
-        self.weights = tuple(float(weight) for weight, _ in terms)
         self.losses = nn.ModuleList(loss for _, loss in terms)
         self.names = _distinct([type(loss).__name__ for loss in self.losses])
-        self.class_dim = check_class_dim(class_dim)
-        self.empty = check_empty(empty)
+        self.weights = tuple(weight for weight, _ in terms)
+        self.class_dim = class_dim
+        self.empty: Empty = empty
         self.parts = {}
+
+    def _checked_weights(self, weights: Sequence[float]) -> tuple[float, ...]:
+        if len(weights) != len(self.losses):
+            raise ValueError(f"weights: expected {len(self.losses)}, one for each loss, got {len(weights)}")
+        for weight in weights:
+            if not (isinstance(weight, (int, float)) and math.isfinite(weight)):
+                raise ValueError(f"terms: expected finite weights, got {weight!r}")
+        return tuple(map(float, weights))
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The weighted sum of the losses of ``input`` against ``target``."""
@@ -113,7 +120,7 @@ def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor) -> Tensor:
     counts = target != getattr(loss, "ignore_index", -100)
     weight = getattr(loss, "weight", None)
     if weight is not None:
-        counts = counts & (weight[torch.where(counts, target, 0)] > 0)
+        counts = counts & (of_class(weight, torch.where(counts, target, 0)) > 0)
     return torch.where(counts.any(), value, 0)
 
 

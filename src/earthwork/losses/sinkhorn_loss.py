@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork.losses.contract import Empty, Reduction, StructuredLoss
+from earthwork.losses.contract import Empty, Reduction, StructuredLoss, check_word
 from earthwork.spaces import Space
 from earthwork.transport.labels import cost_to_label, smoothed_one_hot
 from earthwork.transport.masses import Normalize
@@ -40,7 +40,7 @@ class SinkhornLoss(StructuredLoss):
         space: How the classes are arranged.
         lam: The parameter λ > 0; the larger, the weaker the regularisation.
         max_iter: The maximum number of iterations, ≥ 1.
-        tol: Stop when the error of the plan's marginals is at most this; see :func:`~earthwork.sinkhorn`.
+        tol: Stop with a row when the error of its plan's marginals is at most this; see :func:`~earthwork.sinkhorn`.
         method: ``"log"``, or ``"paper"`` for Algorithm 1 as printed, NaNs included.
         value: ``"cost"`` for :math:`\langle M, T \rangle`, or ``"regularized"`` for the minimum.
         weight: A weight ≥ 0 for each class, shape ``[C]``: a tensor, or a NumPy array such as scikit-learn's
@@ -87,9 +87,6 @@ class SinkhornLoss(StructuredLoss):
         class_dim: int | None = None,
         empty: Empty = "nan",
     ) -> None:
-        check_options(lam, max_iter, tol, method)
-        if value not in ("cost", "regularized"):
-            raise ValueError(f'value: expected "cost" or "regularized", got {value!r}')
         super().__init__(
             space,
             weight=weight,
@@ -100,11 +97,30 @@ class SinkhornLoss(StructuredLoss):
             class_dim=class_dim,
             empty=empty,
         )
-        self.lam = float(lam)
+        self.lam = lam
         self.max_iter = max_iter
         self.tol = tol
         self.method: Method = method
         self.value: Value = value
+
+    def _checked_lam(self, lam: float) -> float:
+        check_options(lam=lam)
+        return float(lam)
+
+    def _checked_max_iter(self, max_iter: int) -> int:
+        check_options(max_iter=max_iter)
+        return max_iter
+
+    def _checked_tol(self, tol: float | None) -> float | None:
+        check_options(tol=tol)
+        return tol
+
+    def _checked_method(self, method: Method) -> Method:
+        check_options(method=method)
+        return method
+
+    def _checked_value(self, value: Value) -> Value:
+        return check_word("value", value, "cost", "regularized")
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The distance of each row to its (smoothed) label."""

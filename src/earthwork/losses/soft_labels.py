@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from earthwork import private_api
 from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import EdgeSpace, Space
+from earthwork.transport.closed_form import version
 from earthwork.transport.routes import LabelKernel
 
 
@@ -41,19 +42,19 @@ class SoftLabelLoss(LogLoss):
         tensor(1.0986)
     """
 
-    _diameter: float | None
+    # The costs, their version, and the diameter that was measured with them.
+    _measured: tuple[Tensor | None, object, float] | None = None
 
     def __init__(self, space: Space, beta: float = 10.0, **options: Unpack[Options]) -> None:
+        super().__init__(space, **options)
+        self.beta = beta
+        if not self._learns_costs():
+            _fixed_diameter(self)
+
+    def _checked_beta(self, beta: float) -> float:
         if not isinstance(beta, (int, float)) or isinstance(beta, bool) or not 0 < beta < math.inf:
             raise ValueError(f"beta: expected a finite number > 0, got {beta!r}")
-        super().__init__(space, **options)
-        self.beta = float(beta)
-        source = space.cost_source
-        learnable = source is not None and source.requires_grad
-        # Computed here because the compiler cannot trace it; learnable costs change it at every step. Not a buffer,
-        # which `half` would round.
-        self._diameter = None if learnable else float(space.diameter())
-        self.register_load_state_dict_post_hook(_measure_again)  # type: ignore[no-untyped-call]
+        return float(beta)
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The distributions around the classes ``labels[...]``, shape ``[..., C]``."""
@@ -92,10 +93,14 @@ class SoftLabelLoss(LogLoss):
 
     def _scores(self, distances: Tensor) -> Tensor:
         # Where everything is at distance 0 there is nothing to scale.
-        if self._diameter is not None:
-            return -self.beta * distances / (self._diameter or 1.0)
+        if not self._learns_costs():
+            return -self.beta * distances / (_fixed_diameter(self) or 1.0)
         diameter = self.space.diameter().to(distances)
         return -self.beta * distances / torch.where(diameter > 0, diameter, 1)
+
+    def _learns_costs(self) -> bool:
+        source = self.space.cost_source
+        return source is not None and (source.requires_grad or private_api.is_wrapped(source))
 
     def _cross_entropy(self, rows: Tensor, q: Tensor) -> Tensor:
         return -(q * self.log_probabilities(rows)).sum(-1)
@@ -105,7 +110,19 @@ class SoftLabelLoss(LogLoss):
         return f"beta={self.beta:g}, {super().extra_repr()}"
 
 
-def _measure_again(loss: SoftLabelLoss, _: Any) -> None:
-    """The diameter with the costs that were loaded."""
-    if loss._diameter is not None:
-        loss._diameter = float(loss.space.diameter())
+@private_api.constant_for_compiler
+def _fixed_diameter(loss: SoftLabelLoss) -> float:
+    """The diameter of the loss's space, measured again if the costs have changed.
+
+    A number, because a buffer would be rounded by `half`, and because the compiler cannot trace the search for it.
+    """
+    source = loss.space.cost_source
+    # The data of a parameter can be replaced without changing its version.
+    stamp = object() if isinstance(source, nn.Parameter) else version(source)
+    known = loss._measured
+    if known is not None and source is not None and (source.is_meta or private_api.is_fake(source)):
+        # They have no values: moved to such a device, costs are still those that were measured.
+        return known[2]
+    if known is None or known[0] is not source or known[1] != stamp:
+        known = loss._measured = source, stamp, float(loss.space.diameter())
+    return known[2]

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import FixedSpace, Reduction
+from earthwork.losses.contract import CheckedLoss, Reduction
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.spaces import Chain
-from earthwork.spaces.space import HALF, check_ignore_index, check_rho, deep_copy
+from earthwork.spaces.space import HALF, check_rho
 from earthwork.transport.masses import check_not_sharded
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -26,7 +26,7 @@ _LARGE = 2**22
 _IN_CACHE = 2**18
 
 
-class TokenEMDLoss(FixedSpace):
+class TokenEMDLoss(CheckedLoss):
     r"""EMD^ρ from the predicted number tokens to the true one (logits over the whole vocabulary in).
 
     The classes are the tokens that stand for numbers, arranged in a row by their values; the softmax is taken over
@@ -74,8 +74,6 @@ class TokenEMDLoss(FixedSpace):
     ) -> None:
         super().__init__()
         check_rho(rho)
-        if reduction not in ("none", "mean", "sum"):
-            raise ValueError(f'reduction: expected "none", "mean" or "sum", got {reduction!r}')
         if outside is not None and not (isinstance(outside, (int, float)) and 0 <= outside < math.inf):
             raise ValueError(f"outside: expected None or a finite number ≥ 0, got {outside!r}")
         tokens = _check_tokens(token_ids)
@@ -85,9 +83,9 @@ class TokenEMDLoss(FixedSpace):
         self.space = chain if diameter is None or len(distinct) == 1 else chain.normalized(diameter)
         self._rho = float(rho)
         self._outside = outside
-        self.shift = bool(shift)
-        self.ignore_index = check_ignore_index(ignore_index)
-        self.reduction = reduction
+        self.shift = shift
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
         # In the order of the values, so that without shared values the logits are those of the bins.
         order = bins.argsort(stable=True)
         self._shared = len(distinct) < len(tokens)
@@ -96,6 +94,9 @@ class TokenEMDLoss(FixedSpace):
         of_token[tokens] = bins
         for name, index in (("_tokens", tokens[order]), ("_bins", bins[order]), ("_bin_of_token", of_token)):
             self.register_buffer(name, index, persistent=False)
+
+    def _checked_shift(self, shift: bool) -> bool:
+        return bool(shift)
 
     @property
     def rho(self) -> float:
@@ -125,9 +126,6 @@ class TokenEMDLoss(FixedSpace):
                 f"tokenizer: expected {'single digits' if digits else 'numbers'} among its tokens, got none"
             )
         return cls(list(found), list(found.values()), rho, **options)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return deep_copy(self, memo)
 
     def forward(self, logits: Tensor, labels: Tensor, num_items: float | Tensor | None = None) -> Tensor:
         """The loss.

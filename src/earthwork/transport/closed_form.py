@@ -48,8 +48,12 @@ def composed_root(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
     space = space.on(x.device)
     costs = space.costs.to(x)
     flow = space.settle(space.flow(x), costs, rho)
-    size, largest = _scale(torch.where(costs.detach() > 0, flow, 0)), _scale(costs)
-    total = (costs / largest * _power(flow / size, rho)).sum(-1)
+    paid = costs.detach() > 0
+    size, largest = _scale(torch.where(paid, flow, 0)), _scale(costs)
+    # Edges of cost 0 add nothing, however large their flow is; bounded, because 0 times an overflow would be NaN.
+    bound = torch.finfo(x.dtype).max ** (0.5 / rho)
+    flow = torch.where(paid, flow / size, (flow.detach() / size).clamp(-bound, bound))
+    total = (costs / largest * _power(flow, rho)).sum(-1)
     moved = total > 0
     root = torch.where(moved, torch.where(moved, total, 1).pow(1 / rho), 0)
     return (root * size.squeeze(-1) * largest.squeeze(-1).pow(1 / rho)).to(dtype)
@@ -213,7 +217,7 @@ def _in_parts(
     """The values that ``solve`` writes for the rows of ``x``, and the derivatives."""
     wanted = torch.is_grad_enabled() and x.requires_grad
     with torch.no_grad():
-        values, slopes = rows.new_empty(len(rows)), torch.empty_like(rows) if wanted else None
+        values, slopes = rows.new_empty(len(rows)), rows.new_empty(rows.shape) if wanted else None
         # Large temporary buffers are slow on a CPU.
         count = max(1, _BLOCK // rows.shape[-1]) if x.is_cpu else max(1, len(rows))
         for start in range(0, len(rows), count):

@@ -197,9 +197,10 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
         weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho - 2), 0)
         if rho < 2:
             _check_no_kinks(space.kinks(flow, costs, rho), rho)
-            # On the one edge of a ring that the circulation stops, the curvature is too large for a number.
-            stiff = _STIFF * weights.amax(-1, keepdim=True)
-            weights = torch.where(moved | (costs == 0) | space.acyclic, weights, stiff)
+            if not space.acyclic:
+                # On the one edge of a ring that the circulation stops, the curvature is too large for a number.
+                stiff = _STIFF * weights.amax(-1, keepdim=True)
+                weights = torch.where(moved | (costs == 0), weights, stiff)
         return _curvature(space, weights).to(stored)
 
 

@@ -159,7 +159,7 @@ class GpuKernels(Route):
             block = _as_block(x)
             upstream = upstream.float().reshape(-1).contiguous()
             slopes_operator = getattr(_operators, self.slopes_operator)
-            slopes: Tensor = slopes_operator(upstream, block, flat, *kept, *self.tables, rho, reduction)
+            slopes: Tensor = slopes_operator(upstream, block, flat, *kept, *self.tables, rho, ignore, reduction)
             return [_from_block(slopes, x)]
 
         return _recomputed(loss_of, slopes_of, composed, logits, constants=(flat, options[0]))

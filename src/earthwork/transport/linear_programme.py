@@ -53,7 +53,7 @@ def simplex(p: Tensor, q: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tenso
     sources, sinks = (x.reshape(-1, shape[-1]).double().cpu().numpy() for x in (p, q))
     costs = np.ascontiguousarray(matrix.double().cpu().numpy())
     count = len(sources)
-    value, f, g = np.zeros(count), np.zeros_like(sources), np.zeros_like(sinks)
+    value, f, g = np.zeros(count), np.zeros(sources.shape), np.zeros(sinks.shape)
 
     def solve_row(row: int) -> None:
         value[row], f[row], g[row] = _solve_row(solver, sources[row], sinks[row], costs)
@@ -67,7 +67,7 @@ def simplex(p: Tensor, q: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 @simplex.register_fake
 def _(p: Tensor, q: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return p.new_empty(p.shape[:-1]), torch.empty_like(p), torch.empty_like(p)
+    return p.new_empty(p.shape[:-1]), p.new_empty(p.shape), p.new_empty(p.shape)
 
 
 @simplex.register_vmap

@@ -220,6 +220,9 @@ class Kernels(Route):
         )
         if not valid:
             return None
+        if weight is not None and _hides_nan(rows, labels, weight, ignore):
+            losses = composed(logits, labels)
+            return losses if losses.ndim == 0 else losses.view(shape)
         if kernel.exact is not None and losses.isnan().any():
             _replace_nan(losses, slopes, rows, labels, weight, total, kernel.exact)
         if reduction != "none":
@@ -348,6 +351,14 @@ def _can_be_operator(space: EdgeSpace, p: Tensor, target: Tensor | None) -> bool
         and (target is None or target.dtype == p.dtype or not target.is_floating_point())
         and (target is None or target.device.type == "cpu")
     )
+
+
+def _hides_nan(rows: Tensor, labels: Tensor, weight: Tensor, ignore: int) -> bool:
+    """Whether a row of weight 0, which the kernels skip, may be NaN, which 0 times NaN is for cross entropy."""
+    if weight.all():
+        return False
+    skipped = (weight == 0)[torch.where(labels == ignore, 0, labels)] & (labels != ignore)
+    return not rows.detach()[skipped].isfinite().all()
 
 
 def _replace_nan(

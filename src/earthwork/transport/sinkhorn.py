@@ -37,7 +37,7 @@ class SinkhornResult(NamedTuple):
     gradient: Tensor
     """The gradients with respect to ``p``, centred log(u)/λ, shape ``[..., n]``."""
     iterations: int | Tensor
-    """The number of iterations; the maximum over parts that were solved one after another."""
+    """The number of iterations; the maximum over the rows."""
     converged: bool | Tensor
     """Whether the total error of the marginals is at most ``tol`` in every row; without a ``tol``, √ε of the type."""
 
@@ -70,7 +70,7 @@ def sinkhorn(
         space: The ground cost: any space.
         lam: The parameter λ > 0; the larger, the weaker the regularisation. 1/λ is ``reg`` or ε in other libraries.
         max_iter: The maximum number of iterations, ≥ 1.
-        tol: Stop when, in every row, the total error of the marginals of the plan of mass 1 is at most this. A
+        tol: Stop with a row when the total error of the marginals of its plan of mass 1 is at most this. A
             :class:`ConvergenceWarning` is issued if ``max_iter`` comes first. ``None``: always ``max_iter`` iterations.
         method: ``"log"``: stable, for any λ, zeros and number of iterations. ``"paper"``: Algorithm 1 as printed, in
             the type of the input, which overflows to NaN.
@@ -142,7 +142,13 @@ def sinkhorn_prepared(
     return SinkhornResult(value, p_gradient, report[..., 0], report[..., 1].bool())
 
 
-def check_options(lam: float, max_iter: int, tol: float | None, method: Method, chunk_size: int | None = None) -> None:
+def check_options(
+    lam: float = 3.0,
+    max_iter: int = 100,
+    tol: float | None = None,
+    method: Method = "log",
+    chunk_size: int | None = None,
+) -> None:
     """Raise unless the options of :func:`sinkhorn` make sense."""
     _check_number("lam", lam, "a finite number > 0")
     _check_count("max_iter", max_iter)

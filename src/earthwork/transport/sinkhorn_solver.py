@@ -65,13 +65,15 @@ def solve(
             stacklevel=1,
         )
     report = torch.tensor([max(iterations.tolist(), default=0), int(converged)], device="cpu")
-    return value.reshape(shape[:-1]), p_gradient.reshape(shape), q_gradient.reshape(shape), report
+    # Contiguous, as the compiler is told below.
+    p_gradient, q_gradient = (x.reshape(shape).contiguous() for x in (p_gradient, q_gradient))
+    return value.reshape(shape[:-1]), p_gradient, q_gradient, report
 
 
 @solve.register_fake
 def _(p: Tensor, q: Tensor, matrix: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     report = torch.empty(2, dtype=torch.int64, device="cpu")
-    return p.new_empty(p.shape[:-1]), torch.empty_like(p), torch.empty_like(p), report
+    return p.new_empty(p.shape[:-1]), p.new_empty(p.shape), p.new_empty(p.shape), report
 
 
 @solve.register_vmap
@@ -136,7 +138,7 @@ class _Solver:
         value = (p * distances).sum(-1)
         gradient = label_gradient(p, distances, self.lam)
         minimum = value + torch.xlogy(p, p).sum(-1) / self.lam
-        return counted(value, minimum, gradient, torch.zeros_like(p), torch.zeros_like(value), 1)
+        return Solution(value, minimum, gradient, torch.zeros_like(p), torch.zeros_like(value), torch.ones_like(labels))
 
 
 def _distributions(x: Tensor) -> Tensor:
@@ -210,14 +212,6 @@ class Solution(NamedTuple):
     """The iterations made, shape ``[rows]``."""
 
 
-def counted(
-    value: Tensor, minimum: Tensor, p_gradient: Tensor, q_gradient: Tensor, error: Tensor, iterations: int
-) -> Solution:
-    """The solution of rows that took the same number of iterations."""
-    count = torch.full(value.shape, iterations, dtype=torch.int64, device=value.device)
-    return Solution(value, minimum, p_gradient, q_gradient, error, count)
-
-
 def joined(parts: Sequence[Solution]) -> Solution:
     """The concatenated solutions of the parts of a batch."""
     return Solution(*map(torch.cat, zip(*parts, strict=True)))
@@ -270,7 +264,7 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
         q: Distributions, shape ``[rows, n]``.
         kernel: The kernel.
         max_iter: How many iterations to make.
-        tol: Stop when no row's marginals miss by more.
+        tol: Stop with a row when its marginals do not miss by more.
 
     Returns:
         The indices of the rows that stayed in range, and their solution.
@@ -278,7 +272,9 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
     weights = kernel.weights
     stored = p.dtype
     p, q = p.to(weights.dtype), q.to(weights.dtype)
+    whole = p, q
     rows = torch.arange(len(p), device=p.device)
+    finished = _Finished(rows, max_iter, tol)
     u = torch.ones_like(p)
     below = u @ weights
     for iteration in range(1, max_iter + 1):
@@ -291,22 +287,55 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
             kept = _in_range(u, v, above, below, kernel)
             if not kept.all():
                 p, q, rows, u, v, above, below = (x[kept] for x in (p, q, rows, u, v, above, below))
-        if len(rows) == 0 or (tol is not None and _missing(v, below, q).amax() <= tol):
+        if not finished.due(iteration) and len(rows):
+            continue
+        if finished.add(iteration, rows, _missing(v, below, q), u, above, below):
             break
-    error = _missing(v, below, q)
+    rows, iterations, error, u, above, below = finished.state()
+    p, q = (x[rows] for x in whole)
     v = q / below
-    kept = _in_range(u, v, above, below, kernel)
-    p, q, rows, u, v, above, below, error = (x[kept] for x in (p, q, rows, u, v, above, below, error))
-    value = (u * (v @ kernel.costs.T)).sum(-1)
-    minimum = dual_value(p, u.log(), q, v.log(), kernel.lam)
-    return rows, counted(
-        value,
-        minimum,
+    solution = Solution(
+        (u * (v @ kernel.costs.T)).sum(-1),
+        dual_value(p, u.log(), q, v.log(), kernel.lam),
         dual(p, above.log(), kernel.lam, stored),
         dual(q, below.log(), kernel.lam, stored),
         error,
-        iteration,
+        iterations,
     )
+    kept = _in_range(u, v, above, below, kernel)
+    return rows[kept], Solution(*(x[kept] for x in solution))
+
+
+class _Finished:
+    """The rows that are not iterated further, each by its own error, and what they were then.
+
+    A row's result does not depend on its neighbours: those that are finished may be iterated on, without effect.
+    """
+
+    def __init__(self, rows: Tensor, max_iter: int, tol: float | None) -> None:
+        self.max_iter, self.tol = max_iter, tol
+        self.waiting = torch.ones_like(rows, dtype=torch.bool)
+        self.parts: list[tuple[Tensor, ...]] = []
+
+    def due(self, iteration: int) -> bool:
+        """Whether rows can be finished after this iteration."""
+        return self.tol is not None or iteration == self.max_iter
+
+    def add(self, iteration: int, rows: Tensor, error: Tensor, *state: Tensor) -> bool:
+        """Keep the state of the rows that are finished after this iteration; whether these are all that are left."""
+        done = self.waiting[rows]
+        if self.tol is not None and iteration < self.max_iter:
+            done = done & (error <= self.tol)
+        if self.parts and not done.any():
+            return len(rows) == 0
+        which = rows[done]
+        self.parts.append((which, torch.full_like(which, iteration), *(x[done] for x in (error, *state))))
+        self.waiting[which] = False
+        return not self.waiting[rows].any()
+
+    def state(self) -> tuple[Tensor, ...]:
+        """The rows, their numbers of iterations and errors, and what was kept."""
+        return tuple(map(torch.cat, zip(*self.parts, strict=True)))
 
 
 def _missing(v: Tensor, below: Tensor, q: Tensor) -> Tensor:
@@ -337,7 +366,7 @@ def iterate_logs(
         matrix: The ground cost, shape ``[n, n]``, in the type to compute in.
         lam: The regularisation.
         max_iter: How many iterations to make.
-        tol: Stop when no row's marginals miss by more.
+        tol: Stop with a row when its marginals do not miss by more.
         block: How many numbers to hold at a time.
     """
     scaled = lam * matrix, (lam * matrix).T.contiguous()
@@ -363,21 +392,29 @@ def _iterate(
     stored = p.dtype
     p, q = p.to(matrix.dtype), q.to(matrix.dtype)
     log_p, log_q = p.log(), q.log()
+    rows = torch.arange(len(p), device=p.device)
+    finished = _Finished(rows, max_iter, tol)
     below = _log_sums(torch.zeros_like(p), back, block)
-    iterations = 0
-    for _ in range(max_iter):
-        iterations += 1
+    for iteration in range(1, max_iter + 1):
         log_v = log_q - below
         above = _log_sums(log_v, forth, block)
         log_u = log_p - above
         below = _log_sums(log_u, back, block)
-        error = ((log_v + below).exp() - q).abs().sum(-1)
-        if tol is not None and error.amax() <= tol:
-            break
-    log_v = log_q - below
-    value = _mean_cost(log_u, log_v, matrix, forth, block)
-    minimum = dual_value(p, log_u, q, log_v, lam)
-    return counted(value, minimum, dual(p, above, lam, stored), dual(q, below, lam, stored), error, iterations)
+        if finished.due(iteration):
+            error = ((log_v + below).exp() - q).abs().sum(-1)
+            if finished.add(iteration, rows, error, log_u, above, below):
+                break
+    rows, iterations, error, log_u, above, below = finished.state()
+    p, q, log_v = p[rows], q[rows], log_q[rows] - below
+    solution = Solution(
+        _mean_cost(log_u, log_v, matrix, forth, block),
+        dual_value(p, log_u, q, log_v, lam),
+        dual(p, above, lam, stored),
+        dual(q, below, lam, stored),
+        error,
+        iterations,
+    )
+    return scattered([(rows, solution)], matrix.dtype)
 
 
 def _log_sums(scores: Tensor, scaled: Tensor, block: int) -> Tensor:
@@ -414,16 +451,20 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
     """
     matrix = matrix.to(p.dtype)
     kernel = printed_kernel(matrix, lam)
+    rows = torch.arange(len(p), device=p.device)
+    finished = _Finished(rows, max_iter, tol)
     u = torch.ones_like(p)
     for iteration in range(1, max_iter + 1):
         u, v = printed_sweep(u, p, q, kernel)
-        error = (v * (u @ kernel) - q).abs().sum(-1) if tol is not None or iteration == max_iter else u.new_zeros(0)
-        if tol is not None and (error <= tol).all():
+        if finished.due(iteration) and finished.add(iteration, rows, (v * (u @ kernel) - q).abs().sum(-1), u):
             break
+    rows, iterations, error, u = finished.state()
+    p, q = p[rows], q[rows]
     v, value = printed_value(u, q, kernel, matrix)
     # This kernel is 1/e of the others', so the logarithm of a plan of mass 1 is less by 1.
     minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
-    return counted(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iteration)
+    solution = Solution(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iterations)
+    return scattered([(rows, solution)], matrix.dtype)
 
 
 def printed_kernel(matrix: Tensor, lam: float) -> Tensor:

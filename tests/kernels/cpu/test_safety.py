@@ -220,9 +220,9 @@ def test_an_out_of_range_label_is_skipped_and_reported(rng):
 @pytest.mark.parametrize("loss", [ew.EMDLoss, ew.SoftLabelLoss])
 def test_labelled_batches_whose_storage_has_been_freed(which, loss):
     batch = {"input": torch.randn(100, 7), "target": torch.randint(7, (100,)), "weight": torch.rand(7)}
+    function = loss(ew.Chain(7), weight=batch["weight"])
     batch[which].untyped_storage().resize_(0)
-    function = loss(ew.Chain(7), weight=torch.rand(7))
-    function.weight = batch.pop("weight")
+    del batch["weight"]
     with pytest.raises(ValueError, match=f"{which}: expected a tensor with its data, got one whose storage"):
         function(**batch)
 

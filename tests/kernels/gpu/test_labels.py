@@ -219,3 +219,33 @@ def test_second_derivatives_are_composed(rng):
         (gradient,) = torch.autograd.grad(ew.EMDLoss(space)(twin, labels), twin, create_graph=True)
         (theirs,) = torch.autograd.grad(gradient.square().sum(), twin)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("segments", [False, True])
+def test_rows_of_nan_whose_class_has_no_weight(monkeypatch, segments, reduction):
+    """0 times NaN is NaN, as for cross entropy; an ignored row counts for nothing, whatever it holds."""
+    if segments:
+        monkeypatch.setattr(gpu, "MOST_BINS", 1)
+        monkeypatch.setattr(gpu, "segment_tables_of", lambda branches, device: segment_tables_of(branches, device, 32))
+    bins = 70
+    weight = torch.linspace(0, 2, bins)
+    logits, labels = torch.randn(5, bins), torch.tensor([0, 3, 0, 5, -100])
+    logits[2, 7], logits[4, 7] = torch.nan, torch.nan
+    found = []
+    for make in (torch.nn.CrossEntropyLoss, lambda **options: ew.EMDLoss(ew.Chain(bins), **options)):
+        x = logits.clone().requires_grad_()
+        value = make(weight=weight, reduction=reduction)(x, labels)
+        (gradient,) = torch.autograd.grad(value.sum(), x)
+        # Cross entropy has a gradient of NaN also in an ignored row.
+        found.append((value.isnan(), gradient[:4].isnan()))
+    torch.testing.assert_close(*found)
+    assert not gradient[[0, 4]].any()
+
+
+def test_a_mean_of_rows_without_weight_has_no_gradient():
+    weight = torch.tensor([0.0, 0.0, 1.0])
+    logits, labels = torch.randn(4, 3, requires_grad=True), torch.tensor([0, 1, 0, -100])
+    loss = ew.EMDLoss(ew.Chain(3), weight=weight, empty="zero")(logits, labels)
+    assert loss == 0
+    assert not torch.autograd.grad(loss, logits)[0].any()

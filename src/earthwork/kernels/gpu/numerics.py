@@ -137,6 +137,12 @@ def read_share(labels, weights, row, here, ignore, bins, WEIGHTED: tl.constexpr)
 
 
 @triton.jit
+def is_ignored(labels, row, here, ignore):
+    """Which rows are ignored, whatever they hold. A row of weight 0 is not: it is 0 times its cost, or NaN."""
+    return tl.load(labels + row, mask=here, other=ignore) == ignore
+
+
+@triton.jit
 def find_top(x, here, class_step, bins, ROWS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
     """The largest logit and its class."""
     top_logit = tl.full((ROWS, 1), float("-inf"), tl.float32)
@@ -241,7 +247,8 @@ def row_factor(upstream, weight_sum, row, here, upstream_step, share, MEAN: tl.c
     """What the gradient of each row is multiplied by."""
     factor = tl.load(upstream + row * upstream_step, mask=here, other=0.0).to(tl.float32) * share
     if MEAN:
-        factor /= tl.load(weight_sum)
+        total = tl.load(weight_sum)
+        factor = tl.where(total == 0.0, 0.0, factor / total)
     return factor
 
 

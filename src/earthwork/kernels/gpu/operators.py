@@ -137,19 +137,20 @@ def label_slopes(
     steps: int,
     slope_scale: float,
     rho: float,
+    ignore: int,
     reduction: str,
 ) -> Tensor:
     """The derivative of `label_loss` with respect to the logits."""
     outer, bins, inner = logits.shape
     rows = outer * inner
-    slopes = torch.empty_like(logits)
+    slopes = logits.new_empty_strided(logits.shape, logits.stride())
     tile = tile_for(bins)
     programs = tile.programs(rows)
     scratch = logits.new_empty(programs * tile.rows * (bins + steps), dtype=torch.int64)
     outer_step, class_step, inner_step = logits.stride()
     launch(tree_slopes)[(programs,)](
         upstream, weight_sum, logits, labels, stats, slopes, scratch, indices, numbers,
-        rows, inner, outer_step, inner_step, class_step, int(reduction == "none"),
+        rows, inner, outer_step, inner_step, class_step, int(reduction == "none"), ignore,
         bins, branches, steps, rho, slope_scale,
         ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=kind_of(rho), MEAN=reduction == "mean",
         num_warps=tile.warps,
@@ -158,9 +159,9 @@ def label_slopes(
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    logits, labels, _, indices, numbers, branches, steps, slope_scale, rho, _, reduction, _ = inputs
+    logits, labels, _, indices, numbers, branches, steps, slope_scale, rho, ignore, reduction, _ = inputs
     ctx.save_for_backward(logits, labels, output[1], output[2], indices, numbers)
-    ctx.options = branches, steps, slope_scale, rho, reduction
+    ctx.options = branches, steps, slope_scale, rho, ignore, reduction
     ctx.mark_non_differentiable(output[1], output[2])
 
 

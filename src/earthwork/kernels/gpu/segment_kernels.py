@@ -19,6 +19,7 @@ from earthwork.kernels.gpu.numerics import (
     class_slopes,
     cost_and_mean,
     find_top,
+    is_ignored,
     own_cost_and_mean,
     own_slope_of_top,
     power_of_row,
@@ -259,7 +260,7 @@ def span_costs(
         tl.store(row_levels + 1, level)
         share = read_share(labels, weights, row, here, ignore, bins, WEIGHTED)
         cost = cost * power_of_row(moved, rho) * share
-        tl.store(losses + row, tl.where(share == 0.0, 0.0, cost))
+        tl.store(losses + row, tl.where(is_ignored(labels, row, here, ignore), 0.0, cost))
         write_stats(stats, row, here, share, top, top_logit, second, rest, mean * softmax_unit)
     if REDUCED:
         # The atomic operation releases what this program has written, and acquires what the others have. An empty batch
@@ -273,7 +274,7 @@ def span_costs(
 @triton.jit
 def segment_slopes(
     upstream, weight_sum, logits, labels, stats, levels, spans_slopes, slopes, scratch, indices, numbers,
-    rows, inner, outer_step, inner_step, class_step, upstream_step,
+    rows, inner, outer_step, inner_step, class_step, upstream_step, ignore,
     bins, branches, steps, spans, most_steps, rho, slope_scale,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr, KIND: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
@@ -318,6 +319,7 @@ def segment_slopes(
         factor *= rho * power_of_row(moved, rho - 1.0)
         base, level = tl.load(row_levels + LEVELS + segment), tl.load(row_levels + 1)
         own_top = own_slope_of_top(tl.load(numbers + at_top), top == label, rest, flow_unit, top_share, rho, KIND)
+        ignored = is_ignored(labels, row, here, ignore)
         out = row_pointers(slopes, row, inner, outer_step, inner_step)
         for offset in range(0, BLOCKS * BLOCK, BLOCK):
             k = offset + tl.arange(0, BLOCK)[None, :]
@@ -330,4 +332,4 @@ def segment_slopes(
                 mass, weight, rise.to(tl.float32) * (1.0 / slope_scale), own_top, mean, c, top, label, rest,
                 softmax_unit, top_share, flow_unit, rho, KIND,
             )  # fmt: skip
-            tl.store(out + c.to(tl.int64) * class_step, tl.where(share == 0.0, 0.0, slope), mask=k < count)
+            tl.store(out + c.to(tl.int64) * class_step, tl.where(ignored, 0.0, slope), mask=k < count)

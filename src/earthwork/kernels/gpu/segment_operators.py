@@ -108,20 +108,21 @@ def large_label_slopes(
     sizes: list[int],
     slope_scale: float,
     rho: float,
+    ignore: int,
     reduction: str,
 ) -> Tensor:
     """The derivative of `large_label_loss` with respect to the logits."""
     outer, bins, inner = logits.shape
     rows = outer * inner
     branches, steps, spans, _, most_steps, segment = sizes[1:]
-    slopes = torch.empty_like(logits)
+    slopes = logits.new_empty_strided(logits.shape, logits.stride())
     tile = tile_of(segment)
     programs = tile.programs(rows * _segments(sizes))
     scratch = logits.new_empty(programs * (segment + most_steps), dtype=torch.int64)
     outer_step, class_step, inner_step = logits.stride()
     operators.launch(segment_slopes)[(programs,)](
         upstream, weight_sum, logits, labels, stats, levels, span_slopes, slopes, scratch, indices, numbers,
-        rows, inner, outer_step, inner_step, class_step, int(reduction == "none"),
+        rows, inner, outer_step, inner_step, class_step, int(reduction == "none"), ignore,
         bins, branches, steps, spans, most_steps, rho, slope_scale,
         KIND=kind_of(rho), MEAN=reduction == "mean", **_layout(tile),
     )  # fmt: skip
@@ -129,9 +130,9 @@ def large_label_slopes(
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    logits, labels, _, indices, numbers, sizes, slope_scale, rho, _, reduction, _ = inputs
+    logits, labels, _, indices, numbers, sizes, slope_scale, rho, ignore, reduction, _ = inputs
     ctx.save_for_backward(logits, labels, *output[1:], indices, numbers)
-    ctx.options = list(sizes), slope_scale, rho, reduction
+    ctx.options = list(sizes), slope_scale, rho, ignore, reduction
     ctx.mark_non_differentiable(*output[1:])
 
 

@@ -18,6 +18,7 @@ from earthwork.kernels.gpu.numerics import (
     class_slopes,
     cost_and_mean,
     find_top,
+    is_ignored,
     own_cost_and_mean,
     own_slope_of_top,
     power_of_row,
@@ -113,14 +114,14 @@ def tree_costs(
         tl.debug_barrier()
         share = read_share(labels, weights, row, here, ignore, bins, WEIGHTED)
         cost = cost * power_of_row(moved, rho) * share
-        tl.store(losses + row, tl.where(share == 0.0, 0.0, cost), mask=here)
+        tl.store(losses + row, tl.where(is_ignored(labels, row, here, ignore), 0.0, cost), mask=here)
         write_stats(stats, row, here, share, top, top_logit, second, rest, mean * softmax_unit)
 
 
 @triton.jit
 def tree_slopes(
     upstream, weight_sum, logits, labels, stats, slopes, scratch, indices, numbers,
-    rows, inner, outer_step, inner_step, class_step, upstream_step, bins, branches, steps, rho, slope_scale,
+    rows, inner, outer_step, inner_step, class_step, upstream_step, ignore, bins, branches, steps, rho, slope_scale,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, KIND: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
     """The derivative of each row's weighted cost with respect to its logits, times the upstream gradient."""
@@ -155,6 +156,7 @@ def tree_slopes(
         factor *= rho * power_of_row(moved, rho - 1.0)
         level = potential_at(potentials, tl.load(steps_before + top))
         own_top = own_slope_of_top(tl.load(numbers + top), top == label, rest, flow_unit, top_share, rho, KIND)
+        ignored = is_ignored(labels, row, here, ignore)
         out = row_pointers(slopes, row, inner, outer_step, inner_step)
         for first in range(0, BLOCKS * BLOCK, BLOCK):
             c = first + tl.arange(0, BLOCK)[None, :]
@@ -165,4 +167,4 @@ def tree_slopes(
                 mass, weight, rise.to(tl.float32) * (1.0 / slope_scale), own_top, mean, c, top, label, rest,
                 softmax_unit, top_share, flow_unit, rho, KIND,
             )  # fmt: skip
-            tl.store(out + c.to(tl.int64) * class_step, tl.where(share == 0.0, 0.0, slope), mask=here & (c < bins))
+            tl.store(out + c.to(tl.int64) * class_step, tl.where(ignored, 0.0, slope), mask=here & (c < bins))
