@@ -1,7 +1,9 @@
-"""Reading and writing files: atomic writes, strict JSON and YAML."""
+"""Reading and writing files: atomic writes, strict CSV, JSON and YAML."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
@@ -106,6 +108,53 @@ def read_text(path: Path) -> str:
     if not text.strip():
         raise ValueError(f"{path}: the file is empty")
     return text
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, which end with a line feed, a carriage return or both, and not with other signs.
+
+    Raises:
+        ValueError: As for `read_text`.
+        OSError: If it cannot be read.
+    """
+    lines = re.split("\r\n|\r|\n", read_text(path))
+    return lines if lines[-1] else lines[:-1]
+
+
+def parse_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
+    """The lines of a CSV text that are not empty: (the number of the line, its cells), all with as many cells.
+
+    Raises:
+        ValueError: If quotes are not closed, or a line has more or fewer cells than the first: in which line.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines: list[tuple[int, list[str]]] = []
+    start = 1
+    try:
+        for cells in reader:
+            if cells:
+                lines.append((start, cells))
+                if len(cells) != len(lines[0][1]):
+                    width = len(lines[0][1])
+                    got = f"expected {width} cells as in the first line, got {len(cells)}"
+                    raise ValueError(f"{name}, line {start}: {got}")
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{name}, line {max(start, reader.line_num)}: {error}") from None
+    return lines
+
+
+def parse_number(text: str) -> float | None:
+    """The number that a text holds, or ``None``. Unlike in Python, digits are not grouped with underscores."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell of a table holds nothing: ``None``, NaN, or what pandas has in their place."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
 def parse_json(text: str) -> Any:
