@@ -9,7 +9,8 @@ import math
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+    except OSError as error:
+        # The user knows the file, not the draft.
+        draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
@@ -179,16 +184,26 @@ def parse_json(text: str) -> Any:
         raise ValueError(f"not readable JSON: {error}") from None
 
 
+@contextmanager
+def errors_naming(path: Path) -> Iterator[None]:
+    """Put the path in front of the message of a ``ValueError`` or ``TypeError`` that does not mention it."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if str(path) in str(error):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{path}: {error}") from None
+
+
 def read_json(path: Path) -> Any:
     """The value of a JSON file; see `parse_json`.
 
     Raises:
         ValueError: If the file does not hold JSON; the message starts with the path.
     """
-    try:
+    with errors_naming(path):
         return parse_json(read_text(path))
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
 
 
 def place(text: str, position: int) -> str:
@@ -271,10 +286,8 @@ def read_yaml(path: Path) -> Any:
     Raises:
         ValueError: If the file does not hold YAML; the message starts with the path.
     """
-    try:
+    with errors_naming(path):
         return parse_yaml(read_text(path))
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
 
 
 @cache

@@ -200,11 +200,15 @@ def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tup
             lambda f: frame(case, names).astype({"dog": str}).to_parquet(f),
             "expected numbers in column 'dog', got",
         ),
+        "bytes.npz": (
+            lambda f: np.savez(f, probs=probs, labels=np.array([b"\xff"] * 60)),
+            r"bytes\.npz: labels: expected names in UTF-8, got b'\\xff'",
+        ),
         "cut.npz": (lambda f: cut(f), r"not a readable \.npz file"),
     }
 
 
-@pytest.mark.parametrize("name", [*(f"{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"), "cut"])
+@pytest.mark.parametrize("name", [*(f"{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"), "bytes", "cut"])
 def test_broken_files(name: str, tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
     cases = broken(tmp_path, tree, case)
     file = next(file for file in cases if file.split(".")[0] == name)

@@ -401,6 +401,9 @@ def test_bad_clusters() -> None:
         trees.from_embeddings([[0.0, 0.0], [1.0, 1.0]], metric="cosine")
     with pytest.raises(ValueError, match="method: expected one of average"):
         trees.from_embeddings([[0.0], [1.0]], method="centroid")
+    # The imaginary part was once left out.
+    with pytest.raises(TypeError, match="vectors: expected real numbers, got complex ones"):
+        trees.from_embeddings([[1j], [1.0]])
     with pytest.raises(ValueError, match=r"matrix: expected shape \[classes, classes\]"):
         trees.from_confusion([[1, 2, 3]])
     with pytest.raises(ValueError, match="counts ≥ 0"):

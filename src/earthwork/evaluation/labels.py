@@ -233,7 +233,10 @@ def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indi
     else:
         found, first, inverse = np.unique(values, return_index=True, return_inverse=True)
         unique = found.tolist()
-    unique = [value.decode() if isinstance(value, bytes) else value for value in unique]
+    try:
+        unique = [value.decode() if isinstance(value, bytes) else value for value in unique]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what}: expected names in UTF-8, got {error.object!r}") from None
     for value, row in zip(unique, first.tolist(), strict=True):
         if is_missing(value) or (isinstance(value, str) and not value.strip()):
             raise ValueError(f"{what}: expected a label in each row, got none in row {row}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
-from earthwork.files import parse_csv, parse_json, parse_number, parse_yaml, read_lines, read_text
+from earthwork.files import errors_naming, parse_csv, parse_number, read_json, read_lines, read_text, read_yaml
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
@@ -79,10 +79,8 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
     if reader is None:
         raise _unreadable(what, path)
     _check_options(f"{path.suffix} files", option_names(reader), options)
-    try:
+    with errors_naming(path):
         return reader(path, **options)
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
 
 
 def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
@@ -142,7 +140,7 @@ def _read_json(
     full_names: bool = False,
     separator: str = "/",
 ) -> Space:
-    document = parse_json(read_text(path))
+    document = read_json(path)
     if is_document(document):
         return from_document(document, classes=classes)
     return from_nested(
@@ -160,8 +158,7 @@ def read_nested(
     separator: str = "/",
 ) -> Tree:
     """A tree from nested dicts and lists in a YAML file, or in a JSON file."""
-    text = read_text(path)
-    nested = parse_yaml(text) if path.suffix.lower() in (".yaml", ".yml") else parse_json(text)
+    nested = read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else read_json(path)
     return from_nested(
         nested, root=root, full_names=full_names, separator=separator, classes=classes, inner_bins=inner_bins
     )
