@@ -323,12 +323,6 @@ class Tree(EdgeSpace):
         none = costs.new_zeros(1)
         return torch.cat([costs[: self.root], none, costs[self.root :], none])
 
-    def _distance_to_root(self) -> Tensor:
-        height = self._padded_costs()
-        for ancestor in self._ancestors():
-            height = height + height[ancestor]
-        return height[:-1].to(self.costs.dtype)
-
     def heights(self) -> Tensor:
         """The number of edges from each node down to the farthest leaf: ``[num_nodes]``, 0 at the leaves."""
         return self.largest_below(self.depths) - self.depths
