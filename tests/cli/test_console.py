@@ -97,7 +97,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Genera
         ("train t.npz --space chain:5 --config none.yaml", "--config none.yaml: No such file"),
         ("train t.npz --space chain:5 --loss hxe:0.1", "--loss 'hxe:0.1': expected a tree"),
         ("train t.npz --space ring:5 --loss edge", "--loss 'edge': space: expected a Chain or a Tree"),
-        ("train t.npz --space chain:5 --devices xyz", "--accelerator auto, --devices xyz, --strategy auto: rejected"),
+        (
+            "train t.npz --space chain:5 --devices xyz",
+            "--accelerator auto, --devices xyz, --strategy auto, --precision 32-true: rejected",
+        ),
         ("train t.npz --space chain:5 --accelerator xyz", "`--accelerator xyz`"),
         ("train --resume none", "--resume none: expected the folder of a run"),
         ("study xyz", "NAME: expected losses, page"),

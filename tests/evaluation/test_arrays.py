@@ -191,7 +191,7 @@ ERRORS: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
         Y,
         {},
         ValueError,
-        "expected numbers in column 'probs', got <U1",
+        "expected 3 numbers in each row of column 'probs', .*, got 'x' in row 0",
     ),
 ]
 

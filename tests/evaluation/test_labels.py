@@ -205,3 +205,25 @@ def test_the_command_asks(choice: list[str], tmp_path: Path, capsys: pytest.Capt
     assert not out.exists()
     expected = "--labels-file takes a file" if choice else "--labels index or --labels name"
     assert expected in shown.err
+
+
+def test_indices_that_are_to_be_read_as_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pd.DataFrame(np.eye(5), columns=ANIMALS).assign(label=range(5)).to_csv(tmp_path / "idx.csv", index=False)
+    ew.save(chain(ANIMALS), tmp_path / "named.json")
+    command = ["evaluate", str(tmp_path / "idx.csv"), "--labels", "name", "--space"]
+    assert run([*command, str(tmp_path / "named.json")]) == 2
+    assert "labels: 5 not among the classes of the space: '0', '1', '2', '3', '4'" in capsys.readouterr().err
+    (tmp_path / "idx.csv").write_text("label,0,1\n0,1,0\n")
+    assert run([*command, "chain:2"]) == 2
+    assert "expected indices, because the classes have no names, got --labels name" in capsys.readouterr().err
+
+
+def test_ids_with_several_meanings() -> None:
+    """An id of two classes, and one that is also the name of another class, once meant the last of them."""
+    ids = ["", "n1", "n1", "dog"]
+    tree = ew.Tree([-1, 0, 0, 0], names=["thing", "cat", "dog", "emu"], node_data={"id": ids})
+    for label in ("n1", "dog"):
+        with pytest.raises(ValueError, match=f"expected names that only one node or class has, got '{label}'"):
+            ClassIndex(tree).labels("labels", np.array([label, "cat"]))
+    same = ew.Tree([-1, 0, 0], names=["thing", "cat", "dog"], node_data={"id": ["", "cat", "n2"]})
+    assert_array_equal(ClassIndex(same).labels("labels", np.array(["cat", "n2"])), [0, 1])

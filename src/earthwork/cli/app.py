@@ -64,10 +64,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (TypeError, ValueError, ImportError, OSError) as error:
         return _fail(_message(error))
-    except MemoryError as error:
-        return _fail(f"not enough memory: {error}")
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", code=130)
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch raises a plain RuntimeError.
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        return _fail(f"not enough memory: {error}")
     except _ClickException as error:
         return _usage(error)
     return code if isinstance(code, int) else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from rich.console import Console
@@ -30,6 +30,8 @@ _RESUME_MAY_CHANGE = (
 
 class TrainCommand(Command):
     """Shows the defaults of `Settings` in ``--help``; the lab is not imported before they are needed."""
+
+    aliases: ClassVar = {**Command.aliases, "lam": "sinkhorn_lam"}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help with the defaults."""

@@ -210,7 +210,8 @@ def node_risk(p: Tensor, tree: Tree, vagueness: float) -> Tensor:
 def node_costs(tree: Tree, vagueness: float) -> Tensor:
     """The cost of the vagueness of each node as an answer, infinite where there is no bin below: ``[num_nodes]``."""
     with torch.no_grad():
-        depth = tree._distance_to_root().double()
+        every = torch.arange(tree.num_nodes, device=tree.bins.device)
+        depth = tree.node_distance(every, tree.root).double()
         at_bins = torch.full_like(depth, -math.inf).index_copy(0, tree.bins, depth[tree.bins])
         height = tree.largest_below(at_bins) - depth
     height[tree.bins] = 0

@@ -104,9 +104,9 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         log_p, below, questions = self._questions(self.log_probabilities(rows).double())
         share = allowed.double()
         above_all = self.space.flow(share) > share.sum(-1, keepdim=True) - 0.5
-        # The deepest of the nodes above all classes of the set; the root if there is no other.
-        depth = torch.where(above_all, self.space.depths[self.space.parents >= 0], 0)
-        lowest = torch.where(above_all.any(-1), depth.argmax(-1), self.space.num_edges)
+        # The deepest of the nodes above all classes of the set. The root, at depth 0, comes after those with an edge.
+        depth = pad(torch.where(above_all, self.space.depths[self.space.parents >= 0], -1), (0, 1))
+        lowest = depth.argmax(-1)
         at_lowest = pad(below, (0, 1)).gather(-1, lowest.unsqueeze(-1)).squeeze(-1)
         of_set = torch.where(allowed, log_p, LOG_ZERO).logsumexp(-1)
         losses = torch.where(above_all, questions, 0).sum(-1) + at_lowest - of_set

@@ -386,6 +386,8 @@ def check_count(name: str, n: int) -> int:
         raise TypeError(f"{name}: expected a number of bins, got {n!r}") from error
     if count < 1:
         raise ValueError(f"{name}: expected at least one bin, got {count}")
+    if count >= 2**62:
+        raise ValueError(f"{name}: expected fewer than 2⁶² bins, got {count:.3g}")
     return count
 
 

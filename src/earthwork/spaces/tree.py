@@ -261,26 +261,34 @@ class Tree(EdgeSpace):
 
     def lowest_common_ancestor(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The deepest node above both nodes ``a`` and ``b`` (or one of them): tensors of node indices, broadcast."""
-        return self._lowest_common_ancestor(self._node_index("a", a), self._node_index("b", b))
+        return self._climb(self._node_index("a", a), self._node_index("b", b))[0]
 
-    def _lowest_common_ancestor(self, a: Tensor, b: Tensor) -> Tensor:
+    def _climb(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """The lowest common ancestor of nodes ``a`` and ``b``, and the cost of the path to it from ``a``."""
         a, b = torch.broadcast_tensors(a, b)
         order, end = pad(self._order, (0, 1)), pad(self._order + self._size, (0, 1), value=self.num_nodes)
         goal = order[b]
-        lifts = self._ancestors()
-        for ancestor in reversed(lifts):
+        lifts, paths = self._ancestors(), [self._padded_costs()]
+        for ancestor in lifts[:-1]:
+            paths.append(paths[-1] + paths[-1][ancestor])
+        cost = paths[0].new_zeros(a.shape)
+        for ancestor, path in zip(reversed(lifts), reversed(paths), strict=False):
             up = ancestor[a]
-            a = torch.where((order[up] <= goal) & (goal < end[up]), a, up)
-        return torch.where((order[a] <= goal) & (goal < end[a]), a, self.parents[a])
+            apart = (goal < order[up]) | (end[up] <= goal)
+            cost = cost + torch.where(apart, path[a], 0)
+            a = torch.where(apart, up, a)
+        apart = (goal < order[a]) | (end[a] <= goal)
+        return torch.where(apart, self.parents[a], a), cost + torch.where(apart, paths[0][a], 0)
 
     def node_distance(self, a: Tensor | int, b: Tensor | int) -> Tensor:
         """The cost of the path between nodes ``a`` and ``b``: tensors of node indices, broadcast."""
         return self._node_distance(self._node_index("a", a), self._node_index("b", b))
 
     def _node_distance(self, a: Tensor, b: Tensor) -> Tensor:
-        height = self._distance_to_root()
-        # Rounding of the distances to the root must not make the distance between two nodes negative.
-        return (height[a] + height[b] - 2 * height[self._lowest_common_ancestor(a, b)]).clamp(min=0)
+        # Only costs between the nodes are added: the difference of two distances to the root would be rounded to the
+        # precision of all costs above.
+        a, b = torch.broadcast_tensors(a, b)
+        return self._climb(torch.stack([a, b]), torch.stack([b, a]))[1].sum(0).to(self.costs.dtype)
 
     def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
         """The cost of the path between bins ``i`` and ``j``: tensors of any shape, O(log depth) for each pair."""
@@ -309,13 +317,11 @@ class Tree(EdgeSpace):
             up = up[up]
         return ancestors
 
-    def _distance_to_root(self) -> Tensor:
-        costs = self.costs
+    def _padded_costs(self) -> Tensor:
+        """The cost above each node, 0 at the root and past it."""
+        costs = self.costs.double()
         none = costs.new_zeros(1)
-        height = torch.cat([costs[: self.root], none, costs[self.root :], none]).double()
-        for ancestor in self._ancestors():
-            height = height + height[ancestor]
-        return height[:-1].to(costs.dtype)
+        return torch.cat([costs[: self.root], none, costs[self.root :], none])
 
     def heights(self) -> Tensor:
         """The number of edges from each node down to the farthest leaf: ``[num_nodes]``, 0 at the leaves."""

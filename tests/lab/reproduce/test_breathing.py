@@ -44,6 +44,21 @@ def test_equal_demographics_are_one_person(tmp_path: Path) -> None:
     assert [r.person for r in load_recordings(tmp_path)] == ["a", "b", "a"]
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,age\na,24,M\n", "line 2: expected 2 cells as in the first line, got 3"),
+        ("id,age\na,24\na,25\n", "line 3: expected each id once, got 'a' again"),
+        ("name,age\na,24\n", "expected one column id, got name, age"),
+    ],
+)
+def test_demographics_that_cannot_be_read(text: str, message: str, tmp_path: Path) -> None:
+    write_npz(tmp_path / "x.npz", ("a", "b", "c"))
+    (tmp_path / "subjects.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_recordings(tmp_path)
+
+
 def write_wfdb(folder: Path, names: list[str], record: str = "a01er") -> None:
     wfdb = pytest.importorskip("wfdb")
     signals = np.stack([tone(0.1 * (k + 1), rate=100.0) for k in range(len(names))], axis=1).astype(float)

@@ -247,6 +247,17 @@ X, Y = np.zeros((4, 2)), np.zeros(4, dtype=int)
         ({"x": np.zeros((4, 2, 2)), "y": Y}, r"x: expected images .* got float64 of shape \(4, 2, 2\)"),
         ({"x": X[:0], "y": Y[:0]}, r"x is empty"),
         ({"x": np.array([[0.0], [np.nan]]), "y": Y[:2]}, r"x: expected finite numbers, got others in rows 1"),
+        ({"x": np.zeros((4, 0)), "y": Y}, r"x is empty, of shape \(4, 0\)"),
+        (
+            {"x": X, "y": Y, "x_val": np.zeros((4, 3)), "y_val": Y},
+            r"expected x and x_val of the same shape .* \(4, 3\)",
+        ),
+        ({"x": X, "y": np.array([["cat"]] * 4)}, r"y: expected class names or indices \[N\], .* of shape \(4, 1\)"),
+        (
+            {"x": X, "y": Y, "classes": np.array("cat")},
+            r"classes: expected each name once, on one axis, got array\('cat'",
+        ),
+        ({"x": X, "y": Y, "classes": np.array(["cat", "cat"])}, r"classes: expected each name once, on one axis, got"),
         ({"x": X, "y": Y[:4]}, r"too few examples to hold some out"),
         (
             {"x": X, "y": np.array(["cat", "yeti"] * 2), "x_val": X, "y_val": np.array(["cat"] * 4)},

@@ -190,6 +190,12 @@ def test_shipped_models(name, size):
     [
         ({"epochs": 0}, r"epochs: expected a whole number ≥ 1, got 0"),
         ({"batch_size": 2.5}, r"batch_size: expected a whole number ≥ 1, got 2.5"),
+        ({"epochs": True}, r"epochs: expected a whole number ≥ 1, got True"),
+        ({"seed": 1.5}, r"seed: expected a whole number ≥ 0, got 1\.5"),
+        ({"seed": 2**32 - 1, "seeds": 2}, r"seed: expected less than 2³² for all 2 seeds, got 4294967295"),
+        ({"epochs": 4, "eval_every": 5}, r"eval_every: expected at most the number of epochs, 4, got 5"),
+        ({"num_nodes": 0}, r"num_nodes: expected a whole number ≥ 1, got 0"),
+        ({"skip_bad": "no"}, r"skip_bad: expected true or false, got 'no'"),
         ({"lr": -1}, r"lr: expected a number ≥ 0, got -1"),
         ({"lr": float("nan")}, r"lr: expected a number ≥ 0, got nan"),
         ({"cache": "gpu"}, r"cache: expected one of auto, memory, disk, got 'gpu'"),
@@ -295,18 +301,40 @@ def test_the_command_reads_a_configuration_and_the_line_wins(tmp_path, data, cap
         (["{data}", "--space", "cifar10", "--config", "{config}"], "loss: expected text such as 'emd2+ce', got 5"),
         (
             ["{data}", "--space", "cifar10", "--model", TINY, "--devices", "foo"],
-            "--accelerator auto, --devices foo, --strategy auto: rejected by Lightning: `devices`",
+            "--accelerator auto, --devices foo, --strategy auto, --precision 32-true: rejected by Lightning: `devices`",
         ),
         (
             ["{data}", "--space", "cifar10", "--model", TINY, "--devices", "0"],
-            "--devices 0, --strategy auto: rejected by",
+            "--devices 0, --strategy auto, --precision 32-true: rejected by",
+        ),
+        (
+            ["{data}", "--space", "cifar10", "--model", TINY, "--precision", "foo"],
+            "--precision foo: rejected by Lightning: Precision 'foo' is invalid",
+        ),
+        (
+            ["{data}", "--space", "cifar10", "--model", TINY, "--epochs", "1", "--eval-every", "5"],
+            "--eval-every: expected at most the number of epochs, 1, got 5",
+        ),
+        (
+            ["{arrays}", "--space", "chain:2", "--batch-size", "1"],
+            "--batch-size: expected at least 2 examples for each process, because the network normalises over",
+        ),
+        (
+            ["{arrays}", "--space", "chain:2", "--lr", "1e30", "--batch-size", "16", "--epochs", "1"],
+            "the logits are not finite after epoch 1. A smaller --lr often helps",
+        ),
+        (
+            ["{arrays}", "--space", "chain:2", "--loss", "sd", "--sinkhorn-lam", "0"],
+            "--sinkhorn-lam: expected a finite",
         ),
     ],
 )
 def test_errors_are_one_line(tmp_path, data, capsys, arguments, message):
     config = tmp_path / "c.yaml"
     config.write_text("loss: [ce, 5]")
-    arguments = [argument.format(data=data, config=config) for argument in arguments]
+    arrays = tmp_path / "a.npz"
+    np.savez(arrays, x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20) % 2)
+    arguments = [argument.format(data=data, config=config, arrays=arrays) for argument in arguments]
     assert run_command(["train", *arguments, "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.strip().splitlines()[-1].startswith("error: ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
+from earthwork.files import parse_csv, read_text
 
 Signal = NDArray[np.float32]
 
@@ -96,13 +96,17 @@ def _persons(path: Path) -> dict[str, str]:
     """For each recording the first one with the same demographics, which probably belongs to the same person."""
     if not path.is_file():
         return {}
+    (_, header), *rows = parse_csv(read_text(path), f"data {path}")
+    if header.count("id") != 1:
+        raise ValueError(f"data {path}: expected one column id, got {', '.join(header)}")
     first: dict[tuple[str, ...], str] = {}
-    persons = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            name = row.pop("id", "")
-            facts = tuple(value for key, value in sorted(row.items()) if "fs" not in key)
-            persons[name] = first.setdefault(facts, name)
+    persons: dict[str, str] = {}
+    for line, cells in rows:
+        name = cells[header.index("id")]
+        if name in persons:
+            raise ValueError(f"data {path}, line {line}: expected each id once, got {name!r} again")
+        facts = tuple(cell for key, cell in zip(header, cells, strict=True) if key != "id" and "fs" not in key)
+        persons[name] = first.setdefault(facts, name)
     return persons
 
 

@@ -64,6 +64,11 @@ def read_arrays(path: Path, seed: int) -> ArrayData:
     _check_inputs(path, "x", x)
     if "x_val" in arrays:
         _check_inputs(path, "x_val", arrays["x_val"])
+        if arrays["x_val"].shape[1:] != x.shape[1:]:
+            shapes = f"{x.shape} and {arrays['x_val'].shape}"
+            raise ValueError(
+                f"data {path}: expected x and x_val of the same shape but for the first axis, got {shapes}"
+            )
         return ArrayData(classes, x, y, arrays["x_val"], labels["y_val"])
     held_out = _hold_out(y, seed)
     return ArrayData(classes, x[~held_out], y[~held_out], x[held_out], y[held_out])
@@ -103,12 +108,18 @@ def _check_lengths(path: Path, name: str, x: tuple[int, ...], y: tuple[int, ...]
 
 def _labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[tuple[str, ...] | None, dict[str, NDArray[Any]]]:
     found = {name: arrays[name] for name in ("y", "y_val") if name in arrays}
-    if all(y.dtype.kind == "U" for y in found.values()):
+    if all(y.dtype.kind == "U" and y.ndim == 1 for y in found.values()):
         names, flat = np.unique(np.concatenate(list(found.values())), return_inverse=True)
         parts = np.split(flat, np.cumsum([len(y) for y in found.values()])[:-1])
         return tuple(names.tolist()), {name: part.astype(np.int64) for name, part in zip(found, parts, strict=True)}
-    classes = tuple(str(name) for name in arrays["classes"]) if "classes" in arrays else None
+    classes = _class_names(path, arrays["classes"]) if "classes" in arrays else None
     return classes, {name: _checked_labels(f"data {path}: {name}", y) for name, y in found.items()}
+
+
+def _class_names(path: Path, names: NDArray[Any]) -> tuple[str, ...]:
+    if names.ndim != 1 or len(np.unique(names)) < len(names):
+        raise ValueError(f"data {path}: classes: expected each name once, on one axis, got {names!r:.60}")
+    return tuple(map(str, names.tolist()))
 
 
 def _checked_labels(what: str, y: NDArray[Any]) -> NDArray[Any]:
@@ -138,8 +149,8 @@ def _check_inputs(path: Path, name: str, x: NDArray[Any]) -> None:
             f"data {path}: {name}: expected images [N, H, W, 1 or 3] of bytes or features [N, D], "
             f"got {x.dtype} of shape {x.shape}"
         )
-    if len(x) == 0:
-        raise ValueError(f"data {path}: {name} is empty")
+    if x.size == 0:
+        raise ValueError(f"data {path}: {name} is empty, of shape {x.shape}")
     if features and not np.isfinite(x).all():
         bad = np.flatnonzero(~np.isfinite(x).all(1))
         raise ValueError(f"data {path}: {name}: expected finite numbers, got others in rows {abbreviate(bad)}")

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from earthwork.extras import require
-from earthwork.files import check_regular, read_text
+from earthwork.files import check_regular, read_lines, read_text
 from earthwork.lab.environment import available_cores
 from earthwork.text import abbreviate
 
@@ -119,7 +119,7 @@ def _listed_classes(root: Path) -> list[str]:
 def _annotated(annotations: Path) -> dict[str, list[Path]]:
     """Tiny ImageNet's validation images, by the class that the second column names."""
     found: dict[str, list[Path]] = {}
-    for number, line in enumerate(read_text(annotations).splitlines(), 1):
+    for number, line in enumerate(read_lines(annotations), 1):
         fields = line.split("\t")
         if len(fields) < 2:
             raise ValueError(f"data {annotations}, line {number}: expected file and class with a tab between")

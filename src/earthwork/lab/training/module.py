@@ -100,6 +100,9 @@ class Classifier(LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Score a batch and keep its predictions."""
         logits = self.logits(batch).float()
+        if not bool(torch.isfinite(logits).all()):
+            epoch = self.current_epoch + 1
+            raise NonFiniteLossError(f"the logits are not finite after epoch {epoch}. A smaller --lr often helps")
         probs = logits.softmax(-1)
         self.val_loss.update(self.loss(logits, batch.labels), weight=len(batch.labels))
         self.metrics.update(probs, batch.labels)

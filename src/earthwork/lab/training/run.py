@@ -168,6 +168,11 @@ def _fit(trainer: Trainer, module: Classifier, data: DataModule, checkpoint: Pat
     try:
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     except Exception as error:
+        if "more than 1 value per channel" in str(error):
+            raise ValueError(
+                "batch_size: expected at least 2 examples for each process, because the network normalises over the "
+                f"batch, got {data.batch_size}"
+            ) from error
         if checkpoint is None or recorder.started:
             raise
         # For example a checkpoint of another network. Its checksum is correct, or it would have been skipped.
@@ -197,8 +202,9 @@ def make_trainer(
     """
     try:
         return _trainer(settings, folder, recorder, progress, first_step)
-    except (TypeError, MisconfigurationException) as error:
-        own = ", ".join(f'{name}="{getattr(settings, name)}"' for name in ("accelerator", "devices", "strategy"))
+    except (TypeError, ValueError, MisconfigurationException) as error:
+        names = ("accelerator", "devices", "strategy", "precision")
+        own = ", ".join(f'{name}="{getattr(settings, name)}"' for name in names)
         raise ValueError(f"{own}: rejected by Lightning: {error}") from error
 
 
@@ -281,7 +287,7 @@ def _step_of(checkpoint: Path | None) -> int:
 def _devices(devices: str) -> str | int:
     if devices == "auto" and "LOCAL_WORLD_SIZE" in os.environ:  # set by torchrun
         return int(os.environ["LOCAL_WORLD_SIZE"])
-    return int(devices) if devices.isdigit() else devices
+    return int(devices) if devices.isdecimal() else devices
 
 
 def _print(line: str) -> None:

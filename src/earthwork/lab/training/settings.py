@@ -16,8 +16,13 @@ from earthwork.lab.training.models import AUTO
 
 REPORTED = ("top1", "top5", "distance", "severity", "emd", "emd2", "log_loss", "val_loss")
 LEARNING_RATES = {"sgd": 0.05, "adam": 0.001}
-_POSITIVE = ("epochs", "batch_size", "seeds", "per_class", "image_size", "save_every", "eval_every", "sinkhorn_iter")
-_NOT_NEGATIVE = ("lr", "lr_decay", "momentum", "weight_decay", "crop", "seed", "workers", "sinkhorn_lam")
+_POSITIVE = (
+    "epochs", "batch_size", "seeds", "per_class", "image_size", "save_every", "eval_every", "sinkhorn_iter",
+    "num_nodes",
+)  # fmt: skip
+_COUNTS = ("crop", "seed", "workers")
+_NOT_NEGATIVE = ("lr", "lr_decay", "momentum", "weight_decay", "sinkhorn_lam")
+_SWITCHES = ("standardize", "skip_bad", "sync_batchnorm")
 
 _TEXT = ("data", "space", "out", "model", "accelerator", "devices", "strategy", "precision")
 _TEXT_OR_NUMBER = ("devices", "precision")
@@ -107,21 +112,27 @@ class Settings:
                 object.__setattr__(self, name, str(value))
             elif not isinstance(value, str):
                 raise ValueError(f"{name}: expected text, got {value!r}")
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name}: expected a whole number ≥ 1, got {value!r}")
+        for name in _POSITIVE + _COUNTS:
+            value, least = getattr(self, name), 0 if name in _COUNTS else 1
+            if value is not None and (type(value) is not int or value < least):
+                raise ValueError(f"{name}: expected a whole number ≥ {least}, got {value!r}")
+        # NumPy's and Lightning's generators take no larger ones.
+        if self.seed + self.seeds > 2**32:
+            raise ValueError(f"seed: expected less than 2³² for all {self.seeds} seeds, got {self.seed}")
         for name in _NOT_NEGATIVE:
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
+            if value is not None and not (type(value) in (int, float) and math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}: expected a number ≥ 0, got {value!r}")
+        if self.eval_every > self.epochs:
+            raise ValueError(f"eval_every: expected at most the number of epochs, {self.epochs}, got {self.eval_every}")
         _check_choice("optimizer", self.optimizer, tuple(LEARNING_RATES))
         if self.labels is not None:
             _check_choice("labels", self.labels, ("index", "name"))
         if self.lr is None:
             object.__setattr__(self, "lr", LEARNING_RATES[self.optimizer])
-        if not isinstance(self.standardize, bool):
-            raise ValueError(f"standardize: expected true or false, got {self.standardize!r}")
+        for name in _SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name}: expected true or false, got {getattr(self, name)!r}")
         _check_choice("cache", self.cache, ("auto", "memory", "disk"))
         _check_choice("best", self.best, REPORTED)
         names = [str(expression) for expression in self.expressions]
