@@ -1,7 +1,7 @@
 """What the metrics measure: a few numbers for each row, and a value computed from their sums.
 
-The same code serves the functions, the torchmetrics classes, which add up batches and processes, and the bootstrap,
-which weights rows. This module holds the measures of answers, also in a hierarchy; `scores` holds those of
+The same code serves the functions, the torchmetrics classes, which add up batches and processes, and the intervals, for
+which rows are left out. This module holds the measures of answers, also in a hierarchy; `scores` holds those of
 probabilities.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -23,6 +23,30 @@ from earthwork.spaces.tree import as_tree
 SeverityMeasure: TypeAlias = Literal["distance", "height"]
 Group: TypeAlias = Literal["labels", "answers", "label_distances"]
 
+# The number of sums held in memory at a time where each row is left out: 32 MiB.
+_BLOCK = 2**22
+
+
+class Entries(NamedTuple):
+    """What rows add to the sums of a measure.
+
+    Attributes:
+        columns: The columns of the measure, ``[rows, width]``.
+        labels: The label of each row, a bin.
+        answers: The answer of each row, a bin.
+        distances: The distance between the two.
+    """
+
+    columns: Tensor
+    labels: Tensor
+    answers: Tensor
+    distances: Tensor
+
+    def group(self, name: Group) -> tuple[Tensor, Tensor]:
+        """To which class each row belongs in a group, and what it adds there."""
+        place = self.answers if name == "answers" else self.labels
+        return place, self.distances if name == "label_distances" else torch.ones_like(self.distances)
+
 
 @dataclass(frozen=True)
 class Measure(ABC):
@@ -32,11 +56,13 @@ class Measure(ABC):
         higher_is_better: Whether a higher value means a better model; ``None`` if the value alone does not tell.
         groups: Sums for each class: how often it is the label or the answer, or the distances of the rows it labels.
         is_curve: Whether the value has an axis: one point for each column.
+        limits: The least and the largest value there can be.
     """
 
     higher_is_better: ClassVar[bool | None]
     groups: ClassVar[tuple[Group, ...]] = ()
     is_curve: ClassVar[bool] = False
+    limits: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     @property
     @abstractmethod
@@ -53,6 +79,26 @@ class Measure(ABC):
 
         The sums are those of the columns, followed by those of each group, ``num_bins`` each.
         """
+
+    def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
+        """The values that remain when each of the rows is left out: ``[rows]``; of a curve ``[rows, points]``.
+
+        Args:
+            sums: The sums over all rows.
+            rows: What the rows add to them.
+            space: How the classes are arranged.
+        """
+        if not self.groups:
+            return self.value(sums - rows.columns, space)
+        values = []
+        for part in torch.arange(len(rows.labels)).split(max(1, _BLOCK // self.size(space))):
+            own = [rows.columns[part]]
+            for name in self.groups:
+                place, numbers = rows.group(name)
+                zeros = sums.new_zeros(len(part), space.num_bins)
+                own.append(zeros.scatter(-1, place[part].unsqueeze(-1), numbers[part].unsqueeze(-1)))
+            values.append(self.value(sums - torch.cat(own, -1), space))
+        return torch.cat(values)
 
     def width(self, space: Space) -> int:
         """The number of columns."""
@@ -84,6 +130,12 @@ def group_sums(batch: Batch, group: Group) -> Tensor:
     return numbers.new_zeros(batch.space.num_bins).index_add(0, place, numbers)
 
 
+def halves(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums of two groups."""
+    count = sums.shape[-1] // 2
+    return sums[..., :count], sums[..., count:]
+
+
 class MeanMeasure(Measure):
     """The mean of one number over some of the rows."""
 
@@ -103,6 +155,7 @@ class Accuracy(MeanMeasure):
 
     top_k: int = 1
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -192,6 +245,7 @@ class Within(MeanMeasure):
     distance: float = 1.0
     name: str | None = None
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -238,8 +292,15 @@ class ClassMeanDistance(TotalMeasure):
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         """The mean over the classes that are the label of some row."""
-        counts, distances = sums[..., : space.num_bins], sums[..., space.num_bins :]
+        counts, distances = halves(sums)
         return (distances / counts).nanmean(-1)
+
+    def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
+        """The same in O(rows): a row changes the mean of its class only, which drops out if that was its only row."""
+        counts, distances = halves(sums)
+        means, others = distances / counts, counts[rows.labels] - 1
+        change = ((distances[rows.labels] - rows.distances) / others).nan_to_num(0.0, 0.0, 0.0) - means[rows.labels]
+        return (means.nansum() + change) / ((counts > 0).sum() - (others == 0).double())
 
 
 @dataclass(frozen=True)
@@ -250,6 +311,7 @@ class Kappa(Measure):
     name: str | None = None
     higher_is_better = True
     groups = ("answers", "labels")
+    limits = (-math.inf, 1.0)
 
     @property
     def label(self) -> str:
@@ -273,11 +335,22 @@ class Kappa(Measure):
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         """One minus the cost of the answers in relation to that of independent answers."""
-        n = space.num_bins
         cost, rows = sums[..., 0], sums[..., 1]
-        answers, labels = sums[..., 2 : 2 + n], sums[..., 2 + n :]
-        weights = space.distances().detach().to(sums).pow(self.power)
-        return 1 - cost * rows / ((answers @ weights) * labels).sum(-1)
+        answers, labels = halves(sums[..., 2:])
+        return 1 - cost * rows / ((answers @ self._weights(sums, space)) * labels).sum(-1)
+
+    def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
+        """The same in O(rows + bins²): a row changes one answer and one label of the cost of independent answers."""
+        weights = self._weights(sums, space)
+        answers, labels = halves(sums[2:])
+        of_answers, of_labels = weights @ labels, answers @ weights
+        independent = of_labels @ labels - of_answers[rows.answers] - of_labels[rows.labels]
+        independent += weights[rows.answers, rows.labels]
+        cost, count = (sums[:2] - rows.columns).unbind(-1)
+        return 1 - cost * count / independent
+
+    def _weights(self, sums: Tensor, space: Space) -> Tensor:
+        return space.distances().detach().to(sums).pow(self.power)
 
 
 Average: TypeAlias = Literal["micro", "macro"]
@@ -290,6 +363,7 @@ class DepthAccuracy(Measure):
 
     higher_is_better = True
     is_curve = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -322,6 +396,7 @@ class AncestorScore(MeanMeasure):
     kind: Kind = "F1"
     average: Average = "micro"
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -358,6 +433,7 @@ class AncestorAccuracy(MeanMeasure):
     """The share of rows whose answer is the label or one of its ancestors."""
 
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -378,6 +454,7 @@ class AnswerCoverage(MeanMeasure):
     """The share of rows whose answer is a class."""
 
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
