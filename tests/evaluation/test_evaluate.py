@@ -31,7 +31,7 @@ def test_the_report_is_that_of_the_whole(tree: ew.Tree, case: dict[str, Any], sa
     monkeypatch.setattr(sources, "_PIECE", 7 * tree.num_bins)
     result = ew.evaluate([save()], None, tree, top_k=2)
     whole = ew.metrics.hierarchical_report(
-        torch.from_numpy(case["probs"]), torch.from_numpy(case["labels"]), tree, top_k=2
+        torch.from_numpy(case["probs"]).double(), torch.from_numpy(case["labels"]), tree, top_k=2
     )
     for line in result.report.lines:
         assert_allclose(line.estimates[0].value, whole[line.label].value, rtol=1e-6)
@@ -204,7 +204,7 @@ def test_progress_is_told(tree: ew.Tree, save: Any) -> None:
     told: list[tuple[str, float]] = []
     ew.evaluate([save()], None, tree, progress=lambda what, share: told.append((what, share)))
     assert told[0] == ("reading model", 1.0)
-    assert told[-1] == ("resampling", 1.0)
+    assert {what for what, _ in told} == {"reading model"}
 
 
 @pytest.mark.parametrize(

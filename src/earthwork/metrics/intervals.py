@@ -90,11 +90,18 @@ def student_tails(t: float, freedom: float) -> float:
     if y == 0:
         return 1.0
     a, b = freedom / 2, 0.5
-    log_factor = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) - a * math.log1p(ratio) + b * math.log(y)
+    log_factor = _log_gamma_ratio(a) + (math.log(y) - math.log(math.pi)) / 2 - a * math.log1p(ratio)
     # The continued fraction converges fast on this side of the mean only.
     if x < (a + 1) / (a + b + 2):
         return math.exp(log_factor) * _beta_fraction(x, a, b) / a
     return 1 - math.exp(log_factor) * _beta_fraction(y, b, a) / b
+
+
+def _log_gamma_ratio(a: float) -> float:
+    """The logarithm of Γ(a + 1/2) / Γ(a), by its asymptotic series where the difference of logarithms cancels."""
+    if a < 50:
+        return math.lgamma(a + 0.5) - math.lgamma(a)
+    return math.log(a) / 2 - 1 / (8 * a) + 1 / (192 * a**3) - 1 / (640 * a**5)
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
@@ -122,7 +129,7 @@ def student_quantile(confidence: float, freedom: float) -> float:
         2.776
     """
     t = NormalDist().inv_cdf((1 + confidence) / 2)
-    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    log_scale = _log_gamma_ratio(freedom / 2) - math.log(freedom * math.pi) / 2
     while True:
         # Newton's method from below: the probability of the tails is convex, so t increases up to rounding.
         density = math.exp(log_scale - (freedom + 1) / 2 * math.log1p(t * t / freedom))
