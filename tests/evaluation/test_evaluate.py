@@ -131,6 +131,33 @@ def test_a_model_without_mistakes(tree: ew.Tree, tree_file: Path, tmp_path: Path
     assert severity["value"] is None
 
 
+def test_commands_without_intervals(tree_file: Path, save: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["evaluate", str(save()), "--space", str(tree_file)]
+    shown = []
+    for more in (["--no-intervals"], ["--bootstrap", "0"], ["--bootstrap", "9"], []):
+        assert run([*arguments, *more]) == 0
+        shown.append(capsys.readouterr())
+    assert "60 predictions\n" in shown[0].out
+    assert "60 predictions, with 95% intervals" in shown[3].out
+    assert [text.out for text in shown[1:3]] == [shown[0].out, shown[3].out]
+    assert shown[1].err == "--bootstrap is deprecated: nothing is resampled; use --no-intervals in place of 0\n"
+    assert shown[0].err == shown[3].err == ""
+
+
+def test_rows_that_do_not_tell_print_no_interval() -> None:
+    labels = np.arange(12) % 3
+    models = {"right": np.eye(3)[labels], "one off": np.eye(3)[(labels + 1) % 3]}
+    result = ew.evaluate(models, labels, ew.Ring(3))
+    (row,) = (row for row in result.differences if row.label == "accuracy")
+    assert (row.value, row.verdict) == (-1.0, "no difference shown")
+    assert np.isnan([row.low, row.high, row.p]).all()
+    assert [line.split()[1:4] for line in str(result).splitlines() if line.startswith("accuracy ")][-1] == [
+        "-1.0000",
+        "–",
+        "–",
+    ]
+
+
 ERRORS = {
     "not distributions": ({"probs": "halved"}, [], r"model.npz: expected probabilities, .* got a sum of 0.5 of row 0"),
     "logits as probabilities": ({"probs": "logits"}, [], "for logits pass --normalize softmax"),

@@ -59,9 +59,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate the predictions of one or several models, given how the classes are arranged.
 
-    Several models are compared with the first one, on the same rows. Intervals and p-values are those of the jackknife
-    (see :func:`~earthwork.metrics.intervals.jackknife`). Everything is computed in double precision, whatever the type
-    of the predictions.
+    Several models are compared with the first one, on the same rows. Intervals and p-values come from the jackknife.
+    Everything is computed in double precision, whatever the type of the predictions.
 
     Args:
         predictions: Probabilities, ``[rows, classes]``: an array, a tensor, a pandas or polars data frame, or the path

@@ -59,7 +59,7 @@ def hierarchical_report(
         space: How the classes are arranged.
         top_k: The number of answers in the top-k metrics; at most that of the classes. Default: 5 on a tree of more
             than 5 classes, else 1.
-        intervals: Whether to add 95 % confidence intervals (see :func:`~earthwork.metrics.intervals.jackknife`).
+        intervals: Whether to add 95 % confidence intervals, by the jackknife.
         bootstrap: Deprecated: the number of resamples, 0 for no intervals.
         seed: Deprecated: the seed of the resampling.
         options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``, as for all metrics.
