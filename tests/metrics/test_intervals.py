@@ -14,7 +14,8 @@ from scipy import stats
 import earthwork as ew
 from earthwork.metrics.batch import Batch, Decision
 from earthwork.metrics.intervals import jackknife, student_quantile, student_tails
-from earthwork.metrics.measures import ClassMeanDistance, Kappa, Measure
+from earthwork.metrics.measure import Measure
+from earthwork.metrics.measures import ClassMeanDistance, Kappa
 from earthwork.metrics.report import Rows, measure_rows, report_of, standard_measures, values_of
 from tests.cases import KINDS, random_distribution, random_space
 
@@ -116,7 +117,7 @@ def test_shortcuts_equal_the_definition(
     space = ew.CostMatrix(rng.uniform(1, 2, (7, 7)) * (1 - np.eye(7)))
     rows = measure_rows(batch_of(rng, space, 40, "argmax"), [measure])
     short = next(values_of([rows], [measure], space)).left_out[0]
-    monkeypatch.setattr("earthwork.metrics.measures._BLOCK", 100)
+    monkeypatch.setattr("earthwork.metrics.measure._BLOCK", 100)
     monkeypatch.setattr(type(measure), "left_out", Measure.left_out)
     assert_allclose(short, next(values_of([rows], [measure], space)).left_out[0], rtol=1e-12)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from earthwork.extras import require
 from earthwork.metrics.batch import Decision
 from earthwork.metrics.intervals import jackknife
-from earthwork.metrics.measures import Measure
+from earthwork.metrics.measure import Measure
 from earthwork.metrics.report import Rows, values_of
 from earthwork.metrics.table import Report
 from earthwork.spaces import Space

@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from earthwork.metrics.batch import Batch, Options, as_batch
 from earthwork.metrics.intervals import jackknife
+from earthwork.metrics.measure import Entries, Measure, group_sums
 from earthwork.metrics.measures import (
     Accuracy,
     AncestorAccuracy,
@@ -20,14 +21,11 @@ from earthwork.metrics.measures import (
     AnswerCoverage,
     ClassMeanDistance,
     DepthAccuracy,
-    Entries,
     Kappa,
-    Measure,
     RootMeanSquare,
     Severity,
     TopDistance,
     Within,
-    group_sums,
 )
 from earthwork.metrics.scores import BrierScore, CostGap, DecisionCost, LogLoss, MeanTransport, RankedScore
 from earthwork.metrics.table import Estimate, Line, Report

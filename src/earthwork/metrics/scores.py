@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from earthwork.metrics.batch import Batch
-from earthwork.metrics.measures import MeanMeasure, with_ones
+from earthwork.metrics.measure import MeanMeasure, with_ones
 from earthwork.spaces import Chain, Ring, Space
 
 
