@@ -43,7 +43,7 @@ Reader = Callable[[Path], object]
 def evaluate(path: Path) -> object:
     """Predictions."""
     labels = np.zeros(_ROWS, np.int64) if path.suffix == ".npy" else None
-    return ew.evaluate(path, labels, ew.Chain(3, names=_NAMES), bootstrap=0)
+    return ew.evaluate(path, labels, ew.Chain(3, names=_NAMES), intervals=False)
 
 
 def unpack(path: Path) -> object:

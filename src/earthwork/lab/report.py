@@ -184,7 +184,7 @@ def costliest_confusions(path: Path, space: Space, most: int = 5) -> dict[str, A
         ValueError: If the file does not hold predictions for the classes of the space.
     """
     try:
-        found = evaluate(path, None, space, bootstrap=0).confusions(0, count=None)
+        found = evaluate(path, None, space, intervals=False).confusions(0, count=None)
     except ValueError as error:
         raise ValueError(f"predictions {error}") from error
     classes: list[list[tuple[int, int, float]]] = [[] for _ in range(space.num_bins)]

@@ -95,7 +95,7 @@ class Report:
     @property
     def title(self) -> str:
         """The heading of the table."""
-        intervals = "" if self.confidence is None else f", with {self.confidence:.0%} bootstrap intervals"
+        intervals = "" if self.confidence is None else f", with {self.confidence:.0%} intervals"
         return f"{self.rows:,} predictions{intervals}"
 
     def to_dict(self) -> dict[str, dict[str, float]]:

@@ -79,11 +79,11 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path, capsys):
     for path in paths:
         np.savez(path, probs=probs, labels=np.arange(20) % 3)
     out = tmp_path / "out\x1b[31m"
-    command = ["evaluate", *map(str, paths), "--space", str(tmp_path / "space.json"), "--bootstrap", "10"]
+    command = ["evaluate", *map(str, paths), "--space", str(tmp_path / "space.json")]
     assert run([*command, "--calibrate", "--out", str(out)]) == 0
     shown = capsys.readouterr()
     assert run([*command, "--labels", "x\x1b[31m"]) == 2
-    shown = (*shown, *capsys.readouterr(), str(ew.evaluate(paths, None, ew.Chain(3, names=names), bootstrap=10)))
+    shown = (*shown, *capsys.readouterr(), str(ew.evaluate(paths, None, ew.Chain(3, names=names))))
     for text in shown:
         assert not [letter for letter in text if not letter.isprintable() and letter != "\n"]
     assert r"\x1b[2Jcat\x070" in shown[0]
