@@ -197,8 +197,8 @@ HOMES = {**{layer: layer for layer in LAYERS}, "Chain": "spaces", "emd": "transp
         ("from earthwork import trees, emd", [("trees", False), ("transport", False)]),
         ("import earthwork", [("", False)]),
         ("import earthwork as ew\new.Chain", [("", False), ("spaces", False)]),
-        ("def f():\n    from earthwork.lab import x", [("lab", True)]),
-        ("f = lambda: import_module('earthwork.lab.training')", [("lab", True)]),
+        ("def f():\n    from earthwork_lab import x", [("lab", True)]),
+        ("f = lambda: import_module('earthwork_lab.training')", [("lab", True)]),
         ("import_module('earthwork.trees.show')", [("trees", True)]),
         ("import_module(f'earthwork.metrics.{home}')", [("metrics", True)]),
         ("LAZY = ('plot', 'lab')\nimport_module(f'earthwork.{name}')", [("lab", True), ("plot", True)]),
@@ -213,7 +213,7 @@ def test_the_guard_sees(text, found):
 
 
 def test_the_guard_tells_imports_for_type_checkers_apart():
-    text = "if TYPE_CHECKING:\n    from earthwork.lab import x\nelse:\n    import earthwork.trees\n"
+    text = "if TYPE_CHECKING:\n    from earthwork_lab import x\nelse:\n    import earthwork.trees\n"
     assert [(one.layer, one.typing) for one in imports_in(text, homes=HOMES)] == [("lab", True), ("trees", False)]
 
 

@@ -12,8 +12,8 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, loss_parallel, parallelize_module
 
 import earthwork as ew
-from earthwork.lab.training.data import Examples, simulated_data
 from earthwork.metrics.functional import mean_distance
+from earthwork_lab.training.data import Examples, simulated_data
 
 EPOCHS, ROWS = 3, 128
 

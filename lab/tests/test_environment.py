@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from earthwork.lab.environment import available_cores
+from earthwork_lab.environment import available_cores
 
 
 def test_cores_on_systems_that_do_not_tell_which_are_available(monkeypatch: pytest.MonkeyPatch) -> None:

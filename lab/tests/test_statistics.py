@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from earthwork.lab.statistics import bands, calibration_error, interval_text, mean_interval, paired_difference
+from earthwork_lab.statistics import bands, calibration_error, interval_text, mean_interval, paired_difference
 
 
 def test_against_scipy(rng: np.random.Generator) -> None:

@@ -25,7 +25,7 @@ def test_number_tokens(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_coarse_labels() -> None:
-    from earthwork.lab.statistics import half_width
+    from earthwork_lab.statistics import half_width
 
     def study(name: str) -> dict[str, list[float]]:
         path = ROOT / "docs" / "results" / f"study-{name}.json"

@@ -39,7 +39,7 @@ def test_a_page_can_be_read_in_the_repository(page):
 def public_modules() -> list[ModuleType]:
     named = [getattr(ew, name) for name in ew.__all__]
     modules = [ew, *(module for module in named if isinstance(module, ModuleType))]
-    return modules + [importlib.import_module(f"earthwork.lab.{name}") for name in LAB]
+    return modules + [importlib.import_module(f"earthwork_lab.{name}") for name in LAB]
 
 
 @pytest.mark.parametrize("module", public_modules(), ids=lambda module: module.__name__)

@@ -19,7 +19,7 @@ def environment() -> dict[str, Any]:
     """Versions, processor and threads, to be saved with results; no host names and no paths.
 
     Example:
-        >>> from earthwork.lab.environment import environment
+        >>> from earthwork_lab.environment import environment
         >>> list(environment())[:3]
         ['earthwork', 'python', 'torch']
     """

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import earthwork
-from earthwork.evaluation import evaluate
+from earthwork import Chain, Ring, Space, Tree, evaluate, load
 from earthwork.files import to_json, write_atomically
-from earthwork.lab.reproduce import EXPERIMENTS, Results, ResultsError, judge_claims
-from earthwork.lab.reproduce.ellyvan import Settings
-from earthwork.lab.reproduce.experiment import Numbers
-from earthwork.lab.reproduce.figures import Chart, figures
-from earthwork.lab.reproduce.verdicts import MEANINGS, Claim, Verdict, count_verdicts
-from earthwork.spaces import Chain, Ring, Space, Tree
-from earthwork.storage import load
+from earthwork_lab.reproduce import EXPERIMENTS, Results, ResultsError, judge_claims
+from earthwork_lab.reproduce.ellyvan import Settings
+from earthwork_lab.reproduce.experiment import Numbers
+from earthwork_lab.reproduce.figures import Chart, figures
+from earthwork_lab.reproduce.verdicts import MEANINGS, Claim, Verdict, count_verdicts
 
 __all__ = ["read_results", "write_report"]
 
@@ -305,7 +303,7 @@ def space_section(space: Space, name: str, confusions: bool) -> str:
 
 def template(name: str) -> str:
     """A file of the page."""
-    return files("earthwork.lab").joinpath("templates", name).read_text(encoding="utf-8")
+    return files("earthwork_lab").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def experiment_section(results: Results) -> str:

@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from scipy.special import stdtrit
 from torch import Tensor
-
-from earthwork.extras import require
 
 Mean: TypeAlias = dict[str, float | int | None]
 
@@ -28,7 +27,7 @@ def mean_interval(values: Iterable[float | None], overlap: float = 0.0) -> Mean:
             and Bengio, "Inference for the Generalization Error" (2003).
 
     Example:
-        >>> from earthwork.lab.statistics import mean_interval
+        >>> from earthwork_lab.statistics import mean_interval
         >>> mean_interval([1.0, 2.0, 3.0])
         {'mean': 2.0, 'low': -0.484..., 'high': 4.484..., 'count': 3, 'failed': 0}
     """
@@ -52,12 +51,11 @@ def half_width(error: float, freedom: float, tests: int = 1) -> float:
         tests: The number of tests.
 
     Example:
-        >>> from earthwork.lab.statistics import half_width
+        >>> from earthwork_lab.statistics import half_width
         >>> round(half_width(1.0, 4), 3), round(half_width(1.0, 4, tests=10), 3)
         (2.776, 5.598)
     """
-    quantile = require("scipy.special", "lab", "a 95 % interval").stdtrit(freedom, 1 - 0.025 / tests)
-    return float(quantile) * error
+    return float(stdtrit(freedom, 1 - 0.025 / tests)) * error
 
 
 def paired_difference(ours: Sequence[float | None], theirs: Sequence[float | None], overlap: float = 0.0) -> Mean:
@@ -82,7 +80,7 @@ def interval_text(mean: Mean, scale: float = 1.0, digits: int = 2, sign: str = "
         sign: ``"+"`` to show the sign of positive numbers.
 
     Example:
-        >>> from earthwork.lab.statistics import interval_text, mean_interval
+        >>> from earthwork_lab.statistics import interval_text, mean_interval
         >>> interval_text(mean_interval([1.0, 2.0, 3.0]))
         '2.00 ± 2.48'
     """
@@ -103,7 +101,7 @@ def calibration_error(p: Tensor, labels: Tensor, bins: int = 15) -> float:
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.statistics import calibration_error
+        >>> from earthwork_lab.statistics import calibration_error
         >>> calibration_error(torch.tensor([[0.75, 0.25]] * 4), torch.tensor([0, 0, 0, 1]))
         0.0
     """

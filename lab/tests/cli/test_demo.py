@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from earthwork.cli.app import run
-from earthwork.cli.train import PAPER_LOSSES, fresh_folder
-from earthwork.lab.training import data
+from earthwork_lab.cli.train import PAPER_LOSSES, fresh_folder
+from earthwork_lab.training import data
 
 pytest.importorskip("lightning")
 
@@ -58,7 +58,7 @@ def test_another_demo_gets_a_folder_of_its_own(tmp_path: Path) -> None:
 def test_one_that_is_stopped_says_how_to_resume_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from earthwork.lab.training.console import RunProgress
+    from earthwork_lab.training.console import RunProgress
 
     out = tmp_path / "demo"
     with monkeypatch.context() as interrupted:

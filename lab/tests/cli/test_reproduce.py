@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from earthwork.cli.app import run
-from tests.lab.reproduce.tiny import tiny_settings
+from lab.tests.reproduce.tiny import tiny_settings
 
 
 def test_an_experiment_writes_numbers_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

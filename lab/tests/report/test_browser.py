@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.lab.report import read_results, write_report
-from earthwork.lab.reproduce.ellyvan import Settings, space
-from earthwork.lab.reproduce.figures import figures
+from earthwork_lab.report import read_results, write_report
+from earthwork_lab.reproduce.ellyvan import Settings, space
+from earthwork_lab.reproduce.figures import figures
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SPACES = {"tree": space(Settings()), "chain": ew.Chain(8)}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from earthwork.lab.report import read_results
+from earthwork_lab.report import read_results
 
 ROOT = Path(__file__).parents[3]
 

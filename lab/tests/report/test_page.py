@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import earthwork as ew
-from earthwork.lab.report import _json_for_script, costliest_confusions, read_results, write_report
-from earthwork.lab.reproduce import EXPERIMENTS, ResultsError
+from earthwork_lab.report import _json_for_script, costliest_confusions, read_results, write_report
+from earthwork_lab.reproduce import EXPERIMENTS, ResultsError
 
 
 @pytest.fixture(scope="module")

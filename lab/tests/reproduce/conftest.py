@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.reproduce.tiny import write_all_results
+from lab.tests.reproduce.tiny import write_all_results
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from earthwork.lab.reproduce import EXPERIMENTS, Request, breathing, run
-from earthwork.lab.reproduce.breathing import HEADS, LOSSES, SpectrumNet, build, cross_entropy, fit, scored_steps
-from earthwork.lab.reproduce.breathing_data import Recording, load_recordings, make_clips, simulate_recordings, spectrum
-from tests.lab.reproduce.tiny import BREATHING, tiny_settings
+from earthwork_lab.reproduce import EXPERIMENTS, Request, breathing, run
+from earthwork_lab.reproduce.breathing import HEADS, LOSSES, SpectrumNet, build, cross_entropy, fit, scored_steps
+from earthwork_lab.reproduce.breathing_data import Recording, load_recordings, make_clips, simulate_recordings, spectrum
+from lab.tests.reproduce.tiny import BREATHING, tiny_settings
 
 RATE = 25.0
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from earthwork.lab.reproduce import EXPERIMENTS, Results, judge_claims
-from earthwork.lab.reproduce.verdicts import (
+from earthwork_lab.reproduce import EXPERIMENTS, Results, judge_claims
+from earthwork_lab.reproduce.verdicts import (
     MEANINGS,
     Evidence,
     Finding,
@@ -20,7 +20,7 @@ from earthwork.lab.reproduce.verdicts import (
     shown,
     summary_as_markdown,
 )
-from earthwork.lab.statistics import mean_interval
+from earthwork_lab.statistics import mean_interval
 
 
 @pytest.mark.parametrize(

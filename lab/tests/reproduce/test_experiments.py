@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.lab.reproduce import EXPERIMENTS, Results, convergence, ellyvan, gradients, stability, timing
-from earthwork.lab.reproduce.figures import LOSS_COLOURS, NEUTRAL, band_series, figures
-from earthwork.lab.reproduce.plots import COLOURS
-from tests.lab.reproduce.tiny import STABILITY
+from earthwork_lab.reproduce import EXPERIMENTS, Results, convergence, ellyvan, gradients, stability, timing
+from earthwork_lab.reproduce.figures import LOSS_COLOURS, NEUTRAL, band_series, figures
+from earthwork_lab.reproduce.plots import COLOURS
+from lab.tests.reproduce.tiny import STABILITY
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def test_the_papers_times_are_only_beside_its_own_batch(results: dict[str, Resul
 
 
 def test_figures_are_written_as_svg_and_png(results: dict[str, Results], tmp_path: Path) -> None:
-    from earthwork.lab.reproduce.plots import save_figures
+    from earthwork_lab.reproduce.plots import save_figures
 
     files = [path for name in ("ellyvan", "timing", "breathing") for path in save_figures(results[name], tmp_path)]
     names = ("ellyvan", "chain", "timing", "breathing-squares", "breathing-softmax")

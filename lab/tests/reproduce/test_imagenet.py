@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.lab.reproduce import EXPERIMENTS, Request, imagenet, run
-from tests.lab.reproduce.tiny import write_runs
+from earthwork_lab.reproduce import EXPERIMENTS, Request, imagenet, run
+from lab.tests.reproduce.tiny import write_runs
 
 
 def test_finished_runs_are_taken_as_they_are(tmp_path: Path) -> None:

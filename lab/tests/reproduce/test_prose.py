@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from earthwork.files import finite
-from earthwork.lab.reproduce import EXPERIMENTS, Request, breathing, imagenet
-from tests.lab.reproduce.test_verdicts import PAGE, ROOT, Breathing, less, load, rows
+from earthwork_lab.reproduce import EXPERIMENTS, Request, breathing, imagenet
+from lab.tests.reproduce.test_verdicts import PAGE, ROOT, Breathing, less, load, rows
 
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs the repository: docs")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from earthwork.lab.reproduce import EXPERIMENTS, Plan, Request, Results, ResultsError, run
+from earthwork_lab.reproduce import EXPERIMENTS, Plan, Request, Results, ResultsError, run
 
 
 class Counting:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from earthwork.lab.reproduce import EXPERIMENTS, Request, breathing, convergence, run, stability, timing
+from earthwork_lab.reproduce import EXPERIMENTS, Request, breathing, convergence, run, stability, timing
 
 STABILITY = replace(
     stability.QUICK,

@@ -15,13 +15,13 @@ from scipy import stats
 
 import earthwork as ew
 from earthwork.cli.app import run as run_command
-from earthwork.lab.reproduce.experiment import Results
-from earthwork.lab.statistics import mean_interval, paired_difference
-from earthwork.lab.studies import Part, Split
-from earthwork.lab.studies.boosted_tables import BOOSTED, FOLDS, folded
-from earthwork.lab.studies.boosting_page import make_tables
-from earthwork.lab.studies.findings import Findings
-from earthwork.lab.studies.gradient_boosting import (
+from earthwork_lab.reproduce.experiment import Results
+from earthwork_lab.statistics import mean_interval, paired_difference
+from earthwork_lab.studies import Part, Split
+from earthwork_lab.studies.boosted_tables import BOOSTED, FOLDS, folded
+from earthwork_lab.studies.boosting_page import make_tables
+from earthwork_lab.studies.findings import Findings
+from earthwork_lab.studies.gradient_boosting import (
     EVERY,
     ROUNDS,
     boosted,
@@ -29,9 +29,9 @@ from earthwork.lab.studies.gradient_boosting import (
     regression,
     threshold_log_probabilities,
 )
-from earthwork.lab.studies.registry import CONTENDERS, TASKS
-from earthwork.lab.studies.study import cell_name, summarise
-from earthwork.lab.studies.training import CRITERIA, METRICS
+from earthwork_lab.studies.registry import CONTENDERS, TASKS
+from earthwork_lab.studies.study import cell_name, summarise
+from earthwork_lab.studies.training import CRITERIA, METRICS
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -224,5 +224,5 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_without_lightgbm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     assert run_command(["study", "boosting", "--quick"]) == 2
-    expected = "error: earthwork study boosting needs `lightgbm`: pip install 'earthwork[study]'\n"
+    expected = "error: earthwork study boosting needs `lightgbm`: pip install 'earthwork-lab[study]'\n"
     assert capsys.readouterr().err == expected

@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 
 from earthwork.cli.app import run as run_command
-from earthwork.lab.reproduce.experiment import Results
-from earthwork.lab.studies.findings import Comparison, Findings, pooled, verdict
-from earthwork.lab.studies.page import make_page, short_table, write_page
-from earthwork.lab.studies.registry import CONTENDERS, TASKS
-from earthwork.lab.studies.study import cell_name, summarise
-from earthwork.lab.studies.training import CRITERIA, METRICS
+from earthwork_lab.reproduce.experiment import Results
+from earthwork_lab.studies.findings import Comparison, Findings, pooled, verdict
+from earthwork_lab.studies.page import make_page, short_table, write_page
+from earthwork_lab.studies.registry import CONTENDERS, TASKS
+from earthwork_lab.studies.study import cell_name, summarise
+from earthwork_lab.studies.training import CRITERIA, METRICS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "which-loss.md"

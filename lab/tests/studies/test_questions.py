@@ -9,9 +9,9 @@ from scipy.cluster.hierarchy import is_monotonic, linkage
 from scipy.spatial.distance import squareform
 
 import earthwork as ew
-from earthwork.lab.studies.questions import at_most, confused, moved_to_neighbours, partly_coarse, permuted
-from earthwork.lab.studies.registry import CONTENDERS, TASKS, Part, Split, Task
-from earthwork.lab.studies.training import Budget, run_cell
+from earthwork_lab.studies.questions import at_most, confused, moved_to_neighbours, partly_coarse, permuted
+from earthwork_lab.studies.registry import CONTENDERS, TASKS, Part, Split, Task
+from earthwork_lab.studies.training import Budget, run_cell
 
 TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 2])
 

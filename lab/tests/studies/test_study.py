@@ -14,13 +14,13 @@ from torch import Tensor
 
 import earthwork as ew
 from earthwork.cli.app import run as run_command
-from earthwork.lab.studies import Contender, Request, Split, Task, register_loss, register_task, run_study
-from earthwork.lab.studies import study as study_module
-from earthwork.lab.studies.contenders import corn_log_probabilities
-from earthwork.lab.studies.external import convolutional_features
-from earthwork.lab.studies.registry import CONTENDERS, TASKS
-from earthwork.lab.studies.tables import one_hot, split
-from earthwork.lab.studies.training import CRITERIA, Budget, measure, run_cell
+from earthwork_lab.studies import Contender, Request, Split, Task, register_loss, register_task, run_study
+from earthwork_lab.studies import study as study_module
+from earthwork_lab.studies.contenders import corn_log_probabilities
+from earthwork_lab.studies.external import convolutional_features
+from earthwork_lab.studies.registry import CONTENDERS, TASKS
+from earthwork_lab.studies.tables import one_hot, split
+from earthwork_lab.studies.training import CRITERIA, Budget, measure, run_cell
 
 NETWORK_TASKS = sorted(
     name for name, task in TASKS.items() if task.study == "losses" and not (task.folder or task.base)

@@ -18,9 +18,9 @@ from PIL import Image
 from torch import nn
 
 CLASSES = ("airplane", "cat", "dog", "truck")
-TINY = "tests.lab.training.helpers:tiny_network"
-LINEAR = "tests.lab.training.helpers:linear_network"
-SLOW = "tests.lab.training.helpers:slow_network"
+TINY = "lab.tests.training.helpers:tiny_network"
+LINEAR = "lab.tests.training.helpers:linear_network"
+SLOW = "lab.tests.training.helpers:slow_network"
 
 
 def tiny_network(num_classes: int) -> nn.Module:
@@ -108,7 +108,7 @@ def run_in_child(options: dict[str, Any], resume: bool, log: Path) -> None:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
-    from earthwork.lab.training import Settings, train
+    from earthwork_lab.training import Settings, train
 
     train(Settings(**options), resume=resume)
 
@@ -127,7 +127,7 @@ def command_in_child(arguments: list[str], log: Path) -> None:
 def fork_server() -> Any:
     """Processes that start at once, because a server has imported Lightning for all of them."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["earthwork.lab.training.run", "tests.lab.training.helpers"])
+    context.set_forkserver_preload(["earthwork_lab.training.run", "lab.tests.training.helpers"])
     return context
 
 

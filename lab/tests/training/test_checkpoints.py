@@ -5,7 +5,7 @@ import io
 import pytest
 import torch
 
-from earthwork.lab.training.recorder import (
+from earthwork_lab.training.recorder import (
     BadCheckpointError,
     checkpoint_name,
     last_good,

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 import earthwork as ew
-from earthwork.lab.training import Settings, images, load_data
-from tests.lab.training.helpers import CLASSES, write_arrays, write_images
+from earthwork_lab.training import Settings, images, load_data
+from lab.tests.training.helpers import CLASSES, write_arrays, write_images
 
 CIFAR = ew.trees.cifar10()
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from earthwork.lab.training import Settings, train
-from tests.lab.training.helpers import LINEAR, TINY, load_weights, tiny_options, write_arrays
+from earthwork_lab.training import Settings, train
+from lab.tests.training.helpers import LINEAR, TINY, load_weights, tiny_options, write_arrays
 
 RUN = ("0.5emd2+0.5ce", "seed-0")
 # One step of plain gradient descent with rate 1: the weights move by the gradient.
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
     script = Path(__file__).with_name("ddp_script.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     root = Path(__file__).parents[3]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root), str(root / "src"))), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*torchrun, str(script), *lines], env=environment, cwd=root, capture_output=True, text=True, timeout=300
     )

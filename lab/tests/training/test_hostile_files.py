@@ -19,12 +19,12 @@ import pytest
 import torch
 from PIL import Image
 
-from earthwork.lab.training import Settings, images, load_model, train
-from earthwork.lab.training.arrays import read_arrays
-from earthwork.lab.training.images import BadImageError, decode, image_side, read_folder, unpacked
-from earthwork.lab.training.recorder import checkpoint_name, last_good, load_checked, save_checked
-from earthwork.lab.training.summary import RunResult, read_result, write_result
-from tests.lab.training.helpers import LINEAR, tiny_options, write_arrays
+from earthwork_lab.training import Settings, images, load_model, train
+from earthwork_lab.training.arrays import read_arrays
+from earthwork_lab.training.images import BadImageError, decode, image_side, read_folder, unpacked
+from earthwork_lab.training.recorder import checkpoint_name, last_good, load_checked, save_checked
+from earthwork_lab.training.summary import RunResult, read_result, write_result
+from lab.tests.training.helpers import LINEAR, tiny_options, write_arrays
 
 PIXELS = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earthwork.lab.training.arrays import EpochPlan, ResumableLoader, crop_and_flip
-from earthwork.lab.training.data import Examples, InMemory, subset
+from earthwork_lab.training.arrays import EpochPlan, ResumableLoader, crop_and_flip
+from earthwork_lab.training.data import Examples, InMemory, subset
 
 
 def plan(count=23, batch=6, seed=1, **options):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import earthwork as ew
-from earthwork.lab.training import parse_loss
+from earthwork_lab.training import parse_loss
 
 ATOMS = st.sampled_from(["ce", "mse", "sd", "emd1", "emd1.5", "emd2", "emd3.25", "edge", "hxe:0.1", "soft:10", "a.b:c"])
 WEIGHTS = st.floats(0.001, 1000, allow_nan=False).map(lambda x: float(f"{x:.3g}"))
@@ -116,7 +116,7 @@ def test_soft_and_set_valued_labels(rng):
 
 
 def test_an_error_in_a_loss_of_ones_own_says_what_it_was_called_with():
-    loss = parse_loss("tests.lab.training.helpers:squared_distance").build(ew.Chain(3))
+    loss = parse_loss("lab.tests.training.helpers:squared_distance").build(ew.Chain(3))
     with pytest.raises(
         ValueError, match=r"loss 'tests.*:squared_distance': .* \(called with logits of shape \(2, 3\) and t"
     ):

@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from earthwork.lab.training import Settings, train
-from tests.lab.training.helpers import tiny_options, write_arrays
+from earthwork_lab.training import Settings, train
+from lab.tests.training.helpers import tiny_options, write_arrays
 
 
 @pytest.fixture(autouse=True)

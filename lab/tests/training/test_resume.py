@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from earthwork.cli.app import run
-from earthwork.lab.training.recorder import checkpoints_in
-from tests.lab.training.helpers import (
+from earthwork_lab.training.recorder import checkpoints_in
+from lab.tests.training.helpers import (
     SLOW,
     assert_same_run,
     child,

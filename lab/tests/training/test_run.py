@@ -12,13 +12,13 @@ import torch
 
 import earthwork as ew
 from earthwork.cli.app import run as run_command
-from earthwork.lab.studies.tables import diamond_cut
-from earthwork.lab.training import Settings, load_data, make_data, train
-from earthwork.lab.training.models import MODELS, find_model, load_model
-from earthwork.lab.training.module import NonFiniteLossError
-from earthwork.lab.training.recorder import checkpoints_in
-from earthwork.lab.training.settings import read_config
-from tests.lab.training.helpers import CLASSES, TINY, tiny_options, write_arrays, write_images
+from earthwork_lab.studies.tables import diamond_cut
+from earthwork_lab.training import Settings, load_data, make_data, train
+from earthwork_lab.training.models import MODELS, find_model, load_model
+from earthwork_lab.training.module import NonFiniteLossError
+from earthwork_lab.training.recorder import checkpoints_in
+from earthwork_lab.training.settings import read_config
+from lab.tests.training.helpers import CLASSES, TINY, tiny_options, write_arrays, write_images
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_the_learning_rate_is_that_of_torch7(tmp_path, data):
 
 
 def test_nan_stops_with_the_batch_saved(tmp_path, data):
-    options = tiny_options(data, tmp_path / "o", model="tests.lab.training.helpers:nan_network", loss=("emd2+ce",))
+    options = tiny_options(data, tmp_path / "o", model="lab.tests.training.helpers:nan_network", loss=("emd2+ce",))
     with pytest.raises(NonFiniteLossError, match=r"the loss is nan, .* at epoch 1, batch 1; the logits are not finite"):
         train(Settings(**options), say=print)
     saved = torch.load(tmp_path / "o" / "emd2+ce" / "seed-0" / "bad-batch-rank0.pt", weights_only=True)
@@ -164,11 +164,11 @@ def test_refuses_a_folder_in_use(tmp_path, data):
             r"model: expected one of auto, alexnet-bn, alexnet-bn-small, mlp, mlp-wide or package.module:function, got",
         ),
         ("no.such.module:f", r"model 'no.such.module:f': No module named 'no'"),
-        ("tests.lab.training.helpers:f", r"has no attribute 'f'"),
-        ("tests.lab.training.helpers:TINY", r"expected a function of the number of classes, got 'tests"),
+        ("lab.tests.training.helpers:f", r"has no attribute 'f'"),
+        ("lab.tests.training.helpers:TINY", r"expected a function of the number of classes, got 'tests"),
         ("os:getcwd", r"model 'os:getcwd': expected a function of the number of classes, but: .*takes no arguments"),
-        ("tests.lab.training.helpers:not_a_network", r"expected it to return an nn.Module, got int"),
-        ("tests.lab.training.helpers:wrong_network", r"expected logits of shape \(2, 4\) for 2 inputs .* got \(2, 5\)"),
+        ("lab.tests.training.helpers:not_a_network", r"expected it to return an nn.Module, got int"),
+        ("lab.tests.training.helpers:wrong_network", r"expected logits of shape \(2, 4\) for 2 inputs .* got \(2, 5\)"),
     ],
 )
 def test_refuses_models(tmp_path, data, name, message):
@@ -325,7 +325,7 @@ def test_every_setting_is_an_option_and_help_shows_its_default(capsys, monkeypat
 
 
 def test_the_lab_is_loaded_on_demand():
-    code = "import sys, earthwork.cli.app; print([name for name in sys.modules if name.startswith('earthwork.lab')])"
+    code = "import sys, earthwork.cli.app; print([name for name in sys.modules if name.startswith('earthwork_lab')])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "[]\n"
 
@@ -341,7 +341,7 @@ def test_a_run_that_is_stopped_before_it_trains_is_not_one_to_go_on_with(tmp_pat
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("earthwork.lab.training.run.load_data", stop)
+    monkeypatch.setattr("earthwork_lab.training.run.load_data", stop)
     assert run_command(["train", str(data), "--space", "cifar10", "--out", str(tmp_path / "o")]) == 130
     assert capsys.readouterr().err == "stopped before training began\n"
     assert not (tmp_path / "o").exists()
@@ -405,7 +405,7 @@ def test_what_the_weights_hold_is_what_was_scored(tmp_path, rng, optimizer):
 
 def test_a_loss_of_ones_own(tmp_path, data, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_losses.py").write_text("from tests.lab.training.helpers import squared_distance\nnot_one = 3\n")
+    (tmp_path / "my_losses.py").write_text("from lab.tests.training.helpers import squared_distance\nnot_one = 3\n")
     name = "0.5*my_losses:squared_distance+0.5*ce"
     assert (
         run_command(["train", str(data), "--space", "cifar10", "--model", TINY, "--loss", name, "--epochs", "1"]) == 0

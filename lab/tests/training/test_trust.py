@@ -10,10 +10,10 @@ import torch
 
 import earthwork as ew
 from earthwork.cli.app import run
-from earthwork.lab.training import Settings, load_model, train
-from tests.lab.training.helpers import LINEAR, tiny_options, write_arrays
+from earthwork_lab.training import Settings, load_model, train
+from lab.tests.training.helpers import LINEAR, tiny_options, write_arrays
 
-LOSS = "tests.lab.training.helpers:squared_distance"
+LOSS = "lab.tests.training.helpers:squared_distance"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def finished(tmp_path_factory):
     ],
 )
 def test_resuming_does_not_import_what_a_folder_names(finished, capsys, monkeypatch, arguments, untrusted):
-    monkeypatch.setattr("earthwork.lab.training.models.import_module", lambda name: pytest.fail(f"{name} was imported"))
+    monkeypatch.setattr("earthwork_lab.training.models.import_module", lambda name: pytest.fail(f"{name} was imported"))
     assert run(["train", "--resume", str(finished), *arguments]) == 2
     said = capsys.readouterr().err
     assert re.search(rf"resume .*: its config\.yaml names functions that would be .*: {untrusted}; pass --trust", said)
@@ -49,7 +49,7 @@ def test_resuming_what_the_user_trusts(finished, capsys, arguments):
 def test_weights_do_not_import_what_they_name(finished, monkeypatch):
     path = finished / LOSS.replace(":", "-") / "seed-0" / "weights-last.pt"
     assert load_model(path, trust=True)(torch.zeros(2, 8, 8, 3, dtype=torch.uint8)).shape == (2, 4)
-    monkeypatch.setattr("earthwork.lab.training.models.import_module", lambda name: pytest.fail(f"{name} was imported"))
+    monkeypatch.setattr("earthwork_lab.training.models.import_module", lambda name: pytest.fail(f"{name} was imported"))
     with pytest.raises(
         ValueError, match=rf"weights-last\.pt: its network is made by '{LINEAR}', which would be .* trust=True"
     ):

@@ -273,7 +273,7 @@ def _frame(source: str, frame: Any) -> _Table:
 
 
 def _csv(path: Path, classes: ClassIndex) -> _Table:
-    pandas = require("pandas", "evaluate", "reading CSV")
+    pandas = require("pandas", "metrics", "reading CSV")
     options = {"sep": "\t" if path.suffix.lower() == ".tsv" else ",", "keep_default_na": False}
     try:
         names = [str(name) for name in pandas.read_csv(path, nrows=0, **options).columns]
@@ -303,8 +303,8 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
 
 
 def _parquet(path: Path, classes: ClassIndex) -> _Table:
-    pyarrow = require("pyarrow", "evaluate", "reading Parquet")
-    parquet = require("pyarrow.parquet", "evaluate", "reading Parquet")
+    pyarrow = require("pyarrow", "metrics", "reading Parquet")
+    parquet = require("pyarrow.parquet", "metrics", "reading Parquet")
     try:
         file = parquet.ParquetFile(path)
     except (pyarrow.ArrowInvalid, OSError) as error:

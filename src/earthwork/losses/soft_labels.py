@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from typing_extensions import Unpack
 
 from earthwork.metrics.batch import Batch, Options, as_batch
 from earthwork.metrics.measures import (

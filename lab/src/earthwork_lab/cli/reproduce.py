@@ -10,11 +10,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from earthwork.extras import require
 from earthwork.files import write_atomically
 
 if TYPE_CHECKING:
-    from earthwork.lab.reproduce import Experiment, Request
+    from earthwork_lab.reproduce import Experiment, Request
 
 _NAMES = "ellyvan, stability, gradients, timing, breathing, imagenet, convergence or all"
 _TAKES_DATA = ("breathing", "imagenet")
@@ -34,8 +33,7 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("results"),
 ) -> None:
     """Measure a table or figure of the paper again. A run into the same folder resumes."""
-    require("scipy", "reproduce", "earthwork reproduce")
-    from earthwork.lab.reproduce import EXPERIMENTS, Request
+    from earthwork_lab.reproduce import EXPERIMENTS, Request
 
     if name != "all" and name not in EXPERIMENTS:
         raise ValueError(f"name: expected {_NAMES}, got {name!r}")
@@ -73,8 +71,8 @@ def _runs_for(experiment: Experiment, runs: Path | None) -> Path | None:
 
 
 def _run(experiment: Experiment, request: Request, console: Console) -> None:
-    from earthwork.lab.reproduce import run
-    from earthwork.lab.reproduce.plots import save_figures
+    from earthwork_lab.reproduce import run
+    from earthwork_lab.reproduce.plots import save_figures
 
     columns = (
         TextColumn("{task.fields[name]:<12}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),
@@ -103,9 +101,9 @@ def report(
     claims: Annotated[Path | None, typer.Option(help="Also write the table of claims to this Markdown file.")] = None,
 ) -> None:
     """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the classes."""
-    from earthwork.lab.report import read_results, write_report
-    from earthwork.lab.reproduce import judge_claims
-    from earthwork.lab.reproduce.verdicts import as_markdown
+    from earthwork_lab.report import read_results, write_report
+    from earthwork_lab.reproduce import judge_claims
+    from earthwork_lab.reproduce.verdicts import as_markdown
 
     if not results.is_dir():
         raise ValueError(f"results: no such folder: {results}")

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from earthwork import load
 from earthwork.cli.console import print_table
-from earthwork.extras import require
-from earthwork.storage import load
+from earthwork_lab.extras import require
 
 _RUN = ("losses", "boosting")
 _NAMES = ("losses", "page", "table", "boosting", "boosting-table")
@@ -59,9 +59,9 @@ def command(
 
     Finished cells in the output folder are kept, so an interrupted study can be started again.
     """
-    require("sklearn", "study", "earthwork study")
-    from earthwork.lab.environment import available_cores
-    from earthwork.lab.studies.study import Request, run_study, table
+    require("sklearn", "earthwork study")
+    from earthwork_lab.environment import available_cores
+    from earthwork_lab.studies.study import Request, run_study, table
 
     if name not in _NAMES:
         raise ValueError(f"NAME: expected {', '.join(_NAMES)}, got {name!r}")
@@ -74,24 +74,24 @@ def command(
             if value is not None:
                 raise ValueError(f"{option}: expected only with {' or '.join(_RUN)}, got it with {name}")
     if name == "page":
-        from earthwork.lab.studies.page import write_page
+        from earthwork_lab.studies.page import write_page
 
         write_page(out, page)
         return
     if name == "table":
-        from earthwork.lab.studies.findings import Findings
-        from earthwork.lab.studies.page import short_table
+        from earthwork_lab.studies.findings import Findings
+        from earthwork_lab.studies.page import short_table
 
         typer.echo(short_table(Findings.read(out)), nl=False)
         return
     if name == "boosting-table":
-        from earthwork.lab.studies.boosting_page import make_tables
-        from earthwork.lab.studies.findings import Findings
+        from earthwork_lab.studies.boosting_page import make_tables
+        from earthwork_lab.studies.findings import Findings
 
         print(make_tables(Findings.read(out, "boosting")))
         return
     if name == "boosting":
-        require("lightgbm", "study", "earthwork study boosting")
+        require("lightgbm", "earthwork study boosting")
     place = data or (Path(os.environ["EARTHWORK_DATA"]) if os.environ.get("EARTHWORK_DATA") else None)
     tasks = tuple(task or ())
     if space is not None:
@@ -121,8 +121,8 @@ def command(
 
 def _own_task(data: Path | None, space: str, labels: str | None, tasks: tuple[str, ...]) -> str:
     """Register the task of a file; returns its name."""
-    from earthwork.lab.studies.registry import register_task
-    from earthwork.lab.studies.tables import task_of_file
+    from earthwork_lab.studies.registry import register_task
+    from earthwork_lab.studies.tables import task_of_file
 
     if data is None or data.suffix != ".npz":
         raise ValueError(f"--space: expected --data FILE, an .npz file with x and y, got {data}")

@@ -10,12 +10,11 @@ import typer
 from rich.console import Console
 
 from earthwork.cli.console import Command, print_table
-from earthwork.extras import require
 
 if TYPE_CHECKING:
-    from earthwork.lab.training.data import TrainingData
-    from earthwork.lab.training.settings import Settings
-    from earthwork.lab.training.summary import RunResult
+    from earthwork_lab.training.data import TrainingData
+    from earthwork_lab.training.settings import Settings
+    from earthwork_lab.training.summary import RunResult
 
 # The paper's four, with its ratios: CE; EMD²; EMD² + CE 1:1; SD + CE 1:3.
 PAPER_LOSSES = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
@@ -38,7 +37,7 @@ class TrainCommand(Command):
 
     def fill_defaults(self) -> None:
         """Copy the defaults into the options, to show them; a run takes those of `Settings`."""
-        from earthwork.lab.training.settings import defaults
+        from earthwork_lab.training.settings import defaults
 
         values = defaults()
         for parameter in self.params:
@@ -109,7 +108,6 @@ def train(
 
     Every epoch is saved. After a crash or Ctrl-C, --resume continues the run with identical results.
     """
-    require("lightning.pytorch", "train", "earthwork train")
     options = {name: value for name, value in context.params.items() if value not in (None, [], ())}
     given = {name: value for name, value in options.items() if name not in ("config", "resume", "trust")}
     settings = resumed_settings(resume, given) if resume else _settings(given, config)
@@ -122,7 +120,7 @@ def train(
 
 
 def _settings(given: dict[str, Any], config: Path | None) -> Settings:
-    from earthwork.lab.training.settings import Settings, read_config
+    from earthwork_lab.training.settings import Settings, read_config
 
     options = {**(read_config(config) if config else {}), **given}
     missing = [name for name in ("data", "space") if name not in options]
@@ -136,7 +134,7 @@ def _settings(given: dict[str, Any], config: Path | None) -> Settings:
 
 def _check_functions(settings: Settings, given: dict[str, Any], folder: Path) -> None:
     """Raise if functions to import are named by the folder alone: whoever wrote it could run any code."""
-    from earthwork.lab.training.losses import parse_loss
+    from earthwork_lab.training.losses import parse_loss
 
     named = {given.get("model"), *(name for loss in given.get("loss", ()) for name in parse_loss(loss).functions)}
     unnamed = [name for name in settings.functions if name not in named]
@@ -153,7 +151,7 @@ def resumed_settings(folder: Path, given: dict[str, Any]) -> Settings:
     Raises:
         ValueError: If another option is given with a different value.
     """
-    from earthwork.lab.training.settings import Settings, read_config
+    from earthwork_lab.training.settings import Settings, read_config
 
     path = folder / "config.yaml"
     if not path.is_file():
@@ -169,8 +167,8 @@ def resumed_settings(folder: Path, given: dict[str, Any]) -> Settings:
 
 def train_or_say_how_to_resume(settings: Settings, **options: Any) -> list[RunResult]:
     """Train; if the user interrupts it, print how to resume."""
-    from earthwork.lab.training.recorder import StopRequestedError
-    from earthwork.lab.training.run import train as run
+    from earthwork_lab.training.recorder import StopRequestedError
+    from earthwork_lab.training.run import train as run
 
     command = f"earthwork train --resume {settings.out}{' --trust' if settings.functions else ''}"
     try:
@@ -187,8 +185,8 @@ def train_or_say_how_to_resume(settings: Settings, **options: Any) -> list[RunRe
 
 def show_results(settings: Settings, results: list[RunResult], console: Console, title: str = "") -> None:
     """Print the table, draw the curves and say where the files are."""
-    from earthwork.lab.training.console import is_first_process
-    from earthwork.lab.training.summary import difference_table, draw_curves, has_differences, table
+    from earthwork_lab.training.console import is_first_process
+    from earthwork_lab.training.summary import difference_table, draw_curves, has_differences, table
 
     if not is_first_process():
         return
@@ -219,9 +217,8 @@ def demo(
     The classes are those of Tiny ImageNet, in WordNet's hierarchy. The examples of a class are normally distributed
     around its centre. The centres follow a random walk down the tree, so that neighbouring classes are similar.
     """
-    require("lightning.pytorch", "train", "earthwork demo")
     from earthwork import trees
-    from earthwork.lab.training.settings import Settings
+    from earthwork_lab.training.settings import Settings
 
     console = Console()
     settings = Settings(
@@ -262,7 +259,7 @@ def demo(
 def demo_data(seed: int) -> TrainingData:
     """The data of the demo."""
     from earthwork import trees
-    from earthwork.lab.training.data import simulated_data
+    from earthwork_lab.training.data import simulated_data
 
     return simulated_data(trees.tiny_imagenet200(), seed, val_per_class=20)
 

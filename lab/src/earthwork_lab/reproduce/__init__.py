@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 
-from earthwork.lab.reproduce.breathing import Breathing
-from earthwork.lab.reproduce.claims_learning import LEARNING
-from earthwork.lab.reproduce.claims_numerics import NUMERICS
-from earthwork.lab.reproduce.convergence import Convergence
-from earthwork.lab.reproduce.ellyvan import Ellyvan
-from earthwork.lab.reproduce.experiment import Experiment, Plan, Request, Results, ResultsError, run
-from earthwork.lab.reproduce.gradients import Gradients
-from earthwork.lab.reproduce.imagenet import Imagenet
-from earthwork.lab.reproduce.stability import Stability
-from earthwork.lab.reproduce.timing import Timing
-from earthwork.lab.reproduce.verdicts import Claim, judge
+from earthwork_lab.reproduce.breathing import Breathing
+from earthwork_lab.reproduce.claims_learning import LEARNING
+from earthwork_lab.reproduce.claims_numerics import NUMERICS
+from earthwork_lab.reproduce.convergence import Convergence
+from earthwork_lab.reproduce.ellyvan import Ellyvan
+from earthwork_lab.reproduce.experiment import Experiment, Plan, Request, Results, ResultsError, run
+from earthwork_lab.reproduce.gradients import Gradients
+from earthwork_lab.reproduce.imagenet import Imagenet
+from earthwork_lab.reproduce.stability import Stability
+from earthwork_lab.reproduce.timing import Timing
+from earthwork_lab.reproduce.verdicts import Claim, judge
 
 __all__ = ["EXPERIMENTS", "Experiment", "Plan", "Request", "Results", "ResultsError", "judge_claims", "run"]
 

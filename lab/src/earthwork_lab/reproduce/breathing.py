@@ -7,19 +7,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from earthwork.lab.reproduce.breathing_data import Clips, Recording, load_recordings, make_clips, simulate_recordings
-from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
-from earthwork.lab.statistics import bands, mean_interval
-from earthwork.losses import EMDLoss, SinkhornLoss
-from earthwork.spaces import Chain
-from earthwork.transport import emd
-from earthwork.transport.sinkhorn import Method
+from earthwork import Chain, EMDLoss, SinkhornLoss, emd
+from earthwork_lab.reproduce.breathing_data import Clips, Recording, load_recordings, make_clips, simulate_recordings
+from earthwork_lab.reproduce.experiment import Numbers, Plan, Request
+from earthwork_lab.statistics import bands, mean_interval
 
 Pair = tuple[Tensor, Tensor]
 
@@ -120,7 +118,7 @@ def build(name: str, settings: Settings) -> Callable[[Tensor, Tensor], Tensor]:
     chain = Chain(settings.bins)
     small = Chain(settings.bins, 1 / (settings.bins - 1))
 
-    def sinkhorn(space: Chain, method: Method) -> nn.Module:
+    def sinkhorn(space: Chain, method: Literal["log", "paper"]) -> nn.Module:
         return SinkhornLoss(space, settings.lam, settings.max_iter, method=method, normalize=None)
 
     losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

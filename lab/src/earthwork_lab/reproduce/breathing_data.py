@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.array_files import ArrayFile
-from earthwork.extras import require
+from earthwork_lab.extras import require
 
 Signal = NDArray[np.float32]
 
@@ -107,7 +107,7 @@ def _persons(path: Path) -> dict[str, str]:
 
 
 def _from_wfdb(headers: list[Path]) -> list[Recording]:
-    wfdb = require("wfdb", "reproduce", "reading WFDB records")
+    wfdb = require("wfdb", "reading WFDB records")
     recordings, channels = [], {}
     for header in headers:
         record = wfdb.rdheader(str(header.with_suffix("")))
@@ -142,7 +142,7 @@ def simulate_recordings(persons: int, minutes: float, rate: float, seed: int) ->
     """Simulated breathing: a drifting rate, uneven breaths, and a chest that at times moves for other reasons.
 
     Example:
-        >>> from earthwork.lab.reproduce.breathing_data import simulate_recordings
+        >>> from earthwork_lab.reproduce.breathing_data import simulate_recordings
         >>> simulate_recordings(1, 2, 5.0, seed=0)[0].chest.shape
         (600,)
     """

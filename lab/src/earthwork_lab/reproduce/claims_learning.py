@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from earthwork.lab.reproduce.experiment import Results
-from earthwork.lab.reproduce.figures import LOSS_TITLES
-from earthwork.lab.reproduce.imagenet import PERMUTED
-from earthwork.lab.reproduce.verdicts import (
+from earthwork_lab.reproduce.experiment import Results
+from earthwork_lab.reproduce.figures import LOSS_TITLES
+from earthwork_lab.reproduce.imagenet import PERMUTED
+from earthwork_lab.reproduce.verdicts import (
     LEAST_MEASUREMENTS,
     Check,
     Evidence,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from earthwork.lab.reproduce.experiment import Results
-from earthwork.lab.reproduce.verdicts import Check, Evidence, Finding, difference, exact, shown
+from earthwork_lab.reproduce.experiment import Results
+from earthwork_lab.reproduce.verdicts import Check, Evidence, Finding, difference, exact, shown
 
 _TINY = 1e-9
 

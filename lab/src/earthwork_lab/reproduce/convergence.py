@@ -9,11 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
-from earthwork.lab.statistics import mean_interval
-from earthwork.losses import EMDLoss, MixedLoss, SinkhornLoss
-from earthwork.spaces import Tree
-from earthwork.transport import emd
+from earthwork import EMDLoss, MixedLoss, SinkhornLoss, Tree, emd
+from earthwork_lab.reproduce.experiment import Numbers, Plan, Request
+from earthwork_lab.statistics import mean_interval
 
 LOSSES = ("CE", "EMD²", "½ EMD² + ½ CE", "EMD, ρ = 1", "SD", "SD as printed", "½ SD + ½ CE", "¼ SD + ¾ CE")
 

@@ -8,9 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
-from earthwork.spaces import Chain, Tree
-from earthwork.transport import emd, emd_gradient, emd_hessian
+from earthwork import Chain, Tree, emd, emd_gradient, emd_hessian
+from earthwork_lab.reproduce.experiment import Numbers, Plan, Request
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def measure(settings: Settings) -> Numbers:
 
 def measure_equations(settings: Settings) -> Numbers:
     """The printed equations against independent computations."""
-    from earthwork.lab.reproduce.stability import paper_tree
+    from earthwork_lab.reproduce.stability import paper_tree
 
     p, q = (torch.tensor(x, dtype=torch.float64) for x in (settings.p, settings.q))
     printed = tree_gradient_as_printed(space(settings), p, q, 2)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import torch
 
 from earthwork.files import finite, read_json, to_json, write_atomically
-from earthwork.lab.environment import environment
+from earthwork_lab.environment import environment
 
 Numbers: TypeAlias = dict[str, Any]
 Name = TypeVar("Name")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from earthwork.lab.reproduce.experiment import Results
-from earthwork.lab.reproduce.verdicts import LEAST_MEASUREMENTS
+from earthwork_lab.reproduce.experiment import Results
+from earthwork_lab.reproduce.verdicts import LEAST_MEASUREMENTS
 
 Points = Sequence[float | None]
 

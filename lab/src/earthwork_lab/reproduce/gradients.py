@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
-from earthwork.spaces import Chain
-from earthwork.transport import emd_gradient, sinkhorn
+from earthwork import Chain, emd_gradient, sinkhorn
+from earthwork_lab.reproduce.experiment import Numbers, Plan, Request
 
 
 @dataclass(frozen=True)

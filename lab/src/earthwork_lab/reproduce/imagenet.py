@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from earthwork import Space, Tree, decide, load
 from earthwork.array_files import ArrayFile
-from earthwork.decisions import decide
-from earthwork.extras import require
 from earthwork.files import read_json, read_yaml
-from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
-from earthwork.lab.statistics import bands, calibration_error, mean_interval
-from earthwork.spaces import Space, Tree
-from earthwork.storage import load_tree
+from earthwork_lab.reproduce.experiment import Numbers, Plan, Request
+from earthwork_lab.statistics import bands, calibration_error, mean_interval
 
 if TYPE_CHECKING:
-    from earthwork.lab.training import Settings as TrainingSettings
-    from earthwork.lab.training.data import TrainingData
+    from earthwork_lab.training import Settings as TrainingSettings
+    from earthwork_lab.training.data import TrainingData
 
 CURVES = ("top1", "emd")
 FINAL = ("top1", "emd", "severity", "calibration", "distance", "distance_decided")
@@ -87,7 +84,6 @@ class Imagenet:
             raise ValueError(f"share: expected {' or '.join(SHARES)}, got {request.share!r}")
         if request.runs is not None:
             return _plan_of_runs(request.runs)
-        require("lightning.pytorch", "train", "reproduce imagenet")
         images = None if request.data is None else find_images(request.data)
         settings = QUICK if request.quick else SIMULATED if images is None else _for(images)
         if request.seeds is not None:
@@ -134,9 +130,9 @@ def permute_leaves(tree: Tree, seed: int) -> Tree:
 
 def _train(settings: Settings, images: Path | None, share: str, loss: str, seed: int, out: Path) -> Numbers:
     """One run of the training harness, resumed from its last checkpoint, and its scores on the unchanged tree."""
-    from earthwork.lab.training import Settings as TrainingSettings
-    from earthwork.lab.training.recorder import StopRequestedError
-    from earthwork.lab.training.run import train
+    from earthwork_lab.training import Settings as TrainingSettings
+    from earthwork_lab.training.recorder import StopRequestedError
+    from earthwork_lab.training.run import train
 
     few = share == "few"
     expression = loss.removeprefix(PERMUTED)
@@ -170,10 +166,10 @@ _all_images: dict[tuple[Path, str, str], TrainingData] = {}
 
 
 def _load(settings: Settings, options: TrainingSettings, images: Path | None, few: bool) -> TrainingData:
-    from earthwork.lab.training import simulated_data
-    from earthwork.lab.training.data import load_data
+    from earthwork_lab.training import simulated_data
+    from earthwork_lab.training.data import load_data
 
-    tree = load_tree(settings.tree)
+    tree = cast(Tree, load(settings.tree))
     if images is None:
         return simulated_data(tree, options.seed, per_class=settings.per_class * (1 if few else 5))
     if few:
@@ -192,7 +188,7 @@ def final_scores(options: TrainingSettings, space: Space) -> Numbers:
     Besides top-1, EMD and severity: the calibration error (15 bins), and the mean distance of the answer from the
     label, for the most probable class and for the one that `decide` returns.
     """
-    from earthwork.lab.training.run import run_folder
+    from earthwork_lab.training.run import run_folder
 
     (expression,) = options.expressions
     file = ArrayFile(run_folder(options, expression, options.seed) / "predictions.npz")

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from earthwork.extras import require
+from matplotlib import pyplot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from earthwork.lab.reproduce.experiment import Results
-    from earthwork.lab.reproduce.figures import Chart, Points
+    from earthwork_lab.reproduce.experiment import Results
+    from earthwork_lab.reproduce.figures import Chart, Points
 
 # The first eight are Okabe and Ito's colours (some darkened), which colour-blind readers can tell apart. Markers tell
 # lines apart in print without colour. The page has the same palette in its style sheet.
@@ -32,9 +31,8 @@ def save_figures(results: Results, folder: Path) -> list[Path]:
     Returns:
         The files written.
     """
-    from earthwork.lab.reproduce.figures import figures
+    from earthwork_lab.reproduce.figures import figures
 
-    pyplot = require("matplotlib.pyplot", "plot", "drawing figures")
     drawn = {chart.key: draw_chart(chart) for chart in figures(results)}
     if results.experiment == "ellyvan" and results.complete:
         drawn["ellyvan"] = _ellyvan(results)
@@ -54,7 +52,6 @@ def save_figures(results: Results, folder: Path) -> list[Path]:
 
 def draw_chart(chart: Chart) -> Figure:
     """One chart as a Matplotlib figure."""
-    pyplot = require("matplotlib.pyplot", "plot", "drawing figures")
     crowded = len(chart.series) > 4
     figure, ax = pyplot.subplots(figsize=(7.2, 4.9 if crowded else 4.4), layout="constrained")
     if chart.kind == "bar":
@@ -128,7 +125,6 @@ def chain_example() -> tuple[list[float], list[float]]:
 
 def draw_chain(p: list[float], q: list[float]) -> Figure:
     """Figure 3: dirt on a chain moves through every bin on its way; the arrows are the flows φ."""
-    pyplot = require("matplotlib.pyplot", "plot", "drawing figures")
     figure, ax = pyplot.subplots(figsize=(7.2, 3.4), layout="constrained")
     places = np.arange(len(p))
     flow = np.cumsum(np.subtract(p, q))[:-1]
@@ -141,7 +137,7 @@ def draw_chain(p: list[float], q: list[float]) -> Figure:
             ax.annotate("", (end, -0.1), (start, -0.1), arrowprops=arrow)
         ax.text(edge + 0.5, -0.19, f"{abs(amount):.2f}", ha="center", size=9)
     ax.scatter(places, np.full(len(p), -0.1), s=160, color="#777777", zorder=3)
-    for place in places:
+    for place in range(len(p)):
         ax.text(place, -0.1, str(place + 1), ha="center", va="center", color="white", size=8, zorder=4)
     ax.set_title(
         "Dirt on a chain moves through every bin on its way (figure 3)\n"
@@ -167,8 +163,8 @@ def _wrapped(text: str, width: int = 80) -> str:
 
 
 def _ellyvan(results: Results) -> Figure:
-    from earthwork.lab.reproduce.ellyvan import Settings, space
     from earthwork.plot import plot_tree
+    from earthwork_lab.reproduce.ellyvan import Settings, space
 
     settings = Settings(**{name: tuple(value) for name, value in results.settings.items()})
     axes = plot_tree(space(settings), settings.p, settings.q)

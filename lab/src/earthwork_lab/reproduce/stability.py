@@ -8,14 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
-from earthwork.lab.reproduce.gradients import angle
-from earthwork.lab.statistics import bands
-from earthwork.spaces import CostMatrix, Space, Tree
-from earthwork.transport import emd, emd_gradient, sinkhorn
-from earthwork.transport.labels import ground_costs
-from earthwork.transport.linear_programme import centred
-from earthwork.transport.sinkhorn_solver import printed_kernel, printed_sweep, printed_value
+from earthwork import CostMatrix, Space, Tree, emd, emd_gradient, sinkhorn
+from earthwork_lab.reproduce.experiment import Numbers, Plan, Request
+from earthwork_lab.reproduce.gradients import angle
+from earthwork_lab.statistics import bands
 
 LOG = "log"
 SCALES = {"edges": "distances in edges", "unit": "distances divided by the largest"}
@@ -107,14 +103,14 @@ def algorithm_1_at(p: Tensor, q: Tensor, space: Space, lam: float, limits: list[
     Each is bitwise what ``sinkhorn(..., max_iter=limit, method="paper")`` returns. An iteration depends only on u, so
     once u has a value that it had before, the rest repeats and is skipped.
     """
-    matrix = ground_costs(space).to(p.dtype)
-    kernel = printed_kernel(matrix, lam)
+    matrix = space.distances().to(p.dtype)
+    kernel = torch.exp(-lam * matrix - 1)
     u = marked = torch.ones_like(p)
     iteration = marked_at = 0
     found = {}
     for limit in sorted(set(limits)):
         while iteration < limit:
-            u, _ = printed_sweep(u, p, q, kernel)
+            u = p / ((q / (u @ kernel)) @ kernel.T)
             iteration += 1
             if ((u == marked) | (u.isnan() & marked.isnan())).all():
                 period = iteration - marked_at
@@ -122,8 +118,14 @@ def algorithm_1_at(p: Tensor, q: Tensor, space: Space, lam: float, limits: list[
                 marked_at = iteration
             elif iteration & (iteration - 1) == 0:
                 marked, marked_at = u, iteration
-        found[limit] = printed_value(u, q, kernel, matrix)[1], centred(u.log() / lam)
+        v = q / (u @ kernel)
+        found[limit] = (u * (v @ (kernel * matrix).T)).sum(-1), _centred(u.log() / lam)
     return [found[limit] for limit in limits]
+
+
+def _centred(x: Tensor) -> Tensor:
+    x = x - x.mean(-1, keepdim=True)
+    return x - x.mean(-1, keepdim=True)  # the first mean has a rounding error
 
 
 def printed_lines(settings: Settings) -> dict[torch.dtype, dict[str, int]]:

@@ -10,12 +10,10 @@ from functools import partial
 
 import torch
 
-from earthwork.lab.reproduce.experiment import Numbers, Plan, Request
-from earthwork.lab.reproduce.stability import paper_tree
-from earthwork.lab.statistics import mean_interval
-from earthwork.losses import EMDLoss
-from earthwork.spaces import CostMatrix, Tree
-from earthwork.transport import emd_gradient, sinkhorn
+from earthwork import CostMatrix, EMDLoss, Tree, emd_gradient, sinkhorn
+from earthwork_lab.reproduce.experiment import Numbers, Plan, Request
+from earthwork_lab.reproduce.stability import paper_tree
+from earthwork_lab.statistics import mean_interval
 
 # Seconds for a minibatch of 512, as printed: an i5-6600K in float64, a GTX 1080 in float32.
 PRINTED_BATCH = 512

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from earthwork.lab.reproduce.experiment import Results
-from earthwork.lab.statistics import Mean, mean_interval
+from earthwork_lab.reproduce.experiment import Results
+from earthwork_lab.statistics import Mean, mean_interval
 
 Verdict = Literal[
     "holds", "does not hold", "undecided", "beats a broken baseline", "judged too early", "not measurable here"

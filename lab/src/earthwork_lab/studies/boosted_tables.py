@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from earthwork.extras import require
-from earthwork.lab.studies.external import articles
-from earthwork.lab.studies.registry import Part, Split, Task, register_task
-from earthwork.lab.studies.tables import CLARITIES, dataset, one_hot
-from earthwork.spaces import Chain, Space
+from earthwork import Chain, Space
 from earthwork.trees import from_paths
+from earthwork_lab.extras import require
+from earthwork_lab.studies.external import articles
+from earthwork_lab.studies.registry import Part, Split, Task, register_task
+from earthwork_lab.studies.tables import CLARITIES, dataset, one_hot
 
 Table: TypeAlias = tuple[Space, NDArray[Any], NDArray[np.int64]]
 
@@ -45,7 +45,7 @@ def folded(table: Table, seed: int) -> Split:
 
     Example:
         >>> import numpy as np, earthwork as ew
-        >>> from earthwork.lab.studies.boosted_tables import folded
+        >>> from earthwork_lab.studies.boosted_tables import folded
         >>> parts = folded((ew.Chain(2), np.arange(10.0)[:, None], np.arange(10) % 2), seed=7)
         >>> len(parts.train.x), len(parts.val.x), len(parts.test.x)
         (6, 2, 2)
@@ -88,7 +88,7 @@ def _marriage(data: Path | None) -> Table:
 
 def _diabetes(data: Path | None) -> Table:
     """The progression of diabetes in five bins of equal frequency (scikit-learn)."""
-    found = require("sklearn.datasets", "study", "the table diabetes").load_diabetes()
+    found = require("sklearn.datasets", "the table diabetes").load_diabetes()
     edges = np.quantile(found.target, np.linspace(0, 1, 6)[1:-1])
     return Chain(5), found.data, np.searchsorted(edges, found.target, side="right")
 
@@ -105,8 +105,8 @@ def _articles(data: Path | None) -> Table:
     """Subjects of Wikipedia articles with at least 50 of them; the columns are learned from all texts, unlabelled."""
     assert data is not None
     texts, y, tree = articles(data, levels=2, fewest=50)
-    text = require("sklearn.feature_extraction.text", "study", "the table articles")
-    reduction = require("sklearn.decomposition", "study", "the table articles")
+    text = require("sklearn.feature_extraction.text", "the table articles")
+    reduction = require("sklearn.decomposition", "the table articles")
     counts = text.TfidfVectorizer(max_features=10_000, sublinear_tf=True, stop_words="english").fit_transform(texts)
     rows = np.random.default_rng(0).permutation(len(y))[:_ROWS]
     return tree, reduction.TruncatedSVD(20, random_state=0).fit_transform(counts)[rows], y[rows]

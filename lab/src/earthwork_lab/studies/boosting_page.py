@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from earthwork.lab.statistics import interval_text
-from earthwork.lab.studies.findings import Comparison, Findings, difference_cell, markdown
-from earthwork.lab.studies.registry import CONTENDERS
+from earthwork_lab.statistics import interval_text
+from earthwork_lab.studies.findings import Comparison, Findings, difference_cell, markdown
+from earthwork_lab.studies.registry import CONTENDERS
 
 _REFERENCE = "lgbm"
 _METRICS = {"top1": "accuracy", "decided": "mean distance", "proper": "EMD²", "log_loss": "log loss"}

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from earthwork.lab.studies.registry import Contender, Criterion, named, register_loss
-from earthwork.spaces import Chain, EdgeSpace, Space, Tree
+from earthwork import Chain, EdgeSpace, Space, Tree
+from earthwork_lab.studies.registry import Contender, Criterion, named, register_loss
 
 _WEIGHTS = (0.25, 0.5, 0.75)
 # The tasks on which the exponent and the weight of mixtures are compared.
@@ -36,7 +36,7 @@ def corn_log_probabilities(outputs: Tensor) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.studies.contenders import corn_log_probabilities
+        >>> from earthwork_lab.studies.contenders import corn_log_probabilities
         >>> corn_log_probabilities(torch.tensor([[0.0, 0.0]])).exp()
         tensor([[0.5000, 0.2500, 0.2500]])
     """

@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from earthwork import Chain, Tree
 from earthwork.array_files import ArrayFile
-from earthwork.extras import require
 from earthwork.files import write_atomically
-from earthwork.lab.reproduce.breathing_data import load_recordings, spectrum
-from earthwork.lab.studies.registry import Part, Split, Task, register_task, standardized
-from earthwork.lab.training.data import subset
-from earthwork.lab.training.images import ImageList, cache_folder, decode_all, default_workers, read_folder, unpacked
-from earthwork.spaces import Chain, Tree
-from earthwork.trees import from_paths, restrict
-from earthwork.trees.shipped import SHIPPED
+from earthwork.trees import SHIPPED, from_paths, restrict
+from earthwork_lab.extras import require
+from earthwork_lab.reproduce.breathing_data import load_recordings, spectrum
+from earthwork_lab.studies.registry import Part, Split, Task, register_task, standardized
+from earthwork_lab.training.data import subset
+from earthwork_lab.training.images import ImageList, cache_folder, decode_all, default_workers, read_folder, unpacked
 
 _FREQUENCIES = 40
 _FILTERS, _PATCH, _COMPONENTS = 256, 6, 256
@@ -61,8 +60,8 @@ def wikivitals(seed: int, data: Path | None = None) -> Split:
 
 def _text_features(texts: list[str], parts: list[NDArray[np.int64]], seed: int) -> list[Tensor]:
     """The leading components of the tf-idf matrix, fitted on the training texts."""
-    text = require("sklearn.feature_extraction.text", "study", "the task wikivitals")
-    reduction = require("sklearn.decomposition", "study", "the task wikivitals")
+    text = require("sklearn.feature_extraction.text", "the task wikivitals")
+    reduction = require("sklearn.decomposition", "the task wikivitals")
     tfidf = text.TfidfVectorizer(max_features=10_000, sublinear_tf=True, stop_words="english")
     svd = reduction.TruncatedSVD(_COMPONENTS, random_state=seed)
     svd.fit(tfidf.fit_transform([texts[at] for at in parts[0]]))

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from earthwork.extras import require
-from earthwork.lab.reproduce.plots import COLOURS
-from earthwork.lab.studies.findings import Comparison, Findings
-from earthwork.lab.studies.training import TITLES
+from matplotlib import pyplot
+from matplotlib.ticker import FixedLocator
+
+from earthwork_lab.reproduce.plots import COLOURS
+from earthwork_lab.studies.findings import Comparison, Findings
+from earthwork_lab.studies.training import TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +96,6 @@ def save_charts(made: Sequence[Chart], folder: Path) -> list[Path]:
     Returns:
         The files written.
     """
-    pyplot = require("matplotlib.pyplot", "plot", "drawing figures")
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for chart in made:
@@ -116,7 +117,7 @@ def _draw(ax: Axes, chart: Chart) -> None:
     if not chart.upright:
         # A loss that hardly learns would hide the differences between the others.
         ax.set_xscale("symlog", linthresh=10)
-        ax.xaxis.set_major_locator(require("matplotlib.ticker", "plot", "drawing figures").FixedLocator(_TICKS))
+        ax.xaxis.set_major_locator(FixedLocator(_TICKS))
         ax.xaxis.set_major_formatter("{x:g}")
     for number, (name, entries) in enumerate(chart.series.items()):
         points = [(place, entry) for place, entry in enumerate(entries) if entry is not None]

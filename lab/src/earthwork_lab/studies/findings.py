@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from earthwork.lab.reproduce.experiment import Results, ResultsError
-from earthwork.lab.statistics import half_width
-from earthwork.lab.studies.registry import CONTENDERS, TASKS
-from earthwork.lab.studies.training import HIGHER_IS_BETTER, METRICS
+from earthwork_lab.reproduce.experiment import Results, ResultsError
+from earthwork_lab.statistics import half_width
+from earthwork_lab.studies.registry import CONTENDERS, TASKS
+from earthwork_lab.studies.training import HIGHER_IS_BETTER, METRICS
 
 # Differences of these are given in percentage points; those of the others in per cent of the reference's mean.
 _SHARES = ("top1", "calibration")
@@ -66,7 +66,7 @@ def pooled(comparisons: Sequence[Comparison]) -> Comparison:
     The interval is for the mean over exactly these tasks, not over tasks in general.
 
     Example:
-        >>> from earthwork.lab.studies.findings import Comparison, pooled
+        >>> from earthwork_lab.studies.findings import Comparison, pooled
         >>> str(pooled([Comparison(-1.0, 0.1, 4, 1, True), Comparison(-3.0, 0.1, 4, 1, True)]))
         '−2.0 % [−2.2, −1.8]'
     """
@@ -87,7 +87,7 @@ def verdict(comparisons: Iterable[Comparison | None], than: str = "") -> str:
     """How many comparisons were better and worse, in words; ``than`` names what was compared with.
 
     Example:
-        >>> from earthwork.lab.studies.findings import Comparison, verdict
+        >>> from earthwork_lab.studies.findings import Comparison, verdict
         >>> verdict([Comparison(-1.0, 0.1, 4, 1, True), Comparison(0.1, 1.0, 4, 1, True)])
         'better in 1 of 2 comparisons and worse in none'
     """

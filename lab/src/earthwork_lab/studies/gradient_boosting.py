@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from earthwork import Chain, EdgeSpace, Space, Tree
 from earthwork.boosting import Objective
-from earthwork.extras import require
-from earthwork.lab.studies.boosted_tables import BOOSTED
-from earthwork.lab.studies.registry import Contender, Criterion, Fit, Fitted, Split, register_loss
-from earthwork.lab.studies.training import CRITERIA
-from earthwork.spaces import Chain, EdgeSpace, Space, Tree
-from earthwork.spaces.tree import as_tree
+from earthwork_lab.extras import require
+from earthwork_lab.studies.boosted_tables import BOOSTED
+from earthwork_lab.studies.registry import Contender, Criterion, Fit, Fitted, Split, register_loss
+from earthwork_lab.studies.training import CRITERIA
 
 RATES = (0.03, 0.1)
 ROUNDS, EVERY, PATIENCE = 150, 10, 30
@@ -86,7 +85,7 @@ class _Trained:
     """A booster that grows by some rounds at a time."""
 
     def __init__(self, part: Booster, split: Split, rate: float, seed: int) -> None:
-        lightgbm = require("lightgbm", "study", "boosted trees")
+        lightgbm = require("lightgbm", "boosted trees")
         custom = isinstance(part.objective, Objective)
         settings = {"num_leaves": 15, "min_data_in_leaf": 10, "num_threads": 1, "verbose": -1,
                     "seed": seed, "learning_rate": rate, "num_class": part.classes,
@@ -139,7 +138,7 @@ def threshold_log_probabilities(raw: list[Tensor]) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.studies.gradient_boosting import threshold_log_probabilities
+        >>> from earthwork_lab.studies.gradient_boosting import threshold_log_probabilities
         >>> threshold_log_probabilities([torch.tensor([0.0]), torch.tensor([-1.0986])]).exp()
         tensor([[0.5000, 0.2500, 0.2500]])
     """
@@ -151,7 +150,7 @@ def threshold_log_probabilities(raw: list[Tensor]) -> Tensor:
 
 def _nodes(split: Split, value: Any) -> Model:
     """A model at each inner node of the tree, which tells its children apart."""
-    tree = as_tree(split.space, "space", "for a model at each of its nodes")
+    tree = split.tree
     decisions = node_decisions(tree)
     boosters = []
     for child in decisions:
@@ -173,7 +172,7 @@ def node_decisions(tree: Tree) -> list[Tensor]:
 
     Example:
         >>> import earthwork as ew
-        >>> from earthwork.lab.studies.gradient_boosting import node_decisions
+        >>> from earthwork_lab.studies.gradient_boosting import node_decisions
         >>> node_decisions(ew.Tree([-1, 0, 0, 1, 1]))          # the bins are the nodes 2, 3 and 4
         [tensor([1, 0, 0]), tensor([-1, 0, 1])]
     """

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from earthwork.files import write_atomically
-from earthwork.lab.studies.figures import charts, save_charts
-from earthwork.lab.studies.findings import Comparison, Findings, verdict
-from earthwork.lab.studies.findings import difference_cell as _cell
-from earthwork.lab.studies.findings import markdown as _markdown
-from earthwork.lab.studies.questions import COARSE, NOISE, RECIPES
-from earthwork.lab.studies.study import table
-from earthwork.lab.studies.training import METRICS, TITLES
+from earthwork_lab.studies.figures import charts, save_charts
+from earthwork_lab.studies.findings import Comparison, Findings, verdict
+from earthwork_lab.studies.findings import difference_cell as _cell
+from earthwork_lab.studies.findings import markdown as _markdown
+from earthwork_lab.studies.questions import COARSE, NOISE, RECIPES
+from earthwork_lab.studies.study import table
+from earthwork_lab.studies.training import METRICS, TITLES
 
 _GOALS = {"top1": "accuracy", "distance": "mean distance", "proper": "EMD²", "log_loss": "log loss"}
 _ALL_GOALS = {**_GOALS, "calibration": "calibration", "decided": "mean distance of least-risk decisions"}

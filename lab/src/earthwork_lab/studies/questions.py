@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from earthwork.lab.studies.external import TINY_IMAGENET, WIKIVITALS
-from earthwork.lab.studies.registry import Part, Split, Task, register_task
-from earthwork.lab.studies.tables import DIAMOND_CLARITY
-from earthwork.spaces import Space, Tree
-from earthwork.spaces.tree import as_tree
+from earthwork import Space, Tree
 from earthwork.targets import coarse
 from earthwork.trees import from_confusion
+from earthwork_lab.studies.external import TINY_IMAGENET, WIKIVITALS
+from earthwork_lab.studies.registry import Part, Split, Task, register_task
+from earthwork_lab.studies.tables import DIAMOND_CLARITY
 
 Variant: TypeAlias = Callable[[Split, int], Split]
 
@@ -33,7 +32,7 @@ def permuted(tree: Tree, seed: int) -> Tree:
 
     Example:
         >>> import earthwork as ew
-        >>> from earthwork.lab.studies.questions import permuted
+        >>> from earthwork_lab.studies.questions import permuted
         >>> tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
         >>> sorted(permuted(tree, 0).bins.tolist()) == tree.bins.tolist()
         True
@@ -89,7 +88,7 @@ def moved_to_neighbours(labels: Tensor, space: Space, share: float, seed: int) -
 
     Example:
         >>> import torch, earthwork as ew
-        >>> from earthwork.lab.studies.questions import moved_to_neighbours
+        >>> from earthwork_lab.studies.questions import moved_to_neighbours
         >>> moved_to_neighbours(torch.tensor([0, 3]), ew.Chain(4), 1.0, seed=0)
         tensor([1, 2])
     """
@@ -111,7 +110,7 @@ def partly_coarse(split: Split, share: float, recipe: str, seed: int) -> Split:
             parents are additional classes of the network, which are never answers.
         seed: Selects the examples.
     """
-    tree = as_tree(split.space, "space", "whose inner nodes are coarse labels")
+    tree = split.tree
     x, y = split.train
     chosen = torch.rand(len(y), generator=_generator(seed)) < share
     if recipe == "drop":
@@ -143,7 +142,7 @@ def _with_tree(make: Callable[[Split, int], Tree]) -> Variant:
 
 
 def _random_tree(split: Split, seed: int) -> Tree:
-    return permuted(as_tree(split.space, "space", "to permute"), seed)
+    return permuted(split.tree, seed)
 
 
 def _few(count: int) -> Variant:

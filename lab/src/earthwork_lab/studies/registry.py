@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from earthwork.lab.training.losses import parse_loss
-from earthwork.spaces import Space
+from earthwork import Space, Tree
+from earthwork_lab.training.losses import parse_loss
 
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
@@ -42,6 +42,13 @@ class Split:
     val: Part
     test: Part
     loss_space: Space | None = field(default=None, kw_only=True)
+
+    @property
+    def tree(self) -> Tree:
+        """The space of a task that needs a tree."""
+        if not isinstance(self.space, Tree):
+            raise TypeError(f"split: expected classes of a Tree, got {self.space}")
+        return self.space
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,7 @@ def named(
 
     Example:
         >>> import earthwork as ew
-        >>> from earthwork.lab.studies.registry import named
+        >>> from earthwork_lab.studies.registry import named
         >>> named("mixture", "{0}*emd2+{1}*ce", (0.25, 0.5)).build(ew.Chain(3), 0.25)
         MixedLoss(
           0.25 × EMDLoss, 0.75 × CrossEntropyLoss

@@ -9,11 +9,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from earthwork.lab.reproduce.experiment import Results, finished, resume
-from earthwork.lab.statistics import interval_text, mean_interval, paired_difference
-from earthwork.lab.studies.registry import CONTENDERS, TASKS, Split, Task
-from earthwork.lab.studies.training import HIGHER_IS_BETTER, METRICS, TITLES, Budget, run_cell
 from earthwork.text import with_near_matches
+from earthwork_lab.reproduce.experiment import Results, finished, resume
+from earthwork_lab.statistics import interval_text, mean_interval, paired_difference
+from earthwork_lab.studies.registry import CONTENDERS, TASKS, Split, Task
+from earthwork_lab.studies.training import HIGHER_IS_BETTER, METRICS, TITLES, Budget, run_cell
 
 Cell: TypeAlias = dict[str, Any]
 Progress: TypeAlias = Callable[[int, int, str], None]

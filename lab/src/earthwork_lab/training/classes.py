@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earthwork.spaces import Space, Tree
+from earthwork import Space, Tree
 from earthwork.targets import coarse as classes_below
 from earthwork.text import with_near_matches
 from earthwork.trees import restrict
@@ -62,7 +62,7 @@ def match_classes(space: Space, names: tuple[str, ...]) -> Matched:
 
     Example:
         >>> import earthwork as ew
-        >>> from earthwork.lab.training.classes import match_classes
+        >>> from earthwork_lab.training.classes import match_classes
         >>> matched = match_classes(ew.trees.cifar10(), ("animal", "cat", "dog", "truck"))
         >>> matched.space.bin_names, matched.members[0]
         (('cat', 'dog', 'truck'), array([ True,  True, False]))

@@ -15,8 +15,8 @@ from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from earthwork.lab.training.module import Classifier
-from earthwork.lab.training.summary import score_text
+from earthwork_lab.training.module import Classifier
+from earthwork_lab.training.summary import score_text
 
 _SHOWN = ("top1", "distance", "log_loss")
 _LINES = 8  # per run, where there is no terminal

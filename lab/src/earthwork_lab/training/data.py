@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -15,10 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from earthwork.evaluation.labels import ClassIndex
-from earthwork.lab.training.arrays import ArrayData, Batch, BatchPlan, groups, read_arrays
-from earthwork.lab.training.classes import Matched, check_labels, exact_labels, match_classes
-from earthwork.lab.training.images import (
+from earthwork import Space, Tree, save
+from earthwork.evaluation import ClassIndex
+from earthwork_lab.training.arrays import ArrayData, Batch, BatchPlan, groups, read_arrays
+from earthwork_lab.training.classes import Matched, check_labels, exact_labels, match_classes
+from earthwork_lab.training.images import (
     BadImageError,
     ImageFolder,
     ImageList,
@@ -31,10 +33,8 @@ from earthwork.lab.training.images import (
     read_folder,
     unpacked,
 )
-from earthwork.lab.training.models import choose_model
-from earthwork.lab.training.settings import Settings
-from earthwork.spaces import Space, Tree
-from earthwork.storage.writing import dumps
+from earthwork_lab.training.models import choose_model
+from earthwork_lab.training.settings import Settings
 
 Say = Callable[[str], None]
 _NATURAL_SIZE = {"alexnet-bn": 112}
@@ -117,8 +117,16 @@ class TrainingData:
         """Checksums of the classes and the space, which a resumed run must not change."""
         return {
             "class list": hashlib.sha256("\n".join(self.classes).encode()).hexdigest(),
-            "space": hashlib.sha256(dumps(self.space).encode()).hexdigest(),
+            "space": checksum(self.space),
         }
+
+
+def checksum(space: Space) -> str:
+    """The checksum of a space's JSON form."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "space.json"
+        save(space, path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def load_data(settings: Settings, space: Space, seed: int, say: Say) -> TrainingData:
@@ -139,7 +147,7 @@ def subset(labels: NDArray[np.int64], per_class: int | None, seed: int) -> NDArr
 
     Example:
         >>> import numpy as np
-        >>> from earthwork.lab.training.data import subset
+        >>> from earthwork_lab.training.data import subset
         >>> labels = np.array([0, 0, 0, 1, 1])
         >>> labels[subset(labels, 2, seed=0)]
         array([0, 0, 1, 1])
@@ -168,7 +176,7 @@ def matched_labels(
     """The labels of arrays over the classes of a space, and the space: a tree is restricted to the data's classes.
 
     Args:
-        arrays: What :func:`~earthwork.lab.training.arrays.read_arrays` returns.
+        arrays: What :func:`~earthwork_lab.training.arrays.read_arrays` returns.
         space: How the classes are arranged.
         what: What the arrays are called in error messages.
         label_kind: How integers are read that can be names and indices: as ``"index"`` or as ``"name"``.
@@ -339,7 +347,7 @@ def simulated_data(
 
     Example:
         >>> import earthwork as ew
-        >>> from earthwork.lab.training import simulated_data
+        >>> from earthwork_lab.training import simulated_data
         >>> data = simulated_data(ew.trees.cifar10(), seed=0, per_class=5)
         >>> len(data.train), data.shape
         (50, (64,))

@@ -15,21 +15,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from earthwork.extras import require
 from earthwork.files import check_regular, read_text
-from earthwork.lab.environment import available_cores
 from earthwork.text import abbreviate
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from earthwork_lab.environment import available_cores
 
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _CHUNK = 256
@@ -247,7 +244,6 @@ def _opened(path: Path) -> Iterator[Any]:
     Raises:
         BadImageError: If it, or what is done with it, cannot be read.
     """
-    pil = require("PIL.Image", "train", "reading images")
     try:
         check_regular(path)
         size = path.stat().st_size
@@ -255,8 +251,8 @@ def _opened(path: Path) -> Iterator[Any]:
             raise ValueError(f"{path}: expected a file of at most {_MAX_BYTES} bytes, got {size}")
         with warnings.catch_warnings():
             # Pillow only warns of images of up to twice the pixels that it allows.
-            warnings.simplefilter("error", pil.DecompressionBombWarning)
-            with pil.open(path, formats=_FORMATS) as file:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=_FORMATS) as file:
                 if any(tile[0] == "ppm_plain" for tile in getattr(file, "tile", ())):
                     # Pillow takes quadratic time for its comments.
                     raise ValueError("expected a binary PPM file, got one in plain text")
@@ -271,13 +267,11 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
     Raises:
         BadImageError: If it cannot be read.
     """
-    pil = require("PIL.Image", "train", "reading images")
-    ops = require("PIL.ImageOps", "train", "reading images")
     with _opened(path) as file:
         file.draft("RGB", (size, size))  # JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which is faster
-        image: Image = file.convert("RGB")
+        image = file.convert("RGB")
         if image.size != (size, size):
-            image = ops.fit(image, (size, size), pil.Resampling.BILINEAR)
+            image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
         return np.asarray(image)
 
 

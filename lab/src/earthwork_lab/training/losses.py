@@ -10,16 +10,17 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from earthwork.lab.training.models import import_object
-from earthwork.losses import (
+from earthwork import (
     EdgeCrossEntropyLoss,
     EMDLoss,
     HierarchicalCrossEntropyLoss,
     MixedLoss,
     SinkhornLoss,
     SoftLabelLoss,
+    Space,
+    Tree,
 )
-from earthwork.spaces import Space, Tree
+from earthwork_lab.training.models import import_object
 
 Term: TypeAlias = tuple[float, str]
 
@@ -67,7 +68,7 @@ class LossExpression:
 
         Example:
             >>> import earthwork as ew
-            >>> from earthwork.lab.training import parse_loss
+            >>> from earthwork_lab.training import parse_loss
             >>> parse_loss("0.5*emd2 + 0.5*ce").build(ew.Chain(5))
             MixedLoss(
               0.5 × EMDLoss, 0.5 × CrossEntropyLoss
@@ -99,7 +100,7 @@ def parse_loss(text: str) -> LossExpression:
         ValueError: If the text cannot be parsed; the message gives the position.
 
     Example:
-        >>> from earthwork.lab.training import parse_loss
+        >>> from earthwork_lab.training import parse_loss
         >>> parse_loss("0.25*sd+0.75*ce").terms
         ((0.25, 'sd'), (0.75, 'ce'))
     """
@@ -225,7 +226,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.training.losses import CrossEntropyLoss
+        >>> from earthwork_lab.training.losses import CrossEntropyLoss
         >>> CrossEntropyLoss()(torch.zeros(1, 4), torch.tensor([[True, True, False, False]]))
         tensor(0.6931)
     """
@@ -247,7 +248,7 @@ class SquaredErrorLoss(nn.Module):
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.training.losses import SquaredErrorLoss
+        >>> from earthwork_lab.training.losses import SquaredErrorLoss
         >>> SquaredErrorLoss()(torch.zeros(2, 4), torch.tensor([0, 3]))
         tensor(0.7500)
     """

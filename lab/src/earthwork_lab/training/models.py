@@ -23,7 +23,7 @@ def alexnet_bn(num_classes: int) -> nn.Module:
     The first stride is 2 instead of 4, so that at half AlexNet's input the later maps keep their sizes (27, 13, 6).
 
     Example:
-        >>> from earthwork.lab.training.models import alexnet_bn
+        >>> from earthwork_lab.training.models import alexnet_bn
         >>> f"{sum(p.numel() for p in alexnet_bn(1000).parameters()):,}"
         '61,119,528'
     """
@@ -50,7 +50,7 @@ def alexnet_bn_small(num_classes: int) -> nn.Module:
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.training.models import alexnet_bn_small
+        >>> from earthwork_lab.training.models import alexnet_bn_small
         >>> alexnet_bn_small(200).eval()(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 200])
     """
@@ -75,7 +75,7 @@ def mlp(num_classes: int) -> nn.Module:
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.training.models import mlp
+        >>> from earthwork_lab.training.models import mlp
         >>> mlp(10)(torch.zeros(2, 7)).shape
         torch.Size([2, 10])
     """
@@ -98,7 +98,7 @@ def mlp_wide(num_classes: int) -> nn.Module:
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.training.models import mlp_wide
+        >>> from earthwork_lab.training.models import mlp_wide
         >>> mlp_wide(1000)(torch.zeros(2, 64)).shape
         torch.Size([2, 1000])
     """
@@ -127,7 +127,7 @@ def choose_model(name: str, *, images: bool) -> str:
     """``auto`` means the paper's network for images and ``mlp`` for features. Other names are returned unchanged.
 
     Example:
-        >>> from earthwork.lab.training.models import choose_model
+        >>> from earthwork_lab.training.models import choose_model
         >>> choose_model("auto", images=True), choose_model("auto", images=False), choose_model("a.b:c", images=True)
         ('alexnet-bn', 'mlp', 'a.b:c')
     """

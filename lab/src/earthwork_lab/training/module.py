@@ -12,16 +12,16 @@ from lightning.pytorch import LightningDataModule, LightningModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
-from earthwork.lab.training.arrays import Batch, EpochPlan, ResumableLoader, crop_and_flip
-from earthwork.lab.training.data import Examples, TrainingData
-from earthwork.lab.training.models import TrainedModel
-from earthwork.lab.training.summary import titles_of, validation_metrics
-from earthwork.losses import MixedLoss
+from earthwork import MixedLoss
+from earthwork_lab.training.arrays import Batch, EpochPlan, ResumableLoader, crop_and_flip
+from earthwork_lab.training.data import Examples, TrainingData
+from earthwork_lab.training.models import TrainedModel
+from earthwork_lab.training.summary import titles_of, validation_metrics
 
 if TYPE_CHECKING:
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
-    from earthwork.lab.training.settings import Settings
+    from earthwork_lab.training.settings import Settings
 
 
 class NonFiniteLossError(ValueError):

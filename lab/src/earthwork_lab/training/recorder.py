@@ -25,8 +25,8 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
 from earthwork.files import write_atomically
-from earthwork.lab.training.models import TrainedModel
-from earthwork.lab.training.summary import HIGHER_IS_BETTER
+from earthwork_lab.training.models import TrainedModel
+from earthwork_lab.training.summary import HIGHER_IS_BETTER
 
 Prediction: TypeAlias = tuple[Tensor, Tensor]
 _KEPT = 2

@@ -15,18 +15,18 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 
+from earthwork import load, save
 from earthwork.files import to_json, write_atomically
-from earthwork.lab.environment import environment
-from earthwork.lab.training.console import RunProgress, is_first_process, quiet_lightning
-from earthwork.lab.training.data import Say, TrainingData, load_data
-from earthwork.lab.training.losses import LossExpression
-from earthwork.lab.training.models import TrainedModel, build_model, choose_model
-from earthwork.lab.training.module import Classifier, DataModule
-from earthwork.lab.training.recorder import CheckedCheckpointIO, Recorder, last_good, load_checked
-from earthwork.lab.training.settings import Settings
-from earthwork.lab.training.summary import RunResult, read_result, write_result, write_summary
-from earthwork.storage import load, save
 from earthwork.text import printable
+from earthwork_lab.environment import environment
+from earthwork_lab.training.console import RunProgress, is_first_process, quiet_lightning
+from earthwork_lab.training.data import Say, TrainingData, load_data
+from earthwork_lab.training.losses import LossExpression
+from earthwork_lab.training.models import TrainedModel, build_model, choose_model
+from earthwork_lab.training.module import Classifier, DataModule
+from earthwork_lab.training.recorder import CheckedCheckpointIO, Recorder, last_good, load_checked
+from earthwork_lab.training.settings import Settings
+from earthwork_lab.training.summary import RunResult, read_result, write_result, write_summary
 
 try:
     import fcntl as _fcntl

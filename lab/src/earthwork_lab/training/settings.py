@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from earthwork.extras import require
+import yaml
+
 from earthwork.files import read_yaml
-from earthwork.lab.training.losses import LossExpression, SinkhornOptions, parse_loss
-from earthwork.lab.training.models import AUTO
+from earthwork_lab.training.losses import LossExpression, SinkhornOptions, parse_loss
+from earthwork_lab.training.models import AUTO
 
 REPORTED = ("top1", "top5", "distance", "severity", "emd", "emd2", "log_loss", "val_loss")
 LEARNING_RATES = {"sgd": 0.05, "adam": 0.001}
@@ -152,7 +153,6 @@ class Settings:
 
     def to_yaml(self) -> str:
         """All options as YAML, in the format that ``--config`` reads."""
-        yaml = require("yaml", "train", "a configuration file")
         values = {**dataclasses.asdict(self), "loss": list(self.loss)}
         text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         return text

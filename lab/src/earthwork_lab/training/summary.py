@@ -16,11 +16,10 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from earthwork.extras import require
+from earthwork import Chain, CostMatrix, Ring, Space
 from earthwork.files import read_json, to_json, write_atomically
-from earthwork.lab.statistics import Mean, interval_text, mean_interval, paired_difference
 from earthwork.metrics import MeanDistance, MeanEMD, MistakeSeverity
-from earthwork.spaces import Chain, CostMatrix, Ring, Space
+from earthwork_lab.statistics import Mean, interval_text, mean_interval, paired_difference
 
 HIGHER_IS_BETTER = ("top1", "top5")
 _MANY = 10  # top-5 accuracy is shown for more classes than this
@@ -34,7 +33,7 @@ def titles_of(space: Space) -> dict[str, str]:
 
     Example:
         >>> import earthwork as ew
-        >>> from earthwork.lab.training.summary import titles_of
+        >>> from earthwork_lab.training.summary import titles_of
         >>> list(titles_of(ew.Chain(5)).values())
         ['accuracy %', 'MAE', 'severity', 'EMD', 'RPS', 'log loss']
     """
@@ -64,7 +63,7 @@ def score_text(title: str, value: float) -> str:
     """A metric in a line of progress.
 
     Example:
-        >>> from earthwork.lab.training.summary import score_text
+        >>> from earthwork_lab.training.summary import score_text
         >>> score_text("top-1 %", 0.5), score_text("EMD", 0.5)
         ('top-1 50.0 %', 'EMD 0.500')
     """
@@ -104,7 +103,7 @@ class LogLoss(Metric):
 
     Example:
         >>> import torch
-        >>> from earthwork.lab.training.summary import LogLoss
+        >>> from earthwork_lab.training.summary import LogLoss
         >>> LogLoss()(torch.tensor([[0.5, 0.5]]), torch.tensor([1]))
         tensor(0.6931, dtype=torch.float64)
     """
@@ -315,8 +314,9 @@ def draw_curves(results: Sequence[RunResult], path: Path, title: str = "") -> No
         path: The picture to write.
         title: A title over all panels.
     """
-    figures = require("matplotlib.figure", "plot", "a figure")
-    figure = figures.Figure(figsize=(14, 4.0), layout="constrained")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14, 4.0), layout="constrained")
     titles = results[0].titles
     losses = list(dict.fromkeys(result.loss for result in results))
     for axes, metric in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
