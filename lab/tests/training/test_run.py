@@ -3,8 +3,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -322,12 +320,6 @@ def test_every_setting_is_an_option_and_help_shows_its_default(capsys, monkeypat
         assert field.name == "data" or f"--{field.name.replace('_', '-')}" in shown
     for default in ("runs/train", "90", "512", "sgd", "1e-05", "32-true", "0.5*emd2+0.5*ce"):
         assert f"[default: {default}]" in shown
-
-
-def test_the_lab_is_loaded_on_demand():
-    code = "import sys, earthwork.cli.app; print([name for name in sys.modules if name.startswith('earthwork_lab')])"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout == "[]\n"
 
 
 def test_slurm_and_torchrun_restarts_go_on(tmp_path, data, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -11,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 
-from earthwork.files import finite, read_json, to_json, write_atomically
+from earthwork.files import read_json, to_json, write_atomically
 from earthwork_lab.environment import environment
 
 Numbers: TypeAlias = dict[str, Any]
@@ -100,7 +101,7 @@ def resume(path: Path, fresh: Results) -> Results:
     if not path.exists():
         return fresh
     old = Results.load(path)
-    wanted = finite({"settings": fresh.settings, "data": fresh.data, "quick": fresh.quick})
+    wanted = json.loads(to_json({"settings": fresh.settings, "data": fresh.data, "quick": fresh.quick}))
     for name, value in wanted.items():
         if getattr(old, name) != value:
             raise ResultsError(
