@@ -123,8 +123,8 @@ def test_one_run_of_algorithm_1_gives_every_limit_exactly(lam: float, dtype: tor
 
 def test_iterations_that_repeat_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     sweeps = []
-    sweep = stability.printed_sweep
-    monkeypatch.setattr(stability, "printed_sweep", lambda *rest: sweeps.append(1) or sweep(*rest))
+    sweep = stability.sweep
+    monkeypatch.setattr(stability, "sweep", lambda *rest: sweeps.append(1) or sweep(*rest))
     p, q = stability.draw_pairs(STABILITY, 10)
     stability.algorithm_1_at(p, q, ew.trees.cifar10(), 1.0, [10**9, 10])
     assert 10 < len(sweeps) < 10000

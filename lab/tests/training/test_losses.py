@@ -118,6 +118,6 @@ def test_soft_and_set_valued_labels(rng):
 def test_an_error_in_a_loss_of_ones_own_says_what_it_was_called_with():
     loss = parse_loss("lab.tests.training.helpers:squared_distance").build(ew.Chain(3))
     with pytest.raises(
-        ValueError, match=r"loss 'tests.*:squared_distance': .* \(called with logits of shape \(2, 3\) and t"
+        ValueError, match=r"loss 'lab.tests.*:squared_distance': .* \(called with logits of shape \(2, 3\) and t"
     ):
         loss(torch.zeros(2, 3), torch.tensor([[0.5, 0.5, 0.0]] * 2))

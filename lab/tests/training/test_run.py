@@ -163,7 +163,7 @@ def test_refuses_a_folder_in_use(tmp_path, data):
         ),
         ("no.such.module:f", r"model 'no.such.module:f': No module named 'no'"),
         ("lab.tests.training.helpers:f", r"has no attribute 'f'"),
-        ("lab.tests.training.helpers:TINY", r"expected a function of the number of classes, got 'tests"),
+        ("lab.tests.training.helpers:TINY", r"expected a function of the number of classes, got 'lab.tests"),
         ("os:getcwd", r"model 'os:getcwd': expected a function of the number of classes, but: .*takes no arguments"),
         ("lab.tests.training.helpers:not_a_network", r"expected it to return an nn.Module, got int"),
         ("lab.tests.training.helpers:wrong_network", r"expected logits of shape \(2, 4\) for 2 inputs .* got \(2, 5\)"),

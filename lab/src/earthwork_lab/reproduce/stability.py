@@ -110,7 +110,7 @@ def algorithm_1_at(p: Tensor, q: Tensor, space: Space, lam: float, limits: list[
     found = {}
     for limit in sorted(set(limits)):
         while iteration < limit:
-            u = p / ((q / (u @ kernel)) @ kernel.T)
+            u = sweep(u, p, q, kernel)
             iteration += 1
             if ((u == marked) | (u.isnan() & marked.isnan())).all():
                 period = iteration - marked_at
@@ -121,6 +121,11 @@ def algorithm_1_at(p: Tensor, q: Tensor, space: Space, lam: float, limits: list[
         v = q / (u @ kernel)
         found[limit] = (u * (v @ (kernel * matrix).T)).sum(-1), _centred(u.log() / lam)
     return [found[limit] for limit in limits]
+
+
+def sweep(u: Tensor, p: Tensor, q: Tensor, kernel: Tensor) -> Tensor:
+    """One iteration of Algorithm 1: the next u."""
+    return p / ((q / (u @ kernel)) @ kernel.T)
 
 
 def _centred(x: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class Split:
     def tree(self) -> Tree:
         """The space of a task that needs a tree."""
         if not isinstance(self.space, Tree):
-            raise TypeError(f"split: expected classes of a Tree, got {self.space}")
+            raise TypeError(f"space: expected a Tree, got {self.space}")
         return self.space
 
 
