@@ -7,8 +7,10 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from importlib.metadata import packages_distributions
 from pathlib import Path
+
+# Modules whose distribution has another name.
+_DISTRIBUTIONS = {"PIL": "pillow", "ot": "POT", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
 
 def imported_modules(text: str) -> Iterator[str]:
@@ -29,15 +31,13 @@ def undeclared(source: Path, project: Path, extras: Sequence[str]) -> dict[str, 
     settings = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
     lists = [settings["dependencies"], *(settings["optional-dependencies"][name] for name in extras)]
     declared = {_normal(re.split(r"[^\w.-]", text)[0]) for texts in lists for text in texts}
-    distributions = packages_distributions()
     found = {}
     for path in source.rglob("*.py"):
         for module in imported_modules(path.read_text(encoding="utf-8")):
             top = module.partition(".")[0]
-            if top not in sys.stdlib_module_names and top != source.name:
-                homes = {_normal(name) for name in distributions.get(top, [top])}
-                if not homes & declared:
-                    found[top] = path.relative_to(source).as_posix()
+            known = top in sys.stdlib_module_names or top == source.name
+            if not known and _normal(_DISTRIBUTIONS.get(top, top)) not in declared:
+                found[top] = path.relative_to(source).as_posix()
     return found
 
 
