@@ -20,7 +20,7 @@ Data = tuple[torch.Tensor, torch.Tensor]
 
 
 def make_data(tree: ew.Tree, per_class: int, seed: int) -> Data:
-    """Normally distributed features around centres that follow a random walk down the tree, the same in every process."""
+    """Simulated features; the centres of the classes follow a random walk down the tree. The same in every process."""
     steps = torch.randn(FEATURES, tree.num_edges, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(tree.num_bins).repeat(per_class)
     noise = torch.randn(len(labels), FEATURES, generator=torch.Generator().manual_seed(seed))

@@ -155,7 +155,7 @@ def test_a_command_that_does_not_exist_is_found(text: str) -> None:
         check(text, whole=True)
 
 
-LIBRARY = re.compile(r"earthwork (tree|evaluate) \S+ [^*]*")
+LIBRARY = re.compile(r"earthwork (tree|evaluate) [^*\s]+ [^*]*")
 RUNNABLE = [printed for _, printed in FOUND if LIBRARY.fullmatch(printed.text)]
 
 
