@@ -25,10 +25,10 @@ import torch
 from numpy.random import Generator
 
 import earthwork as ew
-from earthwork.lab.training.arrays import read_arrays
-from earthwork.lab.training.images import _extract, decode
-from earthwork.lab.training.recorder import load_checked
-from earthwork.lab.training.summary import read_result
+from earthwork_lab.training.arrays import read_arrays
+from earthwork_lab.training.images import _extract, decode
+from earthwork_lab.training.recorder import load_checked
+from earthwork_lab.training.summary import read_result
 
 # What a reader may raise; the command line turns each into one line.
 _ALLOWED = (ValueError, TypeError, OSError)

@@ -17,6 +17,8 @@ from typing import Any
 
 from earthwork.extras import require
 
+__all__ = ["check_regular", "read_json", "read_text", "read_yaml", "to_json", "write_atomically"]
+
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file so that a reader, also after a crash, finds either the old content or the new one.

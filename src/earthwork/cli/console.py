@@ -11,6 +11,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from typer.core import TyperCommand
 
+__all__ = ["Command", "print_table"]
+
 
 class Command(TyperCommand):
     """A command whose errors name its options rather than the arguments of the library.

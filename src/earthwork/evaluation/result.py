@@ -196,7 +196,7 @@ class Evaluation:
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each model and metric: the value, and the difference from the baseline."""
-        pandas = require("pandas", "evaluate", "to_frame()")
+        pandas = require("pandas", "metrics", "to_frame()")
         found = {(row.model, row.label): row for row in self.differences}
         records = []
         for place, model in enumerate(self.models):

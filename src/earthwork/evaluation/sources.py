@@ -274,8 +274,8 @@ def _frame(source: str, frame: Any, classes: ClassIndex) -> _Table:
 
 
 def _csv(path: Path, classes: ClassIndex) -> _Table:
-    pyarrow = require("pyarrow", "evaluate", "reading CSV")
-    csv = require("pyarrow.csv", "evaluate", "reading CSV")
+    pyarrow = require("pyarrow", "metrics", "reading CSV")
+    csv = require("pyarrow.csv", "metrics", "reading CSV")
     # A row must fit into a block. Errors name a row only if a single thread reads.
     reading = csv.ReadOptions(use_threads=False, block_size=max(2**24, 256 * classes.count))
     parsing = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
@@ -315,8 +315,8 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
 
 
 def _parquet(path: Path, classes: ClassIndex) -> _Table:
-    pyarrow = require("pyarrow", "evaluate", "reading Parquet")
-    parquet = require("pyarrow.parquet", "evaluate", "reading Parquet")
+    pyarrow = require("pyarrow", "metrics", "reading Parquet")
+    parquet = require("pyarrow.parquet", "metrics", "reading Parquet")
     try:
         file = parquet.ParquetFile(path)
     except (pyarrow.ArrowInvalid, OSError) as error:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Unpack
 
 from earthwork import private_api
 from earthwork.losses.contract import Options

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args, get_type_hints
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, get_type_hints
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from earthwork import private_api
 from earthwork.decisions import decide, decide_top_k

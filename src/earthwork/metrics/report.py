@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from typing_extensions import Unpack
 
 from earthwork.metrics.batch import Batch, Options, as_batch
 from earthwork.metrics.intervals import jackknife
