@@ -104,3 +104,12 @@ def test_at_least_5_charges_only_what_lies_below_5():
     for rho in (1.0, 2.0, 3.0):
         flows = p[0].cumsum(0)[:5]
         torch.testing.assert_close(ew.EMDLoss(chain, rho, normalize=None)(p, at_least_5), flows.pow(rho).sum())
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (0, 1), (2, 1, 3)])
+def test_sets_on_a_tree_of_one_node(shape):
+    logits = torch.randn(shape, requires_grad=True)
+    loss = ew.HierarchicalCrossEntropyLoss(ew.Tree([-1]), reduction="sum")(logits, torch.ones(shape, dtype=torch.bool))
+    loss.backward()
+    assert loss == 0
+    assert (logits.grad == 0).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.progress import Progress, TaskID
 from earthwork.cli.console import Command, print_whole
 from earthwork.evaluation import Evaluation, evaluate
 from earthwork.files import to_json, write_atomically
+from earthwork.metrics.report import check_whole
 from earthwork.storage import load
 from earthwork.text import printable
 
@@ -59,14 +61,19 @@ def command(
         typer.Option("--calibrate", help="Add calibrated probabilities, fitted on one half of the rows."),
     ] = False,
     top_k: Annotated[int | None, typer.Option(help="The number of answers in the top-k metrics.")] = None,
-    bootstrap: Annotated[int, typer.Option(help="The number of bootstrap resamples; 0 for no intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The seed of the bootstrap and of the split into halves.")] = 0,
+    intervals: Annotated[bool, typer.Option(help="95 % intervals, and the differences between models.")] = True,
+    bootstrap: Annotated[int | None, typer.Option(hidden=True)] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the split into halves.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the report and the pictures.")] = None,
 ) -> None:
     """Report the metrics of predictions, and compare models on the same rows."""
     _check_choice("--normalize", normalize, ("softmax", "l1"))
     _check_choice("--labels", labels, ("index", "name"))
     _check_choice("--decide", decide, ("least-risk", "inner"))
+    if bootstrap is not None:
+        check_whole("--bootstrap", bootstrap)
+        print("--bootstrap is deprecated: nothing is resampled; use --no-intervals in place of 0", file=sys.stderr)
+        intervals = bootstrap > 0
     with _LateProgress() as progress:
         result = evaluate(
             predictions,
@@ -81,7 +88,7 @@ def command(
             label_kind=labels,  # type: ignore[arg-type]
             label_column=label_column,
             top_k=top_k,
-            bootstrap=bootstrap,
+            intervals=intervals,
             seed=seed,
             progress=progress,
         )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from typing_extensions import Unpack
 
 from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
@@ -87,9 +86,9 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         log_p, below, questions = self._questions(self.log_probabilities(rows).double(), tables)
         share = allowed.double()
         above_all = self.space.flow(share) > share.sum(-1, keepdim=True) - 0.5
-        # The deepest of the nodes above all classes of the set; the root if there is no other.
-        depth = torch.where(above_all, tables.depths, 0)
-        lowest = torch.where(above_all.any(-1), depth.argmax(-1), self.space.num_edges)
+        # The deepest of the nodes above all classes of the set. The root, at depth 0, comes after those with an edge.
+        depth = pad(torch.where(above_all, tables.depths, -1), (0, 1))
+        lowest = depth.argmax(-1)
         at_lowest = pad(below, (0, 1)).gather(-1, lowest.unsqueeze(-1)).squeeze(-1)
         of_set = torch.where(allowed, log_p, LOG_ZERO).logsumexp(-1)
         losses = torch.where(above_all, questions, 0).sum(-1) + at_lowest - of_set

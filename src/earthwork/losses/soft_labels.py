@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
+from earthwork.spaces.space import to_tensor
 from earthwork.transport.routes import LabelKernel
 
 
@@ -94,4 +95,4 @@ def _diameter(space: Space) -> float:
 
 def _edge_factors(space: EdgeSpace, beta: float) -> Tensor:
     """Return what crossing each edge multiplies a soft label by."""
-    return torch.exp(-beta * space.costs / (_diameter(space) or 1.0))
+    return torch.exp(-beta * to_tensor(space.flow_costs) / (_diameter(space) or 1.0))

@@ -41,7 +41,7 @@ def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
 
 
 def _lifted(result: Any) -> Any:
-    """Return copies of all tensors that are made inside of a dispatch mode, such as FakeTensorMode, which needs that."""
+    """Return copies of all tensors, made inside of a dispatch mode such as FakeTensorMode, which needs that."""
     if isinstance(result, Tensor):
         with private_api.plain_tensors():
             values = result.numpy(force=True)

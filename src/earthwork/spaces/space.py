@@ -236,7 +236,7 @@ class Space(ABC):
 
 
 # What a copy or a pickled space does not take along.
-_OWN = ("_sealed", "_derived", "digest")
+_OWN = ("_sealed", "_derived", "digest", "flow_costs")
 
 # How many entries of an array are hashed at a time.
 _HASHED = 2**16
@@ -419,6 +419,8 @@ def check_count(name: str, n: int) -> int:
         raise TypeError(f"{name}: expected a number of bins, got {n!r}") from error
     if count < 1:
         raise ValueError(f"{name}: expected at least one bin, got {count}")
+    if count >= 2**62:
+        raise ValueError(f"{name}: expected fewer than 2⁶² bins, got {count:.3g}")
     return count
 
 
