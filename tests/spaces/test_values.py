@@ -240,11 +240,9 @@ def test_an_edge_with_all_bins_on_one_side_carries_nothing(kernels, rows):
             lambda tree: ew.SinkhornLoss(tree)(logits, labels),
             lambda tree: tree.distances(),
             lambda tree: tree.distances_to(labels, p),
-            lambda tree: torch.stack(ew.boosting.Objective(tree).derivatives(logits.double(), labels)),
+            lambda tree: torch.from_numpy(
+                np.stack(ew.boosting.Objective(tree).derivatives(logits.numpy(), labels.numpy()))
+            ),
         ):
             torch.testing.assert_close(function(above), function(plain))
     assert above.costs.max() == 4e23
-    inner = {2: 1, 3: 2, 0: 0, 4: 3, 5: 4, 6: 5}
-    assert [inner[node] for node in ew.decide(p, above, allow_inner=True).tolist()] == ew.decide(
-        p, plain, allow_inner=True
-    ).tolist()
