@@ -154,6 +154,9 @@ class EMDLoss(StructuredLoss):
             losses = losses.masked_scatter(single, self.set_losses(rows[single], allowed[single]))
             return losses.masked_scatter(~single, self.set_losses(rows[~single], allowed[~single]))
         p = self.probabilities(rows)
+        if self.normalize != "softmax":
+            # The derivative sums to 0 over the classes, as that of a label does; the value is unchanged.
+            p = p - (p - p.detach()).mean(-1, keepdim=True)
         costs = self._edge_costs()
         space = self.space if costs is None else cast(EdgeSpace, self.space).with_costs(costs.detach())
         moved = torch.zeros_like(p).scatter_add(-1, space.nearest(allowed), p)
