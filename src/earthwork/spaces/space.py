@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from operator import index
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -235,6 +235,8 @@ class Space(ABC):
         return check_indices({"i": i, "j": j}, "bin", self.num_bins, device)
 
 
+Word = TypeVar("Word")
+
 # What a copy or a pickled space does not take along.
 _OWN = ("_sealed", "_derived", "digest", "flow_costs")
 
@@ -394,6 +396,14 @@ def check_ignore_index(ignore_index: int) -> int:
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"ignore_index: expected an integer of 64 bits, got {number}")
     return number
+
+
+def check_word(name: str, word: Word, *words: str) -> Word:
+    """``word``, if it is one of the words that option ``name`` takes."""
+    if word not in words:
+        *others, last = (f'"{word}"' for word in words)
+        raise ValueError(f"{name}: expected {', '.join(others)} or {last}, got {word!r}")
+    return word
 
 
 def check_costs(name: str, costs: Tensor) -> None:
