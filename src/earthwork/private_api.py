@@ -92,6 +92,15 @@ def is_fake(x: Tensor) -> bool:
     return module is not None and isinstance(x, getattr(module, "FakeTensor", ()))
 
 
+def in_fake_mode() -> bool:
+    """Whether a ``FakeTensorMode`` is active, which does not take plain tensors."""
+    if not count_dispatch_modes():
+        return False
+    fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensorMode", ())
+    stack: Any = find("utils._python_dispatch._get_current_dispatch_mode_stack")
+    return stack is None or any(isinstance(mode, fake) for mode in stack())
+
+
 def is_sharded(x: Tensor) -> bool:
     """Whether a tensor is a ``DTensor``, spread over several processes."""
     module = sys.modules.get("torch.distributed.tensor")

@@ -37,12 +37,14 @@ def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
             result = kept[key] = make(owner, *options)
         while len(kept) > _MOST:
             kept.popitem(last=False)
-    return _lifted(result) if private_api.count_dispatch_modes() else result
+    return _lifted(result) if private_api.in_fake_mode() else result
 
 
 def _lifted(result: Any) -> Any:
-    """Return copies of all tensors, made inside of a dispatch mode such as FakeTensorMode, which needs that."""
+    """Return copies of all tensors that are made inside of a FakeTensorMode, which does not take others."""
     if isinstance(result, Tensor):
+        if result.is_meta:
+            return torch.empty(result.shape, dtype=result.dtype, device="meta")
         with private_api.plain_tensors():
             values = result.numpy(force=True)
         return torch.tensor(values, device="cpu").to(result.device)

@@ -54,12 +54,12 @@ class _Operator(Composed):
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
-        costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), derived(space, _operator_tables), rho)
+        costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), derived(space, operator_tables), rho)
         return costs.view(p.shape[:-1])
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        slopes: Tensor = operators.pair_kernel(as_rows(p), as_rows(q), derived(space, _operator_tables), rho, True)[1]
+        slopes: Tensor = operators.pair_kernel(as_rows(p), as_rows(q), derived(space, operator_tables), rho, True)[1]
         return slopes.view(p.shape)
 
     def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
@@ -73,7 +73,7 @@ class _Operator(Composed):
     ) -> Tensor:
         """The whole loss of logits against class indices; for the options see `Kernels.label_loss`."""
         weight, ignore, reduction, empty = options
-        tables = derived(space, _operator_tables)
+        tables = derived(space, operator_tables)
         weight = None if weight is None else weight.double()
         rows, flat = as_rows(logits), labels.reshape(-1).long()
         loss: Tensor = operators.label_loss(rows, flat, weight, tables, rho, ignore, reduction, empty)
@@ -292,18 +292,18 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
 def _kernels(space: EdgeSpace) -> Kernels | None:
     """Return the CPU kernels with the tables of a space, ``None`` if there are none."""
     run = kernels()
-    tables = None if run is None else _tables(space)
+    tables = None if run is None else kernel_tables(space)
     return None if run is None or tables is None else Kernels(run, Layout(tables, space.num_bins))
 
 
 def _weighted_layout(space: EdgeSpace, weights: Callable[..., Tensor], *parameters: float) -> Layout:
     """Return a layout with other numbers in place of the costs: ``weights(space, *parameters)``."""
-    tables = _tables(space, weights(space, *parameters).numpy())
+    tables = kernel_tables(space, weights(space, *parameters).numpy())
     assert tables is not None, "only spaces with kernels have them"
     return Layout(tables, space.num_bins, own=1.0)
 
 
-def _tables(space: EdgeSpace, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
+def kernel_tables(space: EdgeSpace, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
     """Return the tables of a space as `Layout` takes them."""
     tables = space.kernel_tables(weights)
     if tables is None or not space.hierarchical:
@@ -312,9 +312,9 @@ def _tables(space: EdgeSpace, weights: NDArray[np.float64] | None = None) -> lis
     return [tree_tables(*shape), costs]
 
 
-def _operator_tables(space: EdgeSpace) -> list[Tensor] | None:
+def operator_tables(space: EdgeSpace) -> list[Tensor] | None:
     """Return the same as tensors, which operators of a compiled graph take."""
-    tables = _tables(space)
+    tables = kernel_tables(space)
     return None if tables is None else [torch.tensor(table, device="cpu") for table in tables]
 
 
@@ -323,7 +323,7 @@ def _can_be_operator(space: EdgeSpace, p: Tensor, target: Tensor | None) -> bool
         operators.AVAILABLE
         and loading.enabled
         and space.acyclic
-        and derived(space, _operator_tables) is not None
+        and derived(space, operator_tables) is not None
         and p.device.type == "cpu"
         and p.dtype in _TYPES
         and (target is None or target.dtype == p.dtype or not target.is_floating_point())
