@@ -146,7 +146,7 @@ def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Ten
 
 
 def running_logsumexp(x: Tensor) -> Tensor:
-    """Compute ``x.logcumsumexp(-1)``; in forward mode by pairs, because PyTorch's derivative loses small terms there."""
+    """Compute ``x.logcumsumexp(-1)``; in forward mode by pairs, as PyTorch's derivative loses small terms there."""
     if not private_api.is_forward_mode():
         return x.logcumsumexp(-1)
     reach = 1
