@@ -95,4 +95,4 @@ def _diameter(space: Space) -> float:
 
 def _edge_factors(space: EdgeSpace, beta: float) -> Tensor:
     """Return what crossing each edge multiplies a soft label by."""
-    return torch.exp(-beta * space.costs / (_diameter(space) or 1.0))
+    return torch.exp(-beta * space.costs / (derived(space, _diameter) or 1.0))
