@@ -5,7 +5,9 @@ Who adds one adds a line here, and every contract test covers it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,9 +41,9 @@ SPACES: dict[str, ew.Space] = {
 
 
 def _mixed(space: ew.Space, **options: Any) -> nn.Module:
-    """Two losses over one space, and cross entropy."""
-    losses = ew.EMDLoss(space, **options), ew.SoftLabelLoss(space, **options), nn.CrossEntropyLoss(**options)
-    return ew.MixedLoss(*zip((0.5, 0.25, 0.25), losses, strict=True))
+    """Two losses over one space, and cross entropy, each with class weights of its own."""
+    terms = (0.5, partial(ew.EMDLoss, space)), (0.25, partial(ew.SoftLabelLoss, space)), (0.25, nn.CrossEntropyLoss)
+    return ew.MixedLoss(*((share, make(**copy.deepcopy(options))) for share, make in terms))
 
 
 def _tokens(space: ew.Space, **options: Any) -> nn.Module:
