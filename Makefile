@@ -1,4 +1,4 @@
-# Every target creates .venv from pyproject.toml and constraints.txt if it is missing or out of date; `make demo` has a
+# Every target creates .venv from both pyproject.toml and constraints.txt if it is missing or out of date; `make demo` has a
 # smaller environment of its own.
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ DEMO := .venv-demo
 LOWEST := .venv-lowest
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # What depends on packages that are older there. PyTorch is not, so what only needs PyTorch is left out.
-LOWEST_TESTS := $(addprefix tests/,cli evaluation kernels/cpu lab/training metrics plot test_package.py transport/test_exact.py transport/test_golden.py transport/test_oracles.py transport/test_sinkhorn.py trees)
+LOWEST_TESTS := $(addprefix tests/,cli evaluation kernels/cpu metrics plot test_package.py transport/test_exact.py transport/test_golden.py transport/test_oracles.py transport/test_sinkhorn.py trees) lab/tests/cli lab/tests/training
 # Leaves out the slowest tests, which are about processes and machine code, and those of torch.compile.
 LOWEST_CHOICE := not random_moments and not full_disk and not two_processes and not leaves_its_buffers and not another_thread and not the_compiler and not test_compiled
 
@@ -89,19 +89,21 @@ clean:
 	rm -rf $(VENV) $(DEMO) $(LOWEST) build dist site .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt
+PROJECTS := pyproject.toml lab/pyproject.toml
+
+$(READY): $(PROJECTS) constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[dev]"
+	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[dev]" -e "./lab[study]"
 	touch $@
 
-$(DEMO)/.ready: pyproject.toml constraints.txt
+$(DEMO)/.ready: $(PROJECTS) constraints.txt
 	test -x $(DEMO)/$(SCRIPTS)/python || $(PYTHON) -m venv $(DEMO)
-	$(DEMO)/$(SCRIPTS)/python $(INSTALL) -c constraints.txt -e ".[demo]"
+	$(DEMO)/$(SCRIPTS)/python $(INSTALL) -c constraints.txt -e . -e ./lab
 	touch $@
 
 # The extras that users install; packages that only tests need may have any version.
-$(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
+$(LOWEST)/.ready: $(PROJECTS) constraints-lowest.txt
 	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/$(SCRIPTS)/python $(INSTALL) -c constraints-lowest.txt \
-		-e ".[fast,exact,cli,trees,plot,metrics,evaluate,train]" pytest pytest-xdist hypothesis
+		-e ".[fast,exact,cli,trees,plot,metrics]" -e ./lab pytest pytest-xdist hypothesis
 	touch $@

@@ -14,7 +14,7 @@ import torch
 from benchmarks import boosting, decisions, gpu_times, growth, history, losses, processes, sinkhorn, tokens
 from benchmarks.bars import bars
 from benchmarks.timing import Times
-from earthwork.lab.environment import environment
+from earthwork_lab.environment import environment
 
 SIZES = [100, 1000, 10_000, 100_000, 1_000_000]
 

@@ -1,6 +1,8 @@
-"""Builds the sdist and the wheel into ``dist/``, checks them, and runs the README's example with the wheel alone.
+"""Builds the sdists and the wheels of both packages into ``dist/``, checks them, and tries out the wheels.
 
-The wheel is installed into an empty environment with nothing but what it depends on. Run by ``make package``.
+The library is installed into an empty environment with nothing but what it depends on, and runs the README's example
+there. Its command line then asks for the lab, which is installed into the same environment and answers. Run by
+``make package``.
 """
 
 from __future__ import annotations
@@ -17,20 +19,21 @@ ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 
 
-def run(*command: str | Path, **options: str) -> None:
-    """Run a command, or stop with its exit code."""
+def run(*command: str | Path, cwd: str | Path = ROOT, code: int = 0) -> None:
+    """Run a command, or stop if its exit code is another one."""
     print("$", *command, flush=True)
-    code = subprocess.run([str(part) for part in command], cwd=options.get("cwd", str(ROOT)), check=False).returncode
-    if code:
-        sys.exit(code)
+    found = subprocess.run([str(part) for part in command], cwd=cwd, check=False).returncode
+    if found != code:
+        sys.exit(f"expected exit code {code}, got {found}")
 
 
-def build() -> Path:
-    """Build both packages, check their metadata, and return the wheel."""
+def build() -> tuple[Path, Path]:
+    """Build both packages, check their metadata, and return the wheels of the library and the lab."""
     shutil.rmtree(DIST, ignore_errors=True)
-    run(sys.executable, "-m", "build", "--outdir", DIST)
+    for folder in (ROOT, ROOT / "lab"):
+        run(sys.executable, "-m", "build", "--outdir", DIST, folder)
     run(sys.executable, "-m", "twine", "check", "--strict", *sorted(DIST.iterdir()))
-    return next(DIST.glob("*.whl"))
+    return next(DIST.glob("earthwork-*.whl")), next(DIST.glob("earthwork_lab-*.whl"))
 
 
 def example() -> str:
@@ -42,16 +45,24 @@ def example() -> str:
     return found[1]
 
 
-def try_out(wheel: Path) -> None:
-    """Install the wheel into an empty environment and run the example there."""
+def try_out(library: Path, lab: Path) -> None:
+    """Install the wheels into an empty environment, one after the other, and use them there."""
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
-        python = Path(folder) / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
-        run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)
+        scripts = Path(folder) / ("Scripts" if sys.platform == "win32" else "bin")
+        python = scripts / "python"
+        install = [python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt"]
+        run(*install, library)
         # From another folder, so that the source is not importable.
         run(python, "-W", "error", "-c", example(), cwd=folder)
-    print(f"{wheel.name}: the README's example runs in an empty environment")
+        run(*install, f"earthwork[cli] @ {library.as_uri()}")
+        run(scripts / "earthwork", "tree", "info", "cifar10", cwd=folder)
+        run(scripts / "earthwork", "demo", cwd=folder, code=2)
+        run(*install, lab)
+        run(scripts / "earthwork", "demo", "--quick", cwd=folder)
+        run(python, "-m", "pip", "check")
+    print(f"{library.name}, {lab.name}: the README's example and the commands run in an empty environment")
 
 
 if __name__ == "__main__":
-    try_out(build())
+    try_out(*build())

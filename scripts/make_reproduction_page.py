@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from earthwork.lab.report import read_results
-from earthwork.lab.reproduce import EXPERIMENTS, judge_claims
-from earthwork.lab.reproduce.experiment import Results
-from earthwork.lab.reproduce.figures import LOSS_TITLES, figures
-from earthwork.lab.reproduce.imagenet import SHARES
-from earthwork.lab.reproduce.plots import save_figures
-from earthwork.lab.reproduce.verdicts import as_markdown, summary_as_markdown
-from earthwork.lab.statistics import interval_text
+from earthwork_lab.report import read_results
+from earthwork_lab.reproduce import EXPERIMENTS, judge_claims
+from earthwork_lab.reproduce.experiment import Results
+from earthwork_lab.reproduce.figures import LOSS_TITLES, figures
+from earthwork_lab.reproduce.imagenet import SHARES
+from earthwork_lab.reproduce.plots import save_figures
+from earthwork_lab.reproduce.verdicts import as_markdown, summary_as_markdown
+from earthwork_lab.statistics import interval_text
 
 DOCS = Path(__file__).parent.parent / "docs"
 PICTURES = {

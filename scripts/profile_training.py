@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 import earthwork as ew
-from earthwork.lab.training import Settings, TrainingData, make_data, parse_loss, simulated_data
-from earthwork.lab.training.arrays import crop_and_flip
-from earthwork.lab.training.module import DataModule
-from earthwork.lab.training.run import make_module
+from earthwork_lab.training import Settings, TrainingData, make_data, parse_loss, simulated_data
+from earthwork_lab.training.arrays import crop_and_flip
+from earthwork_lab.training.module import DataModule
+from earthwork_lab.training.run import make_module
 
 PARTS = ("fetch, crop, flip", "network forward", "loss forward and backward", "network backward", "optimiser")
 LOSSES = ("ce", "emd2+ce")

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from earthwork.files import parse_json, parse_yaml, read_json, read_text, read_yaml, to_json, write_atomically
+from earthwork.files import (
+    parse_json,
+    parse_number,
+    parse_yaml,
+    read_json,
+    read_text,
+    read_yaml,
+    to_json,
+    write_atomically,
+)
 
 
 @pytest.mark.parametrize("content", [b"\x00new", "new, and é"])
@@ -29,7 +38,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         write_atomically(path, b"new and longer")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -139,3 +148,15 @@ def test_what_is_not_yaml(text: str, message: str) -> None:
     ) as found:
         parse_yaml(text)
     assert "\n" not in str(found.value)
+
+
+def test_errors_name_the_file_and_not_the_draft(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match=f"'{tmp_path / 'folder'}'"):
+        write_atomically(tmp_path / "folder", b"content")
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
+
+
+@pytest.mark.parametrize(("text", "number"), [("1e3", 1000.0), (" .5 ", 0.5), ("1_0", None), ("", None), ("x", None)])
+def test_numbers(text: str, number: float | None) -> None:
+    assert parse_number(text) == number

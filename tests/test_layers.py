@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -37,10 +39,8 @@ LAYERS = [
     "sklearn",
     "testing",
     "plot",
-    "lab",
     "cli",
 ]
-LIBRARY = LAYERS[: LAYERS.index("lab")]
 
 SPACES = {"Chain", "Ring", "Tree", "CostMatrix"}
 MODULE_NAME = re.compile(r"earthwork(\.\w+)+")
@@ -166,24 +166,21 @@ def test_every_package_has_a_place_in_the_order():
     assert found - {"__init__", "__main__"} == set(LAYERS)
 
 
-@pytest.mark.parametrize("layer", LIBRARY)
+@pytest.mark.parametrize("layer", LAYERS[:-1])
 def test_a_layer_imports_only_layers_before_it(layer):
     wrong = [f"{name}:{one.line} imports {one.layer or 'earthwork'}" for name, one in against_the_order(layer)]
     assert not wrong
 
 
-def test_the_package_offers_the_library_and_nothing_of_the_lab():
-    assert {one.layer for one in imports_of(SOURCE / "__init__.py")} <= set(LIBRARY)
+def test_the_library_does_not_know_the_lab():
+    assert [path.name for path in SOURCE.rglob("*.py") if "earthwork_lab" in path.read_text(encoding="utf-8")] == []
 
 
-def test_commands_load_the_lab_only_when_they_run():
-    eager = [f"{path.name}:{one.line}" for path in files_of("cli") for one in imports_of(path)
-             if one.layer == "lab" and not (one.lazy or one.typing)]  # fmt: skip
-    assert not eager
-
-
-def test_the_lab_does_not_know_its_commands():
-    assert not [path for path in files_of("lab") for one in imports_of(path) if one.layer == "cli"]
+def test_importing_the_library_does_not_import_the_lab():
+    modules = [f"earthwork.{layer}" for layer in LAYERS]
+    code = f"import importlib, sys; [importlib.import_module(name) for name in {modules}]; print([*sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "earthwork_lab" not in shown.stdout
 
 
 HOMES = {**{layer: layer for layer in LAYERS}, "Chain": "spaces", "emd": "transport"}
@@ -197,11 +194,11 @@ HOMES = {**{layer: layer for layer in LAYERS}, "Chain": "spaces", "emd": "transp
         ("from earthwork import trees, emd", [("trees", False), ("transport", False)]),
         ("import earthwork", [("", False)]),
         ("import earthwork as ew\new.Chain", [("", False), ("spaces", False)]),
-        ("def f():\n    from earthwork.lab import x", [("lab", True)]),
-        ("f = lambda: import_module('earthwork.lab.training')", [("lab", True)]),
+        ("def f():\n    from earthwork.plot import x", [("plot", True)]),
+        ("f = lambda: import_module('earthwork.plot.trees')", [("plot", True)]),
         ("import_module('earthwork.trees.show')", [("trees", True)]),
         ("import_module(f'earthwork.metrics.{home}')", [("metrics", True)]),
-        ("LAZY = ('plot', 'lab')\nimport_module(f'earthwork.{name}')", [("lab", True), ("plot", True)]),
+        ("LAZY = ('plot', 'cli')\nimport_module(f'earthwork.{name}')", [("cli", True), ("plot", True)]),
         ("from .tree import Tree", [("spaces", False)]),
         ("from ..kernels import cpu", [("kernels", False)]),
         ("from .. import kernels", [("kernels", False)]),
@@ -213,8 +210,8 @@ def test_the_guard_sees(text, found):
 
 
 def test_the_guard_tells_imports_for_type_checkers_apart():
-    text = "if TYPE_CHECKING:\n    from earthwork.lab import x\nelse:\n    import earthwork.trees\n"
-    assert [(one.layer, one.typing) for one in imports_in(text, homes=HOMES)] == [("lab", True), ("trees", False)]
+    text = "if TYPE_CHECKING:\n    from earthwork.plot import x\nelse:\n    import earthwork.trees\n"
+    assert [(one.layer, one.typing) for one in imports_in(text, homes=HOMES)] == [("plot", True), ("trees", False)]
 
 
 def space_checks(text: str) -> list[int]:
@@ -231,7 +228,7 @@ def space_checks(text: str) -> list[int]:
 
 def test_few_isinstance_tests_on_concrete_spaces():
     found = {path.relative_to(SOURCE).as_posix(): space_checks(path.read_text(encoding="utf-8"))
-             for layer in LIBRARY for path in files_of(layer)}  # fmt: skip
+             for layer in LAYERS for path in files_of(layer)}  # fmt: skip
     assert sum(map(len, found.values())) <= 8, {name: lines for name, lines in found.items() if lines}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import earthwork as ew
+from tests.declared import imported_modules, undeclared
 
 ROOT = Path(__file__).parents[1]
 HEAVY = (
@@ -34,7 +35,9 @@ HEAVY = (
     "sklearn",
     "xgboost",
 )
-LIBRARY_EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics", "train", "evaluate")
+EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics", "sklearn", "boosting")
+# What `make test-lowest` installs of them.
+LOWEST_EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics")
 
 
 def test_importing_needs_only_torch_and_numpy():
@@ -49,6 +52,28 @@ def test_importing_needs_only_torch_and_numpy():
     assert ours.returncode == 0, ours.stderr
     assert ours.stderr == ""
     assert ours.stdout == plain.stdout
+
+
+def test_every_imported_package_is_declared():
+    # Numba brings llvmlite, and torch's builds for GPUs bring Triton.
+    assert undeclared(ROOT / "src" / "earthwork", ROOT / "pyproject.toml", EXTRAS).keys() <= {"llvmlite", "triton"}
+
+
+def test_imports_are_found():
+    text = "import a.b, c\nfrom d.e import f\nfrom . import g\nrequire('h.i', 'x')\nimport_module(j)\n"
+    assert list(imported_modules(text)) == ["a.b", "c", "d.e", "h.i"]
+
+
+def test_an_undeclared_package_is_found(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "one.py").write_text("import os, typing_extensions, numpy, package.two")
+    (tmp_path / "pyproject.toml").write_text("[project]\ndependencies = ['NumPy>=1']\noptional-dependencies = {}\n")
+    assert undeclared(tmp_path / "package", tmp_path / "pyproject.toml", ()) == {"typing_extensions": "one.py"}
+
+
+def test_all_is_every_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert extras["all"] == [f"earthwork[{','.join(EXTRAS)}]"]
 
 
 def test_functional_metrics_do_not_import_torchmetrics():
@@ -139,9 +164,10 @@ def test_the_changelog_has_the_version():
 
 
 def test_the_lowest_versions_are_those_that_are_tested():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    lists = [project["dependencies"], *(extras[name] for name in LIBRARY_EXTRAS)]
+    library, lab = (tomllib.loads((ROOT / name).read_text(encoding="utf-8"))["project"]
+                    for name in ("pyproject.toml", "lab/pyproject.toml"))  # fmt: skip
+    extras = library["optional-dependencies"]
+    lists = [library["dependencies"], *(extras[name] for name in LOWEST_EXTRAS), lab["dependencies"]]
     wanted = {re.fullmatch(r"([\w-]+)>=([\d.]+)", text) for texts in lists for text in texts if "[" not in text}
     lowest = dict(match.groups() for match in wanted)
     pinned = dict(re.findall(r"^([\w-]+)==(.+)$", (ROOT / "constraints-lowest.txt").read_text(), re.MULTILINE))
@@ -174,7 +200,9 @@ def test_the_sdist_is_the_repository(packages):
     with tarfile.open(packages[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names - {"PKG-INFO"} <= in_repository()
-    assert {name for name in in_repository() if name.partition("/")[0] in ("src", "tests", "docs")} <= names
+    wanted = {name for name in in_repository() if name.partition("/")[0] in ("src", "tests", "docs")}
+    assert {name for name in wanted - names if not re.fullmatch(r"docs/results/.+\.json", name)} == set()
+    assert not [name for name in names if name.startswith("lab/") or re.fullmatch(r"docs/results/.+\.json", name)]
 
 
 def test_the_packages_are_named_after_the_version(packages):

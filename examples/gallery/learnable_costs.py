@@ -47,7 +47,7 @@ def main() -> None:
 
 def draw(axis: plt.Axes, tree: ew.Tree) -> None:
     """The tree from left to right, each branch as long as it costs."""
-    depth = tree._distance_to_root().tolist()
+    depth = tree.node_distance(torch.arange(tree.num_nodes), tree.root).tolist()
     parents = tree.parents.tolist()
     order = tree._order.argsort().tolist()
     height: dict[int, float] = {}

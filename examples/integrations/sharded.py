@@ -1,4 +1,4 @@
-"""The demo's problem with rows and classes sharded over the two axes of a mesh: four processes train as one does.
+"""Rows and classes sharded over the two axes of a mesh: four processes train as one does.
 
 Run it with ``torchrun --standalone --nproc-per-node 4 examples/integrations/sharded.py``.
 """
@@ -12,29 +12,25 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, loss_parallel, parallelize_module
 
 import earthwork as ew
-from earthwork.lab.training.data import Examples, simulated_data
 from earthwork.metrics.functional import mean_distance
 
-EPOCHS, ROWS = 3, 128
+EPOCHS, ROWS, FEATURES = 3, 128, 64
 
 Data = tuple[torch.Tensor, torch.Tensor]
 
 
-def load_data(tree: ew.Tree, order: torch.Tensor) -> tuple[Data, Data]:
-    """The training and validation data of ``earthwork demo``, the same in every process, for classes in this order."""
-    data, place = simulated_data(tree, seed=0, val_per_class=20), order.argsort()
-
-    def part(examples: Examples) -> Data:
-        inputs = examples.source.take(torch.arange(len(examples)))
-        return (inputs - data.mean) / data.std, place[examples.labels]
-
-    return part(data.train), part(data.val)
+def make_data(tree: ew.Tree, per_class: int, seed: int) -> Data:
+    """Simulated features; the centres of the classes follow a random walk down the tree. The same in every process."""
+    steps = torch.randn(FEATURES, tree.num_edges, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(tree.num_bins).repeat(per_class)
+    noise = torch.randn(len(labels), FEATURES, generator=torch.Generator().manual_seed(seed))
+    return tree.potential(steps).T[labels] + 3 * noise, labels
 
 
-def make_model(features: int, classes: int) -> nn.Sequential:
+def make_model(classes: int) -> nn.Sequential:
     """A network without dropout and batch normalisation, so that it does not matter which process has which rows."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(features, 256), nn.ReLU(), nn.Linear(256, classes))
+    return nn.Sequential(nn.Linear(FEATURES, 256), nn.ReLU(), nn.Linear(256, classes))
 
 
 def batches(data: Data) -> list[Data]:
@@ -46,7 +42,7 @@ def batches(data: Data) -> list[Data]:
 
 def train_alone(train: Data, val: Data, loss_function: ew.MixedLoss, tree: ew.Tree) -> tuple[list[float], float]:
     """The losses of a single process with all rows and classes, and the mean distance of its answers."""
-    model, losses = make_model(train[0].shape[1], tree.num_bins), []
+    model, losses = make_model(tree.num_bins), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for features, labels in batches(train):
         loss = loss_function(model(features), labels)
@@ -62,7 +58,7 @@ def train_alone(train: Data, val: Data, loss_function: ew.MixedLoss, tree: ew.Tr
 def train_sharded(train: Data, val: Data, loss_function: ew.MixedLoss, tree: ew.Tree) -> tuple[list[float], float]:
     """The same in four processes: FSDP2 for the rows, and the last layer sharded by classes."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "classes"))
-    model, losses = make_model(train[0].shape[1], tree.num_bins), []
+    model, losses = make_model(tree.num_bins), []
     by_class = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
     parallelize_module(model, mesh["classes"], {"2": by_class})
     fully_shard(model, mesh=mesh["data"])
@@ -89,9 +85,8 @@ def main() -> None:
     """Train both ways and compare."""
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    demo = ew.trees.tiny_imagenet200()
-    tree, order, _ = demo.sharding(2)
-    train, val = load_data(demo, order)
+    tree = ew.trees.tiny_imagenet200().sharding(2).tree
+    train, val = make_data(tree, 10, seed=1), make_data(tree, 20, seed=2)
     loss_function = ew.MixedLoss((0.5, ew.EMDLoss(tree)), (0.5, nn.CrossEntropyLoss()))
     alone, distance = train_alone(train, val, loss_function, tree)
     sharded, sharded_distance = train_sharded(train, val, loss_function, tree)

@@ -17,8 +17,9 @@ from earthwork.cli.app import app
 _HEAD = """\
 # Commands
 
-`pip install '.[cli]'` installs the command `earthwork`; `python -m earthwork` is the same. Some commands need
-[more packages](index.md#install) and say which. An error is one line on stderr and exit code 2.
+`pip install '.[cli]'` installs the command `earthwork`; `python -m earthwork` is the same. The commands `demo`,
+`report`, `reproduce`, `study` and `train` are part of the package [earthwork-lab](index.md#install). An error is one
+line on stderr and exit code 2.
 """
 
 

@@ -25,10 +25,10 @@ import torch
 from numpy.random import Generator
 
 import earthwork as ew
-from earthwork.lab.training.arrays import read_arrays
-from earthwork.lab.training.images import _extract, decode
-from earthwork.lab.training.recorder import load_checked
-from earthwork.lab.training.summary import read_result
+from earthwork_lab.training.arrays import read_arrays
+from earthwork_lab.training.images import _extract, decode
+from earthwork_lab.training.recorder import load_checked
+from earthwork_lab.training.summary import read_result
 
 # What a reader may raise; the command line turns each into one line.
 _ALLOWED = (ValueError, TypeError, OSError)
@@ -43,7 +43,7 @@ Reader = Callable[[Path], object]
 def evaluate(path: Path) -> object:
     """Predictions."""
     labels = np.zeros(_ROWS, np.int64) if path.suffix == ".npy" else None
-    return ew.evaluate(path, labels, ew.Chain(3, names=_NAMES), bootstrap=0)
+    return ew.evaluate(path, labels, ew.Chain(3, names=_NAMES), intervals=False)
 
 
 def unpack(path: Path) -> object:

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from earthwork.files import check_regular
 
+__all__ = ["ArrayFile"]
+
 # Class names are shorter, and NumPy stores every string of an array at the length of the longest.
 _MAX_TEXT = 10_000
 

@@ -163,7 +163,7 @@ class Objective:
                 gradient = (1 - self.mix) * gradient + self.mix * share * cross
                 # The same bound as in LightGBM's own multiclass objective.
                 curvature = (1 - self.mix) * curvature + self.mix * share * (n / max(n - 1, 1)) * p * (1 - p)
-            least = _LEAST_CURVATURE * max(float(self.space.costs.sum()), torch.finfo(p.dtype).tiny)
+            least = _LEAST_CURVATURE * max(float(self.space.flow_costs.sum()), torch.finfo(p.dtype).tiny)
             return gradient, curvature.clamp_(min=least)
 
     def _curvature(self, p: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
@@ -265,9 +265,9 @@ class EvalMetric:
     def value(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> float:
         """The weighted mean over the rows; NaN if there is nothing to average."""
         x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
-        values, counts = _METRICS[self.name](x.softmax(-1) if self.raw else x, y, self.space)
+        values, counts = (x.double() for x in _METRICS[self.name](x.softmax(-1) if self.raw else x, y, self.space))
         if sample_weight is not None and len(sample_weight):
-            counts = counts * torch.as_tensor(np.asarray(sample_weight), dtype=counts.dtype)
+            counts = counts * torch.as_tensor(np.asarray(sample_weight), dtype=torch.float64)
         return float((values * counts).sum() / counts.sum())
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[str, float, bool]:

@@ -1,18 +1,23 @@
-"""Reading and writing files: atomic writes, strict JSON and YAML."""
+"""Reading and writing files: atomic writes, strict CSV, JSON and YAML."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from earthwork.extras import require
+
+__all__ = ["check_regular", "read_json", "read_text", "read_yaml", "to_json", "write_atomically"]
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -32,6 +37,10 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+    except OSError as error:
+        # The user knows the file, not the draft.
+        draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
@@ -108,6 +117,53 @@ def read_text(path: Path) -> str:
     return text
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, which end with a line feed, a carriage return or both, and not with other signs.
+
+    Raises:
+        ValueError: As for `read_text`.
+        OSError: If it cannot be read.
+    """
+    lines = re.split("\r\n|\r|\n", read_text(path))
+    return lines if lines[-1] else lines[:-1]
+
+
+def parse_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
+    """The lines of a CSV text that are not empty: (the number of the line, its cells), all with as many cells.
+
+    Raises:
+        ValueError: If quotes are not closed, or a line has more or fewer cells than the first: in which line.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines: list[tuple[int, list[str]]] = []
+    start = 1
+    try:
+        for cells in reader:
+            if cells:
+                lines.append((start, cells))
+                if len(cells) != len(lines[0][1]):
+                    width = len(lines[0][1])
+                    got = f"expected {width} cells as in the first line, got {len(cells)}"
+                    raise ValueError(f"{name}, line {start}: {got}")
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{name}, line {max(start, reader.line_num)}: {error}") from None
+    return lines
+
+
+def parse_number(text: str) -> float | None:
+    """The number that a text holds, or ``None``. Unlike in Python, digits are not grouped with underscores."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell of a table holds nothing: ``None``, NaN, or what pandas has in their place."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
 def parse_json(text: str) -> Any:
     """The value of a JSON text. NaN, infinities and repeated names are errors.
 
@@ -130,16 +186,26 @@ def parse_json(text: str) -> Any:
         raise ValueError(f"not readable JSON: {error}") from None
 
 
+@contextmanager
+def errors_naming(path: Path) -> Iterator[None]:
+    """Put the path in front of the message of a ``ValueError`` or ``TypeError`` that does not mention it."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if str(path) in str(error):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{path}: {error}") from None
+
+
 def read_json(path: Path) -> Any:
     """The value of a JSON file; see `parse_json`.
 
     Raises:
         ValueError: If the file does not hold JSON; the message starts with the path.
     """
-    try:
+    with errors_naming(path):
         return parse_json(read_text(path))
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
 
 
 def place(text: str, position: int) -> str:
@@ -222,10 +288,8 @@ def read_yaml(path: Path) -> Any:
     Raises:
         ValueError: If the file does not hold YAML; the message starts with the path.
     """
-    try:
+    with errors_naming(path):
         return parse_yaml(read_text(path))
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
 
 
 @cache

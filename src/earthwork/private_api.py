@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -70,6 +71,21 @@ transform_level: Callable[[], int | None] = find("_C._functorch.maybe_current_le
 is_wrapped: Callable[[Tensor], bool] = find("_C._functorch.is_functorch_wrapped_tensor") or (lambda x: True)
 
 
+@contextmanager
+def plain_tensors() -> Iterator[None]:
+    """Leave functional transforms, dispatch modes and inference mode for a while: new tensors are plain ones."""
+    with ExitStack() as stack:
+        for module, name, active in (
+            ("torch._functorch.pyfunctorch", "temporarily_clear_interpreter_stack", transform_level() is not None),
+            ("torch.utils._python_dispatch", "_disable_current_modes", count_dispatch_modes() > 0),
+        ):
+            if active:
+                stack.enter_context(getattr(import_module(module), name)())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        yield
+
+
 def is_fake(x: Tensor) -> bool:
     """Whether a tensor has a shape and no values: one of a ``FakeTensorMode``."""
     module = sys.modules.get("torch._subclasses.fake_tensor")
@@ -85,6 +101,12 @@ def is_sharded(x: Tensor) -> bool:
 # Torch keeps the level of forward-mode differentiation in a module variable, -1 outside of it. If it is unknown, assume
 # that there is one.
 _forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=0)
+
+
+def is_forward_mode() -> bool:
+    """Whether forward-mode differentiation is active."""
+    active: bool = _forward_mode._current_level >= 0
+    return active
 
 
 def is_watched() -> bool:

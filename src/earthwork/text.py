@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+__all__ = ["abbreviate", "printable", "with_near_matches"]
+
 _MAX_SUGGESTIONS = 20  # searching for near matches takes about 10 ms per name
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from rich.console import Console
 from earthwork.cli.app import run
 from earthwork.cli.console import print_table, with_options
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
 NAMES = {"top_k": "--top-k", "labels": "--labels-file", "decide": "--decide", "data": "DATA", "accelerator": "--acc"}
 
 
@@ -50,10 +48,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Genera
     np.savez("unlabelled.npz", probs=probs)
     np.save("p.npy", probs)
     Path("p.csv").write_text("1,2,3,4,5\n" + "0.2,0.2,0.2,0.2,0.2\n" * 30)
-    np.savez("t.npz", x=rng.normal(size=(30, 3)), y=labels)
-    np.savez("named.npz", x=rng.normal(size=(30, 3)), y=1 + np.arange(30) % 4)
-    Path("results").mkdir()
-    shutil.copy(RESULTS / "ellyvan.json", "results")
     Path("paths.txt").write_text("a/b\na\n")
     Path("same.txt").write_text("a/b\nc/b\n")
 
@@ -76,7 +70,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Genera
         ("evaluate p.npz --space cifar10 --decide inner --coverage 9", "--coverage: expected a share from 0 to 1"),
         ("evaluate p.npz --space chain:5 --decide inner", "--decide: expected a Tree"),
         ("evaluate p.npz --space chian:5", "--space: expected a file, .* got 'chian:5' \\(near: 'chain:'\\)"),
-        ("evaluate p.npz --space chain:5 --bootstrap -1", "--bootstrap: expected a whole number ≥ 0"),
         ("evaluate p.npz --space chain:5 --top-k 0", "--top-k: expected a whole number ≥ 1"),
         ("evaluate p.npz p.npz --space chain:5", "PREDICTIONS: expected each file once"),
         ("evaluate named-p.npz --space chain:1,2,3,4,5", "choose with --labels index or --labels name"),
@@ -85,40 +78,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Genera
         ("evaluate p.csv --space chain:1,2,3,4,5", "pass --label-column, or pass --labels-file"),
         ("evaluate masses.npz --space chain:5", "pass --normalize softmax, or store .* pass --normalize l1"),
         ("evaluate nan.npz --space chain:5", "got nan in bin 0 of row 0$"),
-        ("train t.npz --space chian:5", "--space: expected a file"),
-        ("train none.npz --space chain:5", "DATA: no such file or folder: none.npz"),
-        ("train t.npz --space chain:2", "DATA t.npz: y and y_val: expected class indices from 0 to 1"),
-        ("train t.npz --space chain:5 --batch-size 0", "--batch-size: expected a whole number ≥ 1, got 0"),
-        ("train t.npz --space chain:5 --loss xyz", "--loss 'xyz', position 1: expected a loss"),
-        ("train t.npz --space chain:5 --loss no_module:f", "--loss 'no_module:f': No module named 'no_module'"),
-        ("train t.npz --space chain:5 --model xyz", "--model: expected one of"),
-        ("train t.npz --space chain:5 --labels xyz", "--labels: expected one of index, name"),
-        ("train named.npz --space chain:1,2,3,4,5", "choose with --labels index or --labels name"),
-        ("train t.npz --space chain:5 --config none.yaml", "--config none.yaml: No such file"),
-        ("train t.npz --space chain:5 --loss hxe:0.1", "--loss 'hxe:0.1': expected a tree"),
-        ("train t.npz --space ring:5 --loss edge", "--loss 'edge': space: expected a Chain or a Tree"),
-        ("train t.npz --space chain:5 --devices xyz", "--accelerator auto, --devices xyz, --strategy auto: rejected"),
-        ("train t.npz --space chain:5 --accelerator xyz", "`--accelerator xyz`"),
-        ("train --resume none", "--resume none: expected the folder of a run"),
-        ("study xyz", "NAME: expected losses, page"),
-        ("study losses --task xyz", "--task: expected some of"),
-        ("study losses --workers 0", "--workers: expected at least 1, got 0"),
-        ("study losses --labels index", "--labels: expected only with --space"),
-        ("study losses --space chain:5", "--space: expected --data FILE"),
-        ("study losses --space chain:5 --data t.npz --labels xyz", '--labels: expected "index", "name"'),
-        ("study losses --space chain:1,2,3,4,5 --data named.npz", "choose with --labels index or --labels name"),
-        ("study boosting --space chain:5 --data t.npz", "--space: expected only with the study losses"),
-        ("study page --task shoes", "--task: expected only with losses or boosting, got it with page"),
-        ("study table --quick", "--quick: expected only with losses or boosting, got it with table"),
-        ("report none", "RESULTS: no such folder: none"),
-        ("report results --space chian:5", "--space: expected a file"),
-        ("report results --space chain:5 --predictions nan.npz", "--predictions nan.npz: expected probabilities"),
-        ("reproduce xyz", "NAME: expected ellyvan"),
-        ("reproduce ellyvan --data .", "--data: ellyvan needs no data"),
-        ("reproduce ellyvan --workers 0", "--workers: expected at least 1, got 0"),
-        ("reproduce ellyvan --share few", "--share: expected with imagenet, got ellyvan"),
-        ("reproduce imagenet --quick --share some", "--share: expected few or all, got 'some'"),
-        ("demo --epochs 0", "--epochs: expected a whole number ≥ 1"),
         ("tree show chian:5", "TREE: expected a file"),
         ("tree show cifar10 --costs xyz", "--costs: expected one of"),
         ("tree convert cifar11 t.json", "SOURCE: expected a file, .* \\(near: 'cifar10'"),
@@ -130,8 +89,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Genera
     ],
 )
 def test_errors_name_options(command: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if command.startswith("study"):
-        pytest.importorskip("sklearn")
     before = sorted(Path.cwd().rglob("*"))
     assert run(shlex.split(command)) == 2
     *_, line = capsys.readouterr().err.splitlines()
@@ -162,7 +119,7 @@ def test_a_report_of_many_models_is_whole(capsys: pytest.CaptureFixture[str], tm
     for name in names:
         Path(f"{name}.npz").write_bytes(Path("p.npz").read_bytes())
     files = [f"{name}.npz" for name in names]
-    assert run(["evaluate", *files, "--space", "chain:5", "--bootstrap", "20", "--out", str(tmp_path / "o")]) == 0
+    assert run(["evaluate", *files, "--space", "chain:5", "--out", str(tmp_path / "o")]) == 0
     heading = next(line for line in capsys.readouterr().out.splitlines() if "metric" in line)
     assert all(name in heading for name in names)
     assert "…" not in heading

@@ -266,8 +266,11 @@ def test_mistakes(arguments: list[str], message: str, shell: Shell) -> None:
     [
         ("t.csv", "edges", "\n\n", "the file is empty"),
         ("t.csv", "edges", "cat,animal\n", "line 1: expected the columns child,parent[,cost], got cat,animal"),
-        ("t.csv", "edges", "child,parent\ncat\n", "line 2: expected child,parent, got cat"),
+        ("t.csv", "edges", "child,parent\ncat\n", "line 2: expected 2 cells as in the first line, got 1"),
         ("t.csv", "edges", 'child,parent\ncat,"animal\n', "line 2: unexpected end of data"),
+        ("t.csv", "embeddings", "0,1\n2,3,4\n", "t.csv, line 2: expected 2 cells as in the first line, got 3"),
+        ("t.csv", "embeddings", "0,1\n2,\n", "t.csv, line 2, column 2: expected a number, got ''"),
+        ("t.csv", "embeddings", "0,1\n#2,3\n4,5\n", "t.csv, line 2, column 1: expected a number, got '#2'"),
         ("t.txt", "networkx", "cat", "expected a .graphml or .gml file"),
         ("t.gml", "networkx", "cat", "t.gml: "),
         ("t.graphml", "networkx", "cat", "t.graphml: "),

@@ -51,7 +51,7 @@ def test_the_metrics_equal_brute_force():
     right = np.array([a in group for a, group in zip(answers, groups, strict=True)])
     mass = np.array([row[group].sum() for row, group in zip(p, groups, strict=True)])
     transport = [(row * distances[:, group].min(1)).sum() for row, group in zip(p, groups, strict=True)]
-    report = ew.evaluate(p, labels, space, bootstrap=0).report
+    report = ew.evaluate(p, labels, space, intervals=False).report
     assert report["accuracy"].value == pytest.approx(right.mean())
     assert report["mean distance"].value == pytest.approx(nearest.mean())
     assert report["mistake severity, distance"].value == pytest.approx(nearest[~right].mean())
@@ -59,7 +59,7 @@ def test_the_metrics_equal_brute_force():
     assert report["EMD, ρ = 1"].value == pytest.approx(np.mean(transport))
     second = np.argsort(-p, kind="stable")[:, :2]
     in_two = [bool(set(two) & set(group)) for two, group in zip(second.tolist(), groups, strict=True)]
-    assert ew.evaluate(p, labels, space, top_k=2, bootstrap=0).report["accuracy, top 2"].value == np.mean(in_two)
+    assert ew.evaluate(p, labels, space, top_k=2, intervals=False).report["accuracy, top 2"].value == np.mean(in_two)
 
 
 def test_the_score_is_that_of_the_loss_with_sets():
@@ -67,15 +67,15 @@ def test_the_score_is_that_of_the_loss_with_sets():
     p, labels = data(space, 1)
     sets = ew.targets.coarse(labels.tolist(), space)
     loss = ew.EMDLoss(space, 2.0, normalize=None)(torch.from_numpy(p), sets)
-    assert ew.evaluate(p, labels, space, bootstrap=0).report["EMD, ρ = 2"].value == pytest.approx(float(loss))
+    assert ew.evaluate(p, labels, space, intervals=False).report["EMD, ρ = 2"].value == pytest.approx(float(loss))
 
 
 def test_rows_without_a_class_are_left_out_of_what_needs_one():
     space = tree()
     p, labels = data(space)
     exact = np.isin(labels, space.bin_names)
-    report = ew.evaluate(p, labels, space, bootstrap=0).report
-    known = ew.evaluate(p[exact], labels[exact], space, bootstrap=0).report
+    report = ew.evaluate(p, labels, space, intervals=False).report
+    known = ew.evaluate(p[exact], labels[exact], space, intervals=False).report
     names = [line.label for line in known.lines if line.label.startswith(("hierarchical", "accuracy at depth"))]
     for name in [*names, "expected − measured cost"]:
         assert report[name].value == pytest.approx(known[name].value)
@@ -88,7 +88,7 @@ def test_the_calibration_plot_shows_the_rows_with_a_class():
     exact = np.isin(labels, space.bin_names)
     axes = [
         ew.plot.plot_reliability(result)
-        for result in (ew.evaluate(p, labels, space, bootstrap=0), ew.evaluate(p[exact], labels[exact], space))
+        for result in (ew.evaluate(p, labels, space, intervals=False), ew.evaluate(p[exact], labels[exact], space))
     ]
     assert_array_equal(*(ax.lines[-1].get_xydata() for ax in axes))
 
@@ -97,8 +97,8 @@ def test_class_names_alone_change_nothing():
     space = tree()
     p, _ = data(space)
     indices = np.random.default_rng(2).integers(0, 6, ROWS)
-    by_name = ew.evaluate(p, np.array(space.bin_names)[indices], space, bootstrap=50, decide="inner")
-    by_index = ew.evaluate(p, indices, space, bootstrap=50, decide="inner")
+    by_name = ew.evaluate(p, np.array(space.bin_names)[indices], space, decide="inner")
+    by_index = ew.evaluate(p, indices, space, decide="inner")
     assert str(by_name) == str(by_index)
     assert not any("inner nodes: answers" in note for note in by_index.notes)
 
@@ -108,7 +108,7 @@ def test_answers_that_are_inner_nodes():
     p = np.eye(6)[[2, 2, 0, 2]]
     p[1] = [0, 0.25, 0.25, 0, 0.25, 0.25]  # all animals alike: the least-risk answer is "animal"
     labels = ["cat", "cat", "cat", "animal"]
-    result = ew.evaluate(p, labels, space, decide="inner", bootstrap=0)
+    result = ew.evaluate(p, labels, space, decide="inner", intervals=False)
     inner = result.models[1]
     assert inner.rows.answers.tolist() == [node(space, x) for x in ("siamese", "animal", "oak", "siamese")]
     assert inner.rows.wrong.tolist() == [False, True, True, False]
@@ -122,10 +122,10 @@ def test_answers_that_are_inner_nodes():
 def test_tuning_uses_the_rows_with_a_class():
     space = tree()
     p, labels = data(space)
-    result = ew.evaluate(p, labels, space, calibrate=True, bootstrap=0)
+    result = ew.evaluate(p, labels, space, calibrate=True, intervals=False)
     assert result.models[1].temperature > 0
     with pytest.raises(ValueError, match="predictions: expected held-out rows with a class as label to tune on"):
-        ew.evaluate(p, ["cat"] * ROWS, space, calibrate=True, bootstrap=0)
+        ew.evaluate(p, ["cat"] * ROWS, space, calibrate=True, intervals=False)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
@@ -140,7 +140,7 @@ def test_the_command(ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     else:
         frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
     out = tmp_path / "out"
-    arguments = ["evaluate", str(path), "--space", str(tmp_path / "tree.json"), "--bootstrap", "20", "--out", str(out)]
+    arguments = ["evaluate", str(path), "--space", str(tmp_path / "tree.json"), "--out", str(out)]
     assert run(arguments) == 0
     printed = capsys.readouterr().out
     coarse = int((~np.isin(labels, space.bin_names)).sum())
@@ -161,16 +161,16 @@ def test_bad_labels(labels: list[str], match: str):
     names = ["thing", "cat", "siamese", "persian", "stones", "granite", "stones", "marble", "rocks", "slate"]
     space = ew.Tree([-1, 0, 1, 1, 0, 4, 0, 6, 0, 8], bins=[2, 3, 5, 7], names=names)
     with pytest.raises(ValueError, match=match):
-        ew.evaluate(np.full((2, 4), 0.25), labels, space, bootstrap=0)
+        ew.evaluate(np.full((2, 4), 0.25), labels, space, intervals=False)
 
 
 def test_a_number_may_be_a_node_or_an_index():
     space = ew.Tree([-1, 0, 0, 1, 1], names=["root", "1", "c", "a", "b"])
     p = np.full((2, 3), 1 / 3)
     with pytest.raises(ValueError, match="labels: 1 can be the inner node called '1' or the class with index 1"):
-        ew.evaluate(p, [1, 1], space, bootstrap=0)
-    assert ew.evaluate(p, ["1", "1"], space, bootstrap=0).models[0].rows.coarse.sum() == 2
-    assert ew.evaluate(p, [1, 1], space, label_kind="index", bootstrap=0).models[0].rows.coarse.sum() == 0
+        ew.evaluate(p, [1, 1], space, intervals=False)
+    assert ew.evaluate(p, ["1", "1"], space, intervals=False).models[0].rows.coarse.sum() == 2
+    assert ew.evaluate(p, [1, 1], space, label_kind="index", intervals=False).models[0].rows.coarse.sum() == 0
 
 
 def test_ids_of_inner_nodes():

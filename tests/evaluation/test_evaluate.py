@@ -29,23 +29,23 @@ def save(tmp_path: Path, case: dict[str, Any]) -> Any:
 
 def test_the_report_is_that_of_the_whole(tree: ew.Tree, case: dict[str, Any], save: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(sources, "_PIECE", 7 * tree.num_bins)
-    result = ew.evaluate([save()], None, tree, top_k=2, bootstrap=50)
+    result = ew.evaluate([save()], None, tree, top_k=2)
     whole = ew.metrics.hierarchical_report(
-        torch.from_numpy(case["probs"]), torch.from_numpy(case["labels"]), tree, top_k=2
+        torch.from_numpy(case["probs"]).double(), torch.from_numpy(case["labels"]), tree, top_k=2
     )
     for line in result.report.lines:
         assert_allclose(line.estimates[0].value, whole[line.label].value, rtol=1e-6)
         assert line.estimates[0].low <= line.estimates[0].value <= line.estimates[0].high  # type: ignore[operator]
     logits = save("logits.npz", probs=None, logits=case["logits"])
     assert_allclose(
-        ew.evaluate([logits], None, tree, bootstrap=0).report["EMD, ρ = 1"].value,
+        ew.evaluate([logits], None, tree, intervals=False).report["EMD, ρ = 1"].value,
         result.report["EMD, ρ = 1"].value,
         rtol=1e-5,
     )
 
 
 def test_decisions_are_compared_with_the_model_itself(tree: ew.Tree, case: dict[str, Any], save: Any) -> None:
-    result = ew.evaluate([save("a.npz"), save("b.npz")], None, tree, decide="least_risk", bootstrap=100)
+    result = ew.evaluate([save("a.npz"), save("b.npz")], None, tree, decide="least_risk")
     assert [model.name for model in result.models] == ["a", "a, least risk", "b", "b, least risk"]
     assert [model.baseline for model in result.models] == [None, 0, 0, 2]
     cost = result.report.line("expected cost").estimates
@@ -69,7 +69,7 @@ def test_a_better_model_is_found_better_and_noise_is_not(tree: ew.Tree, tmp_path
         return tmp_path / name
 
     paths = [model("plain.npz", 0.3), model("twin.npz", 0.3), model("better.npz", 0.6)]
-    result = ew.evaluate(paths, None, tree, bootstrap=300)
+    result = ew.evaluate(paths, None, tree)
     found = {(row.model, row.label): row for row in result.differences}
     better = found["better", "mean distance"]
     assert better.better is True
@@ -84,7 +84,7 @@ def test_the_most_expensive_confusions(tree: ew.Tree, tmp_path: Path) -> None:
     labels = np.array([0, 0, 0, 1, 2, 3])
     answers = np.array([1, 1, 4, 1, 2, 0])
     np.savez(tmp_path / "a.npz", probs=np.eye(5, dtype=np.float32)[answers], labels=labels)
-    result = ew.evaluate([tmp_path / "a.npz"], None, tree, bootstrap=0)
+    result = ew.evaluate([tmp_path / "a.npz"], None, tree, intervals=False)
     shown = [
         (result.name_of(0, c.truth), result.name_of(0, c.answer), c.times, c.distance, c.cost)
         for c in result.confusions(0)
@@ -103,8 +103,6 @@ def test_command_line(tree_file: Path, save: Any, tmp_path: Path, capsys: pytest
         str(tree_file),
         "--decide",
         "least-risk",
-        "--bootstrap",
-        "50",
         "--out",
         str(out),
     ]
@@ -127,10 +125,34 @@ def test_command_line(tree_file: Path, save: Any, tmp_path: Path, capsys: pytest
 
 def test_a_model_without_mistakes(tree: ew.Tree, tree_file: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", probs=np.eye(5, dtype=np.float32), labels=np.arange(5))
-    arguments = ["evaluate", str(tmp_path / "a.npz"), "--space", str(tree_file), "--out", str(tmp_path), "--bootstrap"]
-    assert run([*arguments, "10"]) == 0
+    arguments = ["evaluate", str(tmp_path / "a.npz"), "--space", str(tree_file), "--out", str(tmp_path)]
+    assert run(arguments) == 0
     severity = json.loads((tmp_path / "report.json").read_text())["metrics"]["a"]["mistake severity, distance"]
     assert severity["value"] is None
+
+
+def test_commands_without_intervals(tree_file: Path, save: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["evaluate", str(save()), "--space", str(tree_file)]
+    shown = []
+    for more in (["--no-intervals"], []):
+        assert run([*arguments, *more]) == 0
+        shown.append(capsys.readouterr().out)
+    assert "with 95% intervals" not in shown[0]
+    assert "60 predictions, with 95% intervals" in shown[1]
+
+
+def test_rows_that_do_not_tell_print_no_interval() -> None:
+    labels = np.arange(12) % 3
+    models = {"right": np.eye(3)[labels], "one off": np.eye(3)[(labels + 1) % 3]}
+    result = ew.evaluate(models, labels, ew.Ring(3))
+    (row,) = (row for row in result.differences if row.label == "accuracy")
+    assert (row.value, row.verdict) == (-1.0, "no difference shown")
+    assert np.isnan([row.low, row.high, row.p]).all()
+    assert [line.split()[1:4] for line in str(result).splitlines() if line.startswith("accuracy ")][-1] == [
+        "-1.0000",
+        "–",
+        "–",
+    ]
 
 
 ERRORS = {
@@ -143,7 +165,6 @@ ERRORS = {
     ),
     "no rows": ({"probs": "none", "labels": "none"}, [], "expected at least one prediction, got none"),
     "bad normalize": ({}, ["--normalize", "sum"], "--normalize: expected softmax or l1, got 'sum'"),
-    "bad bootstrap": ({}, ["--bootstrap", "-1"], "--bootstrap: expected a whole number ≥ 0, got -1"),
     "bad top k": ({}, ["--top-k", "0"], "--top-k: expected a whole number ≥ 1, got 0"),
     "no such tree": ({}, ["--space", "imagenet1"], "imagenet1"),
     "no such labels": ({}, ["--labels-file", "nowhere.txt"], "nowhere.txt: No such file or directory"),
@@ -184,14 +205,12 @@ def test_files_that_do_not_belong_together(tree: ew.Tree, case: dict[str, Any], 
         ew.evaluate([whole, other], None, tree)
     with pytest.raises(ValueError, match="predictions: expected each file once"):
         ew.evaluate([whole, whole], None, tree)
-    with pytest.raises(ValueError, match="bootstrap: expected a whole number ≥ 0, got -1"):
-        ew.evaluate([whole], None, tree, bootstrap=-1)
 
 
 def test_files_of_the_same_name_are_told_apart(tree: ew.Tree, save: Any, tmp_path: Path) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
-    result = ew.evaluate([save("x/a.npz"), save("y/a.npz")], None, tree, bootstrap=0)
+    result = ew.evaluate([save("x/a.npz"), save("y/a.npz")], None, tree, intervals=False)
     assert result.report.models == ("x", "y")
 
 
@@ -199,14 +218,14 @@ def test_rows_of_text_with_few_digits_can_be_normalised(tree: ew.Tree, case: dic
     rounded = save(probs=np.round(case["probs"], 2))
     with pytest.raises(ValueError, match='normalize="l1"'):
         ew.evaluate([rounded], None, tree)
-    assert ew.evaluate([rounded], None, tree, normalize="l1", bootstrap=0).report.rows == 60
+    assert ew.evaluate([rounded], None, tree, normalize="l1", intervals=False).report.rows == 60
 
 
 def test_progress_is_told(tree: ew.Tree, save: Any) -> None:
     told: list[tuple[str, float]] = []
-    ew.evaluate([save()], None, tree, bootstrap=10, progress=lambda what, share: told.append((what, share)))
+    ew.evaluate([save()], None, tree, progress=lambda what, share: told.append((what, share)))
     assert told[0] == ("reading model", 1.0)
-    assert told[-1] == ("resampling", 1.0)
+    assert {what for what, _ in told} == {"reading model"}
 
 
 @pytest.mark.parametrize(
@@ -231,5 +250,5 @@ def test_models_are_named_by_what_tells_their_files_apart(
             file.write_text("label,0,1\n0,0.5,0.5\n1,0.5,0.5\n")
         else:
             np.savez(file, probs=np.full((2, 2), 0.5), labels=[0, 1])
-    result = ew.evaluate(files, None, ew.Chain(2), bootstrap=0)
+    result = ew.evaluate(files, None, ew.Chain(2), intervals=False)
     assert [model.name for model in result.models] == names

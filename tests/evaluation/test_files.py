@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pyarrow import parquet
 
 import earthwork as ew
 from earthwork.evaluation import ClassIndex, open_predictions, sources
+
+pl = pytest.importorskip("polars")
 
 
 def read(path: Any, tree: ew.Space, labels: Any = None) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -190,17 +194,21 @@ def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tup
         "x.parquet": (lambda f: f.write_text("hello"), "not a readable Parquet file"),
         "y.parquet": (
             lambda f: pd.DataFrame({"probs": [[0.5, 0.5]], "label": [0]}).to_parquet(f),
-            "expected 5 numbers in each row, one for each class of the space",
+            "expected 5 numbers in each row of column 'probs', one for each class of the space, got 2 of them in row 0",
         ),
         "z.parquet": (
             lambda f: frame(case, names).astype({"dog": str}).to_parquet(f),
             "expected numbers in column 'dog', got",
         ),
+        "bytes.npz": (
+            lambda f: np.savez(f, probs=probs, labels=np.array([b"\xff"] * 60)),
+            r"bytes\.npz: labels: expected names in UTF-8, got b'\\xff'",
+        ),
         "cut.npz": (lambda f: cut(f), r"not a readable \.npz file"),
     }
 
 
-@pytest.mark.parametrize("name", [*(f"{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"), "cut"])
+@pytest.mark.parametrize("name", [*(f"{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"), "bytes", "cut"])
 def test_broken_files(name: str, tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
     cases = broken(tmp_path, tree, case)
     file = next(file for file in cases if file.split(".")[0] == name)
@@ -240,12 +248,159 @@ def test_labels_without_names(case: dict[str, Any], tmp_path: Path) -> None:
 def test_bad_label_files(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", case["probs"])
     (tmp_path / "none.txt").write_text("")
-    with pytest.raises(ValueError, match=r"none\.txt: expected labels, got none"):
+    with pytest.raises(ValueError, match=r"none\.txt: the file is empty"):
         open_predictions(tmp_path / "a.npy", ClassIndex(tree), tmp_path / "none.txt")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"binary\.txt: expected a \.npy file, or text with a label in each line"):
+    with pytest.raises(ValueError, match=r"binary\.txt: expected UTF-8 text, got byte 0xff at byte 0"):
         open_predictions(tmp_path / "a.npy", ClassIndex(tree), tmp_path / "binary.txt")
     frame(case, list(tree.bin_names or ())).to_csv(tmp_path / "a.csv", index=False)
     (tmp_path / "few.txt").write_text("0\n1\n")
     with pytest.raises(ValueError, match="expected as many labels as predictions, got 2"):
         read(tmp_path / "a.csv", tree, tmp_path / "few.txt")
+
+
+NAMES = ("cat", "dog", "truck", "bus", "car")
+HEADER = ",".join(["label", *NAMES])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        # A row that is too long once shifted the columns: a label 7, and 0.2 for the cat in the first row.
+        (["7,0,.2,.2,.2,.2,.2"], "row 0: Expected 6 columns, got 7"),
+        (["0,.2,.2,.2,.2,.2", "1,.2,.2,.2,.2,.2,.7"], "row 1: Expected 6 columns, got 7"),
+        (["0,.2,.2,.2,.2,.2,", "1,.2,.2,.2,.2,.2,"], "row 0: Expected 6 columns, got 7"),
+        (["0,.2,.2,.2,.2,.2", "1,.2,.2,.2"], "row 1: Expected 6 columns, got 4"),
+        (["0,.2,.2,.2,.2,.2", "1,.2,True,0,.3,.2"], "column 'dog': row 1: .* 'True'"),
+        (["0,.2,.2,.2,.2,.2", "1,.2,,.2,.2,.2"], "column 'dog': row 1: .* ''"),
+        (["0,.2,.2,.2,.2,.2", "1,.2,.2,NA,.2,.2"], "column 'truck': row 1: .* 'NA'"),
+        (["0,.2,.2,.2,.2,.2", "1,.2,.2,nan,.2,.2"], "expected finite numbers, got nan in row 1, column 'truck'"),
+        (["0,.2,.2,.2,.2,.2", "1,.2,.2,1e999,.2,.2"], "expected finite numbers, got inf in row 1, column 'truck'"),
+        (['"0,.2,.2,.2,.2,.2', "1,.2,.2,.2,.2,.2"], "row 0: Expected 6 columns, got 1"),
+        ([",.2,.2,.2,.2,.2"], "labels: expected a label in each row, got none in row 0"),
+    ],
+)
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+def test_rows_that_do_not_fit_the_header(
+    rows: list[str], message: str, delimiter: str, tree: ew.Tree, tmp_path: Path
+) -> None:
+    path = tmp_path / ("a.csv" if delimiter == "," else "a.tsv")
+    path.write_text("\n".join([HEADER, *rows]).replace(",", delimiter) + "\n")
+    with pytest.raises(ValueError, match=message) as caught:
+        read(path, tree)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + HEADER + "\ncat,.1,.2,.3,.4,0\ncar,0,0,0,0,1\n",
+        HEADER + "\r\n\r\ncat,.1,.2,.3,.4,0\r\n\r\ncar,0,0,0,0,1",
+        HEADER + ',\n"cat", .1,".2",3e-1,.4 ,0,\n"car\n",0,0,0,0,1.,\n',
+        "," + HEADER + "\n0,cat,.1,.2,.3,.4,0\n1,car,0,0,0,0,1\n",
+    ],
+)
+def test_forms_of_csv(text: str, tree: ew.Tree, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    _, values, labels = read(tmp_path / "a.csv", tree)
+    assert_array_equal(values, [[0.1, 0.2, 0.3, 0.4, 0], [0, 0, 0, 0, 1]])
+    assert_array_equal(labels, [0, 4])
+
+
+def test_columns_of_the_same_name(tree: ew.Tree, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{HEADER},cat\n0,1,0,0,0,0,0\n")
+    with pytest.raises(ValueError, match="expected each column once, got 'cat' again"):
+        read(tmp_path / "a.csv", tree)
+
+
+WIDE = [0.2] * 5
+LISTS = [
+    # Of 10 numbers in two rows, which were once cut into rows of five.
+    (
+        [[5.0, 0, 0], [0.0, 5, 0, 9, 1, 1, 1]],
+        "expected 5 numbers in each row of column 'probs', .*, got 3 of them in row 0",
+    ),
+    ([WIDE, [*WIDE, 0.0], WIDE[1:]], "expected 5 numbers .*, got 6 of them in row 1"),
+    ([WIDE, None], "expected 5 numbers .*, got None in row 1"),
+    ([WIDE, [0.2, None, 0.2, 0.2, 0.4]], "column 'probs'"),
+    ([WIDE, [0.2, float("nan"), 0.2, 0.2, 0.4]], "expected finite numbers, got nan in row 1, column 'probs'"),
+    ([["a", "b", "c", "d", "e"]], "expected numbers in column 'probs', got "),
+]
+
+
+@pytest.mark.parametrize(("lists", "message"), LISTS)
+def test_lists_that_are_not_rows(lists: Any, message: str, tree: ew.Tree, tmp_path: Path) -> None:
+    table = pa.table({"label": [0] * len(lists), "probs": lists})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=message) as caught:
+        read(tmp_path / "a.parquet", tree)
+    assert str(caught.value).startswith(f"{tmp_path / 'a.parquet'}: ")
+    for frame_of_lists in (table.to_pandas(), pl.from_arrow(table), pd.DataFrame(table.to_pydict())):
+        with pytest.raises(ValueError, match="column 'probs'"):
+            read(frame_of_lists, tree)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float64(), 5), pa.large_list(pa.float64())])
+def test_kinds_of_lists(kind: Any, tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+    lists = pa.array(case["probs"].tolist(), kind)
+    parquet.write_table(pa.table({"label": case["labels"], "probs": lists}), tmp_path / "a.parquet")
+    assert_allclose(read(tmp_path / "a.parquet", tree)[1], case["probs"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["parquet", "pandas", "polars"])
+@pytest.mark.parametrize("kind", ["float", "int"])
+def test_missing_predictions(form: str, kind: str, tree: ew.Tree, tmp_path: Path) -> None:
+    whole = pa.array([1, 0], pa.float64() if kind == "float" else pa.int64())
+    columns = {"label": [0, 1], **dict.fromkeys(NAMES, whole)}
+    columns["bus"] = pa.array([1, None], whole.type)
+    table = pa.table(columns)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    given = {"parquet": tmp_path / "a.parquet", "pandas": table.to_pandas(), "polars": pl.from_arrow(table)}[form]
+    with pytest.raises(ValueError, match="expected finite numbers, got nan in row 1, column 'bus'"):
+        read(given, tree)
+
+
+def test_nullable_columns_of_pandas(tree: ew.Tree) -> None:
+    table = pd.DataFrame({"label": [0, 1], **{name: [0.2, 0.2] for name in NAMES}})
+    for missing in (pd.array([1, None], dtype="Int64"), pd.array([1, None], dtype="Float64")):
+        with pytest.raises(ValueError, match="column 'bus'"):
+            read(table.assign(bus=missing), tree)
+    for labels in (pd.array(["cat", None], dtype="string"), pd.array([0, None], dtype="Int64")):
+        with pytest.raises(ValueError, match="labels: expected a label in each row, got none in row 1"):
+            read(table.assign(label=labels), tree)
+    assert_array_equal(read(table.astype({"label": "Int64"} | dict.fromkeys(NAMES, "Float64")), tree)[2], [0, 1])
+
+
+def test_masked_arrays(tree: ew.Tree) -> None:
+    values = np.ma.masked_array(np.eye(5), mask=np.eye(5) > 0)
+    with pytest.raises(ValueError, match="predictions: expected an array without masked entries, got 5"):
+        read(values, tree, np.arange(5))
+    with pytest.raises(ValueError, match="labels: expected an array without masked entries, got 1"):
+        read(np.eye(5), tree, np.ma.masked_array(np.arange(5), mask=[0, 0, 1, 0, 0]))
+
+
+def test_labels_of_another_shape(tree: ew.Tree, tmp_path: Path) -> None:
+    labels = np.array([[0, 1], [2, 3]])
+    np.savez(tmp_path / "a.npz", probs=np.eye(5)[:4], labels=labels)
+    np.save(tmp_path / "labels.npy", labels)
+    with pytest.raises(
+        ValueError, match=r"labels: expected one label for each row, shape \[rows\], got shape \(2, 2\)"
+    ):
+        read(tmp_path / "a.npz", tree)
+    with pytest.raises(ValueError, match=r"labels\.npy: expected one label for each row, .* got shape \(2, 2\)"):
+        read(np.eye(5)[:4], tree, tmp_path / "labels.npy")
+    np.save(tmp_path / "labels.npy", labels.reshape(4, 1))
+    assert_array_equal(read(np.eye(5)[:4], tree, tmp_path / "labels.npy")[2], [0, 1, 2, 3])
+
+
+def test_lines_of_label_files(tmp_path: Path) -> None:
+    # The second name holds the sign for "next line", at which Python's `splitlines` splits.
+    space = ew.Chain(2, names=["cat", "big\x85dog"])
+    path = tmp_path / "labels.txt"
+    for text in ("\ufeffcat\nbig\x85dog\n", "cat\r\nbig\x85dog", "cat\rbig\x85dog\r"):
+        path.write_bytes(text.encode())
+        assert_array_equal(read(np.eye(2), space, path)[2], [0, 1])
+    path.write_text("cat\n\nbig\x85dog\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"labels\.txt: expected a label in each row, got none in row 1"):
+        read(np.eye(3)[:, :2], space, path)

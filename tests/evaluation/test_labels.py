@@ -92,18 +92,18 @@ def test_every_format_reads_every_kind_of_label(name: str, kind: str, tmp_path: 
         with pytest.raises(
             ValueError, match=r"can be the class called '\d' .* or the class with index \d .* label_kind="
         ):
-            ew.evaluate(given, labels, chain(names), bootstrap=0)
+            ew.evaluate(given, labels, chain(names), intervals=False)
         meant = "index" if "indices" in name else "name"
-        result = ew.evaluate(given, labels, chain(names), bootstrap=0, label_kind=meant)  # type: ignore[arg-type]
+        result = ew.evaluate(given, labels, chain(names), intervals=False, label_kind=meant)  # type: ignore[arg-type]
     else:
-        result = ew.evaluate(given, labels, chain(names), bootstrap=0)
+        result = ew.evaluate(given, labels, chain(names), intervals=False)
     assert_allclose(result.report["accuracy"].value, 0.9)
     assert_array_equal(result.models[0].rows.labels, truth)
 
 
 def test_both_readings_are_shown() -> None:
     with pytest.raises(ValueError, match="can be") as caught:
-        ew.evaluate(np.eye(7), [3, 4, 5, 6, 3, 4, 5], chain(RATINGS), bootstrap=0)
+        ew.evaluate(np.eye(7), [3, 4, 5, 6, 3, 4, 5], chain(RATINGS), intervals=False)
     assert str(caught.value).startswith(
         "labels: 3 can be the class called '3' (index 0) or the class with index 3 ('6'); choose with label_kind="
     )
@@ -123,7 +123,7 @@ def test_both_readings_are_shown() -> None:
 def test_labels_that_are_no_classes(kind: str, labels: list[Any], message: str, tmp_path: Path) -> None:
     given, apart = source(kind, np.eye(5)[:2], labels, ANIMALS, tmp_path)
     with pytest.raises(ValueError, match=message) as caught:
-        ew.evaluate(given, apart, chain(ANIMALS), bootstrap=0)
+        ew.evaluate(given, apart, chain(ANIMALS), intervals=False)
     assert "\n" not in str(caught.value).strip()
 
 
@@ -131,7 +131,7 @@ def test_missing_labels_of_data_frames() -> None:
     table = pd.DataFrame(np.eye(5), columns=ANIMALS)
     for values in ([0, 1, None, 3, 4], ["cat", "dog", None, "fox", "gnu"]):
         with pytest.raises(ValueError, match="expected a label in each row, got none in row 2"):
-            ew.evaluate(table.assign(label=values), None, chain(ANIMALS), bootstrap=0)
+            ew.evaluate(table.assign(label=values), None, chain(ANIMALS), intervals=False)
         with pytest.raises(ValueError, match="expected a label in each row, got none in row 2"):
             ew.evaluate(pl.DataFrame(table.to_dict("list")).with_columns(label=pl.Series(values)), None, chain(ANIMALS))
 
@@ -148,8 +148,8 @@ def test_a_label_column_of_another_name_and_row_numbers(kind: str, tmp_path: Pat
         table.set_index(np.array([3, 1, 4, 1, 5])).to_parquet(path)
     given: Any = {"pandas": table, "polars": pl.DataFrame(table.to_dict("list"))}.get(kind, path)
     with pytest.raises(ValueError, match=r"expected one column called label, labels or target, got 0; .*label_column"):
-        ew.evaluate(given, None, chain(ANIMALS), bootstrap=0)
-    result = ew.evaluate(given, None, chain(ANIMALS), label_column="species", bootstrap=0)
+        ew.evaluate(given, None, chain(ANIMALS), intervals=False)
+    result = ew.evaluate(given, None, chain(ANIMALS), label_column="species", intervals=False)
     assert result.report["accuracy"].value == 1
     with pytest.raises(ValueError, match="expected a column 'kind' with the labels, got"):
         ew.evaluate(given, None, chain(ANIMALS), label_column="kind")
@@ -162,7 +162,7 @@ def test_columns_that_can_be_read_in_two_ways() -> None:
         ew.evaluate(table, None, space)
     # By name the rows are certain of 0, 1 and 2, by index of the classes called 1, 0 and 2; the labels are 1, 0 and 2.
     for kind, right in (("name", 1), ("index", 1)):
-        result = ew.evaluate(table, None, space, label_kind=kind, bootstrap=0)  # type: ignore[arg-type]
+        result = ew.evaluate(table, None, space, label_kind=kind, intervals=False)  # type: ignore[arg-type]
         assert_allclose(result.report["accuracy"].value, right / 3)
 
 
@@ -193,7 +193,7 @@ def test_the_command_asks(choice: list[str], tmp_path: Path, capsys: pytest.Capt
     truth = np.arange(40) % 4
     pd.DataFrame(predictions(7, truth), columns=RATINGS).assign(label=truth + 3).to_csv(tmp_path / "a.csv", index=False)
     out = tmp_path / "out"
-    arguments = ["evaluate", str(tmp_path / "a.csv"), "--space", "chain:3,4,5,6,7,8,9", "--bootstrap", "0", *choice]
+    arguments = ["evaluate", str(tmp_path / "a.csv"), "--space", "chain:3,4,5,6,7,8,9", "--no-intervals", *choice]
     code = run([*arguments, "--out", str(out)])
     shown = capsys.readouterr()
     if choice[1:] in (["name"], ["index"]):
@@ -205,3 +205,25 @@ def test_the_command_asks(choice: list[str], tmp_path: Path, capsys: pytest.Capt
     assert not out.exists()
     expected = "--labels-file takes a file" if choice else "--labels index or --labels name"
     assert expected in shown.err
+
+
+def test_indices_that_are_to_be_read_as_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pd.DataFrame(np.eye(5), columns=ANIMALS).assign(label=range(5)).to_csv(tmp_path / "idx.csv", index=False)
+    ew.save(chain(ANIMALS), tmp_path / "named.json")
+    command = ["evaluate", str(tmp_path / "idx.csv"), "--labels", "name", "--space"]
+    assert run([*command, str(tmp_path / "named.json")]) == 2
+    assert "labels: 5 not among the classes of the space: '0', '1', '2', '3', '4'" in capsys.readouterr().err
+    (tmp_path / "idx.csv").write_text("label,0,1\n0,1,0\n")
+    assert run([*command, "chain:2"]) == 2
+    assert "expected indices, because the classes have no names, got --labels name" in capsys.readouterr().err
+
+
+def test_ids_with_several_meanings() -> None:
+    """An id of two classes, and one that is also the name of another class, once meant the last of them."""
+    ids = ["", "n1", "n1", "dog"]
+    tree = ew.Tree([-1, 0, 0, 0], names=["thing", "cat", "dog", "emu"], node_data={"id": ids})
+    for label in ("n1", "dog"):
+        with pytest.raises(ValueError, match=f"expected names that only one node or class has, got '{label}'"):
+            ClassIndex(tree).labels("labels", np.array([label, "cat"]))
+    same = ew.Tree([-1, 0, 0], names=["thing", "cat", "dog"], node_data={"id": ["", "cat", "n2"]})
+    assert_array_equal(ClassIndex(same).labels("labels", np.array(["cat", "n2"])), [0, 1])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 import earthwork as ew
+from tests.cases import GivenCosts
 
 N = 5
 MATRIX = (torch.arange(N)[:, None] - torch.arange(N)).abs().double()
@@ -41,7 +41,7 @@ def test_a_space_that_does_not_fit():
         loss.space = 4
     with pytest.raises(TypeError, match="tree: expected a Tree, whose levels are asked for, got Chain"):
         ew.HierarchicalCrossEntropyLoss(SPACES["tree"]).space = ew.Chain(N)
-    with pytest.raises(TypeError, match="space: expected a Chain or a Tree, whose edges divide the classes in two, got R"):
+    with pytest.raises(TypeError, match="space: expected a Chain or a Tree, whose edges divide"):
         ew.EdgeCrossEntropyLoss(ew.Chain(N)).space = SPACES["ring"]
     assert loss.space == ew.Chain(N)
 
@@ -132,20 +132,11 @@ def test_learned_costs_stay_positive_with_mean_1():
     assert list(loss.state_dict()) == ["costs.log_costs"]
 
 
-class Given(nn.Module):
-    def __init__(self, costs):
-        super().__init__()
-        self.costs = costs
-
-    def forward(self):
-        return self.costs
-
-
 def test_sets_are_moved_to_the_nearest_class_by_the_learned_costs():
     chain, logits = ew.Chain(3), torch.tensor([[0.0, 10.0, 0.0]])
     allowed = torch.tensor([[True, False, True]])
     for costs in ([1.0, 5.0], [5.0, 1.0]):
-        loss = ew.EMDLoss(chain, 1, costs=Given(torch.tensor(costs)))
+        loss = ew.EMDLoss(chain, 1, costs=GivenCosts(torch.tensor(costs)))
         torch.testing.assert_close(loss(logits, allowed), ew.EMDLoss(chain.with_costs(costs), 1)(logits, allowed))
 
 
@@ -164,16 +155,16 @@ def test_costs_that_do_not_fit(costs, error, message):
     with pytest.raises(error, match=message):
         ew.emd(p, p, chain, costs=costs)
     with pytest.raises(error, match=message):
-        ew.EMDLoss(chain, costs=Given(costs))(p, torch.tensor([0, 1]))
+        ew.EMDLoss(chain, costs=GivenCosts(costs))(p, torch.tensor([0, 1]))
 
 
 def test_costs_where_there_are_none():
     p = torch.full((2, N), 1 / N)
-    with pytest.raises(TypeError, match=r"costs: expected None on CostMatrix\(5 bins, costs to 16\), which has no edges"):
+    with pytest.raises(TypeError, match=r"costs: expected None on CostMatrix\(5 bins, costs to 16\), which"):
         ew.emd(p, p, SPACES["matrix"], costs=torch.ones(4))
-    with pytest.raises(TypeError, match="costs: expected a module that returns edge costs, got Tensor; see space.with_co"):
+    with pytest.raises(TypeError, match="costs: expected a module that returns edge costs, got Tensor; see"):
         ew.EMDLoss(SPACES["chain"], costs=torch.ones(4))
-    with pytest.raises(TypeError, match="space: expected a Chain, Ring or Tree, whose edges cost something, got CostMatrix"):
+    with pytest.raises(TypeError, match="space: expected a Chain, Ring or Tree, whose edges cost something"):
         ew.LearnedCosts(SPACES["matrix"])
     with pytest.raises(ValueError, match="space: expected edges that cost more than 0, got 0 at edge 1"):
         ew.LearnedCosts(ew.Chain(3, [1.0, 0.0]))

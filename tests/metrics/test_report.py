@@ -1,4 +1,4 @@
-"""The table in all its forms, and the bootstrap behind its intervals."""
+"""The table in all its forms."""
 
 from __future__ import annotations
 
@@ -11,17 +11,6 @@ from numpy.testing import assert_allclose
 
 import earthwork as ew
 from earthwork.metrics import functional as F  # noqa: N812
-from earthwork.metrics.batch import as_batch
-from earthwork.metrics.measures import Accuracy
-from earthwork.metrics.report import (
-    Rows,
-    interval,
-    measure_rows,
-    p_value,
-    resample,
-    standard_measures,
-    values_of,
-)
 from earthwork.metrics.table import Estimate, Line, Report
 from tests.cases import KINDS, random_distribution, random_space, random_tree
 
@@ -60,7 +49,7 @@ def test_every_space_and_decision(kind: str, decision: str, rng: np.random.Gener
         pytest.skip("only trees have inner nodes")
     p = random_distribution(rng, 30, space.num_bins)
     labels = torch.from_numpy(rng.integers(0, space.num_bins, 30))
-    report = ew.metrics.hierarchical_report(p, labels, space, bootstrap=20, decision=decision)  # type: ignore[arg-type]
+    report = ew.metrics.hierarchical_report(p, labels, space, intervals=True, decision=decision)  # type: ignore[arg-type]
     estimate = report["EMD, ρ = 1"]
     assert estimate.low <= estimate.value <= estimate.high  # type: ignore[operator]
 
@@ -138,53 +127,6 @@ def test_rich_and_text() -> None:
     shown = console.export_text()
     console.file.close()
     for text in (shown, str(REPORT)):
-        assert "1,000 predictions, with 95% bootstrap intervals" in text
+        assert "1,000 predictions, with 95% intervals" in text
         assert "2.0000 [1.5000, 2.5000]" in text
         assert "tree_loss" in text
-
-
-def rows_of(columns: np.ndarray) -> Rows:
-    none = np.zeros(len(columns))
-    return Rows(columns.astype(np.float32), columns.sum(0), *(none,) * 7)  # type: ignore[arg-type]
-
-
-def test_intervals_cover_the_truth_as_often_as_they_say(rng: np.random.Generator) -> None:
-    covered = []
-    for _ in range(200):
-        hits = rng.random((100, 1)) < 0.3
-        rows = rows_of(np.concatenate([hits, np.ones((100, 1))], -1))
-        sums = resample([rows], [Accuracy()], ew.Chain(3), 200, seed=int(rng.integers(2**31)))[0]
-        low, high = interval(sums[:, 0] / sums[:, 1])
-        covered.append(low <= 0.3 <= high)
-    # 95 % less the discreteness of 100 coins; 4 standard errors of 200 draws are 6 %.
-    assert 0.87 <= np.mean(covered) <= 0.995
-
-
-def test_the_same_rows_are_drawn_for_all_models(rng: np.random.Generator) -> None:
-    columns = rng.random((50, 2))
-    models = [rows_of(columns), rows_of(columns + 1)]
-    first, second = resample(models, [Accuracy()], ew.Chain(3), 30, seed=1)
-    assert_allclose(second - first, 50, rtol=1e-5)
-    again = resample(models[:1], [Accuracy()], ew.Chain(3), 30, seed=1)[0]
-    assert_allclose(again, first)
-
-
-def test_resampled_values_are_those_of_the_drawn_rows(rng: np.random.Generator) -> None:
-    """The sums of classes too: each replicate equals the measures of the rows that were drawn."""
-    space = ew.Chain(4)
-    batch = as_batch(random_distribution(rng, 25, 4), torch.from_numpy(rng.integers(0, 4, 25)), space)
-    measures = standard_measures(space)
-    draws = resample([measure_rows(batch, measures)], measures, space, 5, seed=3)[0]
-    values = values_of(measures, space, draws)
-    draw = np.random.default_rng(3)
-    for replicate in values:
-        rows = torch.from_numpy(draw.integers(0, 25, 25, dtype=np.int32)).long()
-        drawn = as_batch(batch.p[rows], batch.labels[rows], space)
-        assert_allclose(replicate, [float(measure.of(drawn)) for measure in measures], rtol=1e-4, atol=1e-5)
-
-
-def test_p_value() -> None:
-    assert p_value(np.full(99, 1.0)) == pytest.approx(0.02)
-    assert p_value(np.array([-1.0, 1.0])) == 1
-    assert np.isnan(p_value(np.array([np.nan])))
-    assert np.isnan(interval(np.array([np.nan]))[0])

@@ -29,7 +29,7 @@ def result(space: ew.Space, **options: Any) -> Any:
     labels = rng.integers(0, space.num_bins, 200)
     near = -space.distances().numpy()[labels]
     models = {name: near + rng.normal(size=near.shape) for name in NAMES}
-    return ew.evaluate(models, labels, space, normalize="softmax", bootstrap=0, **options)
+    return ew.evaluate(models, labels, space, normalize="softmax", intervals=False, **options)
 
 
 @pytest.mark.parametrize("kind", ["chain", "tree"])
@@ -63,9 +63,9 @@ def test_single_panels_have_their_legend_above() -> None:
 
 
 def test_a_model_without_mistakes_and_many_distances() -> None:
-    right = ew.evaluate(np.eye(4), np.arange(4), ew.Chain(4), bootstrap=0)
+    right = ew.evaluate(np.eye(4), np.arange(4), ew.Chain(4), intervals=False)
     assert "no mistakes" in [text.get_text() for axes in ew.plot.plot_evaluation(right).axes for text in axes.texts]
     rng = np.random.default_rng(0)
     chain = ew.Chain(60, rng.random(59))
-    many = ew.evaluate(rng.dirichlet(np.ones(60), 500), rng.integers(0, 60, 500), chain, bootstrap=0)
+    many = ew.evaluate(rng.dirichlet(np.ones(60), 500), rng.integers(0, 60, 500), chain, intervals=False)
     assert len(ew.plot.plot_distances(many).patches) == 30

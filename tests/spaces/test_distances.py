@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -98,3 +100,47 @@ def test_bad_nodes(method):
         between("cat", 3)
     with pytest.raises(TypeError, match=r"^b: expected node indices \(integers\), got torch.float32$"):
         between(3, 1.5)
+
+
+def exact_distances(tree: ew.Tree) -> np.ndarray:
+    """All distances between nodes, from sums of fractions along the paths to the root."""
+    parents, costs = (
+        tree.parents.tolist(),
+        dict(zip(np.flatnonzero(tree.parents >= 0), tree.costs.tolist(), strict=True)),
+    )
+    paths: list[set[int]] = []
+    for node in range(tree.num_nodes):
+        edges = set()
+        while parents[node] >= 0:
+            edges.add(node)
+            node = parents[node]
+        paths.append(edges)
+    return np.array([[float(sum(Fraction(costs[edge]) for edge in a ^ b)) for b in paths] for a in paths])
+
+
+@pytest.mark.parametrize("shape", ["random", "path", "star", "caterpillar"])
+def test_tree_distances_do_not_cancel(rng, shape):
+    """Costs over 40 orders of magnitude; the difference of distances to the root has no correct digit here."""
+    for count in (2, 3, 7, 20, 33):
+        nodes = np.arange(1, count)
+        above = {"random": rng.integers(0, nodes), "path": nodes - 1, "star": 0 * nodes}.get(
+            shape, (nodes - 1) // 2 * 2
+        )
+        order = rng.permutation(count)
+        parents = np.full(count, -1)
+        parents[order[nodes]] = order[above]
+        costs = 10.0 ** rng.uniform(-20, 20, count - 1) * (rng.random(count - 1) < 0.9)
+        tree = ew.Tree(parents, costs, bins=rng.permutation(count))
+        expected = torch.from_numpy(exact_distances(tree))
+        every = torch.arange(count)
+        torch.testing.assert_close(tree.node_distance(every[:, None], every), expected, rtol=2e-15, atol=0)
+        torch.testing.assert_close(tree.distances(), expected[tree.bins][:, tree.bins], rtol=2e-15, atol=0)
+        torch.testing.assert_close(tree.diameter(), expected.max(), rtol=2e-15, atol=0)
+
+
+def test_an_edge_above_all_bins_is_in_no_distance():
+    tree = ew.Tree([-1, 0, 1, 1, 2, 2], [0, 4e23, 0.5, 2, 1, 3])
+    assert tree.distances().tolist() == [[0, 3.5, 5.5], [3.5, 0, 4], [5.5, 4, 0]]
+    assert tree.diameter() == 5.5
+    # The distance to the root is 4e23 + 3, which has no digits for the 3.
+    assert tree.distances(dtype=torch.float32).tolist() == tree.distances().tolist()

@@ -21,6 +21,7 @@ NAMED = ["a", "b", "c", "d"]
 STRUCTURE = {
     "n: expected at least one bin, got 0": lambda: ew.Chain(0),
     "n: expected at least one bin, got -1": lambda: ew.Ring(-1),
+    "n: expected fewer than 2⁶² bins, got 1e+20": lambda: ew.Chain(10**20),
     "n: expected a number of bins, got 1.5": lambda: ew.Chain(1.5),
     "n: expected a number of bins, got '3'": lambda: ew.Ring("3"),
     "names: expected 3, one for each bin, got 2": lambda: ew.Chain(3, names=["a", "b"]),

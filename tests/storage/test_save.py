@@ -77,14 +77,6 @@ def test_a_tree_whose_names_are_numbers_is_still_a_tree(tmp_path: Path) -> None:
     assert ew.load(tmp_path / "t.csv") == tree
 
 
-def test_learned_costs_are_saved_as_numbers(tmp_path: Path) -> None:
-    space = ew.Chain(3, torch.nn.Parameter(torch.tensor([0.5, 2.0])))
-    ew.save(space, tmp_path / "s.json")
-    again = ew.load(tmp_path / "s.json")
-    assert again.costs.tolist() == [0.5, 2.0]
-    assert not again.costs.requires_grad
-
-
 @pytest.mark.parametrize(
     ("space", "name", "message"),
     [

@@ -140,8 +140,8 @@ def test_pieces_of_solutions():
     slope = torch.tensor([[-0.5, math.log(tiny) - 1.5]]) / 2
     torch.testing.assert_close(found, slope - slope.mean())
     parts = [
-        (torch.tensor([2, 0]), solver.counted(*(torch.tensor([2.0, 0.0]) for _ in range(5)), 7)),
-        (torch.tensor([1]), solver.counted(*(torch.tensor([1.0], dtype=torch.float64) for _ in range(5)), 3)),
+        (torch.tensor([2, 0]), solver.Solution(*[torch.tensor([2.0, 0.0])] * 5, torch.tensor([7, 7]))),
+        (torch.tensor([1]), solver.Solution(*[torch.tensor([1.0], dtype=torch.float64)] * 5, torch.tensor([3]))),
     ]
     whole = solver.scattered(parts, torch.float32)
     assert all(x.tolist() == [0.0, 1.0, 2.0] for x in whole[:5])

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from earthwork import Chain, CostMatrix, Tree, load, save, trees
+from earthwork.trees.paths import from_csv
 
 PETS = ["animal/cat/tabby", "animal/cat/lynx", "animal/dog"]
 
@@ -287,7 +288,9 @@ def test_nested_cycle() -> None:
 def test_table_sources(tmp_path: Path) -> None:
     path = tmp_path / "species.csv"
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows([["n", "family", "species"], [1, "cats", "lynx"], [2, "cats"], [3, "dogs", "fox"]])
+        csv.writer(file).writerows(
+            [["n", "family", "species"], [1, "cats", "lynx"], [2, "cats", ""], [3, "dogs", "fox"]]
+        )
     names = ["family", "species"]
     frame = pd.read_csv(path)
     tree = load(path, columns=names, inner_bins=True)
@@ -324,6 +327,12 @@ def test_bad_tables() -> None:
         trees.from_table([{"a": 1}], ["x"])
     with pytest.raises(ValueError, match="columns: the frame has no 'x', it has 'a'"):
         trees.from_table(pd.DataFrame({"a": ["b"]}), ["x"])
+    for twice in (pd.DataFrame([["a", "b", "c"]], columns=["x", "x", "y"]), "x,x,y\na,b,c\n"):
+        with pytest.raises(ValueError, match=r"columns: .* has 'x' several times"):
+            (from_csv if isinstance(twice, str) else trees.from_table)(twice, ["x", "y"])
+    # The name of the second class would be "1.0".
+    with pytest.raises(ValueError, match=r"row 1: expected a name, got 1\.0; pandas makes floats of integers"):
+        trees.from_table(pd.DataFrame({"group": ["a", "b"], "code": [None, 1]}))
     with pytest.raises(ValueError, match="the blank name ' '"):
         trees.to_table(trees.from_paths([["a", " "]]))
 
@@ -392,6 +401,9 @@ def test_bad_clusters() -> None:
         trees.from_embeddings([[0.0, 0.0], [1.0, 1.0]], metric="cosine")
     with pytest.raises(ValueError, match="method: expected one of average"):
         trees.from_embeddings([[0.0], [1.0]], method="centroid")
+    # The imaginary part was once left out.
+    with pytest.raises(TypeError, match="vectors: expected real numbers, got complex ones"):
+        trees.from_embeddings([[1j], [1.0]])
     with pytest.raises(ValueError, match=r"matrix: expected shape \[classes, classes\]"):
         trees.from_confusion([[1, 2, 3]])
     with pytest.raises(ValueError, match="counts ≥ 0"):
@@ -483,3 +495,12 @@ def test_numbers_may_be_stored_in_bfloat16(tmp_path: Path) -> None:
     assert Chain.from_values(points.bfloat16()[1]).costs.tolist() == [1.0]
     save(CostMatrix(torch.tensor([[0.0, 2.0], [3.0, 0.0]]).bfloat16()), tmp_path / "costs.npy")
     assert load(tmp_path / "costs.npy").distances().tolist() == [[0.0, 2.0], [3.0, 0.0]]
+
+
+@pytest.mark.parametrize("places", [(0, 0), (0, 2), (1, 2)])
+def test_graphs_with_other_marks_than_the_indices_of_classes(places: tuple[int, int]) -> None:
+    nx = pytest.importorskip("networkx")
+    graph = nx.DiGraph([("r", "a"), ("r", "b")])
+    graph.nodes["a"]["bin"], graph.nodes["b"]["bin"] = places
+    with pytest.raises(ValueError, match="expected the attributes `bin` to be 0 to 1, each once, got "):
+        trees.from_networkx(graph)

@@ -187,5 +187,13 @@ def test_only_trees_are_shaped_and_written(use: Any) -> None:
 
 def test_a_name_that_several_nodes_have() -> None:
     tree = Tree([-1, 0, 0, 1], names=["root", "a", "b", "a"], bins=[2, 3])
-    with pytest.raises(ValueError, match="classes: expected a name that only one node of the tree has, got 'a'"):
+    with pytest.raises(ValueError, match="classes: expected a name or id that only one node of the tree has, got 'a'"):
         trees.restrict(tree, ["a", "b"])
+
+
+def test_ids_that_several_nodes_have() -> None:
+    """The last of them was once taken."""
+    tree = Tree([-1, 0, 0, 0], names=["r", "a", "b", "c"], node_data={"id": ["n0", "n1", "n1", "c"]})
+    with pytest.raises(ValueError, match="classes: expected a name or id that only one node of the tree has, got 'n1'"):
+        trees.restrict(tree, ["n1", "c"])
+    assert trees.restrict(tree, ["c", "a"]).bin_names == ("c", "a")

@@ -17,6 +17,8 @@ def main() -> None:
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    from earthwork.cli.app import run
-
+    try:
+        from earthwork.cli.app import run
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.exit(run())

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 import earthwork
-from earthwork.cli import evaluate, reproduce, study, train, tree
-from earthwork.cli.console import Command
+from earthwork.cli import evaluate, tree
 from earthwork.text import printable
 
 app = typer.Typer(
@@ -38,13 +38,34 @@ def _group(
     """The options of ``earthwork`` itself."""
 
 
-app.command("demo", cls=Command)(train.demo)
 app.command("evaluate", cls=evaluate.EvaluateCommand)(evaluate.command)
-app.command("report", cls=Command)(reproduce.report)
-app.command("reproduce", cls=Command)(reproduce.reproduce)
-app.command("study", cls=Command)(study.command)
-app.command("train", cls=train.TrainCommand)(train.train)
 app.add_typer(tree.app, name="tree")
+
+
+# Other packages add commands: Typer apps in this group of entry points.
+_GROUP = "earthwork.commands"
+# Commands of earthwork-lab, which are known here so that they can say how to install it.
+_LAB = ("demo", "report", "reproduce", "study", "train")
+
+
+def _add_commands() -> None:
+    reason = ""
+    for entry in entry_points(group=_GROUP):
+        try:
+            app.registered_commands += entry.load().registered_commands
+        except Exception as error:  # of a package that is not ours; the other commands still work
+            reason += f" ({entry.value} cannot be loaded: {error})"
+
+    def explain(context: typer.Context) -> None:
+        raise ImportError(f"earthwork {context.info_name} needs `earthwork-lab`: pip install earthwork-lab{reason}")
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    found = {command.name for command in app.registered_commands}
+    for name in (name for name in _LAB if name not in found):
+        app.command(name, help="Needs earthwork-lab.", context_settings=anything, add_help_option=False)(explain)
+
+
+_add_commands()
 
 # click's own classes, or their copies inside newer versions of Typer
 _ClickException: type[Exception] = typer.BadParameter.mro()[2]
@@ -64,10 +85,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (TypeError, ValueError, ImportError, OSError) as error:
         return _fail(_message(error))
-    except MemoryError as error:
-        return _fail(f"not enough memory: {error}")
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", code=130)
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch raises a plain RuntimeError.
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        return _fail(f"not enough memory: {error}")
     except _ClickException as error:
         return _usage(error)
     return code if isinstance(code, int) else 0

@@ -6,9 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
 from typer.core import TyperCommand
+
+__all__ = ["Command", "print_table"]
 
 
 class Command(TyperCommand):
@@ -24,6 +27,9 @@ class Command(TyperCommand):
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Typer would end without a word.
+            raise typer.Abort from None
         except (TypeError, ValueError, ImportError) as error:
             raise ValueError(self.in_options(str(error))) from None
 

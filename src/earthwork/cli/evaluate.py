@@ -59,8 +59,8 @@ def command(
         typer.Option("--calibrate", help="Add calibrated probabilities, fitted on one half of the rows."),
     ] = False,
     top_k: Annotated[int | None, typer.Option(help="The number of answers in the top-k metrics.")] = None,
-    bootstrap: Annotated[int, typer.Option(help="The number of bootstrap resamples; 0 for no intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The seed of the bootstrap and of the split into halves.")] = 0,
+    intervals: Annotated[bool, typer.Option(help="95 % intervals, and the differences between models.")] = True,
+    seed: Annotated[int, typer.Option(help="The seed of the split into halves.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the report and the pictures.")] = None,
 ) -> None:
     """Report the metrics of predictions, and compare models on the same rows."""
@@ -81,7 +81,7 @@ def command(
             label_kind=labels,  # type: ignore[arg-type]
             label_column=label_column,
             top_k=top_k,
-            bootstrap=bootstrap,
+            intervals=intervals,
             seed=seed,
             progress=progress,
         )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from earthwork import trees
 from earthwork.array_files import ArrayFile
 from earthwork.cli.console import Command
-from earthwork.files import parse_json, read_text
+from earthwork.files import read_json, read_lines
 from earthwork.spaces import Tree
 from earthwork.spaces.outline import outline
 from earthwork.storage import load_tree, reading, save
@@ -242,10 +242,9 @@ def build_tree(source: str, path: Path | None, **options: Any) -> Tree:
 
 def read_classes(path: Path) -> Classes:
     """Class names from a file: one in each line, or a JSON list or object (name → index)."""
-    text = read_text(path)
     if path.suffix.lower() != ".json":
-        return [line.strip() for line in text.splitlines() if line.strip()]
-    value = parse_json(text)
+        return [line.strip() for line in read_lines(path) if line.strip()]
+    value = read_json(path)
     if not isinstance(value, list | dict):
         raise ValueError(f"{path}: expected a list of names or an object name → index")
     return value
@@ -288,13 +287,8 @@ def _confusion(path: Path, *, classes: Classes | None = None, method: str = "ave
 
 
 def _numbers(path: Path) -> NDArray[Any]:
-    """An array from a .npy file, or from a .csv file of numbers."""
-    if path.suffix.lower() == ".npy":
-        return ArrayFile(path).read()
-    try:
-        return np.loadtxt(read_text(path).splitlines(), delimiter=",", ndmin=2)
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: expected numbers, got {error}") from None
+    """An array from a .npy file, or from a .csv or .tsv file of numbers."""
+    return ArrayFile(path).read() if path.suffix.lower() == ".npy" else np.array(reading.read_numbers(path))
 
 
 SOURCES: dict[str, Callable[..., Tree]] = {

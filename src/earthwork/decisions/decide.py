@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, Protocol, cast, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from typing_extensions import ParamSpec
 
 from earthwork import private_api
 from earthwork.spaces import Space, Tree
@@ -222,9 +221,9 @@ def node_costs(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
 
 def _vagueness_heights(tree: Tree) -> Tensor:
     """Return the distance from each node to the farthest bin below it, 0 at bins, negative where there is none."""
-    depth, bins = tree.distances_to_root(), tree.bins
-    at_bins = torch.full_like(depth, -math.inf).index_copy(0, bins, depth[bins])
-    return (tree.largest_below(at_bins) - depth).index_fill(0, bins, 0)
+    bins = tree.bins
+    at_bins = torch.full((tree.num_nodes,), -math.inf, dtype=torch.float64, device="cpu").index_fill(0, bins, 0)
+    return tree.largest_below(at_bins, tree.costs).index_fill(0, bins, 0)
 
 
 def first_least(risk: Tensor) -> Tensor:

@@ -15,8 +15,15 @@ from earthwork.decisions.calibration import fit_temperature, tune_vagueness
 from earthwork.evaluation.labels import ClassIndex, LabelKind
 from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
-from earthwork.metrics.batch import Batch, Decision, check_decision
-from earthwork.metrics.report import Rows, check_whole, joined, measure_rows, report_of, resample, standard_measures
+from earthwork.metrics.batch import Batch, Decision, check_decision, log_probabilities
+from earthwork.metrics.report import (
+    Rows,
+    check_whole,
+    joined,
+    measure_rows,
+    report_of,
+    standard_measures,
+)
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_space, from_array
 from earthwork.spaces.tree import as_tree
@@ -27,7 +34,7 @@ Deciding: TypeAlias = Literal["least_risk", "inner"]
 
 _REMEDY = 'for logits pass normalize="softmax", or store them as `logits`; for other masses pass normalize="l1"'
 # The number of values of the held-out half that are kept to fit one temperature: at most 256 MiB.
-_KEPT = 2**26
+_KEPT = 2**25
 
 
 def evaluate(
@@ -44,13 +51,14 @@ def evaluate(
     label_kind: LabelKind | None = None,
     label_column: str | None = None,
     top_k: int | None = None,
-    bootstrap: int = 1000,
+    intervals: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate the predictions of one or several models, given how the classes are arranged.
 
-    Several models are compared with the first one, on the same rows, by the paired bootstrap.
+    Several models are compared with the first one, on the same rows. Intervals and p-values come from the jackknife.
+    Everything is computed in double precision, whatever the type of the predictions.
 
     Args:
         predictions: Probabilities, ``[rows, classes]``: an array, a tensor, a pandas or polars data frame, or the path
@@ -72,8 +80,8 @@ def evaluate(
         label_kind: How to read labels that could be either: as ``"index"`` or as ``"name"``.
         label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
         top_k: The number of answers in the top-k metrics. Default: 5 on a tree, else 1.
-        bootstrap: The number of bootstrap resamples; 0 for no intervals.
-        seed: The seed of the resampling and of the split into halves.
+        intervals: Whether to compute 95 % intervals, and the differences between models.
+        seed: The seed of the split into halves.
         progress: Called with the name of the current step and the fraction of it that is done.
 
     A label may be the name of an inner node of a tree: a coarse label, "one of the classes below". Then an answer is
@@ -94,7 +102,7 @@ def evaluate(
         >>> labels = rng.integers(0, 5, 200)
         >>> near = rng.normal(size=(200, 5)) - abs(np.arange(5) - labels[:, None])
         >>> models = {"near": near, "sharper": 2 * near}
-        >>> result = ew.evaluate(models, labels, ew.Chain(5), normalize="softmax", bootstrap=100)
+        >>> result = ew.evaluate(models, labels, ew.Chain(5), normalize="softmax")
         >>> result.report.line("accuracy").estimates[0].value
         0.635
         >>> result.to_frame().columns.tolist()
@@ -102,7 +110,6 @@ def evaluate(
     """
     check_space(space)
     check_normalize(normalize)
-    check_whole("bootstrap", bootstrap)
     check_whole("seed", seed)
     plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate)
     measures = standard_measures(space, top_k, inner=decide == "inner")
@@ -113,19 +120,16 @@ def evaluate(
         told = _named(progress, f"reading {name}")
         variants = _variants(source, space, normalize, plan, tuning)
         pieces: list[list[Rows]] = [[] for _ in variants]
-        for p, target in _batches(source, normalize, tuning, told):
+        for piece in _batches(source, normalize, tuning, told):
             for variant, found in zip(variants, pieces, strict=True):
-                found.append(measure_rows(variant.batch(p, target, space), measures))
+                found.append(measure_rows(variant.batch(piece, space), measures))
         first = len(models)
         for variant, found in zip(variants, pieces, strict=True):
             baseline = first + variant.baseline if variant.baseline is not None else 0 if models else None
             models.append(Model(name + variant.suffix, joined(found), baseline, *variant[2:]))
     names, rows = [model.name for model in models], [model.rows for model in models]
-    draws = resample(rows, measures, space, bootstrap, seed, _named(progress, "resampling")) if bootstrap else None
-    sums = [model.sums for model in rows]
-    report = report_of(names, measures, space, sums, draws, len(rows[0].labels))
-    baselines = [model.baseline for model in models]
-    differences = compare(names, baselines, measures, space, sums, draws) if draws else []
+    report = report_of(names, rows, measures, space, intervals)
+    differences = compare(models, measures, space) if intervals else []
     return Evaluation(space, tuple(models), report, tuple(differences), 0 if tuning is None else int(tuning.sum()))
 
 
@@ -173,6 +177,36 @@ def _plan(
     return _Plan(decide, vagueness, accuracy, coverage, calibrate)
 
 
+class _Piece(NamedTuple):
+    """Some rows, checked.
+
+    Attributes:
+        p: The distributions, in double precision.
+        labels: The labels.
+        logits: What the distributions are the softmax of; ``None`` if they were given as probabilities.
+    """
+
+    p: Tensor
+    labels: Tensor
+    logits: Tensor | None
+
+    @property
+    def log_p(self) -> Tensor:
+        """Logits of the distributions."""
+        return log_probabilities(self.p) if self.logits is None else self.logits
+
+    def softened(self, temperature: float) -> _Piece:
+        """The distributions whose logits are divided by a temperature."""
+        if temperature == 1:
+            return self
+        logits = self.log_p / temperature
+        return _Piece(logits.softmax(-1), self.labels, logits)
+
+    def where(self, rows: Tensor) -> _Piece:
+        """Those of the rows that a mask chooses."""
+        return _Piece(self.p[rows], self.labels[rows], None if self.logits is None else self.logits[rows])
+
+
 class _Variant(NamedTuple):
     """A model as it is, or with other probabilities or decisions."""
 
@@ -182,11 +216,10 @@ class _Variant(NamedTuple):
     temperature: float = 1.0
     vagueness: float = 0.0
 
-    def batch(self, p: Tensor, labels: Tensor, space: Space) -> Batch:
+    def batch(self, piece: _Piece, space: Space) -> Batch:
         """Checked distributions and labels as a batch with this variant's answers."""
-        if self.temperature != 1:
-            p = _softened(p, self.temperature)
-        return Batch(space, labels, p, None, self.decision, self.vagueness)
+        piece = piece.softened(self.temperature)
+        return Batch(space, piece.labels, piece.p, None, self.decision, self.vagueness, piece.logits)
 
 
 def _variants(
@@ -196,28 +229,19 @@ def _variants(
     variants = [_Variant("", None)]
     temperature, suffix, vagueness = 1.0, "", plan.vagueness
     if tuning is not None:
-        p, labels = _kept(_batches(source, normalize, ~tuning, None), space.num_bins)
+        kept = _kept(_batches(source, normalize, ~tuning, None), space.num_bins)
         if plan.calibrate:
-            temperature = fit_temperature(_log(p), labels)
+            temperature = fit_temperature(kept.log_p, kept.labels)
             variants.append(_Variant(suffix := ", calibrated", 0, temperature=temperature))
         if plan.accuracy is not None or plan.coverage is not None:
             tree = as_tree(space, "decide", 'for "inner"')
-            p = _softened(p, temperature)
-            vagueness = tune_vagueness(p, labels, tree, accuracy=plan.accuracy, coverage=plan.coverage)
+            p = kept.softened(temperature).p
+            vagueness = tune_vagueness(p, kept.labels, tree, accuracy=plan.accuracy, coverage=plan.coverage)
     if plan.decide is not None:
         words = {"least_risk": "least risk", "inner": "inner nodes"}[plan.decide]
         base = len(variants) - 1
         variants.append(_Variant(f"{suffix}, {words}", base, plan.decide, temperature, vagueness))
     return variants
-
-
-def _log(p: Tensor) -> Tensor:
-    return p.clamp(min=torch.finfo(p.dtype).tiny).log()
-
-
-def _softened(p: Tensor, temperature: float) -> Tensor:
-    """The distributions whose logits are divided by a temperature."""
-    return (_log(p) / temperature).softmax(-1)
 
 
 def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
@@ -229,18 +253,19 @@ def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
     return chosen
 
 
-def _kept(batches: Iterator[tuple[Tensor, Tensor]], classes: int) -> tuple[Tensor, Tensor]:
+def _kept(pieces: Iterator[_Piece], classes: int) -> _Piece:
     """The rows whose class is known, as many as fit the memory set aside for them."""
     found, rows = [], 0
-    for p, labels in batches:
-        exact = labels < classes
-        found.append((p[exact], labels[exact]))
+    for piece in pieces:
+        exact = piece.labels < classes
+        found.append(piece.where(exact))
         rows += int(exact.sum())
         if rows * classes > _KEPT:
             break
     if not rows:
         raise ValueError("predictions: expected held-out rows with a class as label to tune on, got only inner nodes")
-    return torch.cat([p for p, _ in found]), torch.cat([labels for _, labels in found])
+    p, labels, logits = zip(*found, strict=True)
+    return _Piece(torch.cat(p), torch.cat(labels), None if logits[0] is None else torch.cat(logits))
 
 
 def _batches(
@@ -248,34 +273,35 @@ def _batches(
     normalize: Normalize,
     left_out: NDArray[np.bool_] | None,
     progress: Callable[[float], None] | None,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """The distributions and labels of the rows that are not left out, checked once."""
+) -> Iterator[_Piece]:
+    """The rows that are not left out, checked once."""
+    if normalize is None and source.kind == "logits":
+        normalize = "softmax"
     start = 0
     for values, labels in source:
         end = start + len(labels)
-        kept = slice(None) if left_out is None else np.flatnonzero(~left_out[start:end])
-        p = _distributions(values, source, normalize, start)
-        yield p[kept], torch.from_numpy(labels)[kept]
+        numbers = _checked(values, source, normalize, start)
+        logits = numbers if normalize == "softmax" else None
+        piece = _Piece(numbers if logits is None else logits.softmax(-1), torch.from_numpy(labels), logits)
+        yield piece if left_out is None else piece.where(torch.from_numpy(~left_out[start:end]))
         start = end
         if progress is not None:
             progress(start / len(source.labels))
 
 
-def _distributions(values: NDArray[Any], source: Predictions, normalize: Normalize, first_row: int) -> Tensor:
+def _checked(values: NDArray[Any], source: Predictions, normalize: Normalize, first_row: int) -> Tensor:
+    """Distributions, or logits if ``normalize`` is ``"softmax"``."""
     stored = torch.float16 if source.half or values.dtype == np.float16 else torch.float32
-    dtype = np.float32 if values.dtype.kind == "f" and values.dtype.itemsize <= 4 else np.float64
-    p = from_array(values.astype(dtype, copy=False))
-    if normalize is None and source.kind == "logits":
-        normalize = "softmax"
-    if normalize is not None and not bool(torch.isfinite(p).all()):
-        row = int((~torch.isfinite(p)).any(-1).int().argmax())
+    x = from_array(values.astype(np.float64, copy=False))
+    if normalize is not None and not bool(torch.isfinite(x).all()):
+        row = int((~torch.isfinite(x)).any(-1).int().argmax())
         raise ValueError(f"{source.source}: expected finite numbers, got NaN or infinity in row {first_row + row}")
     if normalize == "softmax":
-        return p.softmax(-1)
+        return x
     if normalize == "l1":
-        p = l1_normalized(source.source, p, validate=True)
-    check_distributions(p, source.source, stored, _REMEDY, first_row)
-    return p
+        x = l1_normalized(source.source, x, validate=True)
+    check_distributions(x, source.source, stored, _REMEDY, first_row)
+    return x
 
 
 def _named(progress: Progress | None, what: str) -> Callable[[float], None] | None:

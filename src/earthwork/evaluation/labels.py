@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from earthwork.files import is_missing
 from earthwork.spaces import Space, Tree
 from earthwork.text import abbreviate, with_near_matches
 
@@ -57,12 +58,12 @@ class ClassIndex:
         self.names = space.bin_names or ()
         self._kind, self._remedy = label_kind, remedy
         tree = space if isinstance(space, Tree) else None
-        self._places = {name: place for place, name in enumerate(self.names) if name}
-        self._places = (_ids(tree) if tree else {}) | self._places
+        bins = [*(_ids(tree) if tree else ()), *((name, place) for place, name in enumerate(self.names) if name)]
+        self._places = dict(bins)
         groups = _inner_nodes(tree) if tree and inner else []
         self._groups = dict(groups)
         self._labels = self._groups | self._places
-        self._repeated = _repeated(name for name, _ in groups if name not in self._places) | _repeated(self.names)
+        self._repeated = _repeated(pair for pair in groups if pair[0] not in self._places) | _repeated(bins)
 
     def call(self, place: int) -> str:
         """The name of a class, or its index if it has none."""
@@ -140,8 +141,10 @@ class ClassIndex:
         kind: LabelKind | None,
         known: Mapping[str, int],
     ) -> NoReturn:
+        if kind == "name" and not known:
+            raise ValueError(f"{what}: expected indices, because the classes have no names, got label_kind={kind!r}")
         odd = [text for text in texts if not _INTEGRAL.fullmatch(text.strip())]
-        if kind == "index" or not odd or not known:
+        if kind == "index" or not known or (kind is None and not odd):
             got = next(text for text in odd or texts if self._numbered(text) is None)
             why = "" if known else ", because the classes have no names"
             where = "" if rows is None else f" in row {rows[texts.index(got)]}"
@@ -193,9 +196,9 @@ class ClassIndex:
         return np.array(named if by_name else numbered, dtype=np.int64)
 
 
-def _ids(tree: Tree) -> dict[str, int]:
+def _ids(tree: Tree) -> list[tuple[str, int]]:
     ids = tree.node_data.get("id")
-    return {str(ids[node]): place for place, node in enumerate(tree.bins.tolist()) if ids[node]} if ids else {}
+    return [(str(ids[node]), place) for place, node in enumerate(tree.bins.tolist()) if ids[node]] if ids else []
 
 
 def _inner_nodes(tree: Tree) -> list[tuple[str, int]]:
@@ -206,8 +209,9 @@ def _inner_nodes(tree: Tree) -> list[tuple[str, int]]:
     return [(str(names[node]), tree.num_bins + node) for names in known for node in inner if names[node]]
 
 
-def _repeated(names: Iterable[str]) -> set[str]:
-    return {name for name, count in Counter(names).items() if count > 1 and name}
+def _repeated(meanings: Iterable[tuple[str, int]]) -> set[str]:
+    """The names with several meanings; one that a class or node has twice, as its name and its id, has one."""
+    return {name for name, count in Counter(name for name, _ in set(meanings)).items() if count > 1}
 
 
 def _found(text: str, places: Mapping[str, int]) -> int | None:
@@ -229,9 +233,12 @@ def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indi
     else:
         found, first, inverse = np.unique(values, return_index=True, return_inverse=True)
         unique = found.tolist()
-    unique = [value.decode() if isinstance(value, bytes) else value for value in unique]
+    try:
+        unique = [value.decode() if isinstance(value, bytes) else value for value in unique]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what}: expected names in UTF-8, got {error.object!r}") from None
     for value, row in zip(unique, first.tolist(), strict=True):
-        if value is None or value != value or (isinstance(value, str) and not value.strip()):
+        if is_missing(value) or (isinstance(value, str) and not value.strip()):
             raise ValueError(f"{what}: expected a label in each row, got none in row {row}")
     return unique, first.tolist(), inverse
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from earthwork.extras import require
 from earthwork.metrics.batch import Decision
-from earthwork.metrics.measures import Measure
-from earthwork.metrics.report import Floats, Rows, interval, p_value, value_labels, values_of
+from earthwork.metrics.intervals import jackknife
+from earthwork.metrics.measure import Measure
+from earthwork.metrics.report import Rows, values_of
 from earthwork.metrics.table import Report
 from earthwork.spaces import Space
 from earthwork.text import printable
@@ -26,9 +28,9 @@ class Difference(NamedTuple):
         baseline: The baseline's.
         label: The metric.
         value: The model's value minus the baseline's.
-        low: The lower end of the interval of that difference.
+        low: The lower end of the interval of that difference; NaN if the rows do not tell.
         high: The upper end.
-        p: The two-sided bootstrap p-value.
+        p: The two-sided p-value: less than 0.05 where the 95 % interval does not contain 0.
         better: Whether the interval says that the model is better (``True``), worse (``False``) or neither.
         judged: Whether the metric's value alone tells which model is better.
     """
@@ -50,38 +52,26 @@ class Difference(NamedTuple):
 
 
 def compare(
-    models: Sequence[str],
-    baselines: Sequence[int | None],
-    measures: Sequence[Measure],
-    space: Space,
-    sums: Sequence[Floats],
-    draws: Sequence[Floats],
-    confidence: float = 0.95,
+    models: Sequence[Model], measures: Sequence[Measure], space: Space, confidence: float = 0.95
 ) -> list[Difference]:
     """The differences of all models from their baselines.
 
-    Curves are left out, and metrics that are equal in every resampling, as those of the probabilities are where two
-    models differ only in their decisions.
+    Curves are left out, and metrics that are equal in every row, as those of the probabilities are where two models
+    differ only in their decisions.
     """
-    kept = [not measure.is_curve for measure in measures for _ in value_labels([measure], space)]
-    labels = value_labels(measures, space)
-    values = [values_of(measures, space, total) for total in sums]
-    spread = [values_of(measures, space, total) for total in draws]
-    differences = []
-    for model, baseline in enumerate(baselines):
-        if baseline is None:
-            continue
-        for place, (label, higher_is_better) in enumerate(labels):
-            replicates = spread[model][:, place] - spread[baseline][:, place]
-            value = float(values[model][place] - values[baseline][place])
-            if not kept[place] or (value == 0 and not replicates.any()):
+    compared = [(place, model.baseline) for place, model in enumerate(models) if model.baseline is not None]
+    found: dict[int, list[Difference]] = {place: [] for place, _ in compared}
+    for label, measure, values, left_out in values_of([model.rows for model in models], measures, space):
+        for place, baseline in [] if measure.is_curve else compared:
+            value, without = values[place] - values[baseline], (left_out[place], left_out[baseline])
+            if value == 0 and np.array_equal(*without, equal_nan=True):
                 continue
-            low, high = interval(replicates, confidence)
+            low, high, p = jackknife(value, *without, confidence)
             rises = True if low > 0 else False if high < 0 else None
-            better = None if rises is None or higher_is_better is None else rises == higher_is_better
-            names, judged = (models[model], models[baseline]), higher_is_better is not None
-            differences.append(Difference(*names, label, value, low, high, p_value(replicates), better, judged))
-    return differences
+            better = None if rises is None or measure.higher_is_better is None else rises == measure.higher_is_better
+            names, judged = (models[place].name, models[baseline].name), measure.higher_is_better is not None
+            found[place].append(Difference(*names, label, value, low, high, p, better, judged))
+    return [row for rows in found.values() for row in rows]
 
 
 class Confusion(NamedTuple):
@@ -163,7 +153,7 @@ class Evaluation:
     differences: tuple[Difference, ...]
     held_out: int = 0
 
-    def mistakes(self, model: int) -> NDArray[np.float32]:
+    def mistakes(self, model: int) -> NDArray[np.float64]:
         """The distances of a model's wrong answers."""
         rows = self.models[model].rows
         return rows.distances[rows.wrong]
@@ -206,7 +196,7 @@ class Evaluation:
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each model and metric: the value, and the difference from the baseline."""
-        pandas = require("pandas", "evaluate", "to_frame()")
+        pandas = require("pandas", "metrics", "to_frame()")
         found = {(row.model, row.label): row for row in self.differences}
         records = []
         for place, model in enumerate(self.models):
@@ -233,12 +223,15 @@ class Evaluation:
         return group(*parts, *(_escape(note) for note in self.notes))
 
 
-_TITLE = "Differences, by paired bootstrap"
+_TITLE = "Differences on the same rows"
 _HEADER = ("metric", "difference", "95% interval", "p", "verdict")
 
 
 def _cells(row: Difference) -> tuple[str, ...]:
-    return row.label, f"{row.value:+.4f}", f"{row.low:+.4f} to {row.high:+.4f}", f"{row.p:.3f}", row.verdict
+    if math.isnan(row.p):
+        return row.label, f"{row.value:+.4f}", "–", "–", row.verdict
+    p = "<0.001" if row.p < 0.001 else f"{row.p:.3f}"
+    return row.label, f"{row.value:+.4f}", f"{row.low:+.4f} to {row.high:+.4f}", p, row.verdict
 
 
 def _by_model(differences: Sequence[Difference]) -> dict[str, list[Difference]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -15,7 +16,7 @@ from torch import Tensor
 from earthwork.array_files import ArrayFile
 from earthwork.evaluation.labels import ClassIndex, Indices, Kind
 from earthwork.extras import require
-from earthwork.files import check_regular
+from earthwork.files import check_regular, read_lines
 from earthwork.spaces.space import to_array
 
 ENDINGS = (".npz", ".npy", ".csv", ".tsv", ".parquet")
@@ -97,7 +98,7 @@ def open_predictions(
     if isinstance(source, str | Path):
         return _open_file(Path(source), classes, truth, label_column)
     if hasattr(source, "columns"):
-        return _open_table(name, _frame(name, source), classes, truth, label_column)
+        return _open_table(name, _frame(name, source, classes), classes, truth, label_column)
     half = isinstance(source, Tensor) and source.is_floating_point() and source.itemsize == 2
     return _open_array(name, _as_array(name, source), classes, truth, half)
 
@@ -118,28 +119,23 @@ def _open_file(path: Path, classes: ClassIndex, truth: Indices | None, label_col
 def _read_labels(labels: Any, classes: ClassIndex) -> Indices:
     """Labels that are given apart from the predictions."""
     if not isinstance(labels, str | Path):
-        array = _as_array("labels", labels)
-        return classes.labels("labels", array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array)
+        return classes.labels("labels", _column(_as_array("labels", labels)))
     path = Path(labels)
-    check_regular(path)
     if path.suffix.lower() == ".npy":
-        return classes.labels(str(path), _not_empty(path, np.ravel(ArrayFile(path).read())))
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: expected a .npy file, or text with a label in each line") from None
-    return classes.labels(str(path), _not_empty(path, np.array(lines)), typed=False)
+        return classes.labels(str(path), _column(ArrayFile(path).read()))
+    return classes.labels(str(path), np.array(read_lines(path)), typed=False)
 
 
-def _not_empty(path: Path, values: NDArray[Any]) -> NDArray[Any]:
-    if len(values) == 0:
-        raise ValueError(f"{path}: expected labels, got none")
-    return values
+def _column(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels of the shape ``[rows, 1]`` as ``[rows]``; other shapes are left for the error message."""
+    return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
 
 def _as_array(name: str, values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
         return to_array(values)
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name}: expected an array without masked entries, got {np.ma.getmaskarray(values).sum()}")
     if hasattr(values, "to_numpy"):
         return np.asarray(values.to_numpy())
     try:
@@ -187,7 +183,7 @@ def _open_array_file(path: Path, classes: ClassIndex, truth: Indices | None) -> 
     # Lengths are compared before anything is read: a small compressed file can hold a lot of labels.
     _check_shape(str(path), shape, classes.count, math.prod(file.shape("labels")) if truth is None else len(truth))
     if truth is None:
-        truth = classes.labels(f"{path}: labels", np.ravel(file.read("labels")))
+        truth = classes.labels(f"{path}: labels", _column(file.read("labels")))
     order: Indices | None = None
     if "classes" in file.members:
         count = math.prod(file.shape("classes"))
@@ -229,12 +225,17 @@ def _open_table(
         truth = classes.labels(f"{source}: labels", table.labels(label or ""), typed=table.typed)
 
     def pieces() -> Iterator[NDArray[Any]]:
+        start = 0
         for values in table.pieces([lists] if lists else names, lists is not None):
-            if values.ndim != 2 or values.shape[1] != classes.count:
+            wrong = np.argwhere(~np.isfinite(values))
+            if len(wrong):
+                row, column = wrong[0]
                 raise ValueError(
-                    f"{source}: expected {classes.count} numbers in each row, one for each class of the space"
+                    f"{source}: expected finite numbers, got {values[row, column]} in row {start + row}, column "
+                    f"{lists or names[column]!r}"
                 )
             yield values if order is None else values[:, order]
+            start += len(values)
 
     return Predictions(source, kind, truth, pieces)
 
@@ -259,7 +260,7 @@ def _split_columns(
     return (found[0] if needed else None), [name for name in rest if name not in numbers]
 
 
-def _frame(source: str, frame: Any) -> _Table:
+def _frame(source: str, frame: Any, classes: ClassIndex) -> _Table:
     """A data frame of pandas or polars."""
     columns = {str(name): name for name in frame.columns}
     if len(columns) < len(frame.columns):
@@ -267,44 +268,55 @@ def _frame(source: str, frame: Any) -> _Table:
 
     def pieces(names: list[str], lists: bool) -> Iterator[NDArray[Any]]:
         found = [frame[columns[name]].to_numpy() for name in names]
-        yield _stacked(source, names, [np.array(found[0].tolist())] if lists else found, lists)
+        yield _rows(source, names[0], found[0], classes.count) if lists else _stacked(source, names, found)
 
     return _Table(list(columns), lambda name: np.asarray(frame[columns[name]].to_numpy()), True, pieces)
 
 
 def _csv(path: Path, classes: ClassIndex) -> _Table:
-    pandas = require("pandas", "evaluate", "reading CSV")
-    options = {"sep": "\t" if path.suffix.lower() == ".tsv" else ",", "keep_default_na": False}
-    try:
-        names = [str(name) for name in pandas.read_csv(path, nrows=0, **options).columns]
-    except (pandas.errors.EmptyDataError, pandas.errors.ParserError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a readable table: {error}") from None
+    pyarrow = require("pyarrow", "metrics", "reading CSV")
+    csv = require("pyarrow.csv", "metrics", "reading CSV")
+    # A row must fit into a block. Errors name a row only if a single thread reads.
+    reading = csv.ReadOptions(use_threads=False, block_size=max(2**24, 256 * classes.count))
+    parsing = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
+    names: list[str] = []
 
-    def read(**more: Any) -> Any:
+    def explain(error: Exception) -> ValueError:
+        # Columns by their names, and rows as in other messages: from 0, without the header.
+        text = re.sub(r"In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
+        text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 2}", text)
+        return ValueError(f"{path}: not a readable table: {' '.join(text.split())}")
+
+    def read(wanted: list[str], kind: Any) -> Iterator[Any]:
+        types = dict.fromkeys(wanted, kind)
+        converting = csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=[])
         try:
-            return pandas.read_csv(path, **options, **more)
-        except (ValueError, pandas.errors.ParserError) as error:
-            raise ValueError(f"{path}: {error}") from None
+            with csv.open_csv(path, reading, parsing, converting) as batches:
+                yield from batches
+        except pyarrow.ArrowInvalid as error:
+            raise explain(error) from None
 
     def labels(name: str) -> NDArray[Any]:
-        return np.asarray(read(usecols=[name], dtype=str)[name].to_numpy(object))
+        found = [value for batch in read([name], pyarrow.string()) for value in batch.column(0).to_pylist()]
+        return np.array(found, dtype=object)
 
     def pieces(wanted: list[str], lists: bool) -> Iterator[NDArray[Any]]:
         if lists:
             raise ValueError(f"{path}: expected a column for each class, got lists of numbers")
-        size = max(1, _PIECE // classes.count)
-        try:
-            with read(usecols=wanted, dtype=np.float64, chunksize=size) as frames:
-                yield from (frame[wanted].to_numpy() for frame in frames)
-        except (ValueError, pandas.errors.ParserError) as error:
-            raise ValueError(f"{path}: {error}") from None
+        for batch in read(wanted, pyarrow.float64()):
+            yield np.stack([np.asarray(column) for column in batch.columns], -1)
 
+    try:
+        with csv.open_csv(path, reading, parsing) as file:
+            names += file.schema.names
+    except pyarrow.ArrowInvalid as error:
+        raise explain(error) from None
     return _Table(names, labels, False, pieces)
 
 
 def _parquet(path: Path, classes: ClassIndex) -> _Table:
-    pyarrow = require("pyarrow", "evaluate", "reading Parquet")
-    parquet = require("pyarrow.parquet", "evaluate", "reading Parquet")
+    pyarrow = require("pyarrow", "metrics", "reading Parquet")
+    parquet = require("pyarrow.parquet", "metrics", "reading Parquet")
     try:
         file = parquet.ParquetFile(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
@@ -316,26 +328,40 @@ def _parquet(path: Path, classes: ClassIndex) -> _Table:
         return np.array(values) if len(kinds) == 1 else np.array(values, dtype=object)
 
     def pieces(wanted: list[str], lists: bool) -> Iterator[NDArray[Any]]:
+        start = 0
         for batch in file.iter_batches(max(1, _PIECE // classes.count), columns=wanted):
             if lists:
-                yield _lists(path, batch.column(wanted[0]))
+                yield _rows(str(path), wanted[0], batch.column(0).to_numpy(zero_copy_only=False), classes.count, start)
             else:
-                yield _stacked(str(path), wanted, [np.asarray(batch.column(name)) for name in wanted], False)
+                yield _stacked(str(path), wanted, [np.asarray(batch.column(name)) for name in wanted])
+            start += len(batch)
 
     return _Table(list(file.schema_arrow.names), labels, True, pieces)
 
 
-def _lists(path: Path, column: Any) -> NDArray[Any]:
-    if not hasattr(column, "flatten") or column.null_count:
-        raise ValueError(f"{path}: expected a list of numbers in each row, got {column.type}")
-    flat = np.asarray(column.flatten())
-    if flat.dtype.kind not in "fiu" or len(flat) % max(1, len(column)):
-        raise ValueError(f"{path}: expected lists of numbers of one length, got {column.type}")
-    return flat.reshape(len(column), -1)
+def _rows(source: str, name: str, lists: Iterable[Any], count: int, start: int = 0) -> NDArray[Any]:
+    """The lists of a column as rows of an array; they must all have ``count`` numbers."""
+    rows = list(lists)
+    for row, entry in enumerate(rows, start):
+        is_list = hasattr(entry, "__len__") and not isinstance(entry, str)
+        if not is_list or len(entry) != count:
+            got = f"{len(entry)} of them" if is_list else repr(entry)
+            raise ValueError(
+                f"{source}: expected {count} numbers in each row of column {name!r}, one for each class of the space, "
+                f"got {got} in row {row}"
+            )
+    try:
+        values = np.array(rows)
+    except ValueError:
+        raise ValueError(f"{source}: expected lists of numbers in column {name!r}, got nested lists") from None
+    return values.reshape(0, count) if not rows else _numbers(source, name, values)
 
 
-def _stacked(source: str, names: Sequence[str], columns: Sequence[NDArray[Any]], lists: bool) -> NDArray[Any]:
-    for name, column in zip(names, columns, strict=True):
-        if column.dtype.kind not in "fiu":
-            raise ValueError(f"{source}: expected numbers in column {name!r}, got {column.dtype}")
-    return columns[0] if lists else np.stack(columns, -1)
+def _stacked(source: str, names: Sequence[str], columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return np.stack([_numbers(source, name, column) for name, column in zip(names, columns, strict=True)], -1)
+
+
+def _numbers(source: str, name: str, values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"{source}: expected numbers in column {name!r}, got {values.dtype}")
+    return values

@@ -377,7 +377,11 @@ class StructuredLoss(CheckedLoss):
             )
 
     def extra_repr(self) -> str:
-        """The options; ``class_dim`` and ``empty`` only if they are not the default."""
+        """Return the space and the options."""
+        return f"{self.space}, {self._shown_options()}"
+
+    def _shown_options(self) -> str:
+        """Return the options; ``class_dim`` and ``empty`` only if they are not the default."""
         shown = f"normalize={self.normalize!r}, reduction={self.reduction!r}, label_smoothing={self.label_smoothing:g}"
         shown += "" if self.class_dim is None else f", class_dim={self.class_dim}"
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")

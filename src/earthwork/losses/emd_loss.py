@@ -154,6 +154,9 @@ class EMDLoss(StructuredLoss):
             losses = losses.masked_scatter(single, self.set_losses(rows[single], allowed[single]))
             return losses.masked_scatter(~single, self.set_losses(rows[~single], allowed[~single]))
         p = self.probabilities(rows)
+        if self.normalize != "softmax":
+            # The derivative sums to 0 over the classes, as that of a label does; the value is unchanged.
+            p = p - (p - p.detach()).mean(-1, keepdim=True)
         costs = self._edge_costs()
         space = self.space if costs is None else cast(EdgeSpace, self.space).with_costs(costs.detach())
         moved = torch.zeros_like(p).scatter_add(-1, space.nearest(allowed), p)
@@ -227,6 +230,5 @@ class EMDLoss(StructuredLoss):
         moved = distances > 0
         return torch.where(moved, torch.where(moved, distances, 1).pow(1 / self.rho), 0)
 
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super().extra_repr()}"
+    def _shown_options(self) -> str:
+        return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super()._shown_options()}"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from typing_extensions import Unpack
 
 from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
@@ -74,12 +73,7 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         q = torch.zeros_like(rows).scatter(-1, labels.unsqueeze(-1), 1.0)
         if self.label_smoothing:
             q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        return self._losses(rows, q.detach())
-
-    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
-        """The loss of each row against its distribution."""
-        self.check_pair(self.probabilities(rows), q, stored)
-        return self._losses(rows, q)
+        return self.entropies(rows, q.detach())
 
     def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
         """The loss of each row down to the lowest node above its set, and there against the set's mass."""
@@ -87,15 +81,16 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         log_p, below, questions = self._questions(self.log_probabilities(rows).double(), tables)
         share = allowed.double()
         above_all = self.space.flow(share) > share.sum(-1, keepdim=True) - 0.5
-        # The deepest of the nodes above all classes of the set; the root if there is no other.
-        depth = torch.where(above_all, tables.depths, 0)
-        lowest = torch.where(above_all.any(-1), depth.argmax(-1), self.space.num_edges)
+        # The deepest of the nodes above all classes of the set. The root, at depth 0, comes after those with an edge.
+        depth = pad(torch.where(above_all, tables.depths, -1), (0, 1))
+        lowest = depth.argmax(-1)
         at_lowest = pad(below, (0, 1)).gather(-1, lowest.unsqueeze(-1)).squeeze(-1)
         of_set = torch.where(allowed, log_p, LOG_ZERO).logsumexp(-1)
         losses = torch.where(above_all, questions, 0).sum(-1) + at_lowest - of_set
         return self._smoothed(losses.to(rows.dtype), rows)
 
-    def _losses(self, rows: Tensor, q: Tensor) -> Tensor:
+    def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
+        """The loss of each row against its distribution."""
         tables = derived(self.space, _edge_tables, rows.device)
         log_p, below, questions = self._questions(self.log_probabilities(rows).double(), tables)
         loss = (self.space.flow(q).double().clamp(0, 1) * questions).sum(-1)
@@ -109,9 +104,8 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         above = pad(below, (0, 1)).index_select(-1, tables.above)
         return log_p, below, torch.exp(-self.alpha * tables.heights) * (above - below)
 
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"alpha={self.alpha:g}, {super().extra_repr()}"
+    def _shown_options(self) -> str:
+        return f"alpha={self.alpha:g}, {super()._shown_options()}"
 
 
 class _EdgeTables(NamedTuple):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
+from earthwork.spaces.space import to_tensor
 from earthwork.transport.routes import LabelKernel
 
 
@@ -52,8 +53,9 @@ class SoftLabelLoss(LogLoss):
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The distributions around the classes ``labels[...]``, shape ``[..., C]``."""
-        like = torch.empty(0, dtype=dtype, device=labels.device)
-        return self._fall_off(self.space.distances_to(labels, like))
+        # In float64, because distances are differences of sums that may be far larger than the diameter.
+        like = torch.empty(0, dtype=torch.float64, device=labels.device)
+        return self._fall_off(self.space.distances_to(labels, like)).to(dtype)
 
     def label_kernel(self) -> LabelKernel:
         """The kernel for class indices."""
@@ -61,32 +63,27 @@ class SoftLabelLoss(LogLoss):
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The loss of each row against the soft labels around its class."""
-        q = self._fall_off(self.space.distances_to(labels, rows))
+        q = self.soft_labels(labels, rows.dtype)
         if self.label_smoothing:
             q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        return self._cross_entropy(rows, q)
+        return self.entropies(rows, q)
 
-    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+    def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
         """The cross entropy of each row against its distribution."""
-        self.check_pair(self.probabilities(rows), q, stored)
-        return self._cross_entropy(rows, q)
+        return -(q * self.log_probabilities(rows)).sum(-1)
 
     def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
         """The loss of each row against the soft labels around its set."""
         classes = torch.arange(self.space.num_bins, device=rows.device)
-        distances = self.space.distance(classes.expand(allowed.shape), self.space.nearest(allowed)).to(rows)
-        return self._smoothed(self._cross_entropy(rows, self._fall_off(distances)), rows)
+        distances = self.space.distance(classes.expand(allowed.shape), self.space.nearest(allowed))
+        return self._smoothed(self.entropies(rows, self._fall_off(distances.double()).to(rows.dtype)), rows)
 
     def _fall_off(self, distances: Tensor) -> Tensor:
         # Where everything is at distance 0 there is nothing to scale.
         return (-self.beta * distances / (derived(self.space, _diameter) or 1.0)).softmax(-1)
 
-    def _cross_entropy(self, rows: Tensor, q: Tensor) -> Tensor:
-        return -(q * self.log_probabilities(rows)).sum(-1)
-
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"beta={self.beta:g}, {super().extra_repr()}"
+    def _shown_options(self) -> str:
+        return f"beta={self.beta:g}, {super()._shown_options()}"
 
 
 def _diameter(space: Space) -> float:
@@ -95,4 +92,4 @@ def _diameter(space: Space) -> float:
 
 def _edge_factors(space: EdgeSpace, beta: float) -> Tensor:
     """Return what crossing each edge multiplies a soft label by."""
-    return torch.exp(-beta * space.costs / (derived(space, _diameter) or 1.0))
+    return torch.exp(-beta * to_tensor(space.flow_costs) / (derived(space, _diameter) or 1.0))

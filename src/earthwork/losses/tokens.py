@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Reduction
 from earthwork.losses.emd_loss import EMDLoss
-from earthwork.spaces import Chain
+from earthwork.spaces import Chain, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import HALF, check_rho, to_tensor
 from earthwork.transport.masses import check_not_sharded
@@ -78,16 +78,22 @@ class TokenEMDLoss(CheckedLoss):
         numbers = _check_values(values, len(tokens))
         self._vocabulary = _Vocabulary(tokens, numbers)
         chain = Chain.from_values(np.unique(numbers))
-        self.space = chain if diameter is None or chain.num_bins == 1 else chain.normalized(diameter)
+        chain = chain if diameter is None or chain.num_bins == 1 else chain.normalized(diameter)
         self._rho = float(rho)
         self._outside = outside
         self.shift = shift
         self.ignore_index = ignore_index
         self.reduction: Reduction = reduction
-        self._distance = EMDLoss(self.space, rho, reduction="none", normalize="softmax" if self._fused() else None)
+        self._fused = chain.num_bins == len(tokens) and outside is None
+        self._distance = EMDLoss(chain, rho, reduction="none", normalize="softmax" if self._fused else None)
 
     def _checked_shift(self, shift: bool) -> bool:
         return bool(shift)
+
+    @property
+    def space(self) -> Space:
+        """The numbers in a row."""
+        return self._distance.space
 
     @property
     def rho(self) -> float:
@@ -184,15 +190,12 @@ class TokenEMDLoss(CheckedLoss):
         logits = nn.functional.linear(rows, own_weight, own_bias)
         return self._reduced(self._losses(logits, bins, total), where, num_items)
 
-    def _fused(self) -> bool:
-        return self.space.num_bins == self._vocabulary.size and self.outside is None
-
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
         """The distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
         logits = _wide(logits)
         if not len(bins):
             return logits.sum(-1)
-        if self._fused():
+        if self._fused:
             loss: Tensor = self._distance(logits, bins)
             return loss
         p = logits.softmax(-1) if total is None else (logits - total).exp()

@@ -12,7 +12,7 @@ from torch import Tensor
 from earthwork.extras import require
 from earthwork.losses.contract import check_class_dim
 from earthwork.metrics.batch import IGNORED, Decision, Options, as_batch, check_decision
-from earthwork.metrics.measures import Measure
+from earthwork.metrics.measure import Measure
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_ignore_index, check_space
 from earthwork.transport.masses import Normalize, check_normalize

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args, get_type_hints
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, get_type_hints
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from earthwork import private_api
 from earthwork.decisions import decide, decide_top_k
@@ -28,6 +27,9 @@ Decision: TypeAlias = Literal["argmax", "least_risk", "inner"]
 
 # The label that PyTorch's losses ignore by default.
 IGNORED = -100
+# What a probability counts as at least where its logarithm is needed, whatever type it is stored in; scikit-learn's
+# limit for float64.
+LEAST_PROBABILITY = 2.0**-52
 
 
 class Options(TypedDict, total=False):
@@ -65,6 +67,7 @@ class Batch:
         given: The answers that were given in place of distributions, ``[rows]``.
         decision: How a distribution becomes an answer.
         vagueness: The cost of an inner node, for ``decision="inner"``.
+        logits: What the distributions are the softmax of, ``[rows, num_bins]``; ``None`` if that is not known.
     """
 
     space: Space
@@ -73,6 +76,7 @@ class Batch:
     given: Tensor | None = None
     decision: Decision = "argmax"
     vagueness: float = 0.0
+    logits: Tensor | None = None
 
     def decided(self, decision: Decision, vagueness: float = 0.0) -> Batch:
         """The same rows with other decisions."""
@@ -165,6 +169,21 @@ class Batch:
         return torch.where(self.is_right(answers), 0, distance).double()
 
     @property
+    def log_likelihood(self) -> Tensor:
+        """The logarithm of the probability of each label, in double precision; of a coarse one of its classes' mass."""
+        bins = self.labels.clamp(max=self.space.num_bins - 1).unsqueeze(-1)
+        if self.logits is None:
+            p = self.p.gather(-1, bins).squeeze(-1).double()
+            if self.coarse is not None:
+                p[self.coarse] = (self.p[self.coarse].double() * self.allowed).sum(-1)
+            return log_probabilities(p)
+        log_p = self.logits.double().log_softmax(-1)
+        found = log_p.gather(-1, bins).squeeze(-1)
+        if self.coarse is not None:
+            found[self.coarse] = log_p[self.coarse].masked_fill(~self.allowed, -math.inf).logsumexp(-1)
+        return found
+
+    @property
     def expected_cost(self) -> Tensor:
         """The distance from each answer to the truth that its distribution expects."""
         risk = node_risk(self.p, self.tree, 0.0) if self.decision == "inner" else expected(self.p, self.space)
@@ -214,6 +233,11 @@ class Batch:
         return self.tree.lowest_common_ancestor(self.answer_nodes, self.truth_nodes)
 
 
+def log_probabilities(p: Tensor) -> Tensor:
+    """The logarithms of probabilities, in double precision; a probability counts as at least 2⁻⁵²."""
+    return p.double().clamp(min=LEAST_PROBABILITY).log()
+
+
 def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Batch:
     """Check predictions and labels.
 
@@ -249,9 +273,10 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
         from earthwork.metrics.sharded import sharded_batch
 
         return sharded_batch(cast(Any, rows), labels.view(target.shape), counted, space, options)
-    p = rows.reshape(-1, rows.shape[-1]) if rows.ndim else rows
-    p = as_distributions(p[counted] if p.ndim else p, space, options.get("normalize"), name="preds").detach()
-    return Batch(space, labels[counted], p, None, decision, vagueness)
+    given = rows.detach().reshape(-1, rows.shape[-1])[counted] if rows.ndim else rows
+    normalize = options.get("normalize")
+    p = as_distributions(given, space, normalize, name="preds").detach()
+    return Batch(space, labels[counted], p, None, decision, vagueness, given if normalize == "softmax" else None)
 
 
 def _is_sharded(x: object) -> bool:
@@ -283,9 +308,8 @@ def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | 
 
 def _nearest_class(tree: Tree, device: torch.device) -> Tensor:
     """The distance from each node to the nearest class at or below it: ``[num_nodes]``."""
-    depth, bins = tree.distances_to_root(), tree.bins
-    highest = torch.full_like(depth, -math.inf).index_copy(0, bins, -depth[bins])
-    return (-tree.largest_below(highest) - depth).to(device)
+    at_bins = torch.full((tree.num_nodes,), -math.inf, dtype=torch.float64, device="cpu").index_fill(0, tree.bins, 0)
+    return -tree.largest_below(at_bins, -tree.costs).to(device)
 
 
 def check_tree(space: Space) -> Tree:

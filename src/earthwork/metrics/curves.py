@@ -13,7 +13,7 @@ from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.metrics.batch import Batch
-from earthwork.metrics.measures import TotalMeasure
+from earthwork.metrics.measure import TotalMeasure
 from earthwork.spaces import Space
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ the cost ``vagueness``), ``normalize`` (``"softmax"`` for logits, ``"l1"`` for m
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor
-from typing_extensions import Unpack
 
 from earthwork.metrics.batch import Options, as_batch
 from earthwork.metrics.measures import (

@@ -1,100 +1,27 @@
-"""What the metrics measure: a few numbers for each row, and a value computed from their sums.
-
-The same code serves the functions, the torchmetrics classes, which add up batches and processes, and the bootstrap,
-which weights rows. This module holds the measures of answers, also in a hierarchy; `scores` holds those of
-probabilities.
-"""
+"""The measures of answers, also in a hierarchy; `scores` holds those of probabilities."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import check_k
 from earthwork.metrics.batch import Batch, check_ranking, check_tree
+from earthwork.metrics.measure import Entries, MeanMeasure, Measure, TotalMeasure, with_ones
 from earthwork.spaces import Space
 from earthwork.spaces.tree import as_tree
 
 SeverityMeasure: TypeAlias = Literal["distance", "height"]
-Group: TypeAlias = Literal["labels", "answers", "label_distances"]
 
 
-@dataclass(frozen=True)
-class Measure(ABC):
-    """A function of sums over rows.
-
-    Attributes:
-        higher_is_better: Whether a higher value means a better model; ``None`` if the value alone does not tell.
-        groups: Sums for each class: how often it is the label or the answer, or the distances of the rows it labels.
-        is_curve: Whether the value has an axis: one point for each column.
-    """
-
-    higher_is_better: ClassVar[bool | None]
-    groups: ClassVar[tuple[Group, ...]] = ()
-    is_curve: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def label(self) -> str:
-        """The name in a table."""
-
-    @abstractmethod
-    def columns(self, batch: Batch) -> Tensor:
-        """The numbers to add up over rows: ``[rows, width]``, in double precision."""
-
-    @abstractmethod
-    def value(self, sums: Tensor, space: Space) -> Tensor:
-        """The value from the sums: ``[..., size]`` to ``[...]``. NaN where there is nothing to average.
-
-        The sums are those of the columns, followed by those of each group, ``num_bins`` each.
-        """
-
-    def width(self, space: Space) -> int:
-        """The number of columns."""
-        return 2
-
-    def size(self, space: Space) -> int:
-        """The number of sums."""
-        return self.width(space) + len(self.groups) * space.num_bins
-
-    def check(self, space: Space, decision: str) -> None:
-        """Raise unless the measure is defined in this space for such decisions."""
-        if self.groups and decision == "inner":
-            raise ValueError(f'decision: expected answers that are classes for the {self.label}, got "inner"')
-
-    def sums(self, batch: Batch) -> Tensor:
-        """The sums over a batch: ``[size]``."""
-        return torch.cat([self.columns(batch).sum(0), *(group_sums(batch, group) for group in self.groups)])
-
-    def of(self, batch: Batch) -> Tensor:
-        """The value for one batch."""
-        self.check(batch.space, batch.decision)
-        return self.value(self.sums(batch), batch.space)
-
-
-def group_sums(batch: Batch, group: Group) -> Tensor:
-    """The sums of a group over a batch: ``[num_bins]``."""
-    place = batch.answers if group == "answers" else batch.labels
-    numbers = batch.distance if group == "label_distances" else torch.ones_like(place, dtype=torch.float64)
-    return numbers.new_zeros(batch.space.num_bins).index_add(0, place, numbers)
-
-
-class MeanMeasure(Measure):
-    """The mean of one number over some of the rows."""
-
-    def value(self, sums: Tensor, space: Space) -> Tensor:
-        """The sum of the numbers divided by the number of rows."""
-        return sums[..., 0] / sums[..., 1]
-
-
-def with_ones(numbers: Tensor) -> Tensor:
-    """The columns of a mean over all rows."""
-    return torch.stack([numbers, torch.ones_like(numbers)], -1)
+def halves(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums of two groups."""
+    count = sums.shape[-1] // 2
+    return sums[..., :count], sums[..., count:]
 
 
 @dataclass(frozen=True)
@@ -103,6 +30,7 @@ class Accuracy(MeanMeasure):
 
     top_k: int = 1
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -196,6 +124,7 @@ class Within(MeanMeasure):
     distance: float = 1.0
     name: str | None = None
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -215,18 +144,6 @@ class Within(MeanMeasure):
         return with_ones((batch.distance <= self.distance * (1 + 1e-9)).double())
 
 
-class TotalMeasure(Measure):
-    """A measure without columns: all of its sums are groups, or its own."""
-
-    def width(self, space: Space) -> int:
-        """No columns."""
-        return 0
-
-    def columns(self, batch: Batch) -> Tensor:
-        """No columns: ``[rows, 0]``."""
-        return batch.labels.new_zeros(len(batch.labels), 0, dtype=torch.float64)
-
-
 @dataclass(frozen=True)
 class ClassMeanDistance(TotalMeasure):
     """The mean over classes of the mean distance from the answer to the label."""
@@ -242,8 +159,15 @@ class ClassMeanDistance(TotalMeasure):
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         """The mean over the classes that are the label of some row."""
-        counts, distances = sums[..., : space.num_bins], sums[..., space.num_bins :]
+        counts, distances = halves(sums)
         return (distances / counts).nanmean(-1)
+
+    def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
+        """The same in O(rows): a row changes the mean of its class only, which drops out if that was its only row."""
+        counts, distances = halves(sums)
+        means, others = distances / counts, counts[rows.labels] - 1
+        change = ((distances[rows.labels] - rows.distances) / others).nan_to_num(0.0, 0.0, 0.0) - means[rows.labels]
+        return (means.nansum() + change) / ((counts > 0).sum() - (others == 0).double())
 
 
 @dataclass(frozen=True)
@@ -254,6 +178,7 @@ class Kappa(Measure):
     name: str | None = None
     higher_is_better = True
     groups = ("answers", "labels")
+    limits = (-math.inf, 1.0)
 
     @property
     def label(self) -> str:
@@ -277,11 +202,22 @@ class Kappa(Measure):
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         """One minus the cost of the answers in relation to that of independent answers."""
-        n = space.num_bins
         cost, rows = sums[..., 0], sums[..., 1]
-        answers, labels = sums[..., 2 : 2 + n], sums[..., 2 + n :]
-        weights = space.distances(device=sums.device, dtype=sums.dtype).pow(self.power)
-        return 1 - cost * rows / ((answers @ weights) * labels).sum(-1)
+        answers, labels = halves(sums[..., 2:])
+        return 1 - cost * rows / ((answers @ self._weights(sums, space)) * labels).sum(-1)
+
+    def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
+        """The same in O(rows + bins²): a row changes one answer and one label of the cost of independent answers."""
+        weights = self._weights(sums, space)
+        answers, labels = halves(sums[2:])
+        of_answers, of_labels = weights @ labels, answers @ weights
+        independent = of_labels @ labels - of_answers[rows.answers] - of_labels[rows.labels]
+        independent += weights[rows.answers, rows.labels]
+        cost, count = (sums[:2] - rows.columns).unbind(-1)
+        return 1 - cost * count / independent
+
+    def _weights(self, sums: Tensor, space: Space) -> Tensor:
+        return space.distances(device=sums.device, dtype=sums.dtype).pow(self.power)
 
 
 Average: TypeAlias = Literal["micro", "macro"]
@@ -294,6 +230,7 @@ class DepthAccuracy(Measure):
 
     higher_is_better = True
     is_curve = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -326,6 +263,7 @@ class AncestorScore(MeanMeasure):
     kind: Kind = "F1"
     average: Average = "micro"
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -362,6 +300,7 @@ class AncestorAccuracy(MeanMeasure):
     """The share of rows whose answer is the label or one of its ancestors."""
 
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:
@@ -382,6 +321,7 @@ class AnswerCoverage(MeanMeasure):
     """The share of rows whose answer is a class."""
 
     higher_is_better = True
+    limits = (0.0, 1.0)
 
     @property
     def label(self) -> str:

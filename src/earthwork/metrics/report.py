@@ -1,16 +1,17 @@
-"""All metrics of a model's predictions in one table, with intervals by the bootstrap."""
+"""All metrics of a model's predictions in one table, with intervals by the jackknife."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from typing_extensions import Unpack
 
 from earthwork.metrics.batch import Batch, Options, as_batch
+from earthwork.metrics.intervals import jackknife
+from earthwork.metrics.measure import Entries, Measure, group_sums
 from earthwork.metrics.measures import (
     Accuracy,
     AncestorAccuracy,
@@ -18,28 +19,21 @@ from earthwork.metrics.measures import (
     AnswerCoverage,
     ClassMeanDistance,
     DepthAccuracy,
-    Group,
     Kappa,
-    Measure,
     RootMeanSquare,
     Severity,
     TopDistance,
     Within,
-    group_sums,
 )
 from earthwork.metrics.scores import BrierScore, CostGap, DecisionCost, LogLoss, MeanTransport, RankedScore
 from earthwork.metrics.table import Estimate, Line, Report
 from earthwork.spaces import Chain, EdgeSpace, Ring, Space, Tree
 from earthwork.spaces.space import from_array
 
-Floats = NDArray[np.floating[Any]]
-
 _NOTES = (
     "No arrow: the value alone does not say which model is better. The EMD at ρ = 1 and the expected cost fall when a "
     "model becomes overconfident.",
 )
-# The number of counts held in memory at a time: 64 MiB.
-_COUNTS = 2**24
 
 
 def hierarchical_report(
@@ -48,8 +42,7 @@ def hierarchical_report(
     space: Space,
     *,
     top_k: int | None = None,
-    bootstrap: int = 0,
-    seed: int = 0,
+    intervals: bool = False,
     **options: Unpack[Options],
 ) -> Report:
     """All metrics that are defined in a space, as a table: proper scores of the probabilities first.
@@ -60,8 +53,7 @@ def hierarchical_report(
         space: How the classes are arranged.
         top_k: The number of answers in the top-k metrics; at most that of the classes. Default: 5 on a tree of more
             than 5 classes, else 1.
-        bootstrap: The number of bootstrap resamples for confidence intervals; 0 for none.
-        seed: The seed of the resampling.
+        intervals: Whether to add 95 % confidence intervals, by the jackknife.
         options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``, as for all metrics.
 
     Returns:
@@ -91,15 +83,11 @@ def hierarchical_report(
         >>> report["accuracy"].value
         0.666...
     """
-    check_whole("bootstrap", bootstrap)
-    check_whole("seed", seed)
     batch = as_batch(_tensor(probs), _tensor(labels), space, **options)
     if len(batch.labels) == 0:
         raise ValueError("labels: expected at least one row that counts, got none")
     measures = standard_measures(space, top_k, inner=batch.decision == "inner")
-    rows = measure_rows(batch, measures)
-    draws = resample([rows], measures, space, bootstrap, seed) if bootstrap else None
-    return report_of(["model"], measures, space, [rows.sums], draws, len(rows.labels))
+    return report_of(["model"], [measure_rows(batch, measures)], measures, space, intervals)
 
 
 def _tensor(values: Any) -> Any:
@@ -178,8 +166,8 @@ class Rows(NamedTuple):
     """What is kept of each row of a model's predictions.
 
     Attributes:
-        columns: The columns of all measures side by side, in single precision: ``[rows, width]``.
-        sums: The sums of all measures one after another, in double precision.
+        columns: The columns of all measures side by side: ``[rows, width]``.
+        sums: The sums of all measures one after another.
         labels: The label of each row, a bin, or a node if answers are nodes.
         answers: The answer of each row.
         wrong: Whether the answer is not the label, or not below it if that is coarse.
@@ -189,12 +177,12 @@ class Rows(NamedTuple):
         hits: Whether the most probable class is the label.
     """
 
-    columns: NDArray[np.float32]
+    columns: NDArray[np.float64]
     sums: NDArray[np.float64]
     labels: NDArray[np.int32]
     answers: NDArray[np.int32]
     wrong: NDArray[np.bool_]
-    distances: NDArray[np.float32]
+    distances: NDArray[np.float64]
     coarse: NDArray[np.bool_]
     confidences: NDArray[np.float32]
     hits: NDArray[np.bool_]
@@ -202,18 +190,18 @@ class Rows(NamedTuple):
 
 def measure_rows(batch: Batch, measures: Sequence[Measure]) -> Rows:
     """The rows of a batch of distributions."""
-    columns = [measure.columns(batch) for measure in measures]
+    columns = [measure.columns(batch).double() for measure in measures]
     sums = []
     for measure, numbers in zip(measures, columns, strict=True):
         sums += [numbers.sum(0), *(group_sums(batch, group) for group in measure.groups)]
     confidence, top = batch.p.max(-1)
     return Rows(
-        torch.cat(columns, -1).float().cpu().numpy(),
+        torch.cat(columns, -1).cpu().numpy(),
         torch.cat(sums).cpu().numpy(),
         batch.truth.int().cpu().numpy(),
         batch.answers.int().cpu().numpy(),
         batch.wrong.cpu().numpy(),
-        batch.distance.float().cpu().numpy(),
+        batch.distance.cpu().numpy(),
         (batch.exact == 0).cpu().numpy(),
         confidence.float().cpu().numpy(),
         (top == batch.labels).cpu().numpy(),
@@ -226,129 +214,82 @@ def joined(pieces: Sequence[Rows]) -> Rows:
     return whole._replace(sums=np.sum([piece.sums for piece in pieces], 0))
 
 
-def resample(
-    models: Sequence[Rows],
-    measures: Sequence[Measure],
-    space: Space,
-    replicates: int,
-    seed: int,
-    progress: Callable[[float], None] | None = None,
-) -> list[Floats]:
-    """The sums of all measures over rows drawn with replacement, the same rows for all models.
-
-    Args:
-        models: The rows of each model.
-        measures: What was measured.
-        space: How the classes are arranged.
-        replicates: How many draws of as many rows.
-        seed: The seed.
-        progress: Called with the fraction that is done.
-
-    Returns:
-        For each model ``[replicates, sums]``.
-    """
-    rng = np.random.default_rng(seed)
-    rows = len(models[0].labels)
-    group = max(1, min(replicates, _COUNTS // max(rows, 1)))
-    sums: list[Floats] = [np.empty((replicates, len(model.sums))) for model in models]
-    for start in range(0, replicates, group):
-        end = min(start + group, replicates)
-        drawn = np.empty((end - start, rows), dtype=np.float32)
-        for count in drawn:
-            count[:] = np.bincount(rng.integers(0, rows, rows, dtype=np.int32), minlength=rows)
-        for model, total in zip(models, sums, strict=True):
-            total[start:end] = _weighted_sums(drawn, model, measures, space)
-        if progress is not None:
-            progress(end / replicates)
-    return sums
-
-
-def _weighted_sums(weights: NDArray[np.float32], rows: Rows, measures: Sequence[Measure], space: Space) -> Floats:
-    """The sums of all measures with a weight for each row: ``[replicates, rows]`` to ``[replicates, sums]``."""
-    dense = weights @ rows.columns
-    groups: dict[Group, Floats] = {}
-    for name in {group for measure in measures for group in measure.groups}:
-        place = torch.from_numpy(rows.answers if name == "answers" else rows.labels).long()
-        numbers = torch.from_numpy(weights * rows.distances if name == "label_distances" else weights)
-        groups[name] = torch.zeros(len(weights), space.num_bins).index_add(1, place, numbers).numpy()
-    parts, start = [], 0
-    for measure in measures:
-        end = start + measure.width(space)
-        parts += [dense[:, start:end], *(groups[name] for name in measure.groups)]
-        start = end
-    return np.concatenate(parts, -1)
-
-
 def report_of(
     models: Sequence[str],
+    rows: Sequence[Rows],
     measures: Sequence[Measure],
     space: Space,
-    sums: Sequence[Floats],
-    draws: Sequence[Floats] | None,
-    rows: int,
+    intervals: bool,
     confidence: float = 0.95,
 ) -> Report:
     """The table of several models.
 
     Args:
         models: Their names.
+        rows: Their rows.
         measures: What was measured.
         space: How the classes are arranged.
-        sums: For each model the sums of all measures.
-        draws: For each model the same sums of each resampling.
-        rows: How many rows were summed.
+        intervals: Whether each value has an interval.
         confidence: The level of the intervals.
     """
-    values = [values_of(measures, space, total) for total in sums]
-    spread = None if draws is None else [values_of(measures, space, total) for total in draws]
     lines = []
-    for place, (label, higher_is_better) in enumerate(value_labels(measures, space)):
-        estimates = tuple(
-            Estimate(float(model[place]))
-            if spread is None
-            else Estimate(float(model[place]), *interval(spread[which][:, place], confidence))
-            for which, model in enumerate(values)
-        )
-        lines.append(Line(label, higher_is_better, estimates))
-    return Report(tuple(models), tuple(lines), rows, None if draws is None else confidence, _NOTES)
+    for line in values_of(rows, measures, space, intervals):
+        estimates = [Estimate(value) for value in line.values]
+        if intervals:
+            found = [jackknife(*pair, confidence=confidence) for pair in zip(line.values, line.left_out, strict=True)]
+            ends = [np.clip([low, high], *line.measure.limits).tolist() for low, high, _ in found]
+            estimates = [Estimate(value, *pair) for value, pair in zip(line.values, ends, strict=True)]
+        lines.append(Line(line.label, line.measure.higher_is_better, tuple(estimates)))
+    return Report(tuple(models), tuple(lines), len(rows[0].labels), confidence if intervals else None, _NOTES)
 
 
-def values_of(measures: Sequence[Measure], space: Space, sums: Floats) -> Floats:
-    """The values of all measures, those of a curve one after another: ``[..., sums]`` to ``[..., values]``."""
-    values, start = [], 0
+class Values(NamedTuple):
+    """One value of all models: a measure, or one point of a curve.
+
+    Attributes:
+        label: Its name.
+        measure: The measure.
+        values: The value of each model.
+        left_out: For each model the values that remain when each row is left out, ``[rows]``.
+    """
+
+    label: str
+    measure: Measure
+    values: list[float]
+    left_out: list[NDArray[np.float64]]
+
+
+def values_of(
+    models: Sequence[Rows], measures: Sequence[Measure], space: Space, left_out: bool = True
+) -> Iterator[Values]:
+    """The values of all measures. A curve's first point, always 1, is left out.
+
+    Args:
+        models: The rows of each model.
+        measures: What was measured.
+        space: How the classes are arranged.
+        left_out: Whether to compute the values without each row.
+    """
+    columns, sums = 0, 0
     for measure in measures:
-        end = start + measure.size(space)
-        value = measure.value(torch.from_numpy(sums[..., start:end]).double(), space).numpy()
-        values.append(value[..., 1:] if value.ndim == sums.ndim else value[..., None])
-        start = end
-    return np.concatenate(values, -1)
-
-
-def value_labels(measures: Sequence[Measure], space: Space) -> list[tuple[str, bool | None]]:
-    """The name of each value, and whether higher is better. A curve's first point, always 1, is left out."""
-    labels = []
-    for measure in measures:
-        depths = range(1, measure.width(space)) if measure.is_curve else [None]
-        labels += [
-            (measure.label if depth is None else f"{measure.label} {depth}", measure.higher_is_better)
-            for depth in depths
+        width, size = measure.width(space), measure.size(space)
+        totals = [torch.from_numpy(rows.sums[sums : sums + size]) for rows in models]
+        values = [measure.value(total, space) for total in totals]
+        without = [
+            measure.left_out(total, _entries(rows, slice(columns, columns + width)), space) if left_out else value
+            for total, rows, value in zip(totals, models, values, strict=True)
         ]
-    return labels
+        columns, sums = columns + width, sums + size
+        for point in range(1, width) if measure.is_curve else [None]:
+            label = measure.label if point is None else f"{measure.label} {point}"
+            at = ... if point is None else (..., point)
+            yield Values(label, measure, [float(x[at]) for x in values], [x[at].numpy() for x in without])
 
 
-def interval(values: Floats, confidence: float = 0.95) -> tuple[float, float]:
-    """The percentile interval of a statistic's replicates; NaN if there are none."""
-    known = values[np.isfinite(values)]
-    if len(known) == 0:
-        return float("nan"), float("nan")
-    low, high = np.quantile(known, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
-
-
-def p_value(differences: Floats) -> float:
-    """The two-sided bootstrap p-value of a difference, at least 1 / the number of replicates."""
-    known = differences[np.isfinite(differences)]
-    if len(known) == 0:
-        return float("nan")
-    smaller = min((known <= 0).sum(), (known >= 0).sum())
-    return float(min(1.0, 2 * (smaller + 1) / (len(known) + 1)))
+def _entries(rows: Rows, columns: slice) -> Entries:
+    return Entries(
+        torch.from_numpy(rows.columns[:, columns]),
+        torch.from_numpy(rows.labels).long(),
+        torch.from_numpy(rows.answers).long(),
+        torch.from_numpy(rows.distances),
+    )

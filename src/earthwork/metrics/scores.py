@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from earthwork.metrics.batch import Batch
-from earthwork.metrics.measures import MeanMeasure, with_ones
+from earthwork.metrics.measure import MeanMeasure, with_ones
 from earthwork.spaces import Chain, Ring, Space
 
 
@@ -61,7 +61,11 @@ class RankedScore(MeanTransport):
 
 @dataclass(frozen=True)
 class LogLoss(MeanMeasure):
-    """The mean of −log p of the label; of a coarse label the mass of the classes below it."""
+    """The mean of −log p of the label; of a coarse label the mass of the classes below it.
+
+    From logits it is computed in double precision, without a limit. One probability of 0 would make the mean infinite,
+    so probabilities count as at least 2⁻⁵², whatever the type in which they are stored.
+    """
 
     higher_is_better = False
 
@@ -72,11 +76,7 @@ class LogLoss(MeanMeasure):
 
     def columns(self, batch: Batch) -> Tensor:
         """−log p of the label, and 1."""
-        p = batch.p.gather(-1, batch.labels.clamp(max=batch.space.num_bins - 1).unsqueeze(-1)).squeeze(-1)
-        if batch.coarse is not None:
-            p[batch.coarse] = (batch.p[batch.coarse] * batch.allowed).sum(-1)
-        # As in scikit-learn: one probability of 0 would make the mean infinite.
-        return with_ones(-p.clamp(min=torch.finfo(p.dtype).eps).double().log())
+        return with_ones(-batch.log_likelihood)
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class BrierScore(MeanMeasure):
     """The mean squared distance of the probabilities from the one-hot label."""
 
     higher_is_better = False
+    limits = (0.0, 2.0)
 
     @property
     def label(self) -> str:
@@ -121,6 +122,7 @@ class CostGap(MeanMeasure):
     """
 
     higher_is_better = None
+    limits = (-math.inf, math.inf)
 
     @property
     def label(self) -> str:

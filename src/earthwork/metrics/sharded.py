@@ -106,5 +106,11 @@ def sharded_batch(preds: DTensor, labels: Tensor, counted: Any, space: Space, op
     targets = torch.full_like(flat, IGNORED)
     targets[counted] = flat[counted]
     return ShardedBatch(
-        space, flat[counted], None, None, decision, 0.0, preds.detach(), counted, targets.view(labels.shape), normalize
+        space,
+        flat[counted],
+        decision=decision,
+        preds=preds.detach(),
+        counted=counted,
+        targets=targets.view(labels.shape),
+        normalize=normalize,
     )

@@ -95,7 +95,7 @@ class Report:
     @property
     def title(self) -> str:
         """The heading of the table."""
-        intervals = "" if self.confidence is None else f", with {self.confidence:.0%} bootstrap intervals"
+        intervals = "" if self.confidence is None else f", with {self.confidence:.0%} intervals"
         return f"{self.rows:,} predictions{intervals}"
 
     def to_dict(self) -> dict[str, dict[str, float]]:
@@ -107,7 +107,7 @@ class Report:
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each metric, and for each model the columns value, low and high."""
-        pandas = require("pandas", "evaluate", "to_frame()")
+        pandas = require("pandas", "metrics", "to_frame()")
         data = {
             (model, field): [getattr(line.estimates[place], field) for line in self.lines]
             for place, model in enumerate(self.models)

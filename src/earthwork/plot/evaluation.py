@@ -41,7 +41,7 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     Example:
         >>> import numpy as np, earthwork as ew
         >>> p = np.array([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.1, 0.8, 0.1]])
-        >>> figure = ew.plot.plot_evaluation(ew.evaluate(p, np.array([0, 0, 1]), ew.Chain(3), bootstrap=0))
+        >>> figure = ew.plot.plot_evaluation(ew.evaluate(p, np.array([0, 0, 1]), ew.Chain(3), intervals=False))
         >>> [axes.get_title() for axes in figure.axes]
         ['Distance of wrong answers', 'Calibration', 'model']
     """

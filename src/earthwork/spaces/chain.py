@@ -14,7 +14,7 @@ from torch.nn.functional import embedding, pad
 
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
-from earthwork.spaces.log_masses import LOG_ZERO
+from earthwork.spaces.log_masses import LOG_ZERO, running_logsumexp
 from earthwork.spaces.parts import Part, chain_part
 from earthwork.spaces.space import check_count, check_names, to_array, widest
 
@@ -88,7 +88,7 @@ class Chain(EdgeSpace):
     def log_masses(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logarithms of the masses before and after each edge."""
         x = x.double().clamp(min=LOG_ZERO)
-        return x.logcumsumexp(-1)[..., :-1], x.flip(-1).logcumsumexp(-1).flip(-1)[..., 1:]
+        return running_logsumexp(x)[..., :-1], running_logsumexp(x.flip(-1)).flip(-1)[..., 1:]
 
     def _branch_flow(self, x: Tensor) -> Tensor:
         return _sum_before(x)

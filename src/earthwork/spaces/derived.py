@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from earthwork import private_api
 
@@ -26,17 +27,26 @@ def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
         make: A function of the module, so that it is the same in every call.
         *options: Such as a device and a type.
     """
-    if private_api.count_dispatch_modes():
-        # Tensors that are made inside of a mode, such as FakeTensorMode, are of no use outside of it, and vice versa.
-        return make(owner, *options)
     kept, key = owner._derived, (make, *options)
     try:
         result: Result = kept[key]
         kept.move_to_end(key)
     except KeyError:
         # Another thread may have dropped the entry meanwhile, or may make it too.
-        with torch.inference_mode(False), torch.no_grad():
+        with private_api.plain_tensors():
             result = kept[key] = make(owner, *options)
         while len(kept) > _MOST:
             kept.popitem(last=False)
+    return _lifted(result) if private_api.count_dispatch_modes() else result
+
+
+def _lifted(result: Any) -> Any:
+    """Return copies of all tensors, made inside of a dispatch mode such as FakeTensorMode, which needs that."""
+    if isinstance(result, Tensor):
+        with private_api.plain_tensors():
+            values = result.numpy(force=True)
+        return torch.tensor(values, device="cpu").to(result.device)
+    if isinstance(result, tuple | list):
+        entries = map(_lifted, result)
+        return type(result)(*entries) if hasattr(result, "_fields") else type(result)(entries)
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -68,6 +69,11 @@ class EdgeSpace(Space):
 
     def _tables(self) -> tuple[NDArray[Any], ...]:
         return (self.costs.numpy(),)
+
+    @cached_property
+    def flow_costs(self) -> NDArray[np.float64]:
+        """The costs that a flow is multiplied by: 0 for edges with all bins on one side, which carry rounding only."""
+        return self._costs
 
     @property
     def costs(self) -> Tensor:
@@ -159,7 +165,7 @@ class EdgeSpace(Space):
         return self.potential(g)
 
     def _split_costs(self) -> tuple[Tensor, Tensor | None]:
-        return self.costs, None
+        return to_tensor(self.flow_costs), None
 
     def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
         """Return the arrays from which compiled kernels compute on this space; ``None`` if there are no kernels for it.
@@ -190,8 +196,8 @@ class EdgeSpace(Space):
 
 
 def cost_tensor(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return the costs of the edges, to be read only."""
-    return space.costs.to(dtype).to(device)
+    """Return the costs that a flow is multiplied by, to be read only."""
+    return to_tensor(space.flow_costs, device, dtype)
 
 
 def split_costs(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

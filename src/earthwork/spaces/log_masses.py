@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from earthwork import private_api
 from earthwork.spaces.topology import Indices
 
 # Stands for log 0. Not −inf, whose derivatives would be NaN.
@@ -142,6 +143,17 @@ def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Ten
     scaled = (x - largest.index_select(-1, group)).exp()
     total = torch.zeros_like(largest).index_add(-1, group, scaled)
     return largest + torch.where(total > 0, total, 1).log()
+
+
+def running_logsumexp(x: Tensor) -> Tensor:
+    """Compute ``x.logcumsumexp(-1)``; in forward mode by pairs, because PyTorch's derivative loses small terms there."""
+    if not private_api.is_forward_mode():
+        return x.logcumsumexp(-1)
+    reach = 1
+    while reach < x.shape[-1]:
+        x = torch.cat([x[..., :reach], log_add(x[..., reach:], x[..., :-reach])], -1)
+        reach *= 2
+    return x
 
 
 def log_add(a: Tensor, b: Tensor) -> Tensor:

@@ -236,7 +236,7 @@ class Space(ABC):
 
 
 # What a copy or a pickled space does not take along.
-_OWN = ("_sealed", "_derived", "digest")
+_OWN = ("_sealed", "_derived", "digest", "flow_costs")
 
 # How many entries of an array are hashed at a time.
 _HASHED = 2**16
@@ -378,10 +378,9 @@ def _check_index(name: str, index: Tensor | int, what: str, count: int, device: 
         raise TypeError(f"{name}: expected {what} indices (integers), got {index!r}") from error
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected {what} indices (integers), got {tensor.dtype}")
-    if tensor.is_meta:
-        return tensor.long()
-    bad = tensor[(tensor < 0) | (tensor >= count)]
-    if bad.numel():
+    # Values cannot be read inside a functional transform, or on the meta device.
+    readable = not tensor.is_meta and not private_api.is_wrapped(tensor)
+    if readable and (bad := tensor[(tensor < 0) | (tensor >= count)]).numel():
         raise ValueError(f"{name}: expected {what}s from 0 to {count - 1}, got {int(bad[0])}")
     return tensor.long()
 
@@ -419,6 +418,8 @@ def check_count(name: str, n: int) -> int:
         raise TypeError(f"{name}: expected a number of bins, got {n!r}") from error
     if count < 1:
         raise ValueError(f"{name}: expected at least one bin, got {count}")
+    if count >= 2**62:
+        raise ValueError(f"{name}: expected fewer than 2⁶² bins, got {count:.3g}")
     return count
 
 

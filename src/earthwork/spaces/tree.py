@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +20,7 @@ from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, cost_tensor, lin
 from earthwork.spaces.log_masses import Levels, grouped_min, levels_of, log_masses
 from earthwork.spaces.outline import outline
 from earthwork.spaces.parts import Part, Sharding, sharding, tree_part
-from earthwork.spaces.space import Space, check_indices, check_names, to_tensor, widest
+from earthwork.spaces.space import Space, check_indices, check_names, frozen, to_tensor, widest
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
 
 
@@ -109,6 +110,13 @@ class Tree(EdgeSpace):
 
     def _tables(self) -> tuple[NDArray[Any], ...]:
         return self._parents, self._bins, self._costs
+
+    @cached_property
+    def flow_costs(self) -> NDArray[np.float64]:
+        """The costs that a flow is multiplied by: 0 above all bins and above none."""
+        _, starts, ends = self.intervals()
+        divides = (ends > starts) & (ends - starts < self.num_bins)
+        return self._costs if divides.all() else frozen(np.where(divides, self._costs, 0.0))
 
     @property
     def parents(self) -> Tensor:
@@ -206,13 +214,13 @@ class Tree(EdgeSpace):
 
     def _split_costs(self) -> tuple[Tensor, Tensor | None]:
         maps = derived(self, plan, torch.device("cpu"))
-        costs = pad(self.costs, (0, 1))
+        costs = pad(to_tensor(self.flow_costs), (0, 1))
         return costs[maps.branch_edge], costs[maps.bin_edge]
 
     def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]]:
         """Return what numbers nodes: parents, depths, order, size and bins; and the costs."""
         shape = [self._parents, self._depths, self._order, self._size, self._bins]
-        return [*shape, self._costs if weights is None else weights]
+        return [*shape, self.flow_costs if weights is None else weights]
 
     def intervals(self) -> Intervals:
         """Return the bins below each edge, in the order in which a walk around the tree visits them."""
@@ -248,17 +256,25 @@ class Tree(EdgeSpace):
         self, a: Tensor | int, b: Tensor | int, *, device: torch.device | str | None = None
     ) -> Tensor:
         """Return the deepest node above both nodes ``a`` and ``b`` (or one of them): node indices, broadcast."""
-        return self._lowest_common_ancestor(*self._node_indices(a, b, device))
+        return self._climb(*self._node_indices(a, b, device))[0]
 
-    def _lowest_common_ancestor(self, a: Tensor, b: Tensor) -> Tensor:
+    def _climb(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """The lowest common ancestor of nodes ``a`` and ``b``, and the cost of the path to it from ``a``."""
         a, b = torch.broadcast_tensors(a, b)
         nodes = derived(self, node_tables, a.device)
         order, end = pad(nodes.order, (0, 1)), pad(nodes.order + nodes.size, (0, 1), value=self.num_nodes)
         goal = order[b]
-        for ancestor in reversed(self._ancestors(a.device)):
+        lifts, paths = self._ancestors(a.device), [derived(self, node_costs, a.device)]
+        for ancestor in lifts[:-1]:
+            paths.append(paths[-1] + paths[-1][ancestor])
+        cost = paths[0].new_zeros(a.shape)
+        for ancestor, path in zip(reversed(lifts), reversed(paths), strict=False):
             up = ancestor[a]
-            a = torch.where((order[up] <= goal) & (goal < end[up]), a, up)
-        return torch.where((order[a] <= goal) & (goal < end[a]), a, nodes.parents[a])
+            apart = (goal < order[up]) | (end[up] <= goal)
+            cost = cost + torch.where(apart, path[a], 0)
+            a = torch.where(apart, up, a)
+        apart = (goal < order[a]) | (end[a] <= goal)
+        return torch.where(apart, nodes.parents[a], a), cost + torch.where(apart, paths[0][a], 0)
 
     def node_distance(
         self,
@@ -272,9 +288,10 @@ class Tree(EdgeSpace):
         return self._node_distance(*self._node_indices(a, b, device)).to(dtype or torch.float64)
 
     def _node_distance(self, a: Tensor, b: Tensor) -> Tensor:
-        height = self.distances_to_root(device=a.device)
-        # Rounding of the distances to the root must not make the distance between two nodes negative.
-        return (height[a] + height[b] - 2 * height[self._lowest_common_ancestor(a, b)]).clamp(min=0)
+        # Only costs between the nodes are added: the difference of two distances to the root would be rounded to the
+        # precision of all costs above.
+        a, b = torch.broadcast_tensors(a, b)
+        return self._climb(torch.stack([a, b]), torch.stack([b, a]))[1].sum(0)
 
     def distance(
         self,
@@ -318,23 +335,25 @@ class Tree(EdgeSpace):
             up = up[up]
         return ancestors
 
-    def distances_to_root(self, *, device: torch.device | str | None = None) -> Tensor:
-        """Return the cost of the path from each node to the root: ``[num_nodes]``, in double precision."""
-        place = torch.device(device or "cpu")
-        return derived(self, root_distances, place)
-
     def heights(self, *, device: torch.device | str | None = None) -> Tensor:
         """Return the number of edges from each node down to the farthest leaf: ``[num_nodes]``, 0 at the leaves."""
         depths = derived(self, node_tables, torch.device(device or "cpu")).depths
         return self.largest_below(depths) - depths
 
-    def largest_below(self, values: Tensor) -> Tensor:
-        """Return the largest value at each node and below it, by pointer doubling: ``[num_nodes]`` each."""
+    def largest_below(self, values: Tensor, costs: Tensor | None = None) -> Tensor:
+        """Return the largest value at each node and below it, by pointer doubling.
+
+        Args:
+            values: A value for each node, shape ``[num_nodes]``.
+            costs: What a value gains on its way over each edge, shape ``[num_edges]``; by default nothing.
+        """
         lowest = -math.inf if values.is_floating_point() else torch.iinfo(values.dtype).min
         values = pad(values, (0, 1), value=lowest)
+        path = None if costs is None else _at_nodes(costs, self.root)
         for ancestor in self._ancestors(values.device):
-            values = values.scatter_reduce(0, ancestor, values, "amax")
+            values = values.scatter_reduce(0, ancestor, values if path is None else values + path, "amax")
             values[-1] = lowest
+            path = None if path is None else path + path[ancestor]
         return values[:-1]
 
     def show(self, depth: int | None = None) -> None:
@@ -363,14 +382,15 @@ def node_tables(tree: Tree, device: torch.device) -> NodeTables:
     return NodeTables(*(to_tensor(array, device, torch.int64) for array in arrays))
 
 
-def root_distances(tree: Tree, device: torch.device) -> Tensor:
-    """Return the cost of the path from each node to the root, in double precision; to be read only."""
-    none = torch.zeros(1, dtype=torch.float64, device="cpu")
-    costs = tree.costs
-    height = torch.cat([costs[: tree.root], none, costs[tree.root :], none])
-    for ancestor in tree._ancestors(height.device):
-        height = height + height[ancestor]
-    return height[:-1].to(widest(device)).to(device)
+def node_costs(tree: Tree, device: torch.device) -> Tensor:
+    """Return the cost above each node, and for none, in double precision; to be read only."""
+    return _at_nodes(tree.costs, tree.root).to(widest(device)).to(device)
+
+
+def _at_nodes(costs: Tensor, root: int) -> Tensor:
+    """Return the cost above each node, 0 at the root and past it."""
+    none = costs.new_zeros(1)
+    return torch.cat([costs[:root], none, costs[root:], none])
 
 
 def every_node(tree: Tree) -> Tree:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
-from earthwork.files import parse_json, parse_yaml, read_text
+from earthwork.files import errors_naming, parse_csv, parse_number, read_json, read_lines, read_text, read_yaml
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
@@ -18,7 +19,7 @@ from earthwork.trees.assemble import Classes, check_unique
 from earthwork.trees.nested import from_nested
 from earthwork.trees.newick import from_newick
 from earthwork.trees.parts import read_arrays
-from earthwork.trees.paths import from_csv, from_paths, read_csv
+from earthwork.trees.paths import from_csv, from_paths
 from earthwork.trees.relations import from_edges, from_networkx, from_parents
 from earthwork.trees.shipped import SHIPPED
 
@@ -78,10 +79,8 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
     if reader is None:
         raise _unreadable(what, path)
     _check_options(f"{path.suffix} files", option_names(reader), options)
-    try:
+    with errors_naming(path):
         return reader(path, **options)
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
 
 
 def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
@@ -141,7 +140,7 @@ def _read_json(
     full_names: bool = False,
     separator: str = "/",
 ) -> Space:
-    document = parse_json(read_text(path))
+    document = read_json(path)
     if is_document(document):
         return from_document(document, classes=classes)
     return from_nested(
@@ -159,8 +158,7 @@ def read_nested(
     separator: str = "/",
 ) -> Tree:
     """A tree from nested dicts and lists in a YAML file, or in a JSON file."""
-    text = read_text(path)
-    nested = parse_yaml(text) if path.suffix.lower() in (".yaml", ".yml") else parse_json(text)
+    nested = read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else read_json(path)
     return from_nested(
         nested, root=root, full_names=full_names, separator=separator, classes=classes, inner_bins=inner_bins
     )
@@ -183,16 +181,17 @@ def _read_csv(
     full_names: bool = False,
     separator: str = "/",
 ) -> Space:
-    lines = read_csv(read_text(path), str(path), _delimiter(path))
+    lines = _read_cells(path)
     header = lines[0][1]
-    if columns is None and header[:2] == ["child", "parent"]:
+    if columns is None and _plain(header)[:2] == ["child", "parent"]:
         return read_edges(path, classes=classes, inner_bins=inner_bins)
     # `save` writes trees with the column "level 0".
-    if columns is None and header[0] != "level 0" and (found := parse_matrix(lines)):
+    if columns is None and header[0] != "level 0":
         try:
-            return CostMatrix(found.matrix, names=found.names)
+            if found := parse_matrix(lines):
+                return CostMatrix(found.matrix, names=found.names)
         except ValueError as error:
-            hint = "read as a cost matrix, because it is a square of numbers; columns= reads it as a tree"
+            hint = "read as a cost matrix, because it is a table of numbers; columns= reads it as a tree"
             raise ValueError(f"{error} ({hint})") from None
     return read_table(
         path,
@@ -207,6 +206,14 @@ def _read_csv(
 
 def _delimiter(path: Path) -> str:
     return "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
+
+
+def _read_cells(path: Path) -> list[tuple[int, list[str]]]:
+    return parse_csv(read_text(path), str(path), _delimiter(path))
+
+
+def _plain(header: Sequence[str]) -> list[str]:
+    return [name.strip().lower() for name in header]
 
 
 def read_table(
@@ -235,25 +242,26 @@ def read_table(
 
 def read_edges(path: Path, *, classes: Classes | None = None, inner_bins: bool = False) -> Tree:
     """A tree from a table with the columns child, parent and perhaps cost; the root may have a row without parent."""
-    (_, header), *rows = read_csv(read_text(path), str(path), _delimiter(path))
-    if header not in (["child", "parent"], ["child", "parent", "cost"]):
+    (_, header), *rows = _read_cells(path)
+    if _plain(header) not in (["child", "parent"], ["child", "parent", "cost"]):
         raise ValueError(f"{path}, line 1: expected the columns child,parent[,cost], got {','.join(header)}")
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise ValueError(f"{path}, line {line}: expected {','.join(header)}, got {','.join(cells)}")
-    if all(cells[1] for _, cells in rows):
-        return from_edges([cells for _, cells in rows], classes=classes, inner_bins=inner_bins)
-    check_unique("child", [cells[0] for _, cells in rows])
-    parents = {cells[0]: cells[1] or None for _, cells in rows}
-    costs = {cells[0]: _cost(cells[2], f"{path}, line {line}") for line, cells in rows if cells[2:] and cells[1]}
+    edges = [_edge(cells, f"{path}, line {line}") for line, cells in rows]
+    if all(edge[1] for edge in edges):
+        return from_edges(edges, classes=classes, inner_bins=inner_bins)
+    check_unique("child", [edge[0] for edge in edges])
+    parents = {edge[0]: edge[1] or None for edge in edges}
+    costs = {edge[0]: edge[2] for edge in edges if edge[2:] and edge[1]}
     return from_parents(parents, costs=costs or 1.0, classes=classes, inner_bins=inner_bins)
 
 
-def _cost(text: str, where: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{where}: expected a cost, got {text!r:.60}") from None
+def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
+    """The cells child, parent and perhaps cost; the cost of a root is not used."""
+    if not cells[0].strip():
+        raise ValueError(f"{where}: expected the name of a child, got {cells[0]!r}")
+    cost = parse_number(cells[2]) if cells[2:] and cells[1] else 0.0
+    if cost is None:
+        raise ValueError(f"{where}: expected a cost, got {cells[2]!r:.60}")
+    return (*cells[:2], cost) if cells[2:] else tuple(cells)
 
 
 def read_paths(
@@ -266,7 +274,7 @@ def read_paths(
     separator: str = "/",
 ) -> Tree:
     """A tree from a text file with the path to a class in each line."""
-    lines = [line for line in read_text(path).splitlines() if line.strip()]
+    lines = [line for line in read_lines(path) if line.strip()]
     return from_paths(lines, separator, root=root, full_names=full_names, classes=classes, inner_bins=inner_bins)
 
 
@@ -327,27 +335,49 @@ def parse_matrix(lines: Lines) -> Found | None:
     of which the first line and the first column hold the names.
 
     Raises:
-        ValueError: If the rows and the columns have different names.
+        ValueError: If there are only numbers, but not as many rows as columns; if cells are blank; or if the rows and
+            the columns have different names.
     """
     count, width = len(lines), len(lines[0][1])
-    cells = [row for _, row in lines]
-    if any(len(row) != width for row in cells):
-        return None
-    if count == width and (matrix := _numbers(cells)):
-        return Found(matrix, None)
-    if count == width + 1 and (matrix := _numbers(cells[1:])):
-        return Found(matrix, cells[0])
-    if count == width and (matrix := _numbers([row[1:] for row in cells[1:]])):
-        names, rows = cells[0][1:], [row[0] for row in cells[1:]]
-        for (line, _), row, column in zip(lines[1:], rows, names, strict=True):
-            if row != column:
-                raise ValueError(f"line {line}: expected rows named like the columns, {column!r}, got {row!r}")
-        return Found(matrix, names)
+    (_, header), *below = lines
+    if matrix := _numbers(lines):
+        if count not in (width, width + 1):
+            raise ValueError(f"expected as many rows of numbers as columns, got {count} and {width}")
+        return Found(matrix, None) if count == width else Found(matrix[1:], header)
+    if count == width + 1 and (matrix := _numbers(below)):
+        return Found(matrix, header)
+    if count == width and (matrix := _numbers([(line, cells[1:]) for line, cells in below], first_column=2)):
+        for (line, cells), column in zip(below, header[1:], strict=True):
+            if cells[0] != column:
+                raise ValueError(f"line {line}: expected rows named like the columns, {column!r}, got {cells[0]!r}")
+        return Found(matrix, header[1:])
     return None
 
 
-def _numbers(rows: Sequence[Sequence[str]]) -> list[list[float]] | None:
-    try:
-        return [[float(cell) for cell in row] for row in rows]
-    except ValueError:
+def read_numbers(path: Path) -> list[list[float]]:
+    """The numbers of a .csv or .tsv file."""
+    lines = _read_cells(path)
+    for line, cells in lines:
+        for column, cell in enumerate(cells, 1):
+            if parse_number(cell) is None:
+                raise ValueError(f"{path}, line {line}, column {column}: expected a number, got {cell!r:.60}")
+    return [[float(cell) for cell in cells] for _, cells in lines]
+
+
+def _numbers(lines: Lines, first_column: int = 1) -> list[list[float]] | None:
+    """The numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
+    blank = ""
+    rows: list[list[float]] = []
+    for line, cells in lines:
+        rows.append([])
+        for column, cell in enumerate(cells, first_column):
+            number = parse_number(cell) if cell.strip() else math.nan
+            if number is None:
+                return None
+            rows[-1].append(number)
+            blank = blank or ("" if cell.strip() else f"line {line}, column {column}")
+    if all(not cell.strip() for _, cells in lines for cell in cells):
         return None
+    if blank:
+        raise ValueError(f"{blank}: expected a number, got a blank cell")
+    return rows

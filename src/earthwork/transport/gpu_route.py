@@ -52,7 +52,7 @@ def _tables(space: EdgeSpace, device: torch.device) -> tuple[Any, ...]:
     gpu.load()
     intervals = space.intervals()
     assert intervals is not None, "every acyclic space has them"
-    branches = gpu.branches_of(*intervals, space.costs.numpy())
+    branches = gpu.branches_of(*intervals, space.flow_costs)
     large = space.num_bins > gpu.MOST_BINS
     return (gpu.segment_tables_of if large else gpu.tables_of)(branches, device).arguments
 

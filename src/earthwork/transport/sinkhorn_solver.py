@@ -137,7 +137,7 @@ class _Solver:
         value = (p * distances).sum(-1)
         gradient = label_gradient(p, distances, self.lam)
         minimum = value + torch.xlogy(p, p).sum(-1) / self.lam
-        return counted(value, minimum, gradient, torch.zeros_like(p), torch.zeros_like(value), 1)
+        return Solution(value, minimum, gradient, torch.zeros_like(p), torch.zeros_like(value), torch.ones_like(labels))
 
 
 def _distributions(x: Tensor) -> Tensor:
@@ -171,14 +171,6 @@ class Solution(NamedTuple):
     """The ℓ1 distance of the plan's marginals from p and q, shape ``[rows]``."""
     iterations: Tensor
     """The iterations made, shape ``[rows]``."""
-
-
-def counted(
-    value: Tensor, minimum: Tensor, p_gradient: Tensor, q_gradient: Tensor, error: Tensor, iterations: int
-) -> Solution:
-    """The solution of rows that took the same number of iterations."""
-    count = torch.full(value.shape, iterations, dtype=torch.int64, device=value.device)
-    return Solution(value, minimum, p_gradient, q_gradient, error, count)
 
 
 def joined(parts: Sequence[Solution]) -> Solution:
@@ -241,10 +233,11 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
     weights = kernel.weights
     stored = p.dtype
     p, q = p.to(weights.dtype), q.to(weights.dtype)
+    whole = p, q
     rows = torch.arange(len(p), device=p.device)
+    finished = _Finished(rows, max_iter, tol)
     u = torch.ones_like(p)
     below = u @ weights
-    parts = []
     for iteration in range(1, max_iter + 1):
         v = q / below
         above = v @ weights.T
@@ -255,51 +248,55 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
             kept = _in_range(u, v, above, below, kernel)
             if not kept.all():
                 p, q, rows, u, v, above, below = (x[kept] for x in (p, q, rows, u, v, above, below))
-        last = iteration == max_iter or len(rows) == 0
-        if tol is None and not last:
+        if not finished.due(iteration) and len(rows):
             continue
-        error = _missing(v, below, q)
-        done = _done(error, tol, last)
-        if last or done.any():
-            solved = (x[done] for x in (rows, p, q, u, above, below, error))
-            parts.append(_scaled_solution(kernel, stored, iteration, *solved))
-            rows, p, q, u, below = (x[~done] for x in (rows, p, q, u, below))
-        if len(rows) == 0:
+        if finished.add(iteration, rows, _missing(v, below, q), u, above, below):
             break
-    return torch.cat([rows for rows, _ in parts]), joined([solution for _, solution in parts])
-
-
-def _scaled_solution(
-    kernel: Kernel,
-    stored: torch.dtype,
-    iteration: int,
-    rows: Tensor,
-    p: Tensor,
-    q: Tensor,
-    u: Tensor,
-    above: Tensor,
-    below: Tensor,
-    error: Tensor,
-) -> tuple[Tensor, Solution]:
-    """The rows that are in range, and their solution."""
+    rows, iterations, error, u, above, below = finished.state()
+    p, q = (x[rows] for x in whole)
     v = q / below
-    kept = _in_range(u, v, above, below, kernel)
-    p, q, rows, u, v, above, below, error = (x[kept] for x in (p, q, rows, u, v, above, below, error))
-    value = (u * (v @ kernel.costs.T)).sum(-1)
-    minimum = dual_value(p, u.log(), q, v.log(), kernel.lam)
-    return rows, counted(
-        value,
-        minimum,
+    solution = Solution(
+        (u * (v @ kernel.costs.T)).sum(-1),
+        dual_value(p, u.log(), q, v.log(), kernel.lam),
         dual(p, above.log(), kernel.lam, stored),
         dual(q, below.log(), kernel.lam, stored),
         error,
-        iteration,
+        iterations,
     )
+    kept = _in_range(u, v, above, below, kernel)
+    return rows[kept], Solution(*(x[kept] for x in solution))
 
 
-def _done(error: Tensor, tol: float | None, last: bool) -> Tensor:
-    """Which rows are not iterated further. Each by its own error, so that it does not depend on its neighbours."""
-    return torch.ones_like(error, dtype=torch.bool) if last or tol is None else error <= tol
+class _Finished:
+    """The rows that are not iterated further, each by its own error, and what they were then.
+
+    A row's result does not depend on its neighbours: those that are finished may be iterated on, without effect.
+    """
+
+    def __init__(self, rows: Tensor, max_iter: int, tol: float | None) -> None:
+        self.max_iter, self.tol = max_iter, tol
+        self.waiting = torch.ones_like(rows, dtype=torch.bool)
+        self.parts: list[tuple[Tensor, ...]] = []
+
+    def due(self, iteration: int) -> bool:
+        """Whether rows can be finished after this iteration."""
+        return self.tol is not None or iteration == self.max_iter
+
+    def add(self, iteration: int, rows: Tensor, error: Tensor, *state: Tensor) -> bool:
+        """Keep the state of the rows that are finished after this iteration; whether these are all that are left."""
+        done = self.waiting[rows]
+        if self.tol is not None and iteration < self.max_iter:
+            done = done & (error <= self.tol)
+        if self.parts and not done.any():
+            return len(rows) == 0
+        which = rows[done]
+        self.parts.append((which, torch.full_like(which, iteration), *(x[done] for x in (error, *state))))
+        self.waiting[which] = False
+        return not self.waiting[rows].any()
+
+    def state(self) -> tuple[Tensor, ...]:
+        """The rows, their numbers of iterations and errors, and what was kept."""
+        return tuple(map(torch.cat, zip(*self.parts, strict=True)))
 
 
 def _missing(v: Tensor, below: Tensor, q: Tensor) -> Tensor:
@@ -357,45 +354,28 @@ def _iterate(
     p, q = p.to(matrix.dtype), q.to(matrix.dtype)
     log_p, log_q = p.log(), q.log()
     rows = torch.arange(len(p), device=p.device)
+    finished = _Finished(rows, max_iter, tol)
     below = _log_sums(torch.zeros_like(p), back, block)
-    parts = []
     for iteration in range(1, max_iter + 1):
         log_v = log_q - below
         above = _log_sums(log_v, forth, block)
         log_u = log_p - above
         below = _log_sums(log_u, back, block)
-        if tol is None and iteration < max_iter:
-            continue
-        error = ((log_v + below).exp() - q).abs().sum(-1)
-        last = iteration == max_iter or len(rows) == 0
-        done = _done(error, tol, last)
-        if last or done.any():
-            solved = (x[done] for x in (p, q, log_u, log_q - below, above, below, error))
-            parts.append((rows[done], _log_solution(matrix, forth, lam, stored, iteration, block, *solved)))
-            rows, p, q, log_p, log_q, below = (x[~done] for x in (rows, p, q, log_p, log_q, below))
-        if len(rows) == 0:
-            break
-    return scattered(parts, matrix.dtype)
-
-
-def _log_solution(
-    matrix: Tensor,
-    scaled: Tensor,
-    lam: float,
-    stored: torch.dtype,
-    iteration: int,
-    block: int,
-    p: Tensor,
-    q: Tensor,
-    log_u: Tensor,
-    log_v: Tensor,
-    above: Tensor,
-    below: Tensor,
-    error: Tensor,
-) -> Solution:
-    value = _mean_cost(log_u, log_v, matrix, scaled, block)
-    minimum = dual_value(p, log_u, q, log_v, lam)
-    return counted(value, minimum, dual(p, above, lam, stored), dual(q, below, lam, stored), error, iteration)
+        if finished.due(iteration):
+            error = ((log_v + below).exp() - q).abs().sum(-1)
+            if finished.add(iteration, rows, error, log_u, above, below):
+                break
+    rows, iterations, error, log_u, above, below = finished.state()
+    p, q, log_v = p[rows], q[rows], log_q[rows] - below
+    solution = Solution(
+        _mean_cost(log_u, log_v, matrix, forth, block),
+        dual_value(p, log_u, q, log_v, lam),
+        dual(p, above, lam, stored),
+        dual(q, below, lam, stored),
+        error,
+        iterations,
+    )
+    return scattered([(rows, solution)], matrix.dtype)
 
 
 def _log_sums(scores: Tensor, scaled: Tensor, block: int) -> Tensor:
@@ -433,31 +413,19 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
     matrix = matrix.to(p.dtype)
     kernel = printed_kernel(matrix, lam)
     rows = torch.arange(len(p), device=p.device)
+    finished = _Finished(rows, max_iter, tol)
     u = torch.ones_like(p)
-    parts = []
     for iteration in range(1, max_iter + 1):
         u, v = printed_sweep(u, p, q, kernel)
-        if tol is None and iteration < max_iter:
-            continue
-        error = (v * (u @ kernel) - q).abs().sum(-1)
-        last = iteration == max_iter or len(rows) == 0
-        done = _done(error, tol, last)
-        if last or done.any():
-            solved = (x[done] for x in (p, q, u, error))
-            parts.append((rows[done], _printed_solution(kernel, matrix, lam, iteration, *solved)))
-            rows, p, q, u = (x[~done] for x in (rows, p, q, u))
-        if len(rows) == 0:
+        if finished.due(iteration) and finished.add(iteration, rows, (v * (u @ kernel) - q).abs().sum(-1), u):
             break
-    return scattered(parts, matrix.dtype)
-
-
-def _printed_solution(
-    kernel: Tensor, matrix: Tensor, lam: float, iteration: int, p: Tensor, q: Tensor, u: Tensor, error: Tensor
-) -> Solution:
+    rows, iterations, error, u = finished.state()
+    p, q = p[rows], q[rows]
     v, value = printed_value(u, q, kernel, matrix)
     # This kernel is 1/e of the others', so the logarithm of a plan of mass 1 is less by 1.
     minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
-    return counted(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iteration)
+    solution = Solution(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iterations)
+    return scattered([(rows, solution)], matrix.dtype)
 
 
 def printed_kernel(matrix: Tensor, lam: float) -> Tensor:

@@ -195,14 +195,15 @@ def find_nodes(
     """
     if names is None:
         raise ValueError(f"{what}: the tree's nodes have no names to find {wanted[0]!r} among")
-    places = {name: node for node, name in enumerate(names)}
-    if ids is not None:
-        places = {str(name): node for node, name in enumerate(ids) if name} | places
+    found = [(str(name), node) for node, name in enumerate(ids or ()) if name]
+    found += [(name, node) for node, name in enumerate(names)]
+    places = dict(found)
     unknown = [name for name in wanted if name not in places]
     if unknown:
         raise ValueError(f"{what}: {len(unknown)} not in the tree: {with_near_matches(unknown, names)}")
-    repeated = {name for name, count in Counter(names).items() if count > 1}
-    ambiguous = next((name for name in wanted if name in repeated), None)
+    # A node whose name is also its id has it once.
+    counts = Counter(name for name, _ in set(found))
+    ambiguous = next((name for name in wanted if counts[name] > 1), None)
     if ambiguous is not None:
-        raise ValueError(f"{what}: expected a name that only one node of the tree has, got {ambiguous!r}")
+        raise ValueError(f"{what}: expected a name or id that only one node of the tree has, got {ambiguous!r}")
     return [places[name] for name in wanted]

@@ -208,6 +208,8 @@ def _cluster(distances: Floats, names: Sequence[str] | None, method: str, classe
 def _numbers(name: str, values: Any) -> Floats:
     if isinstance(values, Tensor):
         values = to_array(values)
+    if np.iscomplexobj(values):
+        raise TypeError(f"{name}: expected real numbers, got complex ones")
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

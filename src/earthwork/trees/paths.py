@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from earthwork.files import is_missing, parse_csv
 from earthwork.spaces import Tree
 from earthwork.text import abbreviate
 from earthwork.trees.assemble import Classes, assemble, full_node_names, need_names
@@ -87,6 +88,7 @@ def _grow(
         raise ValueError(f"{what}: expected at least one, got none")
     # A node is identified by (its parent's index, its own name), so equal names in two places are two nodes.
     places: dict[tuple[int, str], int] = {}
+    spellings: dict[tuple[int, str], str] = {}
     names: list[str] = []
     parents: list[int] = []
     if any(parts[0] != rows[0][1][0] for _, parts in rows):
@@ -96,6 +98,9 @@ def _grow(
     for where, parts in rows:
         node = top
         for part in parts:
+            known = spellings.setdefault((node, part.strip()), part)
+            if known != part:
+                raise ValueError(f"{what}: expected a name in one spelling, got {known!r} and, in {where}, {part!r}")
             place = places.setdefault((node, part), len(names))
             if place == len(names):
                 parents.append(node)
@@ -190,23 +195,8 @@ def from_csv(
 ) -> Tree:
     """Like `from_table`, from the text of a CSV file whose first line holds the column names."""
     check_separator(separator)
-    rows = _csv_rows(read_csv(text, name, delimiter), columns, name)
+    rows = _csv_rows(parse_csv(text, name, delimiter), columns, name)
     return _grow("table", rows, root, separator if full_names else None, classes, inner_bins)
-
-
-def read_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
-    """The lines of a CSV text that are not empty: (the number of the line, its cells)."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    lines: list[tuple[int, list[str]]] = []
-    start = 1
-    try:
-        for cells in reader:
-            if cells:
-                lines.append((start, cells))
-            start = reader.line_num + 1
-    except csv.Error as error:
-        raise ValueError(f"{name}, line {max(start, reader.line_num)}: {error}") from None
-    return lines
 
 
 def _csv_rows(
@@ -214,16 +204,10 @@ def _csv_rows(
 ) -> list[tuple[str, list[str]]]:
     if len(lines) < 2:
         raise ValueError(f"{name}: expected a line of column names and a line for each class, got {len(lines)} lines")
-    header = lines[0][1]
-    chosen = _choose_columns(header, columns, name)
-    rows = []
-    for line, cells in lines[1:]:
-        where = f"line {line}"
-        if len(cells) > len(header):
-            raise ValueError(f"{name}, {where}: expected {len(header)} cells as in the first line, got {len(cells)}")
-        filled = cells + [""] * (len(header) - len(cells))
-        rows.append((where, _cell_parts([filled[i] for i in chosen], f"{name}, {where}")))
-    return rows
+    chosen = _choose_columns(lines[0][1], columns, name)
+    return [
+        (f"line {line}", _cell_parts([cells[i] for i in chosen], f"{name}, line {line}")) for line, cells in lines[1:]
+    ]
 
 
 def _choose_columns(header: Sequence[Any], columns: Sequence[str] | None, name: str) -> list[int]:
@@ -234,6 +218,9 @@ def _choose_columns(header: Sequence[Any], columns: Sequence[str] | None, name: 
         raise ValueError(
             f"columns: {name} has no {abbreviate(map(repr, unknown))}, it has {abbreviate(map(repr, header))}"
         )
+    repeated = [column for column in columns if list(header).count(column) > 1]
+    if repeated:
+        raise ValueError(f"columns: {name} has {repeated[0]!r} several times")
     return [list(header).index(column) for column in columns]
 
 
@@ -269,12 +256,13 @@ def _check_keys(row: Mapping[str, Any], columns: Sequence[str] | None, at: int) 
 def _cell_parts(cells: Iterable[Any], where: str) -> list[str]:
     parts = []
     for cell in cells:
-        if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:  # the last is NaN
+        if is_missing(cell):
             continue
-        if not isinstance(cell, str):
-            cell = str(cell)
-        if cell.strip():
-            parts.append(cell)
+        if isinstance(cell, float):
+            hint = "pandas makes floats of integers if a cell of their column is empty; read the table with dtype=str"
+            raise ValueError(f"{where}: expected a name, got {cell!r}; {hint}")
+        if str(cell).strip():
+            parts.append(str(cell))
     if not parts:
         raise ValueError(f"{where}: expected at least one name, got only blank cells")
     return parts

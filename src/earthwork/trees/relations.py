@@ -298,6 +298,9 @@ def _marked_bins(data: dict[int, dict[Any, Any]]) -> list[int] | None:
     wrong = [place for place in marked.values() if isinstance(place, bool) or not isinstance(place, Integral)]
     if wrong:
         raise ValueError(f"graph: expected the node attribute `bin` to be the index of a class, got {wrong[0]!r:.60}")
+    if sorted(marked.values()) != list(range(len(marked))):
+        places = abbreviate(sorted(marked.values()))
+        raise ValueError(f"graph: expected the attributes `bin` to be 0 to {len(marked) - 1}, each once, got {places}")
     return sorted(marked, key=marked.__getitem__) if marked else None
 
 

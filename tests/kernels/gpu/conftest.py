@@ -11,7 +11,7 @@ if not hasattr(torch.library, "triton_op"):
 
 @pytest.fixture(autouse=True)
 def _gpu_route_on_the_cpu(monkeypatch):
-    """Take the route of CUDA tensors; `tests/conftest.py` has switched Triton to its interpreter."""
+    """Take the route of CUDA tensors; `conftest.py` at the root has switched Triton to its interpreter."""
     for module in ("transport.routes", "losses.emd_loss"):
         monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: True)
     monkeypatch.setattr("earthwork.transport.routes.is_plain", lambda *tensors: False)
