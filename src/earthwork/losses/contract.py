@@ -122,7 +122,10 @@ class StructuredLoss(CheckedLoss):
         return space
 
     def _checked_weight(self, weight: Tensor | NDArray[Any] | None) -> Tensor | None:
-        return None if weight is None else _check_weight(weight, self.space)
+        # What replaces a buffer may be uninitialised memory that a framework fills later, as `from_pretrained` of Hugging
+        # Face does.
+        filled = self._buffers.get("weight") is None
+        return None if weight is None else _check_weight(weight, self.space, filled)
 
     def _checked_label_smoothing(self, label_smoothing: float) -> float:
         if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
@@ -416,15 +419,15 @@ def _check_sets(allowed: Tensor) -> None:
         raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
 
 
-def _check_weight(weight: Tensor | NDArray[Any], space: Space) -> Tensor:
+def _check_weight(weight: Tensor | NDArray[Any], space: Space, filled: bool) -> Tensor:
     if isinstance(weight, np.ndarray) and weight.dtype.kind == "f":
-        weight = torch.from_numpy(weight.copy())
+        weight = torch.tensor(weight)
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         what = weight.dtype if isinstance(weight, Tensor | np.ndarray) else type(weight).__name__
         raise TypeError(f"weight: expected a floating point tensor or array, got {what}")
     if weight.shape != (space.num_bins,):
         raise _wrong_weight(weight, space)
-    if can_look(weight):
+    if filled and can_look(weight):
         check_costs("weight", weight)
     return weight
 

@@ -38,14 +38,22 @@ class LearnedCosts(nn.Module):
         super().__init__()
         if not isinstance(space, EdgeSpace):
             raise TypeError(f"space: expected a Chain, Ring or Tree, whose edges cost something, got {space}")
-        costs = space.costs
-        if bool((costs == 0).any()):
-            edge = int((costs == 0).nonzero()[0])
+        free = space.costs == 0
+        if bool(free.any()):
+            edge = int(free.nonzero()[0])
             raise ValueError(
                 f"space: expected edges that cost more than 0, got 0 at edge {edge}; use space.with_costs(1.0)"
             )
-        self.log_costs = nn.Parameter(costs.log().to(torch.get_default_dtype()))
+        self.space = space
+        self.log_costs = nn.Parameter(torch.empty(space.num_edges))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Begin again in the proportions of the costs of the space, such as after ``to_empty``."""
+        with torch.no_grad():
+            self.log_costs.copy_(self.space.costs.log())
 
     def forward(self) -> Tensor:
-        """Return the costs, shape ``[num_edges]``."""
-        return self.log_costs.softmax(-1) * len(self.log_costs)
+        """Return the costs, shape ``[num_edges]``, in single precision if the parameters are stored in half."""
+        wide = torch.promote_types(self.log_costs.dtype, torch.float32)
+        return self.log_costs.softmax(-1, wide) * len(self.log_costs)

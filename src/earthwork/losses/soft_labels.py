@@ -92,4 +92,4 @@ def _diameter(space: Space) -> float:
 
 def _edge_factors(space: EdgeSpace, beta: float) -> Tensor:
     """Return what crossing each edge multiplies a soft label by."""
-    return torch.exp(-beta * to_tensor(space.flow_costs) / (_diameter(space) or 1.0))
+    return torch.exp(-beta * to_tensor(space.flow_costs) / (derived(space, _diameter) or 1.0))

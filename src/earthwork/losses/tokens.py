@@ -394,14 +394,14 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _check_tokens(token_ids: Sequence[int] | Tensor) -> NDArray[np.int64]:
-    tokens = torch.as_tensor(token_ids)
+    tokens = torch.as_tensor(token_ids, device="cpu")
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"token_ids: expected integers, got {tokens.dtype}")
     if tokens.ndim != 1 or not len(tokens) or (tokens < 0).any():
         raise ValueError(f"token_ids: expected one axis of at least one token ≥ 0, got {token_ids!r}")
     if len(tokens.unique()) < len(tokens):
         raise ValueError("token_ids: expected each token once, got one twice")
-    return tokens.long().cpu().numpy()
+    return tokens.long().numpy()
 
 
 def _check_values(values: ArrayLike | Tensor, count: int) -> NDArray[np.float64]:
