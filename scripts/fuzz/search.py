@@ -1,0 +1,241 @@
+"""Draw cases, call them in many forms, compare every value and gradient with the oracle, and shrink what differs."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from cases import Case
+from forms import AXES, LAYOUTS, RUNS, SETTINGS, TARGETS, Form, direction, fits, outcome
+from oracle import Exact, second_derivative
+from subjects import SUBJECTS
+
+# What a result may miss by, in parts of the largest number that went into it.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+# The forms of each case.
+FORMS = 8
+# Entries of a batch, or rows, at which the library takes another way, and how often a case is about one of them.
+ENTRIES = {256: 0.2, 2**15: 0.002, 2**16: 0.002, 2**17: 0.001, 2**20: 0.0002}
+ROWS = {8: 0.05, 16: 0.02, 1024: 0.001}
+BINS = {2048: 0.0005}
+# Compiling takes seconds.
+COMPILED = 1e-5
+
+
+def draw(seed: int, number: int) -> Case:
+    """The case of a number."""
+    rng = np.random.default_rng([seed, number])
+    name = list(SUBJECTS)[rng.integers(len(SUBJECTS))]
+    subject = SUBJECTS[name]
+    kind = str(rng.choice(subject.kinds))
+    options = subject.draw(rng, kind)
+    target = str(rng.choice(subject.targets))
+    if target != "labels" and options.pop("ignored", False):
+        options["mask"] = True
+    dtype = str(rng.choice(["float64", "float32", "float32", "float16", "bfloat16"], p=[0.35, 0.25, 0.25, 0.05, 0.1]))
+    programme = kind == "matrix" and name in ("EMDLoss", "MixedLoss", "emd", "emd_gradient")
+    most_bins, most_rows = (5, 4) if programme else subject.largest
+    bins = int(rng.choice([1, 2, 3, 4, 5, rng.integers(6, 13), rng.integers(13, 61)], p=[0.03, 0.07, *[0.2] * 3, 0.2, 0.1]))
+    rows = int(rng.choice([1, 2, 3, 4, 6, 9, 12]))
+    for size, chance in ENTRIES.items():
+        if rng.random() < chance:
+            rows = max(1, size // bins + int(rng.integers(-1, 2)))
+    for size, chance in ROWS.items():
+        if rng.random() < chance:
+            rows = size + int(rng.integers(-1, 2))
+    costs = str(rng.choice(["one", "random", "wide", "zeros"], p=[0.3, 0.4, 0.1, 0.2]))
+    if programme and target == "sets" and options.get("normalize", "") is None:
+        # The duals are not unique where each bin's mass moves as a whole, and their mean is the derivative then.
+        del options["normalize"]
+    if target == "sets" and name == "EMDLoss" or programme or "inkhorn" in name:
+        # Which of several nearest bins is taken is left open, as are the duals of several best plans.
+        costs = "random"
+    chosen = str(rng.choice(["normal", "wide", "sparse", "same"], p=[0.6, 0.15, 0.1, 0.15]))
+    if "inkhorn" in name and chosen in ("sparse", "wide") or name.endswith("EntropyLoss") and chosen == "sparse":
+        chosen = "normal"
+    return Case(
+        name, kind, min(bins, most_bins), min(rows, most_rows), int(rng.integers(2**31)), dtype, target, costs, chosen, options
+    )
+
+
+def draw_form(case: Case, rng: Generator) -> Form:
+    """A form that the case has: each part is the default half of the time."""
+
+    def part(names: list[str]) -> str:
+        return names[0] if rng.random() < 0.4 else names[rng.integers(len(names))]
+
+    runs = [name for name in RUNS if name != "compile"]
+    while True:
+        run = "compile" if rng.random() < COMPILED else part(runs)
+        form = Form(part(list(AXES)), part(list(LAYOUTS)), part(list(TARGETS)), run, part(list(SETTINGS)))
+        if fits(case, form):
+            return form
+
+
+class Difference(AssertionError):
+    """A number that is not the oracle's."""
+
+
+def close(name: str, found: Tensor, exact: Tensor, dtype: torch.dtype, size: Tensor | float) -> None:
+    """Raise unless a result agrees as far as its dtype can tell."""
+    limits = torch.finfo(dtype)
+    if found.shape != exact.shape:
+        raise Difference(f"{name}: shape {tuple(found.shape)}, expected {tuple(exact.shape)}")
+    allowed = TOLERANCE[dtype] * (exact.abs() + size) + limits.tiny
+    found = found.double()
+    wrong = ~((found - exact).abs() <= allowed) & ~(found.isnan() & exact.isnan())
+    # What the dtype cannot hold is not compared.
+    wrong &= exact.abs() < 1e-2 * limits.max
+    if wrong.any():
+        at = tuple(wrong.nonzero()[0].tolist())
+        limit = allowed.expand(exact.shape)[at]
+        raise Difference(
+            f"{name}{list(at)}: {found[at].item()!r}, expected {exact[at].item()!r} ± {limit.item():.2g} ({dtype})"
+        )
+
+
+def compare(case: Case, form: Form, exact: Exact) -> None:
+    """Raise unless value and derivatives in a form are the oracle's."""
+    found = outcome(case, form)
+    dtype = case.type
+    if SUBJECTS[case.subject].differences:
+        close("value", found.value, exact.value, at_most_single(dtype), exact.value.abs().max())
+        return
+    close("value", found.value, exact.value, dtype, exact.size)
+    if found.gradient is not None:
+        assert exact.gradient is not None
+        close("gradient", found.gradient, exact.gradient, dtype, exact.slope_size)
+    if found.along is not None:
+        assert exact.gradient is not None
+        along = (exact.gradient * direction(case)).sum(-1)
+        size = 3 * exact.slope_size.squeeze(-1) * case.width**0.5
+        if found.along.ndim == 0:
+            along, size = along.sum(), size.sum()
+        close("derivative along a direction", found.along, along, dtype, size)
+    if found.second is not None:
+        second = second_derivative(case, direction(case))
+        size = exact.slope_size * 10 + second.abs().amax(-1, keepdim=True)
+        close("second derivative", found.second, second, at_most_single(dtype), size)
+
+
+def at_most_single(dtype: torch.dtype) -> torch.dtype:
+    """The dtype whose tolerance a difference quotient has: it is exact to about the root of the rounding error."""
+    return torch.float32 if dtype == torch.float64 else dtype
+
+
+def is_unstable(case: Case, form: Form, exact: Exact) -> bool:
+    """Whether the oracle's own result changes as much, if the input changes by rounding: at a kink or a tie."""
+    eps = torch.finfo(case.type).eps
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        x = torch.from_numpy(case.x * (1 + 8 * eps * rng.normal(size=case.x.shape)))
+        moved = Exact(case, x)
+        try:
+            close("value", moved.value, exact.value, case.type, exact.size)
+            if exact.gradient is not None and moved.gradient is not None:
+                close("gradient", moved.gradient, exact.gradient, case.type, exact.slope_size)
+        except Difference:
+            return True
+    return False
+
+
+@dataclass
+class Search:
+    """What was compared, and what was found."""
+
+    compared: Counter[str] = field(default_factory=Counter)
+    with_gradient: Counter[str] = field(default_factory=Counter)
+    unstable: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+
+    def run(self, seed: int, number: int) -> Iterator[str]:
+        """Call the case of a number in several forms; yields a text for each finding."""
+        case = draw(seed, number)
+        rng = np.random.default_rng([seed, number, 1])
+        exact = Exact(case)
+        for form in (Form(), *(draw_form(case, rng) for _ in range(FORMS))):
+            problem = self.problem(case, form, exact)
+            if problem is not None:
+                self.failed[case.subject] += 1
+                yield problem
+
+    def problem(self, case: Case, form: Form, exact: Exact) -> str | None:
+        """What is wrong, if anything."""
+        found = failure(case, form, exact)
+        if found is None:
+            self.compared[case.subject] += 1
+            if exact.gradient is not None and form.run not in ("value only", "no_grad", "inference_mode"):
+                self.with_gradient[case.subject] += 1
+            return None
+        if isinstance(found, Difference) and is_unstable(case, form, exact):
+            self.unstable[case.subject] += 1
+            return None
+        return f"{type(found).__name__}: {found}\n{reproduction(*shrunk(case, form, found))}"
+
+
+def failure(case: Case, form: Form, exact: Exact | None = None) -> Exception | None:
+    """What is raised when a case is compared in a form."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", "Anomaly Detection")
+            warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)
+            compare(case, form, exact or Exact(case))
+    except Exception as error:
+        return error
+    return None
+
+
+def shrunk(case: Case, form: Form, problem: Exception, seconds: float = 20.0) -> tuple[Case, Form]:
+    """A simpler case and form with the same kind of failure, found greedily."""
+    end = time.monotonic() + seconds
+    again = True
+    while again and time.monotonic() < end:
+        again = False
+        for simpler in _simpler(case, form):
+            if fits(*simpler) and _fails(*simpler, problem):
+                case, form = simpler
+                again = True
+                break
+    return case, form
+
+
+def _fails(case: Case, form: Form, like: Exception) -> bool:
+    exact = Exact(case)
+    found = failure(case, form, exact)
+    if type(found) is not type(like) or str(found)[:8] != str(like)[:8]:
+        return False
+    return not (isinstance(found, Difference) and is_unstable(case, form, exact))
+
+
+def _simpler(case: Case, form: Form) -> Iterator[tuple[Case, Form]]:
+    for part in fields(Form):
+        if getattr(form, part.name) != part.default:
+            yield case, replace(form, **{part.name: part.default})
+    for name in case.options:
+        if name not in ("rho", "alpha", "beta", "lam", "reduction", "shared", "outside", "diameter"):
+            yield replace(case, options={key: value for key, value in case.options.items() if key != name}), form
+    for rows in (1, 2, case.rows // 2, case.rows - 1):
+        if 0 < rows < case.rows:
+            yield replace(case, rows=rows), form
+    for bins in (2, 3, case.bins // 2, case.bins - 1):
+        if 0 < bins < case.bins:
+            yield replace(case, bins=bins), form
+    for name, plain in {"kind": "chain", "costs": "one", "input": "normal", "dtype": "float64"}.items():
+        if getattr(case, name) != plain and (name != "kind" or plain in SUBJECTS[case.subject].kinds):
+            yield replace(case, **{name: plain}), form
+
+
+def reproduction(case: Case, form: Form) -> str:
+    """A few lines of Python that compare a case again, run in the folder of this file."""
+    parts = {part.name: getattr(form, part.name) for part in fields(Form) if getattr(form, part.name) != part.default}
+    written = ", ".join(f"{name}={value!r}" for name, value in parts.items())
+    return f"from search import *\ncase = {case!r}\ncompare(case, Form({written}), Exact(case))"
