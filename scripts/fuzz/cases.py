@@ -196,5 +196,8 @@ class Case:
 
     def upstream(self, shape: tuple[int, ...]) -> torch.Tensor:
         """What the value is multiplied by before it is differentiated; a scalar's is 1."""
-        numbers = torch.from_numpy(self.rng("upstream").normal(0, 1, shape)) if shape else torch.tensor(1.0)
-        return numbers.to(self.type)
+        if "_upstream" not in self.__dict__:
+            numbers = torch.from_numpy(self.rng("upstream").normal(0, 1, shape)) if shape else torch.tensor(1.0)
+            self.__dict__["_upstream"] = numbers.to(self.type)
+        found: torch.Tensor = self.__dict__["_upstream"]
+        return found

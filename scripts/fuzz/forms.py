@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from cases import Case
 from earthwork.kernels.cpu import without_kernels
+from oracle import direction
 from subjects import SUBJECTS, Subject
 
 
@@ -64,6 +65,7 @@ class Call(NamedTuple):
     """As it is passed to the function."""
     target: Tensor | None
     mask: Tensor | None
+    class_dim: int | None
 
     def __call__(self, x: Tensor, target: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """The value, of any shape."""
@@ -81,7 +83,7 @@ class Call(NamedTuple):
     def values(self, value: Tensor) -> Tensor:
         """A value as ``[rows, …]``, or without axes."""
         value = value.detach()
-        if self.case.option("reduction", "none") != "none":
+        if is_reduced(self.case):
             return value
         return value.reshape(self.case.rows, *value.shape[len(self.batch) :])
 
@@ -90,11 +92,9 @@ class Call(NamedTuple):
         return arranged(direction(self.case).to(self.case.type), self.batch, self.axis)
 
 
-def direction(case: Case) -> Tensor:
-    """Along which second derivatives and forward ones are taken: ``[rows, width]``."""
-    numbers = case.rng("direction").normal(0, 1, (case.rows, case.width))
-    # Masses stay positive, and empty bins empty.
-    return torch.from_numpy(numbers if case.takes_logits else numbers * case.x)
+def is_reduced(case: Case) -> bool:
+    """Whether there is one value for all rows."""
+    return SUBJECTS[case.subject].reduced or case.option("reduction", "none") != "none"
 
 
 def arranged(x: Tensor, batch: tuple[int, ...], axis: int) -> Tensor:
@@ -220,7 +220,7 @@ def prepared(case: Case, form: Form) -> Call:
         class_dim = None
     function = subject.call(case, class_dim)
     mask = None if mask is None else layout(mask)
-    return Call(case, function, batch, axis, layout, layout(x), layout(target), mask)
+    return Call(case, function, batch, axis, layout, layout(x), layout(target), mask, class_dim)
 
 
 def outcome(case: Case, form: Form) -> Outcome:
@@ -434,6 +434,16 @@ def _repeated(call: Call) -> Outcome:
     return Outcome(call.values(value), call.rows(x.grad))
 
 
+def _in_batches(call: Call) -> Outcome:
+    whole = SUBJECTS[call.case.subject].metric
+    assert whole is not None and call.target is not None
+    metric = whole(call.case, call.class_dim)
+    step, axis = max(1, call.batch[0] // 3), int(call.axis == 0)
+    for x, target in zip(call.x.split(step, axis), call.target.split(step), strict=True):
+        metric.update(x, target)
+    return Outcome(metric.compute())
+
+
 RUNS: dict[str, Callable[[Call], Outcome]] = {
     "backward": _backward,
     "value only": _value_only,
@@ -458,6 +468,7 @@ RUNS: dict[str, Callable[[Call], Outcome]] = {
     "reversed": lambda call: _gathered(call, [_first_axis(call).flip(0)]),
     "two parts": lambda call: _gathered(call, list(_first_axis(call).split(call.batch[0] // 3 + 1))),
     "repeated": _repeated,
+    "in batches": _in_batches,
 }
 SECOND_ORDER = ("create_graph", "twice", "func.jvp", "func.jvp of vjp")
 BY_ROW = ("vmap(grad)", "vmap", "row by row", "reversed", "two parts", "repeated")
@@ -489,7 +500,6 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "2 threads": lambda: _threads(2),
     "saved tensors copied": torch.autograd.graph.save_on_cpu,
     "default dtype float64": _default_dtype,
-    "anomaly mode": lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
 }
 
 
@@ -500,6 +510,8 @@ def fits(case: Case, form: Form) -> bool:
         (subject.axes or form.axes in LAST_AXES)
         and (form.axes != "row" or case.rows == 1)
         and (form.layout != "expanded" or case.input == "same")
+        # Starting threads takes long, and small batches are computed by one.
+        and (form.setting != "2 threads" or case.rows * case.width >= 2**14)
         and _has_target(case, form)
         and _has_run(case, form, subject)
     )
@@ -513,6 +525,8 @@ def _has_target(case: Case, form: Form) -> bool:
     if form.target == "int32":
         return True
     if case.target != "labels" or case.subject in ("TokenEMDLoss", "expected_distance", "decide"):
+        return False
+    if SUBJECTS[case.subject].metric is not None and form.target != "int16":
         return False
     if form.target == "int16":
         return case.width < 2**15
@@ -538,11 +552,14 @@ def _has_run(case: Case, form: Form, subject: Subject) -> bool:
         if case.subject == "TokenEMDLoss" or case.kind == "matrix":
             return False
     if not subject.differentiable:
-        return run in ("backward", "value only", "no_grad", "inference_mode")
+        batches = run == "in batches" and subject.metric is not None and form.axes != "row"
+        return batches or run in ("backward", "value only", "no_grad", "inference_mode")
+    if run == "in batches":
+        return False
     if run in SECOND_ORDER and (subject.order < 2 or case.kind == "matrix" and case.subject in ("EMDLoss", "emd", "MixedLoss")):
         return False
     if run in BY_ROW:
-        if case.option("reduction", "none") != "none" or form.axes == "row":
+        if is_reduced(case) or form.axes == "row":
             return False
         if run in ("vmap", "vmap(grad)", "row by row") and case.rows > MOST_ROWS_ONE_BY_ONE:
             return False

@@ -85,6 +85,12 @@ def is_sharded(x: Tensor) -> bool:
 _forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=0)
 
 
+def is_forward_mode() -> bool:
+    """Whether forward-mode differentiation is active."""
+    active: bool = _forward_mode._current_level >= 0
+    return active
+
+
 def is_watched() -> bool:
     """Whether every operation has to be visible: to forward-mode differentiation, a trace, a mode or a transform."""
     return (

@@ -127,6 +127,9 @@ class EMDLoss(StructuredLoss):
             losses = losses.masked_scatter(single, self.set_losses(rows[single], allowed[single]))
             return losses.masked_scatter(~single, self.set_losses(rows[~single], allowed[~single]))
         p = self.probabilities(rows)
+        if self.normalize != "softmax":
+            # The derivative sums to 0 over the classes, as that of a label does; the value is unchanged.
+            p = p - (p - p.detach()).mean(-1, keepdim=True)
         moved = torch.zeros_like(p).scatter_add(-1, self.space.nearest(allowed), p)
         if self.label_smoothing:
             moved = moved * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins

@@ -92,12 +92,7 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         q = torch.zeros_like(rows).scatter(-1, labels.unsqueeze(-1), 1.0)
         if self.label_smoothing:
             q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        return self._losses(rows, q.detach())
-
-    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
-        """The loss of each row against its distribution."""
-        self.check_pair(self.probabilities(rows), q, stored)
-        return self._losses(rows, q)
+        return self.entropies(rows, q.detach())
 
     def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
         """The loss of each row down to the lowest node above its set, and there against the set's mass."""
@@ -112,7 +107,8 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         losses = torch.where(above_all, questions, 0).sum(-1) + at_lowest - of_set
         return self._smoothed(losses.to(rows.dtype), rows)
 
-    def _losses(self, rows: Tensor, q: Tensor) -> Tensor:
+    def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
+        """The loss of each row against its distribution."""
         log_p, below, questions = self._questions(self.log_probabilities(rows).double())
         loss = (self.space.flow(q).double().clamp(0, 1) * questions).sum(-1)
         stop = torch.where(self._stops, pad(below, (0, 1)).index_select(-1, self._node_edge) - log_p, 0)

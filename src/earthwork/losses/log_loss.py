@@ -17,16 +17,25 @@ class LogLoss(StructuredLoss):
 
     Its kernel computes the whole loss of logits against class indices, and its gradient, from masses. Everything else
     is composed of PyTorch's operations on the logarithms of masses: second derivatives, ``torch.compile``, functional
-    transforms, learnable costs, other targets and other devices. A subclass implements :meth:`label_kernel`.
+    transforms, learnable costs, other targets and other devices. A subclass implements :meth:`entropies` and
+    :meth:`label_kernel`.
     """
 
     def _smoothed(self, losses: Tensor, rows: Tensor) -> Tensor:
         """The losses against targets of which a share is spread over all classes; they are linear in the target."""
         if not self.label_smoothing:
             return losses
-        uniform = torch.full_like(rows, 1 / self.space.num_bins)
-        spread = self.distribution_losses(rows, uniform, rows.dtype)
+        spread = self.entropies(rows, torch.full_like(rows, 1 / self.space.num_bins))
         return (1 - self.label_smoothing) * losses + self.label_smoothing * spread
+
+    @abstractmethod
+    def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
+        """The loss of each row of ``rows[..., C]`` against its distribution ``q[..., C]``, whose masses were checked."""
+
+    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+        """The loss of each row against its distribution."""
+        self.check_pair(self.probabilities(rows), q, stored)
+        return self.entropies(rows, q)
 
     @abstractmethod
     def label_kernel(self) -> LabelKernel | None:

@@ -70,18 +70,17 @@ class SoftLabelLoss(LogLoss):
         q = self._fall_off(self.space.distances_to(labels, rows))
         if self.label_smoothing:
             q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        return self._cross_entropy(rows, q)
+        return self.entropies(rows, q)
 
-    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
+    def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
         """The cross entropy of each row against its distribution."""
-        self.check_pair(self.probabilities(rows), q, stored)
-        return self._cross_entropy(rows, q)
+        return -(q * self.log_probabilities(rows)).sum(-1)
 
     def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
         """The loss of each row against the soft labels around its set."""
         classes = torch.arange(self.space.num_bins, device=rows.device)
         distances = self.space.distance(classes.expand(allowed.shape), self.space.nearest(allowed)).to(rows)
-        return self._smoothed(self._cross_entropy(rows, self._fall_off(distances)), rows)
+        return self._smoothed(self.entropies(rows, self._fall_off(distances)), rows)
 
     def _fall_off(self, distances: Tensor) -> Tensor:
         return self._scores(distances).softmax(-1)
@@ -101,9 +100,6 @@ class SoftLabelLoss(LogLoss):
     def _learns_costs(self) -> bool:
         source = self.space.cost_source
         return source is not None and (source.requires_grad or private_api.is_wrapped(source))
-
-    def _cross_entropy(self, rows: Tensor, q: Tensor) -> Tensor:
-        return -(q * self.log_probabilities(rows)).sum(-1)
 
     def extra_repr(self) -> str:
         """The options."""

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from earthwork import private_api
+
 # Stands for log 0. Not −inf, whose derivatives would be NaN.
 LOG_ZERO = -1e300
 
@@ -27,7 +29,7 @@ class ChainLogMasses(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """As :meth:`TreeLogMasses.forward`."""
         x = x.double().clamp(min=LOG_ZERO)
-        return x.logcumsumexp(-1)[..., :-1], x.flip(-1).logcumsumexp(-1).flip(-1)[..., 1:]
+        return running_logsumexp(x)[..., :-1], running_logsumexp(x.flip(-1)).flip(-1)[..., 1:]
 
 
 class TreeLogMasses(nn.Module):
@@ -155,6 +157,17 @@ def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Ten
     scaled = (x - largest.index_select(-1, group)).exp()
     total = torch.zeros_like(largest).index_add(-1, group, scaled)
     return largest + torch.where(total > 0, total, 1).log()
+
+
+def running_logsumexp(x: Tensor) -> Tensor:
+    """``x.logcumsumexp(-1)``; in forward mode from sums of pairs, because PyTorch's derivative loses small terms there."""
+    if not private_api.is_forward_mode():
+        return x.logcumsumexp(-1)
+    reach = 1
+    while reach < x.shape[-1]:
+        x = torch.cat([x[..., :reach], log_add(x[..., reach:], x[..., :-reach])], -1)
+        reach *= 2
+    return x
 
 
 def log_add(a: Tensor, b: Tensor) -> Tensor:
