@@ -189,6 +189,9 @@ def logarithmic(case: Case, dense: Dense) -> float:
     """The scale of a sum of logarithms of masses."""
     logs = np.abs(case.x).max() if case.takes_logits else -np.log(np.maximum(case.x, 1e-300)).min(initial=0)
     scale = dense.size if case.subject == "EdgeCrossEntropyLoss" else 1.0
+    if case.subject == "SoftLabelLoss":
+        # Distances are exact to the rounding of the longest path, which may be far longer than the diameter.
+        scale += 1e-6 * case.options["beta"] * dense.size / (float(dense.distances.max()) or 1.0)
     return scale * float(1 + 2 * logs)
 
 

@@ -342,3 +342,29 @@ def test_compiled_losses_are_the_same():
 def test_bad_input(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+def test_forward_mode_on_a_chain_with_logits_far_apart():
+    # PyTorch's own forward derivative of logcumsumexp loses what is far below the largest term.
+    logits = torch.tensor([5.4, 16.1, -2.7, 6.4, -8.7, -13.7], dtype=torch.float64)
+    direction = torch.tensor([1.0, -0.5, 2.0, 0.3, -1.0, 0.7], dtype=torch.float64)
+    loss = ew.EdgeCrossEntropyLoss(ew.Chain(6))
+    value, slope = torch.func.jvp(lambda x: loss(x, torch.tensor(5)), (logits,), (direction,))
+    leaf = logits.clone().requires_grad_()
+    torch.testing.assert_close(value, loss(logits, torch.tensor(5)))
+    (gradient,) = torch.autograd.grad(loss(leaf, torch.tensor(5)), leaf, create_graph=True)
+    torch.testing.assert_close(slope, (gradient * direction).sum().detach(), rtol=1e-10, atol=1e-10)
+    (second,) = torch.autograd.grad(gradient, leaf, direction)
+    _, forward = torch.func.jvp(torch.func.grad(lambda x: loss(x, torch.tensor(5))), (logits,), (direction,))
+    torch.testing.assert_close(forward, second, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [ew.Ring(4, [1e6, 1e-3, 2e-3, 1e-3]), ew.Tree([-1, 0, 1, 2, 2, 1], [0, 1e6, 1e-3, 2e-3, 1e-3, 5e-3])],
+)
+def test_soft_labels_below_or_beside_a_far_longer_edge(space):
+    distances = space.distances().double()
+    expected = (-4.0 * distances / distances.max()).softmax(-1).float()
+    loss = ew.SoftLabelLoss(space, beta=4.0)
+    torch.testing.assert_close(loss.soft_labels(torch.arange(space.num_bins)), expected, rtol=1e-5, atol=1e-6)

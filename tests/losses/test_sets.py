@@ -113,3 +113,33 @@ def test_sets_on_a_tree_of_one_node(shape):
     loss.backward()
     assert loss == 0
     assert (logits.grad == 0).all()
+
+
+@pytest.mark.parametrize("rho", [1.0, 2.0, 5.5])
+def test_the_gradient_of_a_set_of_one_is_that_of_its_label_also_in_a_transform(rho):
+    chain = ew.Chain(4, [0.5, 1.0, 2.0])
+    p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.2, 0.3]], dtype=torch.float64)
+    labels = torch.tensor([1, 3])
+    sets = torch.nn.functional.one_hot(labels, 4).bool()
+    loss = ew.EMDLoss(chain, rho, normalize=None)
+    by_label = torch.func.grad(lambda p: loss(p, labels))(p)
+    torch.testing.assert_close(torch.func.grad(lambda p: loss(p, sets))(p), by_label)
+    larger = torch.tensor([[True, True, False, False]] * 2)
+    gradient = torch.func.grad(lambda p: loss(p, larger))(p)
+    torch.testing.assert_close(gradient.sum(-1), torch.zeros(2, dtype=torch.float64))
+
+
+def test_soft_labels_around_sets_in_vmap():
+    space, allowed = ew.Chain(5), masks(1, 3, 5)
+    logits = torch.randn(3, 5)
+    loss = ew.SoftLabelLoss(space, reduction="none")
+    torch.testing.assert_close(torch.func.vmap(loss)(logits, allowed), loss(logits, allowed))
+
+
+@pytest.mark.parametrize("kind", [ew.EdgeCrossEntropyLoss, ew.HierarchicalCrossEntropyLoss, ew.SoftLabelLoss])
+def test_smoothed_sets_of_half_precision_probabilities(kind):
+    tree = ew.Tree([-1, 0, 0, 1, 1])
+    p = torch.tensor([[0.3333, 0.3333, 0.3333]]).half()
+    allowed = torch.tensor([[True, False, True]])
+    loss = kind(tree, normalize=None, label_smoothing=0.2)
+    torch.testing.assert_close(loss(p, allowed).float(), loss(p.float() / p.float().sum(), allowed), rtol=2e-3, atol=0)

@@ -58,8 +58,9 @@ class SoftLabelLoss(LogLoss):
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The distributions around the classes ``labels[...]``, shape ``[..., C]``."""
-        like = torch.empty(0, dtype=dtype, device=labels.device)
-        return self._fall_off(self.space.distances_to(labels, like))
+        # In float64, because distances are differences of sums that may be far larger than the diameter.
+        like = torch.empty(0, dtype=torch.float64, device=labels.device)
+        return self._fall_off(self.space.distances_to(labels, like)).to(dtype)
 
     def label_kernel(self) -> LabelKernel:
         """The kernel for class indices."""
@@ -67,7 +68,7 @@ class SoftLabelLoss(LogLoss):
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The loss of each row against the soft labels around its class."""
-        q = self._fall_off(self.space.distances_to(labels, rows))
+        q = self.soft_labels(labels, rows.dtype)
         if self.label_smoothing:
             q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
         return self.entropies(rows, q)
@@ -79,8 +80,8 @@ class SoftLabelLoss(LogLoss):
     def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
         """The loss of each row against the soft labels around its set."""
         classes = torch.arange(self.space.num_bins, device=rows.device)
-        distances = self.space.distance(classes.expand(allowed.shape), self.space.nearest(allowed)).to(rows)
-        return self._smoothed(self.entropies(rows, self._fall_off(distances)), rows)
+        distances = self.space.distance(classes.expand(allowed.shape), self.space.nearest(allowed))
+        return self._smoothed(self.entropies(rows, self._fall_off(distances.double()).to(rows.dtype)), rows)
 
     def _fall_off(self, distances: Tensor) -> Tensor:
         return self._scores(distances).softmax(-1)

@@ -1,0 +1,92 @@
+"""A short run of the fuzzers in `scripts/fuzz`, and whether they would find anything."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts" / "fuzz"))
+
+import round_trips
+import search
+from cases import Case
+from forms import Form
+from oracle import Exact, derivative
+from search import Difference, Search, compare
+from subjects import SUBJECTS
+
+# Of one thread each; a run of all takes about 20 seconds.
+PARTS, CASES = 8, 16
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_form_gives_the_same_value_and_gradient(part):
+    done = Search()
+    findings = [text for number in range(part, PARTS * CASES, PARTS) for text in done.run(2, number)]
+    assert findings == []
+    assert done.with_gradient.total() > 10 * CASES
+    # Too many would mean that the comparisons say little.
+    assert done.unstable.total() < 0.02 * done.compared.total() + 50
+
+
+class Strided(torch.autograd.Function):
+    """The identity, with a gradient that is wrong for tensors that are not contiguous."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.right = x.is_contiguous()
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient if ctx.right else gradient.flip(-1)
+
+
+def test_a_wrong_gradient_of_one_layout_is_found(monkeypatch):
+    subject = SUBJECTS["EMDLoss"]
+
+    def broken(case, axis):
+        function = subject.call(case, axis)
+        return lambda x, *rest: function(Strided.apply(x), *rest)
+
+    object.__setattr__(wrong := type(subject)(**subject.__dict__), "call", broken)
+    monkeypatch.setitem(SUBJECTS, "EMDLoss", wrong)
+    done = Search()
+    finding = next(text for number in range(200) for text in done.run(0, number))
+    reproduction = finding[finding.index("from search") :]
+    with pytest.raises(Difference, match="gradient"):
+        exec(reproduction, {})
+    monkeypatch.undo()
+    exec(reproduction, {})
+    assert "rows=2" in reproduction or "rows=1" in reproduction
+
+
+@pytest.mark.parametrize("name", [name for name, subject in SUBJECTS.items() if subject.order == 2])
+def test_the_oracle_differentiates_its_own_values(name):
+    kind = SUBJECTS[name].kinds[-1] if name != "TokenEMDLoss" else "chain"
+    kind = "tree" if kind == "matrix" else kind
+    case = next(
+        case
+        for case in (search.draw(seed, 0) for seed in range(5000))
+        if (case.subject, case.kind, case.dtype, case.input) == (name, kind, "float64", "normal") and case.bins > 2
+    )
+    exact = Exact(case)
+    along = torch.from_numpy(case.rng("test").normal(size=case.x.shape) * case.x)
+    upstream = case.upstream(tuple(exact.value.shape))
+    slope = derivative(lambda x: (Exact(case, x).value * upstream).sum(), torch.from_numpy(case.x), along)
+    torch.testing.assert_close(slope, (exact.gradient * along).sum(), rtol=1e-5, atol=1e-7 * exact.size)
+
+
+def test_a_case_is_its_repr():
+    case = search.draw(0, 7)
+    again = eval(repr(case), {"Case": Case})
+    assert (again.x == case.x).all() and (again.labels == case.labels).all()
+    compare(again, Form(), Exact(again))
+
+
+@pytest.mark.parametrize("case", range(2 * len(round_trips.CHECKS)))
+def test_files_are_read_as_they_were_written(case, tmp_path):
+    round_trips.check(0, case, tmp_path)
