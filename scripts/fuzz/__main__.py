@@ -63,7 +63,9 @@ def fuzz_numbers(minutes: float, seed: int) -> bool:
             shown[subject] += 1
             if shown[subject] <= _MOST_SHOWN:
                 seconds = time.monotonic() - start
-                print(f"\nafter {seconds:.1f} s: python scripts/fuzz --seed {seed} --case {number}\n{finding}", flush=True)
+                print(
+                    f"\nafter {seconds:.1f} s: python scripts/fuzz --seed {seed} --case {number}\n{finding}", flush=True
+                )
     print(search.table(), flush=True)
     return bool(search.failed)
 
@@ -71,7 +73,9 @@ def fuzz_numbers(minutes: float, seed: int) -> bool:
 def start_readers(minutes: float, seed: int, corpus: Path) -> list[subprocess.Popen[str]]:
     """What reads files, in processes of its own, because a damaged file could end one."""
     here = Path(__file__).parent
-    commands = [["-W", "ignore", str(here / f"{name}.py"), f"--minutes={minutes}", f"--seed={seed}"] for name in READERS]
+    commands = [
+        ["-W", "ignore", str(here / f"{name}.py"), f"--minutes={minutes}", f"--seed={seed}"] for name in READERS
+    ]
     if find_spec("atheris") is None:
         print("parsers: not fuzzed, because atheris is missing: pip install 'earthwork[fuzz]'")
     else:

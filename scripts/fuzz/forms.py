@@ -218,7 +218,10 @@ def prepared(case: Case, form: Form) -> Call:
     class_dim = None if axis == min(1, x.ndim - 1) and not ambiguous and case.subject != "MixedLoss" else named
     if case.subject == "MixedLoss" and form.axes in ("rows", "row"):
         class_dim = None
-    function = subject.call(case, class_dim)
+    functions = case.__dict__.setdefault("_functions", {})
+    if class_dim not in functions:
+        functions[class_dim] = subject.call(case, class_dim)
+    function = functions[class_dim]
     mask = None if mask is None else layout(mask)
     return Call(case, function, batch, axis, layout, layout(x), layout(target), mask, class_dim)
 
@@ -556,7 +559,9 @@ def _has_run(case: Case, form: Form, subject: Subject) -> bool:
         return batches or run in ("backward", "value only", "no_grad", "inference_mode")
     if run == "in batches":
         return False
-    if run in SECOND_ORDER and (subject.order < 2 or case.kind == "matrix" and case.subject in ("EMDLoss", "emd", "MixedLoss")):
+    if run in SECOND_ORDER and (
+        subject.order < 2 or case.kind == "matrix" and case.subject in ("EMDLoss", "emd", "MixedLoss")
+    ):
         return False
     if run in BY_ROW:
         if is_reduced(case) or form.axes == "row":

@@ -121,7 +121,9 @@ def ancestor_score(kind: str) -> Callable[[Rows], Any]:
     def score(rows: Rows) -> Any:
         ours, theirs = rows.ancestors()
         shared, answer, truth = ((x.sum(-1) - 1).astype(float) for x in (ours & theirs, ours, theirs))
-        top, whole = {"precision": (shared, answer), "recall": (shared, truth), "f1": (2 * shared, answer + truth)}[kind]
+        top, whole = {"precision": (shared, answer), "recall": (shared, truth), "f1": (2 * shared, answer + truth)}[
+            kind
+        ]
         if rows.case.option("average", "micro") == "micro":
             return np.divide(top.sum(), whole.sum()) if whole.sum() else np.nan
         return _mean(np.where(whole > 0, top / np.maximum(whole, 1), ~rows.wrong))
@@ -190,7 +192,9 @@ def metric(
             drawn["normalize"] = ("softmax", "l1")[rng.integers(2)]
         if rng.random() < 0.2:
             drawn["ignored"] = True
-        return drawn | {key: value(rng, kind) for key, value in own.items() if key != "top_k" or "vagueness" not in drawn}
+        return drawn | {
+            key: value(rng, kind) for key, value in own.items() if key != "top_k" or "vagueness" not in drawn
+        }
 
     def exact(case: Case, x: Tensor, dense: Dense) -> Tensor:
         return torch.as_tensor(formula(rows_of(case, x, dense)), dtype=torch.float64)
@@ -199,7 +203,17 @@ def metric(
         return 1 + dense.size ** max(2.0, case.option("power", 1.0), case.option("rho", 1.0))
 
     return Subject(
-        call, exact, draw, kinds, ("labels",), contract=False, order=0, size=size, chance=0.05, metric=whole, reduced=True
+        call,
+        exact,
+        draw,
+        kinds,
+        ("labels",),
+        contract=False,
+        order=0,
+        size=size,
+        chance=0.02,
+        metric=whole,
+        reduced=True,
     )
 
 

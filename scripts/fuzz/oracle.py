@@ -256,8 +256,11 @@ def dense_of(case: Case) -> Dense:
 def direction(case: Case) -> Tensor:
     """Along which second derivatives and forward ones are taken: ``[rows, width]``."""
     numbers = case.rng("direction").normal(0, 1, (case.rows, case.width))
-    # Masses stay positive, and empty bins empty.
-    return torch.from_numpy(numbers if case.takes_logits else numbers * case.x)
+    if not case.takes_logits:
+        # The mass is conserved, and empty bins stay empty.
+        share = case.x / case.x.sum(-1, keepdims=True)
+        numbers = case.x * (numbers - (share * numbers).sum(-1, keepdims=True))
+    return torch.from_numpy(numbers)
 
 
 def _contracted(case: Case, each: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,7 +59,9 @@ def random_hierarchy(rng: Generator, with_costs: bool) -> Hierarchy:
     count = int(rng.integers(3, 14))
     parents = [-1, 0, 0, *(int(rng.integers(node)) for node in range(3, count))]
     names = [f"n{rng.choice(_MARKS)}{node}{rng.choice(_MARKS)}x" for node in range(count)]
-    costs = [0.0, *np.round(10 ** rng.uniform(-3, 3, count - 1), 6).tolist()] if with_costs else [0.0] + [1.0] * (count - 1)
+    costs = (
+        [0.0, *np.round(10 ** rng.uniform(-3, 3, count - 1), 6).tolist()] if with_costs else [0.0] + [1.0] * (count - 1)
+    )
     return Hierarchy(parents, names, costs)
 
 
@@ -90,7 +92,9 @@ def write_rows(path: Path, rows: list[list[Any]], rng: Generator) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         delimiter = "\t" if path.suffix == ".tsv" else ","
         quoting = csv.QUOTE_ALL if rng.random() < 0.3 else csv.QUOTE_MINIMAL
-        csv.writer(file, delimiter=delimiter, quoting=quoting, lineterminator=str(rng.choice(["\n", "\r\n"]))).writerows(rows)
+        csv.writer(
+            file, delimiter=delimiter, quoting=quoting, lineterminator=str(rng.choice(["\n", "\r\n"]))
+        ).writerows(rows)
 
 
 def write_tree(tree: Hierarchy, path: Path, rng: Generator) -> None:
@@ -200,7 +204,11 @@ def write_predictions(given: Predictions, path: Path, rng: Generator) -> None:
             save = np.savez if rng.integers(2) else np.savez_compressed
             save(path, **{given.kind: values, "labels": np.array(labels), "classes": np.array(names)})
         case "predictions.csv" | "predictions.tsv":
-            write_rows(path, [[*names, "label"], *([*row, label] for row, label in zip(shuffled.tolist(), labels, strict=True))], rng)
+            write_rows(
+                path,
+                [[*names, "label"], *([*row, label] for row, label in zip(shuffled.tolist(), labels, strict=True))],
+                rng,
+            )
         case "wide.parquet":
             table = pa.table({name: column for name, column in zip(names, shuffled.T, strict=True)} | {"label": labels})
             pq.write_table(table, path, row_group_size=int(rng.integers(1, 9)))

@@ -24,7 +24,7 @@ SUBJECTS.update(METRICS)
 # What a result may miss by, in parts of the largest number that went into it.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 # The forms of each case.
-FORMS = 24
+FORMS = 39
 # Entries of a batch, or rows, at which the library takes another way, and how often a case is about one of them.
 ENTRIES = {256: 0.2, 2**15: 0.002, 2**16: 0.002, 2**17: 0.001, 2**20: 0.0002}
 ROWS = {8: 0.05, 16: 0.02, 1024: 0.001}
@@ -35,7 +35,17 @@ COMPILED = 1e-5
 
 _CHANCES = np.array([subject.chance for subject in SUBJECTS.values()]) / sum(s.chance for s in SUBJECTS.values())
 # What is slow is drawn less often: the chance that a form with such a run is taken.
-_SLOW = {"value only": 0.3, "no_grad": 0.3, "inference_mode": 0.3, "twice": 0.3, "func.jvp of vjp": 0.2, "func.jvp": 0.3, "vmap(grad)": 0.5, "vmap": 0.5, "checkpoint": 0.5}
+_SLOW = {
+    "value only": 0.3,
+    "no_grad": 0.3,
+    "inference_mode": 0.3,
+    "twice": 0.3,
+    "func.jvp of vjp": 0.2,
+    "func.jvp": 0.3,
+    "vmap(grad)": 0.5,
+    "vmap": 0.5,
+    "checkpoint": 0.5,
+}
 
 
 def draw(seed: int, number: int) -> Case:
@@ -51,7 +61,9 @@ def draw(seed: int, number: int) -> Case:
     dtype = str(rng.choice(["float64", "float32", "float32", "float16", "bfloat16"], p=[0.35, 0.25, 0.25, 0.05, 0.1]))
     programme = kind == "matrix" and name in ("EMDLoss", "MixedLoss", "emd", "emd_gradient")
     most_bins, most_rows = (5, 4) if programme else subject.largest
-    bins = int(rng.choice([1, 2, 3, 4, 5, rng.integers(6, 13), rng.integers(13, 61)], p=[0.03, 0.07, *[0.2] * 3, 0.2, 0.1]))
+    bins = int(
+        rng.choice([1, 2, 3, 4, 5, rng.integers(6, 13), rng.integers(13, 61)], p=[0.03, 0.07, *[0.2] * 3, 0.2, 0.1])
+    )
     rows = int(rng.choice([1, 2, 3, 4, 6, 9, 12]))
     for size, chance in ENTRIES.items():
         if rng.random() < chance:
@@ -67,11 +79,25 @@ def draw(seed: int, number: int) -> Case:
         # Which of several nearest bins is taken is left open, as are the duals of several best plans.
         costs = "random"
     chosen = str(rng.choice(["normal", "wide", "sparse", "same"], p=[0.6, 0.15, 0.1, 0.15]))
-    if chosen == "wide" and ("inkhorn" in name or programme) or chosen == "sparse" and (subject.dense_only or programme):
+    if (
+        chosen == "wide"
+        and ("inkhorn" in name or programme)
+        or chosen == "sparse"
+        and (subject.dense_only or programme)
+    ):
         # Far from the solution after many iterations; and what empty bins mean is a convention.
         chosen = "normal"
     return Case(
-        name, kind, min(bins, most_bins), min(rows, most_rows), int(rng.integers(2**31)), dtype, target, costs, chosen, options
+        name,
+        kind,
+        min(bins, most_bins),
+        min(rows, most_rows),
+        int(rng.integers(2**31)),
+        dtype,
+        target,
+        costs,
+        chosen,
+        options,
     )
 
 
@@ -180,17 +206,21 @@ class Search:
     failed: Counter[str] = field(default_factory=Counter)
     last: Case = field(init=False)
 
-    def run(self, seed: int, number: int) -> Iterator[str]:
-        """Call the case of a number in several forms; yields a text for each finding."""
+    def run(self, seed: int, number: int) -> list[str]:
+        """Call the case of a number in several forms; returns a text for each finding."""
         case = self.last = draw(seed, number)
         self.cases[case.subject] += 1
         rng = np.random.default_rng([seed, number, 1])
         exact = Exact(case)
-        for form in (Form(), *(draw_form(case, rng) for _ in range(FORMS))):
-            problem = self.problem(case, form, exact)
-            if problem is not None:
-                self.failed[case.subject] += 1
-                yield problem
+        forms = Form(), *(draw_form(case, rng) for _ in range(FORMS))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            # PyTorch's own, in forward mode and while compiling.
+            warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")
+            findings = [found for form in forms if (found := self.problem(case, form, exact)) is not None]
+        self.failed[case.subject] += len(findings)
+        return findings
 
     def problem(self, case: Case, form: Form, exact: Exact) -> str | None:
         """What is wrong, if anything."""
@@ -206,7 +236,6 @@ class Search:
             return None
         return f"{type(found).__name__}: {found}\n{reproduction(*shrunk(case, form, found))}"
 
-
     def table(self) -> str:
         """The counts, with a line for each subject and one for all."""
         counts = (self.cases, self.compared, self.with_gradient, self.rows, self.unstable, self.failed)
@@ -216,15 +245,10 @@ class Search:
         return "\n".join([*lines, f"{'all':<28}" + "".join(f"{count.total():>15,}" for count in counts)])
 
 
-def failure(case: Case, form: Form, exact: Exact | None = None) -> Exception | None:
+def failure(case: Case, form: Form, exact: Exact) -> Exception | None:
     """What is raised when a case is compared in a form."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            # PyTorch's own, in forward mode and while compiling.
-            warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)
-            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")
-            compare(case, form, exact or Exact(case))
+        compare(case, form, exact)
     except Exception as error:
         return error
     return None

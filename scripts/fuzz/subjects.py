@@ -329,7 +329,13 @@ SUBJECTS: dict[str, Subject] = {
         chance=0.25,
     ),
     "EdgeCrossEntropyLoss": Subject(
-        loss(ew.EdgeCrossEntropyLoss), exact_edges, lambda rng, kind: contract(rng), ("chain", *TREES), size=logarithmic, dense_only=True
+        loss(ew.EdgeCrossEntropyLoss),
+        exact_edges,
+        lambda rng, kind: contract(rng),
+        ("chain", *TREES),
+        size=logarithmic,
+        dense_only=True,
+        chance=0.7,
     ),
     "HierarchicalCrossEntropyLoss": Subject(
         loss(ew.HierarchicalCrossEntropyLoss),
@@ -378,6 +384,7 @@ SUBJECTS: dict[str, Subject] = {
         contract=False,
         axes=False,
         order=0,
+        chance=0.4,
     ),
     "emd_hessian": Subject(
         lambda case, _: pair(case, ew.emd_hessian),
@@ -390,7 +397,7 @@ SUBJECTS: dict[str, Subject] = {
         order=0,
         largest=(9, 40),
         differences=True,
-        chance=0.5,
+        chance=0.2,
         dense_only=True,
     ),
     "sinkhorn": Subject(
@@ -421,5 +428,6 @@ SUBJECTS: dict[str, Subject] = {
         contract=False,
         axes=False,
         order=0,
+        chance=0.2,
     ),
 }

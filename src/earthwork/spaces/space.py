@@ -347,8 +347,9 @@ def check_index(name: str, index: Tensor | int, what: str, count: int, device: t
         raise TypeError(f"{name}: expected {what} indices (integers), got {index!r}") from error
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected {what} indices (integers), got {tensor.dtype}")
-    # Values cannot be read inside a functional transform.
-    if not private_api.is_wrapped(tensor) and (bad := tensor[(tensor < 0) | (tensor >= count)]).numel():
+    # Values cannot be read inside a functional transform; and the compiler cannot trace the question.
+    readable = torch.compiler.is_compiling() or not private_api.is_wrapped(tensor)
+    if readable and (bad := tensor[(tensor < 0) | (tensor >= count)]).numel():
         raise ValueError(f"{name}: expected {what}s from 0 to {count - 1}, got {int(bad[0])}")
     return tensor.long()
 
