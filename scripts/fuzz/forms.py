@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from cases import Case
 from earthwork.kernels.cpu import without_kernels
-from oracle import direction
-from subjects import SUBJECTS, Subject
+from measures import SUBJECTS
+from subjects import Subject
 
 
 class Outcome(NamedTuple):
@@ -89,7 +89,7 @@ class Call(NamedTuple):
 
     def direction(self) -> Tensor:
         """A direction of the input, as the input is arranged."""
-        return arranged(direction(self.case).to(self.case.type), self.batch, self.axis)
+        return arranged(torch.from_numpy(self.case.direction).to(self.case.type), self.batch, self.axis)
 
 
 def is_reduced(case: Case) -> bool:
@@ -439,7 +439,8 @@ def _repeated(call: Call) -> Outcome:
 
 def _in_batches(call: Call) -> Outcome:
     whole = SUBJECTS[call.case.subject].metric
-    assert whole is not None and call.target is not None
+    assert whole is not None
+    assert call.target is not None
     metric = whole(call.case, call.class_dim)
     step, axis = max(1, call.batch[0] // 3), int(call.axis == 0)
     for x, target in zip(call.x.split(step, axis), call.target.split(step), strict=True):
@@ -523,16 +524,13 @@ def fits(case: Case, form: Form) -> bool:
 def _has_target(case: Case, form: Form) -> bool:
     if form.target == "given":
         return True
-    if form.target.startswith("int") and case.subject == "MixedLoss":
+    if case.target != "labels" or case.subject in ("expected_distance", "decide"):
         return False
-    if form.target == "int32":
-        return True
-    if case.target != "labels" or case.subject in ("TokenEMDLoss", "expected_distance", "decide"):
+    if form.target.startswith("int"):
+        # Cross entropy takes no other integers.
+        return case.subject != "MixedLoss"
+    if case.subject == "TokenEMDLoss" or SUBJECTS[case.subject].metric is not None:
         return False
-    if SUBJECTS[case.subject].metric is not None and form.target != "int16":
-        return False
-    if form.target == "int16":
-        return case.width < 2**15
     # Ignored rows are written as class indices; the mean is over the weights of labels, but over rows of others.
     if case.option("ignored") or (case.option("weight") and case.option("reduction") == "mean"):
         return False
@@ -560,7 +558,7 @@ def _has_run(case: Case, form: Form, subject: Subject) -> bool:
     if run == "in batches":
         return False
     if run in SECOND_ORDER and (
-        subject.order < 2 or case.kind == "matrix" and case.subject in ("EMDLoss", "emd", "MixedLoss")
+        subject.order < 2 or (case.kind == "matrix" and case.subject in ("EMDLoss", "emd", "MixedLoss"))
     ):
         return False
     if run in BY_ROW:
@@ -575,7 +573,7 @@ def _has_run(case: Case, form: Form, subject: Subject) -> bool:
         return subject.contract
     if run == "autocast":
         # A loss of half precision is then float32, as cross entropy's is.
-        return case.dtype in ("float32", "float64") or subject.contract and case.subject != "MixedLoss"
+        return case.dtype in ("float32", "float64") or (subject.contract and case.subject != "MixedLoss")
     if run == "compile":
         return case.kind != "matrix" and case.subject != "TokenEMDLoss"
     return True

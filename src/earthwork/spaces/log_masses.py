@@ -160,9 +160,10 @@ def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Ten
 
 
 def running_logsumexp(x: Tensor) -> Tensor:
-    """``x.logcumsumexp(-1)``; in forward mode from sums of pairs, because PyTorch's derivative loses small terms there."""
+    """``x.logcumsumexp(-1)``, of which PyTorch's derivative in forward mode loses small terms."""
     if not private_api.is_forward_mode():
         return x.logcumsumexp(-1)
+    # Each step doubles the number of terms in a sum.
     reach = 1
     while reach < x.shape[-1]:
         x = torch.cat([x[..., :reach], log_add(x[..., reach:], x[..., :-reach])], -1)
