@@ -94,7 +94,8 @@ class Call(NamedTuple):
 
 def is_reduced(case: Case) -> bool:
     """Whether there is one value for all rows."""
-    return SUBJECTS[case.subject].reduced or case.option("reduction", "none") != "none"
+    subject = SUBJECTS[case.subject]
+    return subject.reduced or case.option("reduction", "mean" if subject.contract else "none") != "none"
 
 
 def arranged(x: Tensor, batch: tuple[int, ...], axis: int) -> Tensor:

@@ -234,7 +234,7 @@ def check_predictions(folder: Path, name: str, rng: Generator) -> None:
     normalize: Any = "softmax" if given.kind == "logits" else None
     space = ew.Chain(len(given.names), names=given.names)
     found, exact = (
-        ew.evaluate(source, labels, space, normalize=normalize, bootstrap=0).to_frame().set_index("metric")["value"]
+        ew.evaluate(source, labels, space, normalize=normalize, intervals=False).to_frame().set_index("metric")["value"]
         for source, labels in ((path, None), (given.values, given.labels))
     )
     np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-6)
