@@ -7,17 +7,25 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, TypeVar, cast
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import embedding
 
 from earthwork import private_api
 from earthwork.spaces import Space
-from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, deep_copy, leave_inference
+from earthwork.spaces.space import (
+    HALF,
+    check_costs,
+    check_ignore_index,
+    check_space,
+    check_word,
+    deep_copy,
+    leave_inference,
+)
+from earthwork.transport.labels import of_class
 from earthwork.transport.masses import (
     Normalize,
     can_look,
@@ -141,8 +149,7 @@ class StructuredLoss(CheckedLoss):
         return label_smoothing
 
     def _checked_normalize(self, normalize: Normalize) -> Normalize:
-        check_normalize(normalize)
-        return normalize
+        return check_normalize(normalize)
 
     @property
     def _mean_of_nothing(self) -> float:
@@ -151,8 +158,7 @@ class StructuredLoss(CheckedLoss):
     def _as_called(self) -> Self:
         """This loss with its present options, for second derivatives, which are computed after it may have changed."""
         if torch.compiler.is_compiling():
-            # What is compiled has no second derivative.
-            return self
+            return self  # What is compiled has no second derivative.
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__, _buffers=self._buffers.copy(), _parameters=self._parameters.copy())
         return twin
@@ -407,22 +413,6 @@ def check_class_dim(class_dim: int | None) -> int | None:
         return None if class_dim is None else index(class_dim)
     except TypeError as error:
         raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
-
-
-Word = TypeVar("Word")
-
-
-def check_word(name: str, word: Word, *words: str) -> Word:
-    """``word``, if it is one of the words that option ``name`` takes."""
-    if word not in words:
-        *others, last = (f'"{word}"' for word in words)
-        raise ValueError(f"{name}: expected {', '.join(others)} or {last}, got {word!r}")
-    return word
-
-
-def of_class(weight: Tensor, labels: Tensor) -> Tensor:
-    """The weight of each label's class; a single label may be one of many in a functional transform."""
-    return embedding(labels, weight.unsqueeze(-1)).squeeze(-1)
 
 
 def _check_mask(mask: Tensor, shape: torch.Size) -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import CheckedLoss, Empty, of_class
+from earthwork.losses.contract import CheckedLoss, Empty
+from earthwork.transport.labels import of_class
 
 
 class MixedLoss(CheckedLoss):

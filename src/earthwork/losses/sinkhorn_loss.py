@@ -8,8 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork.losses.contract import Empty, Reduction, StructuredLoss, check_word
+from earthwork.losses.contract import Empty, Reduction, StructuredLoss
 from earthwork.spaces import Space
+from earthwork.spaces.space import check_word
 from earthwork.transport.labels import cost_to_label, smoothed_one_hot
 from earthwork.transport.masses import Normalize
 from earthwork.transport.sinkhorn import Method, check_options, sinkhorn_prepared

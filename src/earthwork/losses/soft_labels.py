@@ -100,7 +100,9 @@ class SoftLabelLoss(LogLoss):
 
     def _learns_costs(self) -> bool:
         source = self.space.cost_source
-        return source is not None and (source.requires_grad or private_api.is_wrapped(source))
+        if source is None or source.requires_grad or torch.compiler.is_compiling():
+            return source is not None and source.requires_grad
+        return private_api.is_wrapped(source)
 
     def extra_repr(self) -> str:
         """The options."""

@@ -266,6 +266,7 @@ def check_real(name: str, values: Tensor) -> None:
 
 
 Module = TypeVar("Module", bound=nn.Module)
+Word = TypeVar("Word")
 
 
 def deep_copy(module: Module, memo: dict[int, Any]) -> Module:
@@ -363,6 +364,14 @@ def check_ignore_index(ignore_index: int) -> int:
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"ignore_index: expected an integer of 64 bits, got {number}")
     return number
+
+
+def check_word(name: str, word: Word, *words: str) -> Word:
+    """``word``, if it is one of the words that option ``name`` takes."""
+    if word not in words:
+        *others, last = (f'"{word}"' for word in words)
+        raise ValueError(f"{name}: expected {', '.join(others)} or {last}, got {word!r}")
+    return word
 
 
 def check_costs(name: str, costs: Tensor) -> None:

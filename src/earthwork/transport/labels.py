@@ -109,6 +109,11 @@ def smoothed_one_hot(labels: Tensor, like: Tensor, smoothing: float) -> Tensor:
     return one_hot(labels, like) * (1 - smoothing) + smoothing / n
 
 
+def of_class(weight: Tensor, labels: Tensor) -> Tensor:
+    """The weight of each label's class; a single label may be one of many in a functional transform."""
+    return embedding(labels, weight.unsqueeze(-1)).squeeze(-1)
+
+
 class _ToLabel(torch.autograd.Function):
     generate_vmap_rule = True
 

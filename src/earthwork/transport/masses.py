@@ -55,10 +55,11 @@ def check_not_sharded(name: str, x: object) -> None:
         )
 
 
-def check_normalize(normalize: Normalize) -> None:
-    """Raise unless ``normalize`` is one of the ways to make a distribution."""
+def check_normalize(normalize: Normalize) -> Normalize:
+    """``normalize``, if it is one of the ways to make a distribution."""
     if normalize not in (None, "l1", "softmax"):
         raise ValueError(f'normalize: expected None, "l1" or "softmax", got {normalize!r}')
+    return normalize
 
 
 def check_rows(name: str, x: Tensor, space: Space, what: str = "masses") -> None:

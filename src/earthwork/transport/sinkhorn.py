@@ -10,16 +10,17 @@ paper; the gradient is that of the minimum, :math:`\mathrm{centre}(\log(u) / \la
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from earthwork.spaces import Space
 from earthwork.transport.labels import ground_costs
 from earthwork.transport.linear_programme import with_gradients
 from earthwork.transport.masses import as_pair, can_look, check_masses
-from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve, with_cost_gradient
+from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve
 
 __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "sinkhorn", "sinkhorn_prepared"]
 
@@ -135,11 +136,49 @@ def sinkhorn_prepared(
     )
     value = with_gradients(value, p, p_gradient, q, q_gradient)
     if matrix.requires_grad:
-        value = with_cost_gradient(value, matrix, p_gradient, q_gradient, q.detach().sum(-1), float(lam))
+        value = _with_cost_gradient(value, matrix, p_gradient, q_gradient, q.detach().sum(-1), float(lam))
     if can_look(report):
         iterations, converged = report.tolist()
         return SinkhornResult(value, p_gradient, iterations, bool(converged))
     return SinkhornResult(value, p_gradient, report[..., 0], report[..., 1].bool())
+
+
+def _with_cost_gradient(
+    value: Tensor, matrix: Tensor, p_gradient: Tensor, q_gradient: Tensor, mass: Tensor, lam: float
+) -> Tensor:
+    """``value[...]``, whose derivative with respect to ``matrix[n, n]`` is the plan, as for the smoothed minimum."""
+    result: Tensor = _WithCostGradient.apply(  # type: ignore[no-untyped-call]
+        value, matrix, p_gradient, q_gradient, mass, lam
+    )
+    return result
+
+
+class _WithCostGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        value: Tensor, matrix: Tensor, p_gradient: Tensor, q_gradient: Tensor, mass: Tensor, lam: float
+    ) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, matrix, p_gradient, q_gradient, mass, ctx.lam = inputs
+        ctx.save_for_backward(matrix, p_gradient, q_gradient, mass)
+
+    # The plan is exp(λ(f_i + g_j − M_ij)); the constant that centring removed from f and g follows from its mass.
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        matrix, p_gradient, q_gradient, mass = ctx.saved_tensors
+        if not ctx.needs_input_grad[1]:
+            return grad, None, None, None, None, None
+        n = len(matrix)
+        weights = (grad * mass).reshape(-1)
+        total = torch.zeros_like(matrix)
+        for weight, f, g in zip(weights, p_gradient.reshape(-1, n), q_gradient.reshape(-1, n), strict=True):
+            plan = (ctx.lam * (f.unsqueeze(-1) + g - matrix.to(f))).flatten().softmax(0)
+            total += (weight * plan).reshape(n, n).to(total)
+        return grad, total, None, None, None, None
 
 
 def check_options(

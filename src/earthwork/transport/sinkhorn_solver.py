@@ -1,4 +1,4 @@
-r"""Sinkhorn's solver as one operator, and its gradient with respect to the ground cost.
+r"""Sinkhorn's solver as one operator.
 
 Each row of a batch is solved by the fastest form that stays in range: in closed form, by matrix products in the type of
 the input, in float64, or on logarithms.
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from earthwork.transport.labels import label_gradient
 from earthwork.transport.linear_programme import centred
@@ -151,44 +150,6 @@ def _without(rows: Tensor, places: Tensor) -> Tensor:
     kept = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
     kept[places] = False
     return rows[kept]
-
-
-def with_cost_gradient(
-    value: Tensor, matrix: Tensor, p_gradient: Tensor, q_gradient: Tensor, mass: Tensor, lam: float
-) -> Tensor:
-    """``value[...]``, whose derivative with respect to ``matrix[n, n]`` is the plan, as for the smoothed minimum."""
-    result: Tensor = _WithCostGradient.apply(  # type: ignore[no-untyped-call]
-        value, matrix, p_gradient, q_gradient, mass, lam
-    )
-    return result
-
-
-class _WithCostGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        value: Tensor, matrix: Tensor, p_gradient: Tensor, q_gradient: Tensor, mass: Tensor, lam: float
-    ) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, matrix, p_gradient, q_gradient, mass, ctx.lam = inputs
-        ctx.save_for_backward(matrix, p_gradient, q_gradient, mass)
-
-    # The plan is exp(λ(f_i + g_j − M_ij)); the constant that centring removed from f and g follows from its mass.
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        matrix, p_gradient, q_gradient, mass = ctx.saved_tensors
-        if not ctx.needs_input_grad[1]:
-            return grad, None, None, None, None, None
-        n = len(matrix)
-        weights = (grad * mass).reshape(-1)
-        total = torch.zeros_like(matrix)
-        for weight, f, g in zip(weights, p_gradient.reshape(-1, n), q_gradient.reshape(-1, n), strict=True):
-            plan = (ctx.lam * (f.unsqueeze(-1) + g - matrix.to(f))).flatten().softmax(0)
-            total += (weight * plan).reshape(n, n).to(total)
-        return grad, total, None, None, None, None
 
 
 # The number of values that `iterate_logs` holds at a time: 4 MB of float64, which fit into a processor's cache.
