@@ -194,6 +194,16 @@ class Case:
         weight[self.rng("weightless").random(self.bins) < 0.1] = 0
         return torch.from_numpy(weight).to(self.type).double().numpy() if self.option("weight") else None
 
+    @cached_property
+    def direction(self) -> Floats:
+        """Along which second derivatives and forward ones are taken: ``[rows, width]``."""
+        numbers = self.rng("direction").normal(0, 1, self.x.shape)
+        if not self.takes_logits:
+            # The mass is conserved, and empty bins stay empty.
+            share = self.x / self.x.sum(-1, keepdims=True)
+            numbers = self.x * (numbers - (share * numbers).sum(-1, keepdims=True))
+        return numbers
+
     def upstream(self, shape: tuple[int, ...]) -> torch.Tensor:
         """What the value is multiplied by before it is differentiated; a scalar's is 1."""
         if "_upstream" not in self.__dict__:

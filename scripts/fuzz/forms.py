@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from cases import Case
 from earthwork.kernels.cpu import without_kernels
-from oracle import direction
-from subjects import SUBJECTS, Subject
+from measures import SUBJECTS
+from subjects import Subject
 
 
 class Outcome(NamedTuple):
@@ -89,12 +89,13 @@ class Call(NamedTuple):
 
     def direction(self) -> Tensor:
         """A direction of the input, as the input is arranged."""
-        return arranged(direction(self.case).to(self.case.type), self.batch, self.axis)
+        return arranged(torch.from_numpy(self.case.direction).to(self.case.type), self.batch, self.axis)
 
 
 def is_reduced(case: Case) -> bool:
     """Whether there is one value for all rows."""
-    return SUBJECTS[case.subject].reduced or case.option("reduction", "none") != "none"
+    subject = SUBJECTS[case.subject]
+    return subject.reduced or case.option("reduction", "mean" if subject.contract else "none") != "none"
 
 
 def arranged(x: Tensor, batch: tuple[int, ...], axis: int) -> Tensor:
@@ -218,7 +219,10 @@ def prepared(case: Case, form: Form) -> Call:
     class_dim = None if axis == min(1, x.ndim - 1) and not ambiguous and case.subject != "MixedLoss" else named
     if case.subject == "MixedLoss" and form.axes in ("rows", "row"):
         class_dim = None
-    function = subject.call(case, class_dim)
+    functions = case.__dict__.setdefault("_functions", {})
+    if class_dim not in functions:
+        functions[class_dim] = subject.call(case, class_dim)
+    function = functions[class_dim]
     mask = None if mask is None else layout(mask)
     return Call(case, function, batch, axis, layout, layout(x), layout(target), mask, class_dim)
 
@@ -436,7 +440,8 @@ def _repeated(call: Call) -> Outcome:
 
 def _in_batches(call: Call) -> Outcome:
     whole = SUBJECTS[call.case.subject].metric
-    assert whole is not None and call.target is not None
+    assert whole is not None
+    assert call.target is not None
     metric = whole(call.case, call.class_dim)
     step, axis = max(1, call.batch[0] // 3), int(call.axis == 0)
     for x, target in zip(call.x.split(step, axis), call.target.split(step), strict=True):
@@ -520,16 +525,13 @@ def fits(case: Case, form: Form) -> bool:
 def _has_target(case: Case, form: Form) -> bool:
     if form.target == "given":
         return True
-    if form.target.startswith("int") and case.subject == "MixedLoss":
+    if case.target != "labels" or case.subject in ("expected_distance", "decide"):
         return False
-    if form.target == "int32":
-        return True
-    if case.target != "labels" or case.subject in ("TokenEMDLoss", "expected_distance", "decide"):
+    if form.target.startswith("int"):
+        # Cross entropy takes no other integers.
+        return case.subject != "MixedLoss"
+    if case.subject == "TokenEMDLoss" or SUBJECTS[case.subject].metric is not None:
         return False
-    if SUBJECTS[case.subject].metric is not None and form.target != "int16":
-        return False
-    if form.target == "int16":
-        return case.width < 2**15
     # Ignored rows are written as class indices; the mean is over the weights of labels, but over rows of others.
     if case.option("ignored") or (case.option("weight") and case.option("reduction") == "mean"):
         return False

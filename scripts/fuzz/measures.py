@@ -15,7 +15,7 @@ import earthwork as ew
 import oracle
 from cases import KINDS, TREES, Case, Floats
 from oracle import Dense
-from subjects import EDGES, RHOS, Subject, node_risk, probabilities
+from subjects import EDGES, OTHERS, Subject, node_risk, probabilities, rho_of
 
 # Risks that differ by no more than rounding are equal, and the first of them is the answer.
 _TIED = 64
@@ -211,14 +211,10 @@ def metric(
         contract=False,
         order=0,
         size=size,
-        chance=0.05,
+        chance=0.02,
         metric=whole,
         reduced=True,
     )
-
-
-def _rho(rng: Generator, kind: str) -> float:
-    return 1.0 if kind == "matrix" else float(rng.choice(RHOS))
 
 
 def _average(rng: Generator, kind: str) -> str:
@@ -226,7 +222,7 @@ def _average(rng: Generator, kind: str) -> str:
 
 
 METRICS = {
-    "mean_emd": metric("mean_emd", transport, EDGES, rho=_rho),
+    "mean_emd": metric("mean_emd", transport, EDGES, rho=rho_of),
     "ranked_probability_score": metric("ranked_probability_score", transport, ("chain", "ring")),
     "mistake_severity": metric(
         "mistake_severity",
@@ -255,3 +251,6 @@ METRICS = {
         "expected_cost_gap", lambda rows: expected_cost(rows) - _mean(rows.distance) if len(rows.p) else np.nan
     ),
 }
+
+SUBJECTS: dict[str, Subject] = OTHERS | METRICS
+"""All that is called."""

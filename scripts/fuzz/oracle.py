@@ -205,40 +205,6 @@ def _steps(log_p: Tensor, dense: Dense, alpha: float) -> tuple[Tensor, Tensor]:
     return masses, factor * (masses[..., parents[dense.edges]] - masses[..., dense.edges])
 
 
-class Exact:
-    """What a call must return, its derivative, and how large the numbers are that went into them."""
-
-    def __init__(self, case: Case, x: Tensor | None = None) -> None:
-        from subjects import SUBJECTS
-
-        subject = SUBJECTS[case.subject]
-        self.case, self.dense = case, dense_of(case)
-        self.x = (torch.from_numpy(case.x) if x is None else x).clone().requires_grad_(subject.differentiable)
-        with torch.enable_grad():
-            each = subject.exact(case, self.x, self.dense)
-            value, shares = _contracted(case, each) if subject.contract else (each, None)
-        self.value = value.detach()
-        self.size = subject.size(case, self.dense)
-        self.gradient: Tensor | None = None
-        if subject.differentiable:
-            upstream = case.upstream(tuple(value.shape)).double()
-            self.gradient, factor = torch.autograd.grad((value * upstream).sum(), (self.x, each))
-            factor = factor.abs().reshape(len(factor), -1).amax(-1, keepdim=True)
-            self.slope_size = factor * self.size * case.option("rho", 1.0)
-        self.shares = shares
-
-    @cached_property
-    def second(self) -> Tensor:
-        """The Hessian times the direction of the case."""
-
-        def gradient(x: Tensor) -> Tensor:
-            found = Exact(self.case, x).gradient
-            assert found is not None
-            return found
-
-        return derivative(gradient, self.x.detach(), direction(self.case))
-
-
 def derivative(function: Callable[[Tensor], Tensor], x: Tensor, along: Tensor, step: float = 1e-5) -> Tensor:
     """The derivative of a function along a direction, by a difference quotient of fourth order."""
     near, far = (function(x + k * step * along) - function(x - k * step * along) for k in (1, 2))
@@ -251,36 +217,6 @@ def dense_of(case: Case) -> Dense:
     if found is None:
         found = case.__dict__["_dense"] = Dense(case.structure)
     return found
-
-
-def direction(case: Case) -> Tensor:
-    """Along which second derivatives and forward ones are taken: ``[rows, width]``."""
-    numbers = case.rng("direction").normal(0, 1, (case.rows, case.width))
-    # Masses stay positive, and empty bins empty.
-    return torch.from_numpy(numbers if case.takes_logits else numbers * case.x)
-
-
-def _contracted(case: Case, each: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights, ignored rows and the reduction, and what the mean divides by, as for ``nn.CrossEntropyLoss``."""
-    counted = torch.from_numpy(~case.ignored)
-    shares = counted.double()
-    if case.weight is not None:
-        weight = torch.from_numpy(case.weight)
-        if case.target == "labels":
-            each, shares = each * weight[case.labels], shares * weight[case.labels]
-        else:
-            q = smoothed(case, torch.from_numpy(case.q)) if case.target == "distributions" else torch.tensor(case.sets)
-            each = each * (q * weight).sum(-1) / q.sum(-1)
-    each = torch.where(counted, each, 0)
-    reduction = case.option("reduction", "mean")
-    if reduction == "none":
-        return each, shares
-    if reduction == "sum":
-        return each.sum(), shares
-    total = shares.sum()
-    empty = math.nan if case.option("empty", "nan") == "nan" else 0.0
-    empty = 0.0 if case.subject == "TokenEMDLoss" else empty
-    return each.sum() / total if total > 0 else each.sum() * 0 + empty, shares
 
 
 def smoothed(case: Case, q: Tensor) -> Tensor:

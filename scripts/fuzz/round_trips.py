@@ -144,7 +144,8 @@ def check_tree(folder: Path, name: str, rng: Generator) -> None:
     leaves = tree.leaves()
     if name != "tree.npz":
         names = [tree.names[leaf] for leaf in leaves]
-        assert space.bin_names is not None and sorted(space.bin_names) == sorted(names), (space.bin_names, names)
+        assert space.bin_names is not None
+        assert sorted(space.bin_names) == sorted(names), (space.bin_names, names)
         if not name.startswith(("edges", "tree.graphml")):
             assert list(space.bin_names) == names, (space.bin_names, names)
         leaves = [tree.names.index(found) for found in space.bin_names]
@@ -210,7 +211,7 @@ def write_predictions(given: Predictions, path: Path, rng: Generator) -> None:
                 rng,
             )
         case "wide.parquet":
-            table = pa.table({name: column for name, column in zip(names, shuffled.T, strict=True)} | {"label": labels})
+            table = pa.table(dict(zip(names, shuffled.T, strict=True)) | {"label": labels})
             pq.write_table(table, path, row_group_size=int(rng.integers(1, 9)))
         case "lists.parquet":
             of = pa.from_numpy_dtype(given.values.dtype)

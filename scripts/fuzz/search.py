@@ -10,109 +10,21 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import torch
-from numpy.random import Generator
 from torch import Tensor
 
 from cases import Case
-from forms import AXES, LAYOUTS, RUNS, SETTINGS, TARGETS, Form, fits, outcome
-from measures import METRICS
-from oracle import Exact, direction
-from subjects import SUBJECTS
-
-SUBJECTS.update(METRICS)
+from drawing import draw, draw_form
+from exact import Exact
+from forms import Form, fits, outcome
+from measures import SUBJECTS
 
 # What a result may miss by, in parts of the largest number that went into it.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 # The forms of each case.
-FORMS = 24
-# Entries of a batch, or rows, at which the library takes another way, and how often a case is about one of them.
-ENTRIES = {256: 0.2, 2**15: 0.002, 2**16: 0.002, 2**17: 0.001, 2**20: 0.0002}
-ROWS = {8: 0.05, 16: 0.02, 1024: 0.001}
-BINS = {2048: 0.0005}
-# Compiling takes seconds.
-COMPILED = 1e-5
+FORMS = 39
 
 
-_CHANCES = np.array([subject.chance for subject in SUBJECTS.values()]) / sum(s.chance for s in SUBJECTS.values())
-# What is slow is drawn less often: the chance that a form with such a run is taken.
-_SLOW = {
-    "value only": 0.3,
-    "no_grad": 0.3,
-    "inference_mode": 0.3,
-    "twice": 0.3,
-    "func.jvp of vjp": 0.2,
-    "func.jvp": 0.3,
-    "vmap(grad)": 0.5,
-    "vmap": 0.5,
-    "checkpoint": 0.5,
-}
-
-
-def draw(seed: int, number: int) -> Case:
-    """The case of a number."""
-    rng = np.random.default_rng([seed, number])
-    name = str(rng.choice(list(SUBJECTS), p=_CHANCES))
-    subject = SUBJECTS[name]
-    kind = str(rng.choice(subject.kinds))
-    options = subject.draw(rng, kind)
-    target = str(rng.choice(subject.targets))
-    if target != "labels" and options.pop("ignored", False):
-        options["mask"] = True
-    dtype = str(rng.choice(["float64", "float32", "float32", "float16", "bfloat16"], p=[0.35, 0.25, 0.25, 0.05, 0.1]))
-    programme = kind == "matrix" and name in ("EMDLoss", "MixedLoss", "emd", "emd_gradient")
-    most_bins, most_rows = (5, 4) if programme else subject.largest
-    bins = int(
-        rng.choice([1, 2, 3, 4, 5, rng.integers(6, 13), rng.integers(13, 61)], p=[0.03, 0.07, *[0.2] * 3, 0.2, 0.1])
-    )
-    rows = int(rng.choice([1, 2, 3, 4, 6, 9, 12]))
-    for size, chance in ENTRIES.items():
-        if rng.random() < chance:
-            rows = max(1, size // bins + int(rng.integers(-1, 2)))
-    for size, chance in ROWS.items():
-        if rng.random() < chance:
-            rows = size + int(rng.integers(-1, 2))
-    costs = str(rng.choice(["one", "random", "wide", "zeros"], p=[0.3, 0.4, 0.1, 0.2]))
-    if programme and target == "sets" and options.get("normalize", "") is None:
-        # The duals are not unique where each bin's mass moves as a whole, and their mean is the derivative then.
-        del options["normalize"]
-    if (target == "sets" and name == "EMDLoss") or programme or "inkhorn" in name:
-        # Which of several nearest bins is taken is left open, as are the duals of several best plans.
-        costs = "random"
-    chosen = str(rng.choice(["normal", "wide", "sparse", "same"], p=[0.6, 0.15, 0.1, 0.15]))
-    if (chosen == "wide" and ("inkhorn" in name or programme)) or (
-        chosen == "sparse" and (subject.dense_only or programme)
-    ):
-        # Far from the solution after many iterations; and what empty bins mean is a convention.
-        chosen = "normal"
-    return Case(
-        name,
-        kind,
-        min(bins, most_bins),
-        min(rows, most_rows),
-        int(rng.integers(2**31)),
-        dtype,
-        target,
-        costs,
-        chosen,
-        options,
-    )
-
-
-def draw_form(case: Case, rng: Generator) -> Form:
-    """A form that the case has: each part is the default half of the time."""
-
-    def part(names: list[str]) -> str:
-        return names[0] if rng.random() < 0.4 else names[rng.integers(len(names))]
-
-    runs = [name for name in RUNS if name != "compile"]
-    while True:
-        run = "compile" if rng.random() < COMPILED else part(runs)
-        form = Form(part(list(AXES)), part(list(LAYOUTS)), part(list(TARGETS)), run, part(list(SETTINGS)))
-        if fits(case, form) and rng.random() < _SLOW.get(run, 1.0):
-            return form
-
-
-class Difference(AssertionError):
+class DifferenceError(AssertionError):
     """A number that is not the oracle's."""
 
 
@@ -120,7 +32,7 @@ def close(name: str, found: Tensor, exact: Tensor, dtype: torch.dtype, size: Ten
     """Raise unless a result agrees as far as its dtype can tell."""
     limits = torch.finfo(dtype)
     if found.shape != exact.shape:
-        raise Difference(f"{name}: shape {tuple(found.shape)}, expected {tuple(exact.shape)}")
+        raise DifferenceError(f"{name}: shape {tuple(found.shape)}, expected {tuple(exact.shape)}")
     allowed = TOLERANCE[dtype] * (exact.abs() + size) + limits.tiny
     found = found.double()
     right = (found - exact).abs() <= allowed
@@ -132,7 +44,7 @@ def close(name: str, found: Tensor, exact: Tensor, dtype: torch.dtype, size: Ten
     if wrong.any():
         at = tuple(wrong.nonzero()[0].tolist())
         limit = allowed.expand(exact.shape)[at]
-        raise Difference(
+        raise DifferenceError(
             f"{name}{list(at)}: {found[at].item()!r}, expected {exact[at].item()!r} ± {limit.item():.2g} ({dtype})"
         )
 
@@ -150,7 +62,7 @@ def compare(case: Case, form: Form, exact: Exact) -> None:
         close("gradient", found.gradient, exact.gradient, dtype, exact.slope_size)
     if found.along is not None:
         assert exact.gradient is not None
-        along = (exact.gradient * direction(case)).sum(-1)
+        along = (exact.gradient * torch.from_numpy(case.direction)).sum(-1)
         size = 3 * exact.slope_size.squeeze(-1) * case.width**0.5
         if found.along.ndim == 0:
             along, size = along.sum(), size.sum()
@@ -176,7 +88,7 @@ def is_unstable(case: Case, form: Form, exact: Exact) -> bool:
             close("value", moved.value, exact.value, case.type, exact.size)
             if exact.gradient is not None and moved.gradient is not None:
                 close("gradient", moved.gradient, exact.gradient, case.type, exact.slope_size)
-        except Difference:
+        except DifferenceError:
             return True
     return False
 
@@ -203,17 +115,21 @@ class Search:
     failed: Counter[str] = field(default_factory=Counter)
     last: Case = field(init=False)
 
-    def run(self, seed: int, number: int) -> Iterator[str]:
-        """Call the case of a number in several forms; yields a text for each finding."""
+    def run(self, seed: int, number: int) -> list[str]:
+        """Call the case of a number in several forms; returns a text for each finding."""
         case = self.last = draw(seed, number)
         self.cases[case.subject] += 1
         rng = np.random.default_rng([seed, number, 1])
         exact = Exact(case)
-        for form in (Form(), *(draw_form(case, rng) for _ in range(FORMS))):
-            problem = self.problem(case, form, exact)
-            if problem is not None:
-                self.failed[case.subject] += 1
-                yield problem
+        forms = Form(), *(draw_form(case, rng) for _ in range(FORMS))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            # PyTorch's own, in forward mode and while compiling.
+            warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")
+            findings = [found for form in forms if (found := self.problem(case, form, exact)) is not None]
+        self.failed[case.subject] += len(findings)
+        return findings
 
     def problem(self, case: Case, form: Form, exact: Exact) -> str | None:
         """What is wrong, if anything."""
@@ -224,7 +140,7 @@ class Search:
                 self.with_gradient[case.subject] += 1
                 self.rows[case.subject] += case.rows
             return None
-        if isinstance(found, Difference) and is_unstable(case, form, exact):
+        if isinstance(found, DifferenceError) and is_unstable(case, form, exact):
             self.unstable[case.subject] += 1
             return None
         return f"{type(found).__name__}: {found}\n{reproduction(*shrunk(case, form, found))}"
@@ -238,15 +154,10 @@ class Search:
         return "\n".join([*lines, f"{'all':<28}" + "".join(f"{count.total():>15,}" for count in counts)])
 
 
-def failure(case: Case, form: Form, exact: Exact | None = None) -> Exception | None:
+def failure(case: Case, form: Form, exact: Exact) -> Exception | None:
     """What is raised when a case is compared in a form."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            # PyTorch's own, in forward mode and while compiling.
-            warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)
-            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")
-            compare(case, form, exact or Exact(case))
+        compare(case, form, exact)
     except Exception as error:
         return error
     return None
@@ -275,7 +186,7 @@ def _fails(case: Case, form: Form, like: Exception) -> bool:
     found = failure(case, form, exact)
     if type(found) is not type(like) or str(found)[:8] != str(like)[:8]:
         return False
-    return not (isinstance(found, Difference) and is_unstable(case, form, exact))
+    return not (isinstance(found, DifferenceError) and is_unstable(case, form, exact))
 
 
 def _simpler(case: Case, form: Form) -> Iterator[tuple[Case, Form]]:

@@ -1,4 +1,4 @@
-"""What is called: for each loss, distance, decision and metric the call, the formula of the oracle, and its options."""
+"""What is called: for each loss, distance and decision the call, the formula of the oracle, and its options."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Subject:
         largest: The most bins and rows, where the oracle is slow.
         differences: Whether the oracle's value is a difference quotient, which is less exact.
         dense_only: Whether empty bins are left out: there are logarithms of masses, or no Hessian.
+        iterated: Whether it is the limit of an iteration, which must converge.
         chance: How often it is drawn.
         metric: The metric that adds up batches.
         reduced: Whether there is one value for all rows whatever the options.
@@ -53,6 +54,7 @@ class Subject:
     largest: tuple[int, int] = (60, 2**30)
     differences: bool = False
     dense_only: bool = False
+    iterated: bool = False
     chance: float = 1.0
     metric: Callable[[Case, int | None], Any] | None = None
     reduced: bool = False
@@ -306,7 +308,7 @@ def draw_normalize(rng: Generator, ways: tuple[str | None, ...] = ("softmax", "l
     return {"normalize": ways[rng.integers(len(ways))]} if rng.random() < 0.3 else {}
 
 
-SUBJECTS: dict[str, Subject] = {
+OTHERS: dict[str, Subject] = {
     "EMDLoss": Subject(
         loss(ew.EMDLoss),
         exact_emd,
@@ -324,8 +326,9 @@ SUBJECTS: dict[str, Subject] = {
         },
         targets=("labels", "distributions"),
         order=1,
-        largest=(6, 20),
+        largest=(6, 1025),
         dense_only=True,
+        iterated=True,
         chance=0.25,
     ),
     "EdgeCrossEntropyLoss": Subject(
@@ -335,6 +338,7 @@ SUBJECTS: dict[str, Subject] = {
         ("chain", *TREES),
         size=logarithmic,
         dense_only=True,
+        chance=0.7,
     ),
     "HierarchicalCrossEntropyLoss": Subject(
         loss(ew.HierarchicalCrossEntropyLoss),
@@ -383,6 +387,7 @@ SUBJECTS: dict[str, Subject] = {
         contract=False,
         axes=False,
         order=0,
+        chance=0.4,
     ),
     "emd_hessian": Subject(
         lambda case, _: pair(case, ew.emd_hessian),
@@ -395,7 +400,7 @@ SUBJECTS: dict[str, Subject] = {
         order=0,
         largest=(9, 40),
         differences=True,
-        chance=0.5,
+        chance=0.2,
         dense_only=True,
     ),
     "sinkhorn": Subject(
@@ -406,8 +411,9 @@ SUBJECTS: dict[str, Subject] = {
         contract=False,
         axes=False,
         order=1,
-        largest=(6, 20),
+        largest=(6, 1025),
         dense_only=True,
+        iterated=True,
         chance=0.25,
     ),
     "expected_distance": Subject(
@@ -426,5 +432,6 @@ SUBJECTS: dict[str, Subject] = {
         contract=False,
         axes=False,
         order=0,
+        chance=0.2,
     ),
 }
