@@ -37,7 +37,7 @@ def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
             result = kept[key] = make(owner, *options)
         while len(kept) > _MOST:
             kept.popitem(last=False)
-    return _lifted(result) if private_api.in_fake_mode() else result
+    return _lifted(result) if private_api.count_dispatch_modes() and private_api.in_fake_mode() else result
 
 
 def _lifted(result: Any) -> Any:
