@@ -72,7 +72,7 @@ def is_determined(case: Case) -> bool:
         and case.subject == "EMDLoss"
         and (case.costs != "random" or (case.kind == "ring" and case.option("rho") == 1))
     ):
-        # Which of several nearest bins is taken is left open; and so is, on a ring, which of several edges stands still.
+        # Which of several nearest bins is taken is left open; and on a ring, which of several edges stands still.
         return False
     return case.input != "sparse" or not subject.dense_only
 

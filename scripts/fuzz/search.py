@@ -70,8 +70,13 @@ def compare(case: Case, form: Form, exact: Exact) -> None:
             along, size = along.sum(), size.sum()
         close("derivative along a direction", found.along, along, dtype, size)
     if found.second is not None:
-        size = exact.slope_size * 10 + exact.second.abs().amax(-1, keepdim=True)
-        close("second derivative", found.second, exact.second, at_most_single(dtype), size)
+        close_second(found.second, exact)
+
+
+def close_second(found: Tensor, exact: Exact) -> None:
+    """Raise unless a second derivative agrees, row by row."""
+    size = exact.slope_size * 10 + exact.second.abs().amax(-1, keepdim=True)
+    close("second derivative", found, exact.second, at_most_single(exact.case.type), size)
 
 
 def at_most_single(dtype: torch.dtype) -> torch.dtype:
@@ -90,6 +95,8 @@ def is_unstable(case: Case, form: Form, exact: Exact) -> bool:
             close("value", moved.value, exact.value, case.type, exact.size)
             if exact.gradient is not None and moved.gradient is not None:
                 close("gradient", moved.gradient, exact.gradient, case.type, exact.slope_size)
+            if "second" in exact.__dict__:
+                close_second(moved.second, exact)
         except DifferenceError:
             return True
     return False
