@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 import earthwork as ew
 
@@ -63,6 +63,17 @@ def random_distribution(rng: np.random.Generator, *shape: int, zeros: float = 0.
     mass = rng.random(shape) * (rng.random(shape) >= zeros)
     mass[..., 0] += mass.sum(-1) == 0
     return torch.from_numpy(mass / mass.sum(-1, keepdims=True))
+
+
+class GivenCosts(nn.Module):
+    """A module that returns the edge costs that it was given."""
+
+    def __init__(self, costs: Tensor) -> None:
+        super().__init__()
+        self.costs = costs
+
+    def forward(self) -> Tensor:
+        return self.costs
 
 
 def path_matrix(tree: ew.Tree) -> np.ndarray:

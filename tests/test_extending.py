@@ -25,7 +25,6 @@ class Star(ew.EdgeSpace):
     acyclic = True
 
     def __init__(self, n: int, costs: Any = 1.0) -> None:
-        super().__init__()
         self.num_bins = self.num_edges = n
         self._set_costs(costs)
         self._seal()
@@ -36,9 +35,10 @@ class Star(ew.EdgeSpace):
     def potential(self, g: Tensor) -> Tensor:
         return g
 
-    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        i, j = self._bin_index("i", i), self._bin_index("j", j)
-        return torch.where(i == j, 0, self.costs[i] + self.costs[j])
+    def distance(self, i: Tensor | int, j: Tensor | int, *, device: Any = None, dtype: Any = None) -> Tensor:
+        i, j = self._bin_indices(i, j, device)
+        costs = self.costs.to(i.device)
+        return torch.where(i == j, 0, costs[i] + costs[j]).to(dtype or costs.dtype)
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])

@@ -17,12 +17,14 @@ def main() -> None:
     wanted = wanted / wanted.max()
     tree = ew.trees.reweight(ew.trees.from_embeddings(means, [str(d) for d in range(10)]), "unit").normalized()
 
+    classes = torch.eye(tree.num_bins, dtype=torch.float64)
     raw = torch.full((tree.num_edges,), -2.0, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([raw], max_iter=200, line_search_fn="strong_wolfe")
 
     def misfit() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = (tree.with_costs(softplus(raw)).distances() - wanted).square().mean()
+        distances = ew.emd(classes[:, None], classes, tree, costs=softplus(raw))
+        loss = (distances - wanted).square().mean()
         loss.backward()
         return loss
 

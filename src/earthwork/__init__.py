@@ -11,6 +11,7 @@ from earthwork.losses import (
     EdgeCrossEntropyLoss,
     EMDLoss,
     HierarchicalCrossEntropyLoss,
+    LearnedCosts,
     MixedLoss,
     SinkhornLoss,
     SoftLabelLoss,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from earthwork.evaluation.evaluate import evaluate
     from earthwork.storage import load, save
 
-__version__ = "0.2.0"
+__version__ = "0.2.1"
 
 # Imported on first access, so that `import earthwork` needs only PyTorch and NumPy.
 _SUBMODULES = ("boosting", "metrics", "plot", "sklearn", "targets", "testing", "trees")
@@ -38,6 +39,7 @@ __all__ = [
     "EdgeCrossEntropyLoss",
     "EdgeSpace",
     "HierarchicalCrossEntropyLoss",
+    "LearnedCosts",
     "MixedLoss",
     "Ring",
     "SinkhornLoss",

@@ -25,6 +25,8 @@ from torch import Tensor
 from earthwork.decisions import decide, expected_distance
 from earthwork.losses import EdgeCrossEntropyLoss, EMDLoss
 from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.derived import derived
+from earthwork.spaces.edges import cost_tensor
 from earthwork.spaces.space import check_rho
 
 __all__ = ["EvalMetric", "Objective"]
@@ -161,7 +163,7 @@ class Objective:
                 gradient = (1 - self.mix) * gradient + self.mix * share * cross
                 # The same bound as in LightGBM's own multiclass objective.
                 curvature = (1 - self.mix) * curvature + self.mix * share * (n / max(n - 1, 1)) * p * (1 - p)
-            least = _LEAST_CURVATURE * max(float(self.space.costs.sum()), torch.finfo(p.dtype).tiny)
+            least = _LEAST_CURVATURE * max(float(self.space.flow_costs.sum()), torch.finfo(p.dtype).tiny)
             return gradient, curvature.clamp_(min=least)
 
     def _curvature(self, p: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
@@ -184,7 +186,7 @@ class Objective:
 
     def _second_derivative(self, below: Tensor, label: Tensor) -> Tensor:
         """Of the cost of each edge in the mass below it; for ρ < 2 that of a parabola that bounds it from above."""
-        costs, rho = self.space.costs.to(below), self.rho
+        costs, rho = derived(self.space, cost_tensor, below.device, below.dtype), self.rho
         if self.loss == "edge":
             least = torch.finfo(below.dtype).eps
             if self.curvature == "gauss-newton":

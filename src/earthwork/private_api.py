@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def find(path: str) -> Any:
@@ -68,10 +71,34 @@ transform_level: Callable[[], int | None] = find("_C._functorch.maybe_current_le
 is_wrapped: Callable[[Tensor], bool] = find("_C._functorch.is_functorch_wrapped_tensor") or (lambda x: True)
 
 
+@contextmanager
+def plain_tensors() -> Iterator[None]:
+    """Leave functional transforms, dispatch modes and inference mode for a while: new tensors are plain ones."""
+    with ExitStack() as stack:
+        for module, name, active in (
+            ("torch._functorch.pyfunctorch", "temporarily_clear_interpreter_stack", transform_level() is not None),
+            ("torch.utils._python_dispatch", "_disable_current_modes", count_dispatch_modes() > 0),
+        ):
+            if active:
+                stack.enter_context(getattr(import_module(module), name)())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        yield
+
+
 def is_fake(x: Tensor) -> bool:
     """Whether a tensor has a shape and no values: one of a ``FakeTensorMode``."""
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and isinstance(x, getattr(module, "FakeTensor", ()))
+
+
+def in_fake_mode() -> bool:
+    """Whether a ``FakeTensorMode`` is active, which does not take plain tensors."""
+    if not count_dispatch_modes():
+        return False
+    fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensorMode", ())
+    stack: Any = find("utils._python_dispatch._get_current_dispatch_mode_stack")
+    return stack is None or any(isinstance(mode, fake) for mode in stack())
 
 
 def is_sharded(x: Tensor) -> bool:
@@ -104,7 +131,7 @@ def is_watched() -> bool:
 # ---- PyTorch: its compiler -------------------------------------------------------------------------------------------
 
 
-def constant_for_compiler(function: Callable[..., Any]) -> Any:
+def constant_for_compiler(function: Function) -> Function:
     """Have the compiler call ``function`` while it traces, and put the result into its graph as a constant.
 
     As ``torch.compiler.assume_constant_result``, which would import the whole compiler.

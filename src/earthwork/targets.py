@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import Tree
-from earthwork.spaces.tree import as_tree
+from earthwork.spaces.derived import derived
+from earthwork.spaces.tree import as_tree, node_tables
 
 __all__ = ["coarse", "gaussian", "interval", "two_hot"]
 
@@ -134,9 +135,10 @@ def coarse(nodes: Tensor | Sequence[str] | Sequence[int] | str | int, tree: Tree
     tree = as_tree(tree, "tree", "whose nodes are groups of classes")
     index = _nodes(nodes, tree)
     # A bin lies below a node if its place in a depth-first walk is among those of the node's subtree.
-    start = tree._order[index].unsqueeze(-1)
-    place = tree._order[tree.bins].to(index.device)
-    mask = (place >= start) & (place < start + tree._size[index].unsqueeze(-1))
+    tables = derived(tree, node_tables, index.device)
+    start = tables.order[index].unsqueeze(-1)
+    place = tables.order[tables.bins]
+    mask = (place >= start) & (place < start + tables.size[index].unsqueeze(-1))
     if not mask.any(-1).all():
         node = int(index[~mask.any(-1)].flatten()[0])
         name = repr(tree.names[node]) if tree.names else str(node)

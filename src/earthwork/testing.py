@@ -84,6 +84,7 @@ def check_emd_loss(
     *,
     logits: bool = False,
     rho: float | None = None,
+    device: torch.device | str = "cpu",
 ) -> Report:
     r"""Check a loss of your own for the known defects of Earth Mover's Distance losses.
 
@@ -103,10 +104,10 @@ def check_emd_loss(
 
     Args:
         loss_fn: Called as ``loss_fn(p, q)`` with distributions of shape ``[N, C]``; returns a tensor.
-        space: How the classes are arranged, of at least three bins. The loss is called with tensors that live where
-            the space does, so ``space.cuda()`` tests it on a GPU, whose running sums are less exact than a CPU's.
+        space: How the classes are arranged, of at least three bins.
         logits: Whether ``loss_fn`` takes logits in place of ``p``.
         rho: The exponent that the loss is meant to have, if it is to be the relaxed distance itself.
+        device: Where the loss is called; running sums on a GPU are less exact than those on a CPU.
 
     Returns:
         The findings, which print as a table; ``report.failures`` names the checks that failed.
@@ -130,7 +131,7 @@ def check_emd_loss(
     check_space(space)
     if space.num_bins < 3:
         raise ValueError(f"space: expected at least three bins, got {space}")
-    subject = Subject(loss_fn, logits)
+    subject = Subject(loss_fn, logits, device)
     findings = [check(subject, space) for check in _CHECKS]
     if rho is not None:
         space.check_rho(rho)
@@ -141,13 +142,16 @@ def check_emd_loss(
 class Subject:
     """The loss under test, as a function of probabilities ``[N, C]``."""
 
-    def __init__(self, loss_fn: Callable[[Tensor, Tensor], Any], logits: bool) -> None:
+    def __init__(
+        self, loss_fn: Callable[[Tensor, Tensor], Any], logits: bool, device: torch.device | str = "cpu"
+    ) -> None:
         self._loss_fn = loss_fn
         self.logits = logits
+        self.device = device
 
     def __call__(self, p: Tensor, q: Tensor) -> Tensor:
         """The loss as it is returned."""
-        loss = self._loss_fn(self._as_input(p), q)
+        loss = self._loss_fn(self._as_input(p), q.to(self.device))
         if not isinstance(loss, Tensor):
             raise TypeError(f"loss_fn: expected it to return a tensor, got {type(loss).__name__}")
         return loss
@@ -159,11 +163,12 @@ class Subject:
     def gradient(self, p: Tensor, q: Tensor) -> Tensor:
         """The gradient with respect to the input: probabilities, or logits where the loss takes these."""
         x = self._as_input(p).detach().clone().requires_grad_()
-        loss = self._loss_fn(x, q)
+        loss = self._loss_fn(x, q.to(self.device))
         (gradient,) = torch.autograd.grad(loss.double().sum(), x)
-        return gradient
+        return gradient.cpu()
 
     def _as_input(self, p: Tensor) -> Tensor:
+        p = p.to(self.device)
         # The logit of an empty bin would be -inf, which no model outputs.
         return p.clamp(min=1e-30 if p.dtype in (torch.float32, torch.float64) else 1e-7).log() if self.logits else p
 
@@ -172,7 +177,7 @@ def random_rows(space: Space, rows: int, seed: int = 0) -> Tensor:
     """Distributions without empty bins, in float64: ``[rows, num_bins]``."""
     generator = torch.Generator().manual_seed(seed)
     mass = torch.rand(rows, space.num_bins, generator=generator, dtype=torch.float64) + _FLOOR
-    return (mass / mass.sum(-1, keepdim=True)).to(space.device)
+    return mass / mass.sum(-1, keepdim=True)
 
 
 def cancelling_rows(space: Space) -> tuple[Tensor, Tensor]:
@@ -191,7 +196,7 @@ def cancelling_rows(space: Space) -> tuple[Tensor, Tensor]:
         row[:, order[-1]] = rest
     p[:, order[0]], p[:, order[1]] = a, b
     q[:, order[2]], q[:, order[3]] = a, b
-    return p.to(space.device), q.to(space.device)
+    return p, q
 
 
 def knows_distance(subject: Subject, space: Space) -> Finding:
@@ -329,10 +334,9 @@ def _one_hot_costs(subject: Subject, space: Space) -> tuple[Tensor, Tensor]:
     step = -(-space.num_bins // _MOST_LABELS)
     bins = torch.arange(0, space.num_bins, step)
     i, j = torch.triu_indices(len(bins), len(bins), 1)
-    device = space.device
-    distances = space.distance(bins[i].to(device), bins[j].to(device)).detach().cpu().double()
-    one_hot = torch.eye(space.num_bins, dtype=torch.float64, device=device)[bins.to(device)]
-    pairs = zip(one_hot[i.to(device)].split(1), one_hot[j.to(device)].split(1), strict=True)
+    distances = space.distance(bins[i], bins[j])
+    one_hot = torch.eye(space.num_bins, dtype=torch.float64)[bins]
+    pairs = zip(one_hot[i].split(1), one_hot[j].split(1), strict=True)
     values = [subject.value(p, q) for p, q in pairs]
     return torch.tensor(values, dtype=torch.float64), distances
 

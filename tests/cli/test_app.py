@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 import earthwork as ew
+from earthwork.cli import app
 from earthwork.cli.app import run
 
-# Runs the command line with other entry points than those that are installed.
-WITH_ENTRY = """
-import importlib.metadata, sys
-from importlib.metadata import EntryPoint
-entries = [EntryPoint("x", value, "earthwork.commands") for value in {values!r}]
-importlib.metadata.entry_points = lambda group: entries if group == "earthwork.commands" else []
-from earthwork.cli import main
-main()
-"""
 MISSING = "error: earthwork {} needs `earthwork-lab`: pip install earthwork-lab"
 
 
-def run_with(values: list[str], *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    code = WITH_ENTRY.format(values=values)
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, cwd=folder
-    )
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return a function that makes modules with Typer apps the only packages that add commands."""
+
+    def installed(**modules: str) -> None:
+        for name, text in modules.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        plugins = [EntryPoint(name, f"{name}:app", app.GROUP) for name in modules]
+        monkeypatch.setattr(app, "app", app.make_app(plugins))
+
+    monkeypatch.syspath_prepend(tmp_path)
+    return installed
 
 
 def test_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,32 +70,36 @@ def test_more_bins_than_memory(bins: str, capsys: pytest.CaptureFixture[str]) ->
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [("train", "--help"), ("reproduce", "all", "--quick")])
-def test_without_the_lab_its_commands_say_how_to_install_it(arguments):
-    done = run_with([], *arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", MISSING.format(arguments[0]) + "\n")
+@pytest.mark.parametrize("arguments", [["train", "--help"], ["reproduce", "all", "--quick"]])
+def test_without_the_lab_its_commands_say_how_to_install_it(arguments, install, capsys):
+    install()
+    assert run(arguments) == 2
+    assert capsys.readouterr() == ("", MISSING.format(arguments[0]) + "\n")
 
 
-def test_without_the_lab_all_commands_are_listed():
-    shown = run_with([], "--help").stdout
+def test_without_the_lab_all_commands_are_listed(install, capsys):
+    install()
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
     for name in ("demo", "evaluate", "report", "reproduce", "study", "train", "tree"):
         assert f" {name} " in shown
 
 
-def test_a_package_adds_a_command(tmp_path):
-    (tmp_path / "plugin.py").write_text(
-        "import typer\nfrom earthwork.cli.console import Command\napp = typer.Typer()\n"
+def test_a_package_adds_a_command(install, capsys):
+    install(
+        plugin="import typer\nfrom earthwork.cli.console import Command\napp = typer.Typer()\n"
         "@app.command(cls=Command)\ndef count(number: int):\n"
         "    if number < 1: raise ValueError('number: expected at least 1')\n    print(number + 1)\n"
     )
-    good, bad = (run_with(["plugin:app"], "count", number, folder=tmp_path) for number in ("3", "0"))
-    assert (good.stdout, good.stderr) == ("4\n", "")
-    assert (bad.returncode, bad.stderr) == (2, "error: NUMBER: expected at least 1\n")
+    assert run(["count", "3"]) == 0
+    assert capsys.readouterr() == ("4\n", "")
+    assert run(["count", "0"]) == 2
+    assert capsys.readouterr() == ("", "error: NUMBER: expected at least 1\n")
 
 
-def test_a_package_that_cannot_be_loaded_leaves_other_commands_alone(tmp_path):
-    (tmp_path / "broken.py").write_text("raise RuntimeError('old version')")
-    assert "nodes" in run_with(["broken:app"], "tree", "info", "cifar10", folder=tmp_path).stdout
-    done = run_with(["broken:app"], "demo", folder=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == MISSING.format("demo") + " (broken:app cannot be loaded: old version)\n"
+def test_a_package_that_cannot_be_loaded_leaves_other_commands_alone(install, capsys):
+    install(broken="raise RuntimeError('old version')")
+    assert run(["tree", "info", "cifar10"]) == 0
+    assert "nodes" in capsys.readouterr().out
+    assert run(["demo"]) == 2
+    assert capsys.readouterr().err == MISSING.format("demo") + " (broken:app cannot be loaded: old version)\n"

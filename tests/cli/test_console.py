@@ -70,7 +70,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Genera
         ("evaluate p.npz --space cifar10 --decide inner --coverage 9", "--coverage: expected a share from 0 to 1"),
         ("evaluate p.npz --space chain:5 --decide inner", "--decide: expected a Tree"),
         ("evaluate p.npz --space chian:5", "--space: expected a file, .* got 'chian:5' \\(near: 'chain:'\\)"),
-        ("evaluate p.npz --space chain:5 --bootstrap -1", "--bootstrap: expected a whole number ≥ 0"),
         ("evaluate p.npz --space chain:5 --top-k 0", "--top-k: expected a whole number ≥ 1"),
         ("evaluate p.npz p.npz --space chain:5", "PREDICTIONS: expected each file once"),
         ("evaluate named-p.npz --space chain:1,2,3,4,5", "choose with --labels index or --labels name"),

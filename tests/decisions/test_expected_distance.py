@@ -96,16 +96,6 @@ def test_derivatives(route: str, kind: str, rng: np.random.Generator) -> None:
     torch.testing.assert_close(rows, p.detach() @ space.distances())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_derivative_by_the_costs(kind: str, rng: np.random.Generator) -> None:
-    space = random_space(rng, kind, 8)
-    assert isinstance(space, ew.Chain | ew.Ring | ew.Tree)
-    p = random_distribution(rng, 3, space.num_bins)
-    # Away from costs of 0, and on a ring from ties between the two ways round.
-    costs = torch.from_numpy(0.5 + rng.random(space.num_edges)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda w: ew.expected_distance(p, space.with_costs(w)), costs)
-
-
 def test_one_hot_target_distance_is_the_expected_distance_to_the_label(rng: np.random.Generator) -> None:
     for kind in KINDS:
         space = random_space(rng, kind, 30)

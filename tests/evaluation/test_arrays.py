@@ -177,7 +177,6 @@ ERRORS: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
         r"coverage: expected a share from 0 to 1, got 1\.5",
     ),
     (P[:1], Y[:1], {"calibrate": True}, ValueError, "expected at least 2 rows to hold one half out, got 1"),
-    (P, Y, {"bootstrap": 1.5}, ValueError, r"bootstrap: expected a whole number ≥ 0, got 1\.5"),
     (P, Y, {"top_k": 0}, ValueError, "top_k: expected a whole number ≥ 1, got 0"),
     (
         pd.DataFrame(P, columns=["a", "a", "b"]),

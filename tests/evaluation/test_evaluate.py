@@ -134,15 +134,11 @@ def test_a_model_without_mistakes(tree: ew.Tree, tree_file: Path, tmp_path: Path
 def test_commands_without_intervals(tree_file: Path, save: Any, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["evaluate", str(save()), "--space", str(tree_file)]
     shown = []
-    for more in (["--no-intervals"], ["--bootstrap", "0"], ["--bootstrap", "9"], []):
+    for more in (["--no-intervals"], []):
         assert run([*arguments, *more]) == 0
-        shown.append(capsys.readouterr())
-    assert "with 95% intervals" not in shown[0].out
-    assert "60 predictions, with 95% intervals" in shown[3].out
-    assert [text.out for text in shown[1:3]] == [shown[0].out, shown[3].out]
-    message = "--bootstrap is deprecated: nothing is resampled; use --no-intervals in place of 0"
-    # A progress bar, which appears after a second, may leave an empty line.
-    assert [text.err.strip() for text in shown] == ["", message, message, ""]
+        shown.append(capsys.readouterr().out)
+    assert "with 95% intervals" not in shown[0]
+    assert "60 predictions, with 95% intervals" in shown[1]
 
 
 def test_rows_that_do_not_tell_print_no_interval() -> None:
@@ -169,7 +165,6 @@ ERRORS = {
     ),
     "no rows": ({"probs": "none", "labels": "none"}, [], "expected at least one prediction, got none"),
     "bad normalize": ({}, ["--normalize", "sum"], "--normalize: expected softmax or l1, got 'sum'"),
-    "bad bootstrap": ({}, ["--bootstrap", "-1"], "--bootstrap: expected a whole number ≥ 0, got -1"),
     "bad top k": ({}, ["--top-k", "0"], "--top-k: expected a whole number ≥ 1, got 0"),
     "no such tree": ({}, ["--space", "imagenet1"], "imagenet1"),
     "no such labels": ({}, ["--labels-file", "nowhere.txt"], "nowhere.txt: No such file or directory"),
@@ -210,8 +205,6 @@ def test_files_that_do_not_belong_together(tree: ew.Tree, case: dict[str, Any], 
         ew.evaluate([whole, other], None, tree)
     with pytest.raises(ValueError, match="predictions: expected each file once"):
         ew.evaluate([whole, whole], None, tree)
-    with pytest.raises(ValueError, match="bootstrap: expected a whole number ≥ 0, got -1"):
-        ew.evaluate([whole], None, tree, bootstrap=-1)
 
 
 def test_files_of_the_same_name_are_told_apart(tree: ew.Tree, save: Any, tmp_path: Path) -> None:

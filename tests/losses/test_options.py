@@ -15,6 +15,7 @@ from torch import nn
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
 from earthwork.losses import contract
+from tests.cases import GivenCosts
 
 C = 5
 TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 0], [0.0, 1.0, 0.5, 1.0, 2.0, 0.0, 1.0, 3.0])
@@ -218,7 +219,7 @@ def test_a_high_root_with_edges_of_cost_zero(rho, dtype):
 def test_a_high_root_has_a_gradient_for_a_learned_cost_of_zero():
     costs = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
     x = torch.tensor([[0.0, 2.0, 1.0, 0.0]], dtype=torch.float64)
-    loss = ew.EMDLoss(ew.Chain(4, costs), 3.0, root=True)(x, torch.tensor([0]))
+    loss = ew.EMDLoss(ew.Chain(4), 3.0, root=True, costs=GivenCosts(costs))(x, torch.tensor([0]))
     flow = (x.softmax(-1) - torch.eye(4, dtype=torch.float64)[0]).cumsum(-1)[0, :3]
     expected = (costs * flow.abs() ** 3).sum() ** (1 / 3)
     torch.testing.assert_close(torch.autograd.grad(loss, costs), torch.autograd.grad(expected, costs))
@@ -273,6 +274,8 @@ def test_a_weight_that_was_resized(name, rows, kind):
 
 
 WRONG_OPTIONS = {
+    "space": (7, TypeError, "(space: expected a Chain, Ring, Tree or CostMatrix|tree: expected a Tree, .*), got "),
+    "costs": (torch.ones(3), TypeError, "costs: expected a module that returns edge costs, got Tensor"),
     "reduction": ("avg", ValueError, 'reduction: expected "none", "mean" or "sum", got \'avg\''),
     "ignore_index": (0.5, TypeError, "ignore_index: expected a class index"),
     "label_smoothing": (1.5, ValueError, "label_smoothing: expected a number from 0 to 1, got 1.5"),

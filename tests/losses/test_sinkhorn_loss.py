@@ -94,27 +94,6 @@ def test_class_indices_need_no_matrix(monkeypatch):
     assert torch.isfinite(logits.grad).all()
 
 
-def test_learned_costs():
-    costs = torch.full((C - 1,), 1.0, dtype=torch.float64, requires_grad=True)
-    logits, labels = torch.randn(3, C, dtype=torch.float64), torch.tensor([0, 2, 4])
-    ew.SinkhornLoss(ew.Chain(C, costs), reduction="sum")(logits, labels).backward()
-    p = logits.softmax(-1)
-    crossing = torch.stack([p[0].flip(0).cumsum(0).flip(0)[1:], p[2].cumsum(0)[:-1]])
-    middle = torch.stack([p[1, 0], p[1, :2].sum(), p[1, 3:].sum(), p[1, 4]])
-    torch.testing.assert_close(costs.grad, crossing.sum(0) + middle)
-
-
-def test_a_learned_matrix():
-    matrix = torch.rand(C, C).fill_diagonal_(0).requires_grad_()
-    logits, labels = torch.randn(3, C, dtype=torch.float64), torch.tensor([0, 2, 2])
-    loss = ew.SinkhornLoss(ew.CostMatrix(matrix), reduction="none")(logits, labels)
-    assert loss.dtype == torch.float64
-    torch.testing.assert_close(loss, (logits.softmax(-1) * matrix.T[labels]).sum(-1))
-    loss.sum().backward()
-    expected = torch.zeros(C, C).index_add(1, labels, logits.softmax(-1).T.float())
-    torch.testing.assert_close(matrix.grad, expected)
-
-
 def test_the_papers_algorithm_compiles():
     loss = ew.SinkhornLoss(ew.Chain(C), method="paper")
     logits, labels = torch.randn(4, C, requires_grad=True), torch.randint(C, (4,))

@@ -1,85 +1,49 @@
-"""What a loss saves and loads: the costs of its space, and its weights."""
+"""What a loss saves and loads: its class weights, as cross entropy does, and nothing else."""
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
-from torch import nn
 
 import earthwork as ew
+from tests.cases import GivenCosts
 
 N = 5
 MATRIX = (torch.arange(N)[:, None] - torch.arange(N)).abs().double()
 SPACES = {
-    "chain": lambda factor: ew.Chain(N, costs=factor * torch.arange(1.0, N)),
-    "ring": lambda factor: ew.Ring(N, costs=factor * torch.arange(1.0, N + 1)),
-    "tree": lambda factor: ew.Tree([-1, 0, 0, 0, 1, 1, 2], costs=factor * torch.arange(1.0, 7), bins=[3, 4, 5, 6, 2]),
-    "matrix": lambda factor: ew.CostMatrix(factor * MATRIX),
+    "chain": ew.Chain(N, [1.0, 2.0, 3.0, 4.0]),
+    "ring": ew.Ring(N, [1.0, 2.0, 3.0, 4.0, 5.0]),
+    "tree": ew.Tree([-1, 0, 0, 0, 1, 1, 2], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0], bins=[3, 4, 5, 6, 2]),
+    "matrix": ew.CostMatrix(MATRIX**2),
 }
-LOSSES = {
-    "EMDLoss": ew.EMDLoss,
-    "SinkhornLoss": ew.SinkhornLoss,
-    "EdgeCrossEntropyLoss": ew.EdgeCrossEntropyLoss,
-    "SoftLabelLoss": lambda space: ew.SoftLabelLoss(ew.CostMatrix(space.distances() ** 0.5)),
-    "SoftLabelLoss on edges": ew.SoftLabelLoss,
-    "MixedLoss": lambda space: ew.MixedLoss((0.5, ew.EMDLoss(space)), (0.5, nn.CrossEntropyLoss())),
-}
-CASES = [
-    (space, loss)
-    for space in SPACES
-    for loss in LOSSES
-    if not (loss == "EdgeCrossEntropyLoss" and space in ("ring", "matrix"))
-]
+WEIGHT = torch.linspace(1, 2, N)
 
 
-def uneven(name):
-    """A space of the same shape whose costs are in other proportions."""
-    if name == "matrix":
-        return ew.CostMatrix(MATRIX**2)
-    space = SPACES[name](1.0)
-    return space.with_costs(space.costs.flip(0) ** 2)
+@pytest.mark.parametrize("name", SPACES)
+def test_the_space_can_be_replaced(name):
+    """A loss keeps nothing of its space, so that another one is used from the next call on."""
+    logits, labels = torch.randn(100, N), torch.arange(100) % N
+    loss = ew.EMDLoss(ew.Chain(N), rho=1, weight=WEIGHT)
+    loss.space = SPACES[name]
+    assert torch.equal(loss(logits, labels), ew.EMDLoss(SPACES[name], rho=1, weight=WEIGHT)(logits, labels))
+    soft = ew.SoftLabelLoss(ew.Chain(N))
+    soft.space = SPACES[name]
+    assert torch.equal(soft(logits, labels), ew.SoftLabelLoss(SPACES[name])(logits, labels))
 
 
-@pytest.mark.parametrize("rows", [4, 100])
-@pytest.mark.parametrize(("space", "loss"), CASES)
-def test_loading_a_state_loads_its_costs(space, loss, rows):
-    logits, labels = torch.randn(rows, N), torch.arange(rows) % N
-    shared = SPACES[space](1.0)
-    old, other = LOSSES[loss](shared), LOSSES[loss](shared)
-    saved = LOSSES[loss](uneven(space))
-    before = old(logits, labels)
-    assert not torch.allclose(before, saved(logits, labels))
-    keys = old.load_state_dict(saved.state_dict())
-    assert not keys.missing_keys
-    assert not keys.unexpected_keys
-    assert torch.equal(old(logits, labels), saved(logits, labels))
-    assert torch.equal(other(logits, labels), before), "a loss of the same space changed"
-    assert shared.equals(SPACES[space](1.0)), "the caller's space changed"
-
-
-def test_a_compiled_diameter_follows_the_costs():
-    loss = ew.SoftLabelLoss(ew.Chain(3, costs=[1.0, 1.0]), beta=2.0)
-    copied = copy.deepcopy(loss)
-    copied.load_state_dict(ew.SoftLabelLoss(ew.Chain(3, costs=[4.0, 4.0])).state_dict())
-    assert torch.equal(copied.soft_labels(torch.arange(3)), loss.soft_labels(torch.arange(3)))
-
-
-@pytest.mark.parametrize("rows", [2, 100])
-@pytest.mark.parametrize("space", ["chain", "tree", "matrix"])
-def test_a_diameter_is_that_of_the_present_costs(space, rows):
-    logits, labels = torch.randn(rows, N), torch.arange(rows) % N
-    expected = ew.SoftLabelLoss(uneven(space))(logits, labels)
-    costs = uneven(space).state_dict()
-    loss = ew.SoftLabelLoss(SPACES[space](1.0))
-    before = loss(logits, labels)
-    swapped = {f"space.{key}": value for key, value in costs.items()}
-    torch.testing.assert_close(torch.func.functional_call(loss, swapped, (logits, labels)), expected)
-    assert torch.equal(loss(logits, labels), before)
-    loss.space.load_state_dict(costs)
-    torch.testing.assert_close(loss(logits, labels), expected)
-    assert torch.equal(copy.deepcopy(loss)(logits, labels), loss(logits, labels))
+def test_a_space_that_does_not_fit():
+    loss = ew.EMDLoss(ew.Chain(N), weight=WEIGHT)
+    with pytest.raises(ValueError, match=r"weight: expected 4 numbers, one for each class of Chain\(4"):
+        loss.space = ew.Chain(4)
+    with pytest.raises(ValueError, match=r"rho: expected 1 on CostMatrix"):
+        loss.space = SPACES["matrix"]
+    with pytest.raises(TypeError, match="space: expected a Chain, Ring, Tree or CostMatrix, got int"):
+        loss.space = 4
+    with pytest.raises(TypeError, match="tree: expected a Tree, whose levels are asked for, got Chain"):
+        ew.HierarchicalCrossEntropyLoss(SPACES["tree"]).space = ew.Chain(N)
+    with pytest.raises(TypeError, match="space: expected a Chain or a Tree, whose edges divide"):
+        ew.EdgeCrossEntropyLoss(ew.Chain(N)).space = SPACES["ring"]
+    assert loss.space == ew.Chain(N)
 
 
 CHANGES = {
@@ -89,6 +53,7 @@ CHANGES = {
     "SoftLabelLoss": {"beta": 30.0},
 }
 SHARED_CHANGES = {
+    "space": ew.Tree([-1, 0, 0, 1, 1, 2, 2], 3.0),
     "reduction": "sum",
     "label_smoothing": 0.4,
     "normalize": None,
@@ -122,88 +87,84 @@ def test_second_derivatives_of_a_loss_that_was_changed_meanwhile(name, rows, wei
             assert torch.equal(one, other), option
 
 
-def test_a_state_without_costs_keeps_those_of_the_loss():
-    """A model that was trained with another loss can be trained on with this one."""
-    model = nn.ModuleDict({"network": nn.Linear(3, N), "loss": ew.EMDLoss(SPACES["chain"](2.0))})
-    model.load_state_dict({f"network.{key}": value for key, value in nn.Linear(3, N).state_dict().items()})
-    assert model["loss"].space.equals(SPACES["chain"](2.0))
+@pytest.mark.parametrize("rows", [3, 100])
+@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
+@pytest.mark.parametrize(("rho", "root"), [(1.0, False), (1.5, False), (2.0, True), (3.0, True)])
+@pytest.mark.parametrize("soft", [False, True])
+def test_learned_costs(name, rows, rho, root, soft):
+    """The loss is that of a space with these costs, and its derivative by them that of finite differences."""
+    space = SPACES[name].with_costs(torch.linspace(0.5, 2, SPACES[name].num_edges))
+    costs = ew.LearnedCosts(space).double()
+    loss = ew.EMDLoss(space, rho, costs=costs, root=root)
+    logits, labels = torch.randn(rows, N, dtype=torch.float64), torch.arange(rows) % N
+    target = torch.rand(rows, N, dtype=torch.float64).softmax(-1) if soft else labels
+    fixed = space.with_costs(costs().detach())
+    torch.testing.assert_close(loss(logits, target), ew.EMDLoss(fixed, rho, root=root)(logits, target))
+    torch.testing.assert_close(costs(), space.costs / space.costs.mean(), rtol=1e-6, atol=1e-6)
+    loss(logits, target).backward()
+    (gradient,) = (parameter.grad for parameter in loss.parameters())
+    step = 1e-6
+    for place in range(len(gradient)):
+        sides = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                costs.log_costs[place] += sign * step
+                sides.append(loss(logits, target).item())
+                costs.log_costs[place] -= sign * step
+        assert abs((sides[0] - sides[1]) / (2 * step) - gradient[place].item()) < 1e-7
+
+
+def test_learned_costs_stay_positive_with_mean_1():
+    torch.manual_seed(0)
+    chain = ew.Chain(10)
+    loss = ew.EMDLoss(chain, costs=ew.LearnedCosts(chain))
+    optimizer = torch.optim.SGD(loss.parameters(), lr=100.0)
+    logits, labels = torch.randn(64, 10), torch.randint(10, (64,))
+    before = loss(logits, labels).item()
+    for _ in range(50):
+        optimizer.zero_grad()
+        loss(logits, labels).backward()
+        optimizer.step()
+    costs = loss.costs()
+    assert (costs > 0).all()
+    assert costs.mean().item() == pytest.approx(1)
+    assert loss(logits, labels).item() < before
+    assert list(loss.state_dict()) == ["costs.log_costs"]
+
+
+def test_sets_are_moved_to_the_nearest_class_by_the_learned_costs():
+    chain, logits = ew.Chain(3), torch.tensor([[0.0, 10.0, 0.0]])
+    allowed = torch.tensor([[True, False, True]])
+    for costs in ([1.0, 5.0], [5.0, 1.0]):
+        loss = ew.EMDLoss(chain, 1, costs=GivenCosts(torch.tensor(costs)))
+        torch.testing.assert_close(loss(logits, allowed), ew.EMDLoss(chain.with_costs(costs), 1)(logits, allowed))
 
 
 @pytest.mark.parametrize(
-    ("space", "costs", "message"),
+    ("costs", "error", "message"),
     [
-        ("chain", torch.ones(3), r"size mismatch for space\._costs"),
-        ("chain", torch.tensor([1.0, -1.0, 1.0, 1.0]), r"space\._costs: expected finite numbers ≥ 0, got -1 at 1"),
-        ("ring", torch.full((N,), torch.nan), r"space\._costs: expected finite numbers ≥ 0, got nan at 0"),
-        ("matrix", torch.ones(N, N), r"space\.matrix: expected a diagonal of 0, got 1 from bin 0 to itself"),
+        (torch.ones(3), ValueError, r"costs: expected 4 edge costs of Chain\(5 bins, costs 1 to 4\), got shape \(3,\)"),
+        (torch.tensor([1.0, -1.0, 1.0, 1.0]), ValueError, "costs: expected finite numbers ≥ 0, got -1 at 1"),
+        (torch.ones(4).long(), TypeError, r"costs: expected a floating point tensor, got torch\.int64"),
+        ([1.0] * 4, TypeError, "costs: expected a floating point tensor, got list"),
     ],
 )
-def test_costs_that_cannot_be_loaded(space, costs, message):
-    shared = SPACES[space](1.0)
-    loss = ew.EMDLoss(shared)
-    with pytest.raises(RuntimeError, match=message):
-        loss.load_state_dict({"space.matrix" if space == "matrix" else "space._costs": costs})
-    assert loss.space.equals(SPACES[space](1.0))
-    assert shared.equals(SPACES[space](1.0))
+def test_costs_that_do_not_fit(costs, error, message):
+    chain = SPACES["chain"]
+    p = torch.full((2, N), 1 / N)
+    with pytest.raises(error, match=message):
+        ew.emd(p, p, chain, costs=costs)
+    with pytest.raises(error, match=message):
+        ew.EMDLoss(chain, costs=GivenCosts(costs))(p, torch.tensor([0, 1]))
 
 
-def test_learnable_costs_are_loaded_in_place():
-    costs = nn.Parameter(torch.ones(N - 1))
-    loss = ew.EMDLoss(ew.Chain(N, costs=costs))
-    loss.load_state_dict(ew.EMDLoss(SPACES["chain"](2.0)).state_dict())
-    assert costs.tolist() == [2.0, 4.0, 6.0, 8.0]
-
-
-TREE = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
-OTHER_SPACES = {
-    "another parent": (TREE, ew.Tree([-1, 0, 0, 1, 1, 1, 2])),
-    "bins in another order": (TREE, ew.Tree(TREE.parents, bins=[3, 4, 6, 5])),
-    "other bins": (TREE, ew.Tree(TREE.parents, bins=[3, 4, 5, 2])),
-    "a longer chain": (ew.Chain(5), ew.Chain(7)),
-    "a ring with as many edges": (ew.Chain(6, torch.ones(5)), ew.Ring(5, torch.ones(5))),
-    "a tree with as many edges": (ew.Chain(5, torch.ones(4)), ew.Tree([-1, 0, 0, 0, 0], torch.ones(4))),
-}
-
-
-@pytest.mark.parametrize("case", OTHER_SPACES)
-@pytest.mark.parametrize("strict", [True, False])
-def test_a_state_of_other_edges_is_refused(case, strict):
-    """The costs would fit, but each would belong to another edge."""
-    space, other = OTHER_SPACES[case]
-    loss = ew.EMDLoss(space)
-    saved = ew.EMDLoss(other._scaled(torch.tensor(2.0))).state_dict()
-    with pytest.raises(RuntimeError, match=r"space\._structure: expected the edges of .* of a space with other"):
-        loss.load_state_dict(saved, strict=strict)
-    assert loss.space.equals(space), "nothing was loaded"
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_a_state_without_a_structure_is_loaded(name):
-    """Those saved before structures were part of them, or by other means."""
-    loss = ew.EMDLoss(SPACES[name](1.0))
-    state = {key: value for key, value in ew.EMDLoss(uneven(name)).state_dict().items() if "structure" not in key}
-    keys = loss.load_state_dict(state)
-    assert not keys.missing_keys
-    assert loss.space.equals(uneven(name))
-
-
-def test_a_structure_does_not_depend_on_costs_names_and_types():
-    named = ew.Tree(TREE.parents.int(), costs=[3.0] * 6, bins=[3, 4, 5, 6], names=list("abcdefg")).float()
-    assert torch.equal(named.state_dict()["_structure"], TREE.state_dict()["_structure"])
-    assert not named.equals(TREE)
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [*LOSSES.values(), ew.HierarchicalCrossEntropyLoss, lambda _: ew.TokenEMDLoss([3, 4, 5], [0, 1, 2])],
-    ids=[*LOSSES, "HierarchicalCrossEntropyLoss", "TokenEMDLoss"],
-)
-def test_the_space_cannot_be_replaced(loss):
-    """Tables and a diameter of the old space would stay."""
-    function = loss(SPACES["tree"](1.0))
-    function = function.losses[0] if isinstance(function, ew.MixedLoss) else function
-    before = function.space
-    what = type(function).__name__
-    with pytest.raises(AttributeError, match=f"{what} keeps values .* cannot set `space`, make a new {what}"):
-        function.space = SPACES["tree"](2.0)
-    assert function.space is before
+def test_costs_where_there_are_none():
+    p = torch.full((2, N), 1 / N)
+    with pytest.raises(TypeError, match=r"costs: expected None on CostMatrix\(5 bins, costs to 16\), which"):
+        ew.emd(p, p, SPACES["matrix"], costs=torch.ones(4))
+    with pytest.raises(TypeError, match="costs: expected a module that returns edge costs, got Tensor; see"):
+        ew.EMDLoss(SPACES["chain"], costs=torch.ones(4))
+    with pytest.raises(TypeError, match="space: expected a Chain, Ring or Tree, whose edges cost something"):
+        ew.LearnedCosts(SPACES["matrix"])
+    with pytest.raises(ValueError, match="space: expected edges that cost more than 0, got 0 at edge 1"):
+        ew.LearnedCosts(ew.Chain(3, [1.0, 0.0]))

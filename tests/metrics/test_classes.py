@@ -173,11 +173,6 @@ def test_feature_maps_and_ignored_rows(rng: np.random.Generator) -> None:
     )
 
 
-def test_importing_earthwork_does_not_import_torchmetrics() -> None:
-    code = "import sys, earthwork, earthwork.metrics.functional; sys.exit('torchmetrics' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_torchmetrics_missing_names_the_extra() -> None:
     code = (
         "import sys; sys.modules['torchmetrics'] = None; import earthwork as ew\n"

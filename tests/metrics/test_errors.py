@@ -140,21 +140,6 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
         r"ignore_index: expected a class index \(an integer\), got 1\.5",
     ),
     (
-        lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, bootstrap=-1),
-        ValueError,
-        "bootstrap: expected a whole number ≥ 0, got -1",
-    ),
-    (
-        lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, bootstrap=1.5),
-        ValueError,
-        r"bootstrap: expected a whole number ≥ 0, got 1\.5",
-    ),
-    (
-        lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, seed="a"),
-        ValueError,
-        "seed: expected a whole number ≥ 0, got 'a'",
-    ),
-    (
         lambda: ew.metrics.hierarchical_report(P, Y, CHAIN, foo=1),
         TypeError,
         "options: expected only decision, vagueness, normalize, ignore_index, class_dim, got foo",

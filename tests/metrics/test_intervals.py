@@ -173,13 +173,3 @@ def test_equal_models_are_found_equal() -> None:
     assert max(missed.values()) <= 600 * (0.05 + 4 * (0.05 * 0.95 / 600) ** 0.5)
     # An interval of infinite width would pass too.
     assert missed["ranked probability score"] >= 600 * (0.05 - 4 * (0.05 * 0.95 / 600) ** 0.5)
-
-
-def test_bootstrap_is_deprecated() -> None:
-    p, labels = torch.eye(3), torch.arange(3)
-    with pytest.warns(DeprecationWarning, match="bootstrap is deprecated.*pass intervals=True or False"):
-        assert ew.metrics.hierarchical_report(p, labels, ew.Chain(3), bootstrap=10).confidence == 0.95
-    with pytest.warns(DeprecationWarning, match="bootstrap is deprecated"):
-        assert ew.evaluate(p, labels, ew.Chain(3), bootstrap=0).report.confidence is None
-    with pytest.warns(DeprecationWarning, match="seed is deprecated"):
-        ew.metrics.hierarchical_report(p, labels, ew.Chain(3), seed=1)

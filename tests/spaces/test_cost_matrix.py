@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import earthwork as ew
 from tests.cases import random_space
@@ -45,30 +41,6 @@ def test_the_distances_of_other_spaces_are_metrics(kind, rng):
     space = random_space(rng, kind, 30)
     metric = ew.CostMatrix(space.distances(), symmetric=True, triangle=True)
     assert torch.equal(metric.distances(), space.distances())
-
-
-def test_follows_the_module_that_holds_it_and_is_immutable():
-    holder = nn.Module()
-    holder.space = ew.CostMatrix(MATRIX)
-    assert holder.float().space.matrix.dtype == torch.float32
-    assert list(holder.state_dict()) == ["space.matrix"]
-    with pytest.raises(AttributeError, match="CostMatrix is immutable: cannot set `matrix`"):
-        holder.space.matrix = torch.zeros(3, 3)
-
-
-def test_copies_and_pickles():
-    metric = ew.CostMatrix(MATRIX)
-    for twin in (copy.copy(metric), copy.deepcopy(metric), pickle.loads(pickle.dumps(metric))):
-        assert torch.equal(twin.distances(), metric.distances())
-
-
-def test_a_parameter_stays_one():
-    matrix = nn.Parameter(torch.tensor(MATRIX))
-    metric = ew.CostMatrix(matrix)
-    assert dict(metric.named_parameters()) == {"matrix": matrix}
-    assert metric.matrix is matrix
-    metric.distances().sum().backward()
-    assert torch.equal(matrix.grad, torch.ones(3, 3))
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_what_of_a_wrong_type(what: Any) -> None:
 
 @pytest.mark.parametrize("name", ew.trees.SHIPPED)
 def test_shipped_names(name: str) -> None:
-    assert ew.load(name).equals(ew.trees.SHIPPED[name]())
+    assert ew.load(name) == ew.trees.SHIPPED[name]()
 
 
 def test_a_shipped_name_is_not_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_trees(name: str, order: tuple[str, ...], tmp_path: Path) -> None:
     assert tree.bin_names == order
     assert set(tree.names) == set(wanted.names)
     assert tree.distances().tolist() == wanted.distances().tolist()
-    assert ew.load(str(tmp_path / name), classes=order).equals(tree)
+    assert ew.load(str(tmp_path / name), classes=order) == tree
 
 
 MATRICES = {

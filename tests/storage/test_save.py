@@ -36,7 +36,7 @@ def spaces(draw: st.DrawFn) -> ew.Space:
 @given(spaces())
 def test_json_keeps_every_space(space: ew.Space) -> None:
     again = from_document(parse_json(dumps(space)))
-    assert again.equals(space)
+    assert again == space
     assert again.bin_names == space.bin_names
     assert dumps(again) == dumps(space)
 
@@ -55,7 +55,7 @@ def test_json_keeps_every_space(space: ew.Space) -> None:
 )
 def test_json_files(space: ew.Space, tmp_path: Path) -> None:
     ew.save(space, tmp_path / "s.json")
-    assert ew.load(tmp_path / "s.json").equals(space)
+    assert ew.load(tmp_path / "s.json") == space
     assert list(tmp_path.iterdir()) == [tmp_path / "s.json"]
 
 
@@ -68,21 +68,13 @@ def test_tables_and_arrays_of_costs(suffix: str, tmp_path: Path) -> None:
     assert again.bin_names == (None if suffix == "npy" else space.bin_names)
     plain = ew.CostMatrix(space.matrix)
     ew.save(plain, str(tmp_path / f"m.{suffix}"))
-    assert ew.load(tmp_path / f"m.{suffix}").equals(plain)
+    assert ew.load(tmp_path / f"m.{suffix}") == plain
 
 
 def test_a_tree_whose_names_are_numbers_is_still_a_tree(tmp_path: Path) -> None:
     tree = ew.trees.from_paths(["0/1", "0/2"])
     ew.save(tree, tmp_path / "t.csv")
-    assert ew.load(tmp_path / "t.csv").equals(tree)
-
-
-def test_learned_costs_are_saved_as_numbers(tmp_path: Path) -> None:
-    space = ew.Chain(3, torch.nn.Parameter(torch.tensor([0.5, 2.0])))
-    ew.save(space, tmp_path / "s.json")
-    again = ew.load(tmp_path / "s.json")
-    assert again.costs.tolist() == [0.5, 2.0]
-    assert not again.costs.requires_grad
+    assert ew.load(tmp_path / "t.csv") == tree
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_the_gradient_of_a_ring_moves_with_its_flow_and_costs(rng, rho):
     def slope(x, costs):
         return (composed_gradient(x, ew.Ring(N, costs), rho) * weights).sum(-1)
 
-    (gradient,) = torch.autograd.grad(composed_cost(x, ew.Ring(N, costs), rho).sum(), x, create_graph=True)
+    (gradient,) = torch.autograd.grad(composed_cost(x, ew.Ring(N), rho, costs).sum(), x, create_graph=True)
     by_x, by_costs = torch.autograd.grad((gradient * weights).sum(), (x, costs))
     fixed = x.detach(), costs.detach()
     for place in range(N):

@@ -13,7 +13,6 @@ from earthwork.transport.routes import Kernels, choose
 
 CHAIN = ew.Chain(3)
 MATRIX = ew.CostMatrix(CHAIN.distances())
-LEARNED = ew.CostMatrix(CHAIN.distances().requires_grad_())
 P, Q = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
 DOUBLE = 2 * P
 BAD = torch.tensor([[0.5, 0.5, 0.0], [1.0, -0.5, 0.5]])
@@ -102,9 +101,6 @@ SOLVERS = {
     "edge 1": lambda: ew.emd_hessian(P, torch.tensor([0.25, 0.5, 0.25]), CHAIN, 1.5),
     "p and q: expected mass to cross every edge at rho = 1 < 2, where there is no Hessian otherwise, got none on "
     "edge 0 of row 1": lambda: ew.emd_hessian(P, torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.0, 0.5]]), CHAIN, 1),
-    f"space: expected fixed costs for the exact distance, got {LEARNED} that requires grad": lambda: ew.emd(
-        P, P, LEARNED
-    ),
 }
 
 

@@ -33,12 +33,11 @@ SPACES: dict[str, Callable[[], ew.Space]] = {
     "ring": lambda: ew.Ring(C),
     "tree": lambda: ew.Tree(PARENTS),
     "matrix": lambda: ew.CostMatrix(ew.Chain(C).distances()),
-    "learned": lambda: ew.Chain(C, COSTS.clone().requires_grad_()),
 }
 
 
 # What serves 20 rows of float32 on each space.
-ROUTES = {"chain": "kernels", "ring": "composed", "tree": "kernels", "matrix": "programme", "learned": "composed"}
+ROUTES = {"chain": "kernels", "ring": "composed", "tree": "kernels", "matrix": "programme"}
 
 
 def chosen(call: Callable[[], Any]) -> list[str]:
@@ -142,12 +141,10 @@ def test_expected_distances(name, rows, kernel):
 
 
 @pytest.mark.parametrize("name", ["chain", "tree"])
-def test_the_compiler_takes_the_operator_once_the_tables_are_built(name, monkeypatch):
+def test_the_compiler_takes_the_operator(name, monkeypatch):
     space = SPACES[name]()
     p = torch.rand(20, C).softmax(-1)
     monkeypatch.setattr(routes, "_is_compiling", lambda: True)
-    assert routes.choose(space, p, p).name == ("operator" if space.has_kernel_tables else "composed")
-    routes.prepare(space)
     assert routes.choose(space, p, p).name == ("operator" if operators.AVAILABLE else "composed")
     assert routes.choose(space, p, p.double()).name == "composed"
     assert routes.choose(ew.Ring(C), p, p).name == "composed"
@@ -155,11 +152,11 @@ def test_the_compiler_takes_the_operator_once_the_tables_are_built(name, monkeyp
 
 def test_a_tree_builds_no_tables_before_they_are_used():
     tree = SPACES["tree"]()
-    assert not tree.has_kernel_tables
+    assert "_derived" not in vars(tree)
     tree.distances()
     with without_kernels():
         ew.emd(torch.rand(20, C).softmax(-1), torch.rand(20, C).softmax(-1), tree)
-    assert not tree.has_kernel_tables
+    assert not any(make.__name__ in ("_kernels", "operator_tables") for make, *_ in tree._derived)
 
 
 @pytest.mark.parametrize("name", ["chain", "tree", "ring", "matrix"])

@@ -108,12 +108,3 @@ def test_second_derivatives():
     # Of centre(M + log(p)/λ): (δ − 1/n) / (λ p).
     expected = (torch.tensor([1.0, 0.0, 0.0]) - 1 / 3).double() / (2 * p.detach())
     torch.testing.assert_close(second, expected)
-
-
-def test_the_data_of_a_frozen_parameter_may_be_replaced():
-    costs = torch.nn.Parameter(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
-    matrix, p, label = ew.CostMatrix(costs), torch.tensor([[0.5, 0.5]]), torch.tensor([0])
-    costs.requires_grad_(False)
-    assert cost_to_label(p, label, matrix).item() == 0.5
-    costs.data = 2 * costs.data
-    assert cost_to_label(p, label, matrix).item() == 1.0

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import one_hot
 
 import earthwork as ew
-from earthwork.kernels.cpu import loading, operators, tree_tables
+from earthwork.kernels.cpu import loading, operators
 from earthwork.transport import routes
 from earthwork.transport.labels import cost_to_label, ground_costs
 from earthwork.transport.masses import can_look
@@ -86,9 +86,7 @@ def test_what_the_operator_serves(monkeypatch, tracing):
     assert operators.AVAILABLE
     for target in (None, p, labels):
         assert routes.choose(chain, p, target) is OPERATOR
-    learned = ew.Chain(C, torch.ones(C - 1, requires_grad=True))
     for space, x, target in (
-        (learned, p, p),
         (SPACES["ring"], p, p),
         (chain, p.half(), p.half()),
         (chain, p, p.double()),
@@ -105,21 +103,6 @@ def test_what_the_operator_serves(monkeypatch, tracing):
         assert routes.choose(chain, p, p) is COMPOSED
     monkeypatch.setattr(operators, "AVAILABLE", False)
     assert routes.choose(chain, p, p) is COMPOSED
-
-
-def test_tables_are_prepared_where_the_operator_can_use_them(monkeypatch):
-    parents = [-1, *[0] * C]
-    prepared, on_meta, unavailable = ew.Tree(parents), ew.Tree(parents).to("meta"), ew.Tree(parents)
-    for tree in (prepared, on_meta):
-        routes.prepare(tree)
-    routes.prepare(ew.CostMatrix(prepared.distances()))
-    monkeypatch.setattr(operators, "AVAILABLE", False)
-    routes.prepare(unavailable)
-    assert [tree.has_kernel_tables for tree in (prepared, on_meta, unavailable)] == [True, False, False]
-    numbers = tree_tables(
-        *(x.numpy() for x in (prepared.parents, prepared.depths, prepared._order, prepared._size, prepared.bins))
-    )
-    torch.testing.assert_close(prepared.kernel_tables(tree_tables)[0], torch.from_numpy(numbers))
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -139,15 +122,14 @@ def test_the_maps_are_plain_operations(request, name):
 @pytest.mark.parametrize("name", SPACES)
 @pytest.mark.parametrize(("lam", "regularized"), [(torch.inf, False), (3.0, False), (3.0, True)])
 def test_costs_to_labels(rng, request, name, lam, regularized):
-    learned = SPACES[name].costs.clone().requires_grad_()
-    space = SPACES[name].with_costs(learned)
+    space = SPACES[name]
     p, labels = random_distribution(rng, 3, C, zeros=0.0).requires_grad_(), torch.tensor([0, 5, 7])
     expected = cost_to_label(p, labels, space, lam, regularized)
-    slopes = gradients(expected, p, learned)
+    slopes = gradients(expected, p)
     request.getfixturevalue("tracing")
     traced = cost_to_label(p, labels, space, lam, regularized)
     torch.testing.assert_close(traced, expected)
-    for ours, theirs in zip(gradients(traced, p, learned), slopes, strict=True):
+    for ours, theirs in zip(gradients(traced, p), slopes, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -161,7 +143,7 @@ def test_solvers(rng, request, name):
     fixed = ew.emd(p, q.detach(), matrix)
     request.getfixturevalue("tracing")
     assert not can_look(p)
-    torch.testing.assert_close(ground_costs(space), space.distances())
+    torch.testing.assert_close(ground_costs(space, p), space.distances())
     for traced, value, slope in zip(
         [ew.sinkhorn(p, q, space).value, ew.emd(p, q, matrix)], expected, slopes, strict=True
     ):

@@ -295,10 +295,10 @@ def test_table_sources(tmp_path: Path) -> None:
     frame = pd.read_csv(path)
     tree = load(path, columns=names, inner_bins=True)
     assert tree.bin_names == ("lynx", "cats", "fox")
-    assert trees.from_table(frame, names, inner_bins=True).equals(tree)
-    assert trees.from_table(frame.astype("string"), names, inner_bins=True).equals(tree)
-    assert trees.from_table(frame.to_dict("records"), names, inner_bins=True).equals(tree)
-    assert trees.from_table([("cats", "lynx"), ("cats", None), ("dogs", "fox")], inner_bins=True).equals(tree)
+    assert trees.from_table(frame, names, inner_bins=True) == tree
+    assert trees.from_table(frame.astype("string"), names, inner_bins=True) == tree
+    assert trees.from_table(frame.to_dict("records"), names, inner_bins=True) == tree
+    assert trees.from_table([("cats", "lynx"), ("cats", None), ("dogs", "fox")], inner_bins=True) == tree
 
 
 @pytest.mark.parametrize(
@@ -491,7 +491,7 @@ def test_distances_that_scipy_does_not_know(metric: Any) -> None:
 def test_numbers_may_be_stored_in_bfloat16(tmp_path: Path) -> None:
     """As the weights of a large model are."""
     points = torch.tensor([[0.0, 0.0], [0.0, 1.0], [8.0, 8.0]])
-    assert trees.from_embeddings(points.bfloat16()).equals(trees.from_embeddings(points))
+    assert trees.from_embeddings(points.bfloat16()) == trees.from_embeddings(points)
     assert Chain.from_values(points.bfloat16()[1]).costs.tolist() == [1.0]
     save(CostMatrix(torch.tensor([[0.0, 2.0], [3.0, 0.0]]).bfloat16()), tmp_path / "costs.npy")
     assert load(tmp_path / "costs.npy").distances().tolist() == [[0.0, 2.0], [3.0, 0.0]]

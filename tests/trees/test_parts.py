@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import earthwork as ew
+from earthwork.spaces.derived import derived
 from earthwork.spaces.parts import shard_bounds, slices
+from earthwork.spaces.tree import plan
 from earthwork.trees.parts import dump_arrays
 from tests.trees.hierarchies import hierarchies
 
@@ -29,7 +31,7 @@ def test_parts_are_those_of_the_whole_tree(tree: ew.Tree, data: st.DataObject) -
     ranks = data.draw(st.integers(1, 4))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "t.npz").write_bytes(dump_arrays(tree))
-        assert ew.load(Path(folder) / "t.npz").equals(tree)
+        assert ew.load(Path(folder) / "t.npz") == tree
         for rank in range(ranks):
             read = ew.trees.read_part(Path(folder) / "t.npz", rank, ranks)
             found = read.part(shard_bounds(tree.num_bins, ranks), rank)
@@ -170,9 +172,9 @@ def test_narrow_tables_give_the_same_results(tree: ew.Tree, data: st.DataObject)
         (Path(folder) / "t.npz").write_bytes(dump_arrays(tree))
         part = ew.trees.read_part(Path(folder) / "t.npz", 0, 1).part((0, tree.num_bins), 0).local
     assert isinstance(part, ew.Tree)
-    assert {part.parents.dtype, part.bins.dtype, part._order.dtype, part._walk.dtype} == {torch.int32}
+    walk = derived(part, plan, torch.device("cpu")).walk
+    assert {part.parents.dtype, part.bins.dtype, walk.dtype} == {torch.int32}
     wide = ew.Tree(part.parents, part.costs, part.bins)
-    assert torch.equal(part._structure, wide._structure)
     torch.manual_seed(0)
     p, q = torch.rand(2, 3, tree.num_bins, dtype=torch.float64).softmax(-1)
     slope, labels = torch.rand(3, part.num_edges, dtype=torch.float64), torch.randint(tree.num_bins, (3,))
@@ -182,7 +184,7 @@ def test_narrow_tables_give_the_same_results(tree: ew.Tree, data: st.DataObject)
         lambda space: space.heights(),
         lambda space: space.nearest(p >= p.median(-1, keepdim=True).values),
         lambda space: space.lowest_common_ancestor(torch.arange(space.num_nodes)[:, None], space.bins),
-        lambda space: space.log_masses()(p.log())[1],
+        lambda space: space.log_masses(p.log())[1],
         lambda space: ew.emd(p, q, space, 2.0),
         lambda space: ew.expected_distance(p, space),
         lambda space: ew.EMDLoss(space, normalize=None)(p.float(), labels),
@@ -212,9 +214,9 @@ def test_the_memory_of_a_part(with_costs: bool, tmp_path: Path) -> None:
     for rank in range(4):
         part_kept, part_peak = measure(lambda file, rank=rank: ew.trees.read_part(file, rank, 4))
         assert part_kept < 0.2 * kept
-        assert part_peak < 0.2 * peak
-    # Beyond the tables, hardly more is in use at a time than a copy of one of the largest, 8 bytes for each node.
-    assert peak < kept + 12 * len(arrays["parents"])
+        assert part_peak < 0.25 * peak
+    # Beyond the tables, less is in use at a time than copies of two of the largest, 8 bytes for each node.
+    assert peak < kept + 16 * len(arrays["parents"])
 
 
 def table_bytes(space: ew.Space) -> int:
@@ -223,7 +225,7 @@ def table_bytes(space: ew.Space) -> int:
         assert part.local is not None
         assert part.shared is not None
         return table_bytes(part.local) + table_bytes(part.shared) + part.slots.nbytes + part.lengths.nbytes
-    return sum(table.nbytes for table in space.buffers())
+    return sum(table.nbytes for table in vars(space).values() if isinstance(table, np.ndarray))
 
 
 def test_slices_of_an_axis(monkeypatch: pytest.MonkeyPatch) -> None:

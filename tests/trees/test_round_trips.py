@@ -19,12 +19,12 @@ from tests.trees.hierarchies import hierarchies
 
 @given(hierarchies())
 def test_newick(tree: Tree) -> None:
-    assert trees.from_newick(trees.to_newick(tree)).equals(tree)
+    assert trees.from_newick(trees.to_newick(tree)) == tree
 
 
 @given(hierarchies(named=False))
 def test_newick_without_names(tree: Tree) -> None:
-    assert trees.from_newick(trees.to_newick(tree)).equals(tree)
+    assert trees.from_newick(trees.to_newick(tree)) == tree
 
 
 @given(hierarchies(), st.randoms())
@@ -33,7 +33,7 @@ def test_json_keeps_everything(tree: Tree, random) -> None:
     data = {"id": [f"n{node}" for node in range(tree.num_nodes)], "hops": list(range(tree.num_nodes))}
     full = Tree(tree.parents, tree.costs, bins, tree.names, node_data=data, info={"source": "é", "list": [1, 2.5]})
     again = load_json(dump_json(full))
-    assert again.equals(full)
+    assert again == full
     assert dict(again.node_data) == dict(full.node_data)
     assert dict(again.info) == dict(full.info)
     assert dump_json(again) == dump_json(full)
@@ -41,12 +41,12 @@ def test_json_keeps_everything(tree: Tree, random) -> None:
 
 @given(hierarchies())
 def test_networkx(tree: Tree) -> None:
-    assert trees.from_networkx(trees.to_networkx(tree)).equals(tree)
+    assert trees.from_networkx(trees.to_networkx(tree)) == tree
 
 
 @given(hierarchies())
 def test_edges(tree: Tree) -> None:
-    assert trees.from_edges(trees.to_edges(tree)).equals(tree)
+    assert trees.from_edges(trees.to_edges(tree)) == tree
 
 
 @given(hierarchies())
@@ -55,45 +55,45 @@ def test_parents(tree: Tree) -> None:
     assert names is not None
     parents = {name: None if p < 0 else names[p] for name, p in zip(names, tree.parents.tolist(), strict=True)}
     costs = dict(zip(names, np.insert(tree.costs.numpy(), tree.root, 0.0).tolist(), strict=True))
-    assert trees.from_parents(parents, costs=costs).equals(tree)
+    assert trees.from_parents(parents, costs=costs) == tree
 
 
 @given(hierarchies())
 def test_nested(tree: Tree) -> None:
-    assert trees.from_nested(trees.to_nested(tree)).equals(tree)
+    assert trees.from_nested(trees.to_nested(tree)) == tree
 
 
 @given(hierarchies(unit=True))
 def test_nested_without_costs(tree: Tree) -> None:
     nested = trees.to_nested(tree)
-    assert trees.from_nested(nested).equals(tree)
+    assert trees.from_nested(nested) == tree
     assert "children" not in nested
 
 
 @given(hierarchies())
 def test_nested_json_and_yaml(tree: Tree) -> None:
-    assert trees.from_nested(json.loads(json.dumps(trees.to_nested(tree)))).equals(tree)
-    assert trees.from_nested(parse_yaml(dump_yaml(tree))).equals(tree)
+    assert trees.from_nested(json.loads(json.dumps(trees.to_nested(tree)))) == tree
+    assert trees.from_nested(parse_yaml(dump_yaml(tree))) == tree
 
 
 @given(hierarchies(unit=True))
 def test_paths(tree: Tree) -> None:
-    assert trees.from_paths(trees.to_paths(tree, separator=None)).equals(tree)
-    assert trees.from_paths(trees.to_paths(tree, separator="\x1f"), separator="\x1f").equals(tree)
+    assert trees.from_paths(trees.to_paths(tree, separator=None)) == tree
+    assert trees.from_paths(trees.to_paths(tree, separator="\x1f"), separator="\x1f") == tree
 
 
 @given(hierarchies(unit=True))
 def test_table(tree: Tree) -> None:
-    assert trees.from_table(trees.to_table(tree)).equals(tree)
-    assert from_csv(dump_csv(tree)).equals(tree)
-    assert from_csv(dump_csv(tree, "\t"), delimiter="\t").equals(tree)
+    assert trees.from_table(trees.to_table(tree)) == tree
+    assert from_csv(dump_csv(tree)) == tree
+    assert from_csv(dump_csv(tree, "\t"), delimiter="\t") == tree
 
 
 @pytest.mark.parametrize("suffix", ["json", "nwk", "newick", "yaml", "csv", "tsv", "txt"])
 def test_files(suffix: str, tmp_path: Path) -> None:
     tree = trees.from_paths(["a b/'c'/d,é", "a b/'c'/y", 'a b/"x"'])
     save(tree, tmp_path / f"tree.{suffix}")
-    assert load(tmp_path / f"tree.{suffix}", classes=tree.bin_names).equals(tree)
+    assert load(tmp_path / f"tree.{suffix}", classes=tree.bin_names) == tree
 
 
 def test_networkx_without_unique_names_uses_numbers() -> None:

@@ -40,7 +40,7 @@ def test_imagenet1k_by_the_rule_of_the_paper() -> None:
     tree = trees.imagenet1k(rule="paper")
     assert (tree.num_nodes, tree.num_bins, tree.diameter()) == (1374, 1000, 19)
     assert trees.imagenet1k("hops", rule="paper").diameter() == 26
-    assert load("imagenet1k_paper").equals(tree)
+    assert load("imagenet1k_paper") == tree
     assert ids(tree) == ids(trees.imagenet1k())
     assert tree.info["rule"] == "paper"
     tabby, tiger, dalmatian = classes(tree, "tabby", "tiger", "dalmatian")
@@ -57,7 +57,7 @@ def test_tiny_imagenet_is_sorted_and_part_of_imagenet() -> None:
     tree, paper = trees.tiny_imagenet200(), trees.tiny_imagenet200(rule="paper")
     assert ids(tree) == ids(paper) == sorted(ids(tree))
     assert (tree.num_bins, tree.info["rule"], paper.info["rule"]) == (200, "first", "paper")
-    assert load("tiny_imagenet200_paper").equals(paper)
+    assert load("tiny_imagenet200_paper") == paper
     # A part of ImageNet's tree by the same rule has the same distances; the paper's rule depends on the other classes.
     whole = trees.restrict(trees.imagenet1k("hops"), [name for name in ids(tree) if name in ids(trees.imagenet1k())])
     part = trees.restrict(trees.tiny_imagenet200("hops"), ids(whole))

@@ -87,7 +87,7 @@ def test_scores_are_those_of_the_saved_weights(tmp_path, data):
     with np.load(out / "emd2" / "seed-0" / "predictions.npz") as saved:
         np.testing.assert_allclose(saved["probs"], p, rtol=1e-5, atol=1e-7)
         assert np.array_equal(saved["labels"], labels)
-    assert ew.load(out / "space.json").equals(loaded.space)
+    assert ew.load(out / "space.json") == loaded.space
 
 
 def test_validation_every_other_epoch(tmp_path, data):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.metadata import entry_points
+from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated
 
 import typer
@@ -14,47 +14,30 @@ import earthwork
 from earthwork.cli import evaluate, tree
 from earthwork.text import printable
 
-app = typer.Typer(
-    name="earthwork",
-    help="Losses that know how classes are arranged: in a row, around a circle, in a hierarchy.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"earthwork {earthwork.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _group(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """The options of ``earthwork`` itself."""
-
-
-app.command("evaluate", cls=evaluate.EvaluateCommand)(evaluate.command)
-app.add_typer(tree.app, name="tree")
-
-
 # Other packages add commands: Typer apps in this group of entry points.
-_GROUP = "earthwork.commands"
+GROUP = "earthwork.commands"
 # Commands of earthwork-lab, which are known here so that they can say how to install it.
 _LAB = ("demo", "report", "reproduce", "study", "train")
 
 
-def _add_commands() -> None:
+def make_app(plugins: Iterable[EntryPoint]) -> typer.Typer:
+    """The command line with the commands of the library and of other packages."""
+    app = typer.Typer(
+        name="earthwork",
+        help="Losses that know how classes are arranged: in a row, around a circle, in a hierarchy.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    app.command("evaluate", cls=evaluate.EvaluateCommand)(evaluate.command)
+    app.add_typer(tree.app, name="tree")
     reason = ""
-    for entry in entry_points(group=_GROUP):
+    for plugin in plugins:
         try:
-            app.registered_commands += entry.load().registered_commands
+            app.registered_commands += plugin.load().registered_commands
         except Exception as error:  # of a package that is not ours; the other commands still work
-            reason += f" ({entry.value} cannot be loaded: {error})"
+            reason += f" ({plugin.value} cannot be loaded: {error})"
 
     def explain(context: typer.Context) -> None:
         raise ImportError(f"earthwork {context.info_name} needs `earthwork-lab`: pip install earthwork-lab{reason}")
@@ -63,9 +46,24 @@ def _add_commands() -> None:
     found = {command.name for command in app.registered_commands}
     for name in (name for name in _LAB if name not in found):
         app.command(name, help="Needs earthwork-lab.", context_settings=anything, add_help_option=False)(explain)
+    return app
 
 
-_add_commands()
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"earthwork {earthwork.__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The options of ``earthwork`` itself."""
+
+
+app = make_app(entry_points(group=GROUP))
 
 # click's own classes, or their copies inside newer versions of Typer
 _ClickException: type[Exception] = typer.BadParameter.mro()[2]

@@ -28,7 +28,7 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            # Typer would end without a word.
+            # Typer would end silently.
             raise typer.Abort from None
         except (TypeError, ValueError, ImportError) as error:
             raise ValueError(self.in_options(str(error))) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,7 +15,6 @@ from rich.progress import Progress, TaskID
 from earthwork.cli.console import Command, print_whole
 from earthwork.evaluation import Evaluation, evaluate
 from earthwork.files import to_json, write_atomically
-from earthwork.metrics.report import check_whole
 from earthwork.storage import load
 from earthwork.text import printable
 
@@ -62,7 +60,6 @@ def command(
     ] = False,
     top_k: Annotated[int | None, typer.Option(help="The number of answers in the top-k metrics.")] = None,
     intervals: Annotated[bool, typer.Option(help="95 % intervals, and the differences between models.")] = True,
-    bootstrap: Annotated[int | None, typer.Option(hidden=True)] = None,
     seed: Annotated[int, typer.Option(help="The seed of the split into halves.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the report and the pictures.")] = None,
 ) -> None:
@@ -70,10 +67,6 @@ def command(
     _check_choice("--normalize", normalize, ("softmax", "l1"))
     _check_choice("--labels", labels, ("index", "name"))
     _check_choice("--decide", decide, ("least-risk", "inner"))
-    if bootstrap is not None:
-        check_whole("--bootstrap", bootstrap)
-        print("--bootstrap is deprecated: nothing is resampled; use --no-intervals in place of 0", file=sys.stderr)
-        intervals = bootstrap > 0
     with _LateProgress() as progress:
         result = evaluate(
             predictions,

@@ -58,9 +58,9 @@ def info(tree: TreeArgument, costs: Costs = None) -> None:
 
 def describe(tree: Tree) -> dict[str, str]:
     """The facts about a tree, by name."""
-    children = np.bincount(tree.parents[tree.parents >= 0].cpu().numpy(), minlength=tree.num_nodes)
+    children = np.bincount(tree._parents[tree._parents >= 0], minlength=tree.num_nodes)
     branching = children[children > 0]
-    costs = tree.costs.detach()
+    costs = tree.costs
     facts = {
         "nodes": f"{tree.num_nodes:,}",
         "classes": f"{tree.num_bins:,}",

@@ -149,13 +149,13 @@ def tune_vagueness(
 
 def _shares(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> tuple[Tensor, Tensor]:
     """For each vagueness the share of answers that are the label or above it, and of those that are classes."""
-    costs = [node_costs(tree, vagueness).to(p) for vagueness in candidates]
+    costs = [node_costs(tree, vagueness, p) for vagueness in candidates]
     is_class = torch.zeros(tree.num_nodes, dtype=torch.bool, device=p.device)
-    is_class[tree.bins] = True
+    is_class[tree.bins.to(p.device)] = True
     right, classes = torch.zeros(2, len(candidates), dtype=torch.float64)
     for part in torch.arange(len(p)).split(max(1, _BLOCK // tree.num_nodes)):
         risk = node_risk(p[part], tree, 0.0)
-        truth = tree.bins[labels[part]]
+        truth = tree.nodes_of(labels[part])
         for place, cost in enumerate(costs):
             answers = first_least(risk + cost)
             right[place] += (tree.lowest_common_ancestor(answers, truth) == answers).sum()

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from earthwork import private_api
 from earthwork.spaces import Space, Tree
+from earthwork.spaces.derived import derived
 from earthwork.spaces.space import from_array
-from earthwork.spaces.tree import as_tree
+from earthwork.spaces.tree import as_tree, every_node, node_tables
 from earthwork.transport.masses import Normalize, as_distributions
 from earthwork.transport.routes import choose
 
@@ -67,7 +68,7 @@ def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, v
 
     Returns:
         The expected distances, of the shape and type of ``p`` (an array if ``p`` is one). Differentiable any number of
-        times, also with respect to the space's costs.
+        times.
 
     Raises:
         TypeError: If ``p`` is not a floating point tensor.
@@ -200,22 +201,29 @@ def check_k(name: str, k: int, space: Space) -> None:
 
 def node_risk(p: Tensor, tree: Tree, vagueness: float) -> Tensor:
     """The risk of every node as an answer, infinite where there is no bin below: ``[..., num_nodes]``."""
-    every_node = Tree(tree.parents, tree.costs.detach(), bins=torch.arange(tree.num_nodes, device="cpu"))
-    masses = p.new_zeros(*p.shape[:-1], tree.num_nodes).index_copy(-1, tree.bins.to(p.device), p)
-    risk = expected(masses, every_node.to(p.device))
-    return risk + node_costs(tree, vagueness).to(p)
+    bins = derived(tree, node_tables, p.device).bins
+    masses = p.new_zeros(*p.shape[:-1], tree.num_nodes).index_copy(-1, bins, p)
+    return expected(masses, derived(tree, every_node)) + node_costs(tree, vagueness, p)
 
 
-def node_costs(tree: Tree, vagueness: float) -> Tensor:
-    """The cost of the vagueness of each node as an answer, infinite where there is no bin below: ``[num_nodes]``."""
-    with torch.no_grad():
-        every = torch.arange(tree.num_nodes, device=tree.bins.device)
-        depth = tree.node_distance(every, tree.root).double()
-        at_bins = torch.full_like(depth, -math.inf).index_copy(0, tree.bins, depth[tree.bins])
-        height = tree.largest_below(at_bins) - depth
-    height[tree.bins] = 0
+def node_costs(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
+    """Return the cost of the vagueness of each node as an answer, infinite where there is no bin below.
+
+    Args:
+        tree: The tree.
+        vagueness: The cost for each unit of height.
+        like: A tensor of the type and device of the result, which has shape ``[num_nodes]``.
+    """
+    height = derived(tree, _vagueness_heights)
     reachable = height >= 0
-    return torch.where(reachable, vagueness * torch.where(reachable, height, 0), math.inf)
+    return torch.where(reachable, vagueness * torch.where(reachable, height, 0), math.inf).to(like)
+
+
+def _vagueness_heights(tree: Tree) -> Tensor:
+    """Return the distance from each node to the farthest bin below it, 0 at bins, negative where there is none."""
+    bins = tree.bins
+    at_bins = torch.full((tree.num_nodes,), -math.inf, dtype=torch.float64, device="cpu").index_fill(0, bins, 0)
+    return tree.largest_below(at_bins, tree.costs).index_fill(0, bins, 0)
 
 
 def first_least(risk: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from torch.distributed.tensor import DTensor
 from earthwork.sharded.expected import expected_on_shards, softmax_of_shards
 from earthwork.sharded.mesh import Axes, not_traced, read_axes
 from earthwork.spaces import Space
-from earthwork.spaces.space import HALF, check_space
+from earthwork.spaces.derived import derived
+from earthwork.spaces.space import HALF, check_space, space_part
 from earthwork.transport.masses import Normalize, check_normalize
 
 
@@ -91,7 +92,7 @@ def _risks(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> tu
             f"{p.dtype} of shape {tuple(p.shape)}"
         )
     axes = read_axes("p", p, p.ndim - 1)
-    part = space.part(axes.bounds, axes.rank)
+    part = derived(space, space_part, axes.bounds, axes.rank)
     local = p.to_local()
     rows = local.float() if local.dtype in HALF else local
     rows = rows.reshape(rows.shape[:-1].numel(), rows.shape[-1])

@@ -23,7 +23,6 @@ from earthwork.metrics.report import (
     measure_rows,
     report_of,
     standard_measures,
-    wants_intervals,
 )
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_space, from_array
@@ -55,7 +54,6 @@ def evaluate(
     intervals: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
-    bootstrap: int | None = None,
 ) -> Evaluation:
     """Evaluate the predictions of one or several models, given how the classes are arranged.
 
@@ -85,7 +83,6 @@ def evaluate(
         intervals: Whether to compute 95 % intervals, and the differences between models.
         seed: The seed of the split into halves.
         progress: Called with the name of the current step and the fraction of it that is done.
-        bootstrap: Deprecated: the number of resamples, 0 for no intervals.
 
     A label may be the name of an inner node of a tree: a coarse label, "one of the classes below". Then an answer is
     right if it lies below that node (or is it); its distance is that to the nearest class below the node; the log loss
@@ -113,7 +110,6 @@ def evaluate(
     """
     check_space(space)
     check_normalize(normalize)
-    intervals = wants_intervals(intervals, bootstrap)
     check_whole("seed", seed)
     plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate)
     measures = standard_measures(space, top_k, inner=decide == "inner")

@@ -203,7 +203,7 @@ def _ids(tree: Tree) -> list[tuple[str, int]]:
 
 def _inner_nodes(tree: Tree) -> list[tuple[str, int]]:
     """The ids and names of the nodes that are not classes but have classes below them, each with its label."""
-    is_class = torch.zeros(tree.num_nodes, dtype=torch.long, device=tree.bins.device).index_fill(0, tree.bins, 1)
+    is_class = torch.zeros(tree.num_nodes, dtype=torch.long, device="cpu").index_fill(0, tree.bins, 1)
     inner = (tree.largest_below(is_class) > is_class).nonzero().squeeze(-1).tolist()
     known = [names for names in (tree.node_data.get("id"), tree.names) if names is not None]
     return [(str(names[node]), tree.num_bins + node) for names in known for node in inner if names[node]]

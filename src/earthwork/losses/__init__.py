@@ -3,6 +3,7 @@
 from earthwork.losses.edge_cross_entropy import EdgeCrossEntropyLoss
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.losses.hierarchical_cross_entropy import HierarchicalCrossEntropyLoss
+from earthwork.losses.learned_costs import LearnedCosts
 from earthwork.losses.mixed import MixedLoss
 from earthwork.losses.sinkhorn_loss import SinkhornLoss
 from earthwork.losses.soft_labels import SoftLabelLoss
@@ -12,6 +13,7 @@ __all__ = [
     "EMDLoss",
     "EdgeCrossEntropyLoss",
     "HierarchicalCrossEntropyLoss",
+    "LearnedCosts",
     "MixedLoss",
     "SinkhornLoss",
     "SoftLabelLoss",

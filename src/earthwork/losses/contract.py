@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -16,15 +15,7 @@ from torch import Tensor, nn
 
 from earthwork import private_api
 from earthwork.spaces import Space
-from earthwork.spaces.space import (
-    HALF,
-    check_costs,
-    check_ignore_index,
-    check_space,
-    check_word,
-    deep_copy,
-    leave_inference,
-)
+from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, check_word
 from earthwork.transport.labels import of_class
 from earthwork.transport.masses import (
     Normalize,
@@ -59,24 +50,9 @@ class CheckedLoss(nn.Module):
     An option ``name`` is checked by the method ``_checked_name``, which returns the value to keep, or raises.
     """
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        leave_inference(self)
-
     def __setattr__(self, name: str, value: Any) -> None:
         checked = getattr(type(self), f"_checked_{name}", None)
         super().__setattr__(name, value if checked is None else checked(self, value))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return deep_copy(self, memo)
-
-    def _checked_space(self, space: Space) -> Space:
-        if "space" in self._modules:
-            what = type(self).__name__
-            raise AttributeError(f"{what} keeps values computed from its space: cannot set `space`, make a new {what}")
-        check_space(space)
-        # The loss's own copy, so that moving the loss does not move the caller's space.
-        return copy.copy(space)
 
     def _checked_reduction(self, reduction: Reduction) -> Reduction:
         return check_word("reduction", reduction, "none", "mean", "sum")
@@ -115,9 +91,6 @@ class StructuredLoss(CheckedLoss):
     logarithmic: ClassVar[bool] = False
     """Whether the loss is made of logarithms of masses, so that they matter however small they are."""
 
-    # The losses on parts of the space, set by `losses.sharded`.
-    _parts: Any = None
-
     def __init__(
         self,
         space: Space,
@@ -140,8 +113,19 @@ class StructuredLoss(CheckedLoss):
         self.class_dim = class_dim
         self.empty: Empty = empty
 
+    def _checked_space(self, space: Space) -> Space:
+        """Return the space; another one that a loss is given later must fit its options."""
+        check_space(space)
+        weight = self.__dict__.get("_buffers", {}).get("weight")
+        if weight is not None and weight.shape != (space.num_bins,):
+            raise _wrong_weight(weight, space)
+        return space
+
     def _checked_weight(self, weight: Tensor | NDArray[Any] | None) -> Tensor | None:
-        return None if weight is None else _check_weight(weight, self.space)
+        # What replaces a buffer may be uninitialised memory that a framework fills later, as Hugging Face's
+        # `from_pretrained` does.
+        filled = self._buffers.get("weight") is None
+        return None if weight is None else _check_weight(weight, self.space, filled)
 
     def _checked_label_smoothing(self, label_smoothing: float) -> float:
         if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
@@ -391,7 +375,11 @@ class StructuredLoss(CheckedLoss):
             )
 
     def extra_repr(self) -> str:
-        """The options; ``class_dim`` and ``empty`` only if they are not the default."""
+        """Return the space and the options."""
+        return f"{self.space}, {self._shown_options()}"
+
+    def _shown_options(self) -> str:
+        """Return the options; ``class_dim`` and ``empty`` only if they are not the default."""
         shown = f"normalize={self.normalize!r}, reduction={self.reduction!r}, label_smoothing={self.label_smoothing:g}"
         shown += "" if self.class_dim is None else f", class_dim={self.class_dim}"
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
@@ -431,15 +419,15 @@ def _check_sets(allowed: Tensor) -> None:
         raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
 
 
-def _check_weight(weight: Tensor | NDArray[Any], space: Space) -> Tensor:
+def _check_weight(weight: Tensor | NDArray[Any], space: Space, filled: bool) -> Tensor:
     if isinstance(weight, np.ndarray) and weight.dtype.kind == "f":
-        weight = torch.from_numpy(weight.copy())
+        weight = torch.tensor(weight)
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         what = weight.dtype if isinstance(weight, Tensor | np.ndarray) else type(weight).__name__
         raise TypeError(f"weight: expected a floating point tensor or array, got {what}")
     if weight.shape != (space.num_bins,):
         raise _wrong_weight(weight, space)
-    if can_look(weight):
+    if filled and can_look(weight):
         check_costs("weight", weight)
     return weight
 

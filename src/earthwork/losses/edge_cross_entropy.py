@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
-from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.derived import derived
+from earthwork.spaces.space import widest
 from earthwork.transport.routes import LabelKernel
 
 
@@ -45,18 +44,12 @@ class EdgeCrossEntropyLoss(LogLoss):
 
     space: EdgeSpace
     logarithmic = True
-    _asked: Tensor
 
-    def __init__(self, space: Space, **options: Unpack[Options]) -> None:
-        super().__init__(space, **options)
-        if space.partial:
-            return
-        if not isinstance(space, EdgeSpace):
+    def _checked_space(self, space: Space) -> Space:
+        space = super()._checked_space(space)
+        if not space.partial and not (isinstance(space, EdgeSpace) and space.acyclic):
             raise TypeError(f"space: expected a Chain or a Tree, whose edges divide the classes in two, got {space}")
-        self._log_masses = space.log_masses()
-        # An edge with all classes on one side does not contribute.
-        count = space.flow(torch.ones(space.num_bins, dtype=torch.float64, device=space.device))
-        self.register_buffer("_asked", (count > 0) & (count < space.num_bins), persistent=False)
+        return space
 
     def on_part(self, space: Space) -> EdgeCrossEntropyLoss:
         """The loss of the edges of a part of the space."""
@@ -85,9 +78,16 @@ class EdgeCrossEntropyLoss(LogLoss):
         return self._smoothed(self._losses(rows, (count > 0.5).to(rows.dtype), known), rows)
 
     def _losses(self, rows: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
-        below, beyond = self._log_masses(self.log_probabilities(rows))
-        asked = self._asked if known is None else self._asked & known
+        below, beyond = self.space.log_masses(self.log_probabilities(rows))
+        costs, asked = derived(self.space, _asked_costs, rows.device)
+        asked = asked if known is None else asked & known
         target = target.double().clamp(0, 1)
         # Where the share is 0 the term is 0, whatever the logarithm is.
         terms = torch.where(target > 0, target * below, 0) + torch.where(target < 1, (1 - target) * beyond, 0)
-        return -(torch.where(asked, self.space.costs.double(), 0) * terms.where(asked, 0)).sum(-1).to(rows.dtype)
+        return -(torch.where(asked, costs, 0) * terms.where(asked, 0)).sum(-1).to(rows.dtype)
+
+
+def _asked_costs(space: EdgeSpace, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the costs of the edges, and which of them have classes on both sides: others do not contribute."""
+    count = space.flow(torch.ones(space.num_bins, dtype=torch.float64, device="cpu"))
+    return space.costs.to(widest(device)).to(device), ((count > 0) & (count < space.num_bins)).to(device)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values
 from earthwork.spaces import EdgeSpace, Space
@@ -15,9 +15,9 @@ from earthwork.spaces.space import HALF
 from earthwork.transport.closed_form import composed_root
 from earthwork.transport.gpu_route import GpuKernels
 from earthwork.transport.labels import smoothed_one_hot
-from earthwork.transport.masses import Normalize
-from earthwork.transport.portable_routes import COMPOSED, Route
-from earthwork.transport.routes import OPERATOR, Kernels, LabelKernel, choose, on_gpu, prepare
+from earthwork.transport.masses import Normalize, check_edge_costs
+from earthwork.transport.portable_routes import COMPOSED, Composed, Route
+from earthwork.transport.routes import OPERATOR, Kernels, LabelKernel, choose, on_gpu
 
 
 class EMDLoss(StructuredLoss):
@@ -39,6 +39,8 @@ class EMDLoss(StructuredLoss):
     Args:
         space: How the classes are arranged.
         rho: The exponent, ≥ 1. By default 2, as the paper suggests, or 1 on a cost matrix, the only value there.
+        costs: A module that returns what the edges cost, shape ``[num_edges]``, in place of the costs of the space,
+            such as :class:`~earthwork.LearnedCosts`.
         weight: A weight ≥ 0 for each class, shape ``[C]``: a tensor, or a NumPy array such as scikit-learn's
             ``compute_class_weight`` returns.
         ignore_index: The class index that does not count. Such rows have a gradient of 0, whatever they hold.
@@ -72,6 +74,7 @@ class EMDLoss(StructuredLoss):
         space: Space,
         rho: float | None = None,
         *,
+        costs: nn.Module | None = None,
         weight: Tensor | NDArray[Any] | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
@@ -91,9 +94,21 @@ class EMDLoss(StructuredLoss):
             class_dim=class_dim,
             empty=empty,
         )
-        prepare(self.space)
+        self.costs = costs
         self.rho = self.space.default_rho if rho is None else rho
         self.root = root
+
+    def _checked_space(self, space: Space) -> Space:
+        space = super()._checked_space(space)
+        if "rho" in self.__dict__:
+            space.check_rho(self.rho)
+        return space
+
+    def _checked_costs(self, costs: object) -> object:
+        if costs is not None and not isinstance(costs, nn.Module):
+            what = type(costs).__name__
+            raise TypeError(f"costs: expected a module that returns edge costs, got {what}; see space.with_costs")
+        return costs
 
     def _checked_rho(self, rho: float) -> float:
         self.space.check_rho(rho)
@@ -104,7 +119,19 @@ class EMDLoss(StructuredLoss):
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The distance of each row to its (smoothed) label."""
-        return self._routed_losses(choose(self.space, rows, labels), rows, labels)
+        return self._routed_losses(self._route(rows, labels), rows, labels)
+
+    def _route(self, rows: Tensor, target: Tensor) -> Route:
+        costs = self._edge_costs()
+        return choose(self.space, rows, target) if costs is None else Composed(costs)
+
+    def _edge_costs(self) -> Tensor | None:
+        """Return what the edges cost, if not what the space says."""
+        if self.costs is None:
+            return None
+        costs: Tensor = self.costs()
+        check_edge_costs(costs, self.space, isinstance(costs, Tensor) and reads_values(costs))
+        return costs
 
     def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
         """The distance of each row to its target."""
@@ -112,7 +139,7 @@ class EMDLoss(StructuredLoss):
         if self._high_root:
             self.check_pair(p, q, stored)
             return self._scaled_root(p - q)
-        route, names = choose(self.space, p, q), ("input", "target")
+        route, names = self._route(p, q), ("input", "target")
         distances = route.checked_distances(p, q, self.space, self.rho, stored, reads_values(p, q), names)
         return self._rooted(distances) if self.root else distances
 
@@ -130,12 +157,14 @@ class EMDLoss(StructuredLoss):
         if self.normalize != "softmax":
             # The derivative sums to 0 over the classes, as that of a label does; the value is unchanged.
             p = p - (p - p.detach()).mean(-1, keepdim=True)
-        moved = torch.zeros_like(p).scatter_add(-1, self.space.nearest(allowed), p)
+        costs = self._edge_costs()
+        space = self.space if costs is None else cast(EdgeSpace, self.space).with_costs(costs.detach())
+        moved = torch.zeros_like(p).scatter_add(-1, space.nearest(allowed), p)
         if self.label_smoothing:
             moved = moved * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
         if self._high_root:
             return self._scaled_root(p - moved)
-        route = choose(self.space, p, moved)
+        route = self._route(p, moved)
         distances = route.distances(p, moved, self.space, self.rho)
         return self._rooted(distances) if self.root else distances
 
@@ -153,7 +182,7 @@ class EMDLoss(StructuredLoss):
         # The GPU kernels read half precision as it is stored.
         if stored in HALF and not on_gpu(rows):
             rows = rows.float()
-        route = choose(self.space, rows, labels)
+        route = self._route(rows, labels)
         weight = self.weight
         whole = self.normalize == "softmax" and not self.label_smoothing and not self.root
         whole = whole and (weight is None or not weight.requires_grad)
@@ -194,13 +223,12 @@ class EMDLoss(StructuredLoss):
 
     def _scaled_root(self, x: Tensor) -> Tensor:
         assert isinstance(self.space, EdgeSpace), "other spaces have rho = 1"
-        return composed_root(x, self.space, self.rho)
+        return composed_root(x, self.space, self.rho, self._edge_costs())
 
     def _rooted(self, distances: Tensor) -> Tensor:
         # A root has an infinite slope at 0, where the distance has slope 0: their product is 0, and not NaN.
         moved = distances > 0
         return torch.where(moved, torch.where(moved, distances, 1).pow(1 / self.rho), 0)
 
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super().extra_repr()}"
+    def _shown_options(self) -> str:
+        return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super()._shown_options()}"

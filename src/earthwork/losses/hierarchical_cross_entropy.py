@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -12,7 +12,9 @@ from torch.nn.functional import pad
 from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import Space, Tree
+from earthwork.spaces.derived import derived
 from earthwork.spaces.log_masses import LOG_ZERO
+from earthwork.spaces.space import widest
 from earthwork.spaces.tree import as_tree
 from earthwork.transport.routes import LabelKernel
 
@@ -47,45 +49,24 @@ class HierarchicalCrossEntropyLoss(LogLoss):
     """
 
     space: Tree
-    _above: Tensor
-    _heights: Tensor
-    _stops: Tensor
-    _node_edge: Tensor
 
     def __init__(self, tree: Space, alpha: float = 0.1, **options: Unpack[Options]) -> None:
-        tree = as_tree(tree, "tree", "whose levels are asked for")
         super().__init__(tree, **options)
         self.alpha = alpha
-        self._log_masses = tree.log_masses()
-        nodes = (tree.parents >= 0).nonzero().flatten()
-        # Edges have the numbers of the nodes below them; the root, which has no edge, gets one additional number.
-        edge_of = torch.full((tree.num_nodes,), tree.num_edges, device=nodes.device)
-        edge_of[nodes] = torch.arange(tree.num_edges, device=nodes.device)
-        inner = torch.zeros(tree.num_nodes, dtype=torch.bool, device=nodes.device)
-        inner[tree.parents[nodes]] = True
-        for name, buffer in {
-            "_above": edge_of[tree.parents[nodes]],
-            "_heights": tree.heights()[nodes],
-            "_stops": inner[tree.bins],
-            "_node_edge": edge_of[tree.bins],
-        }.items():
-            self.register_buffer(name, buffer, persistent=False)
+
+    def _checked_space(self, space: Space) -> Space:
+        return super()._checked_space(as_tree(space, "tree", "whose levels are asked for"))
 
     def _checked_alpha(self, alpha: float) -> float:
         if not isinstance(alpha, (int, float)) or isinstance(alpha, bool) or not 0 <= alpha < math.inf:
             raise ValueError(f"alpha: expected a finite number ≥ 0, got {alpha!r}")
         return float(alpha)
 
-    @property
-    def _discount(self) -> Tensor:
-        # Not a buffer, which `half` would round.
-        return torch.exp(-self.alpha * self._heights.double())
-
     def label_kernel(self) -> LabelKernel | None:
         """The kernel for class indices, which are not smoothed."""
         if self.label_smoothing:
             return None
-        return LabelKernel("questions", parameter=self.alpha, weights=lambda: self._discount, exact=self.label_losses)
+        return LabelKernel("questions", weights=(_discount, self.alpha), exact=self.label_losses)
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The loss of each row against its (smoothed) class."""
@@ -96,11 +77,12 @@ class HierarchicalCrossEntropyLoss(LogLoss):
 
     def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
         """The loss of each row down to the lowest node above its set, and there against the set's mass."""
-        log_p, below, questions = self._questions(self.log_probabilities(rows).double())
+        tables = derived(self.space, _edge_tables, rows.device)
+        log_p, below, questions = self._questions(self.log_probabilities(rows).double(), tables)
         share = allowed.double()
         above_all = self.space.flow(share) > share.sum(-1, keepdim=True) - 0.5
         # The deepest of the nodes above all classes of the set. The root, at depth 0, comes after those with an edge.
-        depth = pad(torch.where(above_all, self.space.depths[self.space.parents >= 0], -1), (0, 1))
+        depth = pad(torch.where(above_all, tables.depths, -1), (0, 1))
         lowest = depth.argmax(-1)
         at_lowest = pad(below, (0, 1)).gather(-1, lowest.unsqueeze(-1)).squeeze(-1)
         of_set = torch.where(allowed, log_p, LOG_ZERO).logsumexp(-1)
@@ -109,18 +91,53 @@ class HierarchicalCrossEntropyLoss(LogLoss):
 
     def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
         """The loss of each row against its distribution."""
-        log_p, below, questions = self._questions(self.log_probabilities(rows).double())
+        tables = derived(self.space, _edge_tables, rows.device)
+        log_p, below, questions = self._questions(self.log_probabilities(rows).double(), tables)
         loss = (self.space.flow(q).double().clamp(0, 1) * questions).sum(-1)
-        stop = torch.where(self._stops, pad(below, (0, 1)).index_select(-1, self._node_edge) - log_p, 0)
+        stop = torch.where(tables.stops, pad(below, (0, 1)).index_select(-1, tables.own) - log_p, 0)
         return (loss + (q * stop).sum(-1)).to(rows.dtype)
 
-    def _questions(self, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _questions(self, log_p: Tensor, tables: _EdgeTables) -> tuple[Tensor, Tensor, Tensor]:
         """The log-masses, and the discounted loss of every edge if the class is below it."""
         log_p = log_p.clamp(min=_LEAST_LOG)
-        below = self._log_masses(log_p)[0].clamp(min=_LEAST_LOG)
-        above = pad(below, (0, 1)).index_select(-1, self._above)
-        return log_p, below, self._discount * (above - below)
+        below = self.space.log_masses(log_p)[0].clamp(min=_LEAST_LOG)
+        above = pad(below, (0, 1)).index_select(-1, tables.above)
+        return log_p, below, torch.exp(-self.alpha * tables.heights) * (above - below)
 
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"alpha={self.alpha:g}, {super().extra_repr()}"
+    def _shown_options(self) -> str:
+        return f"alpha={self.alpha:g}, {super()._shown_options()}"
+
+
+class _EdgeTables(NamedTuple):
+    """The edges of a tree, which have the numbers of the nodes below them; the root has one more.
+
+    Attributes:
+        above: The edge above each edge.
+        heights: The height of the node below each edge, as float64.
+        depths: The depth of that node.
+        stops: Whether each bin is an inner node.
+        own: The edge above each bin.
+    """
+
+    above: Tensor
+    heights: Tensor
+    depths: Tensor
+    stops: Tensor
+    own: Tensor
+
+
+def _edge_tables(tree: Tree, device: torch.device) -> _EdgeTables:
+    parents, bins = tree.parents, tree.bins
+    nodes = (parents >= 0).nonzero().flatten()
+    edge_of = torch.full((tree.num_nodes,), tree.num_edges, device="cpu")
+    edge_of[nodes] = torch.arange(tree.num_edges, device="cpu")
+    inner = torch.zeros(tree.num_nodes, dtype=torch.bool, device="cpu")
+    inner[parents[nodes]] = True
+    heights = tree.heights()[nodes].to(widest(device))
+    tables = _EdgeTables(edge_of[parents[nodes]], heights, tree.depths[nodes], inner[bins], edge_of[bins])
+    return _EdgeTables(*(table.to(device) for table in tables))
+
+
+def _discount(tree: Tree, alpha: float) -> Tensor:
+    """Return the weight of each edge."""
+    return torch.exp(-alpha * _edge_tables(tree, torch.device("cpu")).heights)

@@ -30,7 +30,7 @@ class LogLoss(StructuredLoss):
 
     @abstractmethod
     def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
-        """The loss of each row of ``rows[..., C]`` against its distribution ``q[..., C]``; the masses were checked."""
+        """Return the loss of each row of ``rows[..., C]`` against its distribution ``q[..., C]``, which was checked."""
 
     def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
         """The loss of each row against its distribution."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
@@ -11,25 +9,8 @@ from torch.distributed.tensor import DTensor
 from earthwork.losses.contract import Kind, StructuredLoss
 from earthwork.sharded.mesh import Axes, not_traced, read_axes
 from earthwork.sharded.rows import IGNORED, ShardLosses
-from earthwork.spaces import Space
-from earthwork.spaces.space import HALF
-
-
-class Parts:
-    """The losses on the parts of a space that have been used, and the costs that they were made with."""
-
-    def __init__(self, space: Space) -> None:
-        self.source = space.cost_source
-        self.version = None if self.source is None else self.source._version
-        self.losses: dict[Any, ShardLosses] = {}
-
-    def fit(self, space: Space) -> bool:
-        """Whether the losses were made with the present costs."""
-        return space.cost_source is self.source and (self.source is None or self.source._version == self.version)
-
-    def __reduce__(self) -> Any:
-        # A copy of the loss, in this process or another, makes its own.
-        return type(None), ()
+from earthwork.spaces.derived import derived
+from earthwork.spaces.space import HALF, space_part
 
 
 @not_traced
@@ -65,7 +46,7 @@ def sharded_loss(
     if labels.device.type == "cpu":
         loss._check_labels(torch.where(counted, labels, loss.ignore_index))
     known = torch.where(counted, labels, IGNORED)
-    losses = _losses_on_part(loss, axes, rows.device)
+    losses = _losses_on_part(loss, axes)
     batch = rows.shape[:-1]
     values = losses(rows.reshape(batch.numel(), rows.shape[-1]), known.reshape(-1), axes.reduce).view(batch)
     values = loss._finished(values)
@@ -86,28 +67,18 @@ def sharded_loss(
 def _check_options(loss: StructuredLoss, kind: Kind) -> None:
     if type(loss).on_part is StructuredLoss.on_part:
         loss.on_part(loss.space)
-    source = loss.space.cost_source
-    learned = source is not None and source.requires_grad
     for name, wrong, expected, found in (
         ("target", kind != "labels", "class indices", kind),
         ("normalize", loss.normalize != "softmax", '"softmax"', repr(loss.normalize)),
         ("label_smoothing", loss.label_smoothing != 0, "0", f"{loss.label_smoothing:g}"),
-        ("costs", learned, "fixed numbers", "a tensor that requires grad"),
+        ("costs", getattr(loss, "costs", None) is not None, "those of the space", "costs that are learned"),
     ):
         if wrong:
             raise TypeError(f"{name}: expected {expected} for a DTensor, got {found}; pass x.full_tensor() instead")
 
 
-def _losses_on_part(loss: StructuredLoss, axes: Axes, device: torch.device) -> ShardLosses:
-    parts: Parts | None = loss._parts
-    if parts is None or not parts.fit(loss.space):
-        parts = loss._parts = Parts(loss.space)
-    key = axes.bounds, axes.rank, device
-    if key not in parts.losses:
-        part = loss.space.part(axes.bounds, axes.rank)
-        # Without the hooks of modules, which do not expect a backward pass within the forward pass.
-        local, shared = (None if space is None else loss.on_part(space).to(device).forward for space in part[2:4])
-        made = ShardLosses(part, local, shared, loss.logarithmic)
-        made.slots.to(device)
-        parts.losses[key] = made
-    return parts.losses[key]
+def _losses_on_part(loss: StructuredLoss, axes: Axes) -> ShardLosses:
+    part = derived(loss.space, space_part, axes.bounds, axes.rank)
+    # Without the hooks of modules, which do not expect a backward pass within the forward pass.
+    local, shared = (None if space is None else loss.on_part(space).forward for space in (part.local, part.shared))
+    return ShardLosses(part, local, shared, loss.logarithmic)

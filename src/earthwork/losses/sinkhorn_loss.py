@@ -140,7 +140,6 @@ class SinkhornLoss(StructuredLoss):
         options = (self.lam, self.max_iter, self.tol, self.method)
         return sinkhorn_prepared(p, q, self.space, *options, regularized=self.value == "regularized").value
 
-    def extra_repr(self) -> str:
-        """The options."""
+    def _shown_options(self) -> str:
         value = "" if self.value == "cost" else f"value={self.value!r}, "
-        return f"lam={self.lam:g}, max_iter={self.max_iter}, tol={self.tol}, {value}{super().extra_repr()}"
+        return f"lam={self.lam:g}, max_iter={self.max_iter}, tol={self.tol}, {value}{super()._shown_options()}"

@@ -6,13 +6,13 @@ import math
 from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from earthwork import private_api
 from earthwork.losses.contract import Options
 from earthwork.losses.log_loss import LogLoss
 from earthwork.spaces import EdgeSpace, Space
-from earthwork.transport.closed_form import version
+from earthwork.spaces.derived import derived
+from earthwork.spaces.space import to_tensor
 from earthwork.transport.routes import LabelKernel
 
 
@@ -42,14 +42,9 @@ class SoftLabelLoss(LogLoss):
         tensor(1.0986)
     """
 
-    # The costs, their version, and the diameter that was measured with them.
-    _measured: tuple[Tensor | None, object, float] | None = None
-
     def __init__(self, space: Space, beta: float = 10.0, **options: Unpack[Options]) -> None:
         super().__init__(space, **options)
         self.beta = beta
-        if not self._learns_costs():
-            _fixed_diameter(self)
 
     def _checked_beta(self, beta: float) -> float:
         if not isinstance(beta, (int, float)) or isinstance(beta, bool) or not 0 < beta < math.inf:
@@ -64,7 +59,7 @@ class SoftLabelLoss(LogLoss):
 
     def label_kernel(self) -> LabelKernel:
         """The kernel for class indices."""
-        return LabelKernel("soft labels", self.label_smoothing, self.beta, self._edge_factors)
+        return LabelKernel("soft labels", self.label_smoothing, (_edge_factors, self.beta))
 
     def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The loss of each row against the soft labels around its class."""
@@ -84,44 +79,17 @@ class SoftLabelLoss(LogLoss):
         return self._smoothed(self.entropies(rows, self._fall_off(distances.double()).to(rows.dtype)), rows)
 
     def _fall_off(self, distances: Tensor) -> Tensor:
-        return self._scores(distances).softmax(-1)
-
-    def _edge_factors(self) -> Tensor:
-        """What crossing each edge multiplies a soft label by."""
-        assert isinstance(self.space, EdgeSpace), "only these have kernels"
-        return self._scores(self.space.costs.double()).exp()
-
-    def _scores(self, distances: Tensor) -> Tensor:
         # Where everything is at distance 0 there is nothing to scale.
-        if not self._learns_costs():
-            return -self.beta * distances / (_fixed_diameter(self) or 1.0)
-        diameter = self.space.diameter().to(distances)
-        return -self.beta * distances / torch.where(diameter > 0, diameter, 1)
+        return (-self.beta * distances / (derived(self.space, _diameter) or 1.0)).softmax(-1)
 
-    def _learns_costs(self) -> bool:
-        source = self.space.cost_source
-        if source is None or source.requires_grad or torch.compiler.is_compiling():
-            return source is not None and source.requires_grad
-        return private_api.is_wrapped(source)
-
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"beta={self.beta:g}, {super().extra_repr()}"
+    def _shown_options(self) -> str:
+        return f"beta={self.beta:g}, {super()._shown_options()}"
 
 
-@private_api.constant_for_compiler
-def _fixed_diameter(loss: SoftLabelLoss) -> float:
-    """The diameter of the loss's space, measured again if the costs have changed.
+def _diameter(space: Space) -> float:
+    return float(space.diameter())
 
-    A number, because a buffer would be rounded by `half`, and because the compiler cannot trace the search for it.
-    """
-    source = loss.space.cost_source
-    # The data of a parameter can be replaced without changing its version.
-    stamp = object() if isinstance(source, nn.Parameter) else version(source)
-    known = loss._measured
-    if known is not None and source is not None and (source.is_meta or private_api.is_fake(source)):
-        # They have no values: moved to such a device, costs are still those that were measured.
-        return known[2]
-    if known is None or known[0] is not source or known[1] != stamp:
-        known = loss._measured = source, stamp, float(loss.space.diameter())
-    return known[2]
+
+def _edge_factors(space: EdgeSpace, beta: float) -> Tensor:
+    """Return what crossing each edge multiplies a soft label by."""
+    return torch.exp(-beta * to_tensor(space.flow_costs) / (derived(space, _diameter) or 1.0))

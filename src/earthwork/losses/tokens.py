@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Reduction
 from earthwork.losses.emd_loss import EMDLoss
-from earthwork.spaces import Chain
-from earthwork.spaces.space import HALF, check_rho
+from earthwork.spaces import Chain, Space
+from earthwork.spaces.derived import derived
+from earthwork.spaces.space import HALF, check_rho, to_tensor
 from earthwork.transport.masses import check_not_sharded
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -56,10 +58,6 @@ class TokenEMDLoss(CheckedLoss):
         tensor(1.0000)
     """
 
-    _tokens: Tensor
-    _bins: Tensor
-    _bin_of_token: Tensor
-
     def __init__(
         self,
         token_ids: Sequence[int] | Tensor,
@@ -78,25 +76,24 @@ class TokenEMDLoss(CheckedLoss):
             raise ValueError(f"outside: expected None or a finite number ≥ 0, got {outside!r}")
         tokens = _check_tokens(token_ids)
         numbers = _check_values(values, len(tokens))
-        distinct, bins = numbers.unique(return_inverse=True)
-        chain = Chain.from_values(distinct)
-        self.space = chain if diameter is None or len(distinct) == 1 else chain.normalized(diameter)
+        self._vocabulary = _Vocabulary(tokens, numbers)
+        chain = Chain.from_values(np.unique(numbers))
+        chain = chain if diameter is None or chain.num_bins == 1 else chain.normalized(diameter)
         self._rho = float(rho)
         self._outside = outside
         self.shift = shift
         self.ignore_index = ignore_index
         self.reduction: Reduction = reduction
-        # In the order of the values, so that without shared values the logits are those of the bins.
-        order = bins.argsort(stable=True)
-        self._shared = len(distinct) < len(tokens)
-        self._distance = EMDLoss(self.space, rho, reduction="none", normalize="softmax" if self._fused() else None)
-        of_token = torch.full((int(tokens.max()) + 1,), -1)
-        of_token[tokens] = bins
-        for name, index in (("_tokens", tokens[order]), ("_bins", bins[order]), ("_bin_of_token", of_token)):
-            self.register_buffer(name, index, persistent=False)
+        self._fused = chain.num_bins == len(tokens) and outside is None
+        self._distance = EMDLoss(chain, rho, reduction="none", normalize="softmax" if self._fused else None)
 
     def _checked_shift(self, shift: bool) -> bool:
         return bool(shift)
+
+    @property
+    def space(self) -> Space:
+        """The numbers in a row."""
+        return self._distance.space
 
     @property
     def rho(self) -> float:
@@ -141,13 +138,15 @@ class TokenEMDLoss(CheckedLoss):
             shorter. 0, with a gradient of 0, where there is no number.
         """
         _check_pair("logits", logits, labels)
-        if logits.shape[-1] < len(self._bin_of_token):
+        least = self._vocabulary.least_size
+        if logits.shape[-1] < least:
             raise ValueError(
-                f"logits: expected a vocabulary of at least {len(self._bin_of_token)} tokens on the last axis, got "
-                f"shape {tuple(logits.shape)}"
+                f"logits: expected a vocabulary of at least {least} tokens on the last axis, got shape "
+                f"{tuple(logits.shape)}"
             )
         where, bins = self._numbers(labels)
-        chosen, total = _select(logits, where, self._tokens, self.outside is not None)
+        tokens = derived(self._vocabulary, _token_tables, logits.device).tokens
+        chosen, total = _select(logits, where, tokens, self.outside is not None)
         return self._reduced(self._losses(chosen, bins, total), where, num_items)
 
     def from_hidden(
@@ -171,7 +170,7 @@ class TokenEMDLoss(CheckedLoss):
             num_items: As for :meth:`forward`.
         """
         _check_pair("hidden", hidden, labels)
-        least, features = len(self._bin_of_token), hidden.shape[-1]
+        least, features = self._vocabulary.least_size, hidden.shape[-1]
         if weight.ndim != 2 or weight.shape[1] != features or weight.shape[0] < least:
             raise ValueError(
                 f"weight: expected shape (vocabulary, {features}), a vocabulary of at least {least} tokens and the "
@@ -185,24 +184,23 @@ class TokenEMDLoss(CheckedLoss):
         if self.outside is not None:
             total = _wide(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
         # The backward pass of an embedding is far faster than that of index_select.
-        own_weight = nn.functional.embedding(self._tokens, weight)
-        own_bias = None if bias is None else bias[self._tokens]
+        tokens = derived(self._vocabulary, _token_tables, hidden.device).tokens
+        own_weight = nn.functional.embedding(tokens, weight)
+        own_bias = None if bias is None else bias[tokens]
         logits = nn.functional.linear(rows, own_weight, own_bias)
         return self._reduced(self._losses(logits, bins, total), where, num_items)
-
-    def _fused(self) -> bool:
-        return not self._shared and self.outside is None
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
         """The distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
         logits = _wide(logits)
         if not len(bins):
             return logits.sum(-1)
-        if self._fused():
+        if self._fused:
             loss: Tensor = self._distance(logits, bins)
             return loss
         p = logits.softmax(-1) if total is None else (logits - total).exp()
-        masses = p.new_zeros(len(p), self.space.num_bins).index_add(-1, self._bins, p)
+        places = derived(self._vocabulary, _token_tables, p.device).bins
+        masses = p.new_zeros(len(p), self.space.num_bins).index_add(-1, places, p)
         if self.outside is None:
             return self._to_label(masses, bins)
         # The mass outside moves to the label directly, at the cost of its edge.
@@ -225,8 +223,9 @@ class TokenEMDLoss(CheckedLoss):
                 raise ValueError("labels: expected a sequence to shift, got a single token")
             labels = labels[..., 1:]
         labels = labels.long()
-        known = (labels >= 0) & (labels < len(self._bin_of_token)) & (labels != self.ignore_index)
-        bins = torch.where(known, self._bin_of_token[torch.where(known, labels, 0)], -1)
+        known = (labels >= 0) & (labels < self._vocabulary.least_size) & (labels != self.ignore_index)
+        bin_of_token = derived(self._vocabulary, _token_tables, labels.device).bin_of_token
+        bins = torch.where(known, bin_of_token[torch.where(known, labels, 0)], -1)
         where = bins >= 0
         return where, bins[where]
 
@@ -241,7 +240,40 @@ class TokenEMDLoss(CheckedLoss):
 
     def extra_repr(self) -> str:
         """The options."""
-        return f"{len(self._tokens)} tokens, rho={self.rho:g}, outside={self.outside}, reduction={self.reduction!r}"
+        return f"{self._vocabulary.size} tokens, rho={self.rho:g}, outside={self.outside}, reduction={self.reduction!r}"
+
+
+class _Vocabulary:
+    """The tokens that stand for numbers, in the order of the numbers, so that without shared numbers they are the bins.
+
+    Args:
+        tokens: The tokens.
+        numbers: The numbers.
+    """
+
+    def __init__(self, tokens: NDArray[np.int64], numbers: NDArray[np.float64]) -> None:
+        bins = np.unique(numbers, return_inverse=True)[1].reshape(-1)
+        order = np.argsort(bins, kind="stable")
+        self.tokens, self.bins = tokens[order], bins[order]
+        self.size, self.least_size = len(tokens), int(tokens.max()) + 1
+        self._derived: OrderedDict[Any, Any] = OrderedDict()
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.tokens, self.bins.astype(np.float64))
+
+
+class _TokenTables(NamedTuple):
+    """The tokens and their bins on a device, and the bin of each token of the vocabulary, -1 if it has none."""
+
+    tokens: Tensor
+    bins: Tensor
+    bin_of_token: Tensor
+
+
+def _token_tables(vocabulary: _Vocabulary, device: torch.device) -> _TokenTables:
+    bin_of_token = np.full(vocabulary.least_size, -1)
+    bin_of_token[vocabulary.tokens] = vocabulary.bins
+    return _TokenTables(*(to_tensor(x, device) for x in (vocabulary.tokens, vocabulary.bins, bin_of_token)))
 
 
 def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
@@ -361,24 +393,24 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in HALF else x
 
 
-def _check_tokens(token_ids: Sequence[int] | Tensor) -> Tensor:
-    tokens = torch.as_tensor(token_ids)
+def _check_tokens(token_ids: Sequence[int] | Tensor) -> NDArray[np.int64]:
+    tokens = torch.as_tensor(token_ids, device="cpu")
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"token_ids: expected integers, got {tokens.dtype}")
     if tokens.ndim != 1 or not len(tokens) or (tokens < 0).any():
         raise ValueError(f"token_ids: expected one axis of at least one token ≥ 0, got {token_ids!r}")
     if len(tokens.unique()) < len(tokens):
         raise ValueError("token_ids: expected each token once, got one twice")
-    return tokens.long().cpu()
+    return tokens.long().numpy()
 
 
-def _check_values(values: ArrayLike | Tensor, count: int) -> Tensor:
+def _check_values(values: ArrayLike | Tensor, count: int) -> NDArray[np.float64]:
     numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu")
     if numbers.shape != (count,):
         raise ValueError(f"values: expected {count} numbers, one for each token, got shape {tuple(numbers.shape)}")
     if not numbers.isfinite().all():
         raise ValueError(f"values: expected finite numbers, got {numbers[~numbers.isfinite()][0].item()}")
-    return numbers
+    return numbers.numpy()
 
 
 def _check_pair(name: str, x: Tensor, labels: Tensor) -> None:

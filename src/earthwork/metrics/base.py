@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -59,8 +58,7 @@ class SpaceMetric(Metric):
             check_ignore_index(ignore_index)
         check_normalize(normalize)
         measure.check(space, decision)
-        # The metric's own copy, so that moving the metric does not move the caller's space.
-        self.space = copy.copy(space)
+        self.space = space
         self.measure = measure
         self.options: Options = {
             "decision": decision,
@@ -106,6 +104,4 @@ class SpaceMetric(Metric):
 # A MetricCollection merges metrics whose states have the same names and are equal after the first batch, so the name of
 # the state must depend on everything that the state depends on.
 def _state_name(measure: Measure, options: Options, space: Space) -> str:
-    parts = [repr(measure), repr(options), type(space).__name__]
-    parts += [f"{name}{x.detach().cpu().tolist()}" for name, x in (*space.named_buffers(), *space.named_parameters())]
-    return f"sums_{zlib.crc32(''.join(parts).encode()):08x}"
+    return f"sums_{zlib.crc32(f'{measure!r}{options!r}{space.digest}'.encode()):08x}"

@@ -16,8 +16,9 @@ from earthwork.decisions.decide import check_k, check_vagueness, expected, node_
 from earthwork.losses import EMDLoss
 from earthwork.losses.contract import check_class_dim
 from earthwork.spaces import Space, Tree
+from earthwork.spaces.derived import derived
 from earthwork.spaces.space import check_ignore_index, check_space
-from earthwork.spaces.tree import as_tree
+from earthwork.spaces.tree import as_tree, node_tables
 from earthwork.targets import coarse as classes_below
 from earthwork.transport.emd import label_distances
 from earthwork.transport.masses import Normalize, as_distributions
@@ -93,6 +94,11 @@ class Batch:
         """The space, for a measure that needs ancestors."""
         return check_tree(self.space)
 
+    @property
+    def depths(self) -> Tensor:
+        """The depth of each node of the tree."""
+        return derived(self.tree, node_tables, self.labels.device).depths
+
     @cached_property
     def coarse(self) -> Tensor | None:
         """Which labels are coarse; ``None`` if none is."""
@@ -141,7 +147,7 @@ class Batch:
         return self.tree.lowest_common_ancestor(self._nodes(answers), truth) == truth
 
     def _nodes(self, answers: Tensor) -> Tensor:
-        return answers if self.decision == "inner" else self.tree.bins[answers]
+        return answers if self.decision == "inner" else self.tree.nodes_of(answers)
 
     @cached_property
     def distance(self) -> Tensor:
@@ -153,11 +159,14 @@ class Batch:
         shape = (-1, *[1] * (answers.ndim - 1))
         if self.coarse is None:
             between = self.tree.node_distance if self.decision == "inner" else self.space.distance
-            return between(answers, self.truth.reshape(shape)).detach().double()
+            return between(answers, self.truth.reshape(shape)).double()
         truth = self.truth_nodes.reshape(shape)
         # The path from outside to a class below a node passes through that node.
-        distance = self.tree.node_distance(self._nodes(answers), truth) + _nearest_class(self.tree)[truth]
-        return torch.where(self.is_right(answers), 0, distance).detach().double()
+        distance = (
+            self.tree.node_distance(self._nodes(answers), truth)
+            + derived(self.tree, _nearest_class, truth.device)[truth]
+        )
+        return torch.where(self.is_right(answers), 0, distance).double()
 
     @property
     def log_likelihood(self) -> Tensor:
@@ -214,9 +223,9 @@ class Batch:
     def truth_nodes(self) -> Tensor:
         """The labels as nodes of the tree."""
         if self.coarse is None:
-            return self.tree.bins[self.labels]
+            return self.tree.nodes_of(self.labels)
         count = self.space.num_bins
-        return torch.where(self.coarse, self.labels - count, self.tree.bins[self.labels.clamp(max=count - 1)])
+        return torch.where(self.coarse, self.labels - count, self.tree.nodes_of(self.labels.clamp(max=count - 1)))
 
     @cached_property
     def ancestor(self) -> Tensor:
@@ -297,11 +306,10 @@ def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | 
     return preds.movedim(axis, -1)
 
 
-def _nearest_class(tree: Tree) -> Tensor:
+def _nearest_class(tree: Tree, device: torch.device) -> Tensor:
     """The distance from each node to the nearest class at or below it: ``[num_nodes]``."""
-    depth = tree.node_distance(torch.arange(tree.num_nodes, device=tree.bins.device), tree.root)
-    highest = torch.full_like(depth, -math.inf).index_copy(0, tree.bins, -depth[tree.bins])
-    return -tree.largest_below(highest) - depth
+    at_bins = torch.full((tree.num_nodes,), -math.inf, dtype=torch.float64, device="cpu").index_fill(0, tree.bins, 0)
+    return -tree.largest_below(at_bins, -tree.costs).to(device)
 
 
 def check_tree(space: Space) -> Tree:

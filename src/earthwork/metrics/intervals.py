@@ -53,7 +53,7 @@ def jackknife(value: float, left_out: Floats, baseline: Floats | None = None, co
         >>> from earthwork.metrics.intervals import jackknife
         >>> x = np.array([1.0, 2.0, 3.0, 4.0])
         >>> low, high, p = jackknife(x.mean(), (x.sum() - x) / 3)   # of a mean: the usual standard error
-        >>> round((high - low) / 2 / (x.std(ddof=1) / 2), 3)         # Student's t with 3 degrees of freedom
+        >>> round(float((high - low) / x.std(ddof=1)), 3)           # Student's t with 3 degrees of freedom
         3.182
     """
     rows, none = len(left_out), Interval(math.nan, math.nan, math.nan)

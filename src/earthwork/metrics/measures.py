@@ -65,7 +65,11 @@ class Severity(MeanMeasure):
     def columns(self, batch: Batch) -> Tensor:
         """The distance or height if the row is wrong, and whether it is."""
         wrong = batch.wrong.double()
-        size = batch.distance if self.measure == "distance" else batch.tree.heights()[batch.ancestor].double()
+        size = (
+            batch.distance
+            if self.measure == "distance"
+            else batch.tree.heights(device=batch.ancestor.device)[batch.ancestor].double()
+        )
         return torch.stack([size * wrong, wrong], -1)
 
 
@@ -213,7 +217,7 @@ class Kappa(Measure):
         return 1 - cost * count / independent
 
     def _weights(self, sums: Tensor, space: Space) -> Tensor:
-        return space.distances().detach().to(sums).pow(self.power)
+        return space.distances(device=sums.device, dtype=sums.dtype).pow(self.power)
 
 
 Average: TypeAlias = Literal["micro", "macro"]
@@ -244,7 +248,7 @@ class DepthAccuracy(Measure):
     def columns(self, batch: Batch) -> Tensor:
         """Whether the row is right at each depth; at depth 0 every row is. Coarse labels do not count."""
         depths = torch.arange(batch.tree.depth + 1, device=batch.labels.device)
-        shared = batch.tree.depths[batch.ancestor].unsqueeze(-1)
+        shared = batch.depths[batch.ancestor].unsqueeze(-1)
         return ((depths <= shared) | ~batch.wrong.unsqueeze(-1)) * batch.exact.unsqueeze(-1)
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
@@ -278,7 +282,7 @@ class AncestorScore(MeanMeasure):
         Coarse labels do not count: which of an answer's nodes below them are right is not known.
         """
         exact = batch.exact.unsqueeze(-1)
-        depths = batch.tree.depths
+        depths = batch.depths
         shared = depths[batch.ancestor].double()
         answer, truth = depths[batch.answer_nodes].double(), depths[batch.truth_nodes].double()
         if self.kind == "F1":
@@ -330,6 +334,6 @@ class AnswerCoverage(MeanMeasure):
 
     def columns(self, batch: Batch) -> Tensor:
         """Whether the answer is a class, and 1."""
-        tree = batch.tree
-        is_class = torch.zeros(tree.num_nodes, dtype=torch.float64, device=tree.bins.device)
-        return with_ones(is_class.index_fill(0, tree.bins, 1.0)[batch.answer_nodes])
+        answers, tree = batch.answer_nodes, batch.tree
+        is_class = torch.zeros(tree.num_nodes, dtype=torch.float64, device=answers.device)
+        return with_ones(is_class.index_fill(0, tree.bins.to(answers.device), 1.0)[answers])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -44,8 +43,6 @@ def hierarchical_report(
     *,
     top_k: int | None = None,
     intervals: bool = False,
-    bootstrap: int | None = None,
-    seed: int | None = None,
     **options: Unpack[Options],
 ) -> Report:
     """All metrics that are defined in a space, as a table: proper scores of the probabilities first.
@@ -57,8 +54,6 @@ def hierarchical_report(
         top_k: The number of answers in the top-k metrics; at most that of the classes. Default: 5 on a tree of more
             than 5 classes, else 1.
         intervals: Whether to add 95 % confidence intervals, by the jackknife.
-        bootstrap: Deprecated: the number of resamples, 0 for no intervals.
-        seed: Deprecated: the seed of the resampling.
         options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``, as for all metrics.
 
     Returns:
@@ -88,10 +83,6 @@ def hierarchical_report(
         >>> report["accuracy"].value
         0.666...
     """
-    if seed is not None:
-        check_whole("seed", seed)
-        warnings.warn("seed is deprecated, as intervals are no longer random", DeprecationWarning, stacklevel=2)
-    intervals = wants_intervals(intervals, bootstrap)
     batch = as_batch(_tensor(probs), _tensor(labels), space, **options)
     if len(batch.labels) == 0:
         raise ValueError("labels: expected at least one row that counts, got none")
@@ -155,7 +146,7 @@ def _cost_measures(space: Space, top_k: int) -> list[Measure]:
 
 def _ordinal_measures(space: Chain | Ring, top_k: int) -> list[Measure]:
     circular = "" if space.acyclic else "circular "
-    costs = space.costs.detach()
+    costs = space.costs
     steps_are_equal = bool(len(costs)) and bool((costs == costs[0]).all())
     return [
         RankedScore(name=f"{circular}ranked probability score"),
@@ -302,16 +293,3 @@ def _entries(rows: Rows, columns: slice) -> Entries:
         torch.from_numpy(rows.answers).long(),
         torch.from_numpy(rows.distances),
     )
-
-
-def wants_intervals(intervals: bool, bootstrap: int | None) -> bool:
-    """Whether to compute intervals, also by the deprecated option ``bootstrap``, with which 0 meant none."""
-    if bootstrap is None:
-        return intervals
-    check_whole("bootstrap", bootstrap)
-    warnings.warn(
-        "bootstrap is deprecated, as intervals are no longer computed by resampling; pass intervals=True or False",
-        DeprecationWarning,
-        stacklevel=3,
-    )
-    return bootstrap > 0

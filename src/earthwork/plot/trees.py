@@ -69,7 +69,7 @@ def plot_tree(
     rows, flow = _results(tree, p, q, rho)
     layout = _layout(tree)
     if costs is None:
-        costs = layout.slots <= _CROWDED and not bool((tree.costs == 1).all())
+        costs = layout.slots <= _CROWDED and not bool((tree._costs == 1).all())
     marks = _edge_marks(tree, layout, flow if layout.slots <= _CROWDED else None, costs)
     names = _names(tree, layout, inner=tree.num_nodes <= 100) if labels is None or labels else []
     if ax is None:
@@ -111,10 +111,10 @@ def _results(
 
 
 def _layout(tree: Tree) -> _Layout:
-    parents, order = tree.parents.cpu().numpy(), tree._order.cpu().numpy()
+    parents, order = tree._parents, tree._order
     walk = np.argsort(order)
-    has_slot = tree._size.cpu().numpy() == 1
-    has_slot[tree.bins.cpu().numpy()] = True
+    has_slot = tree._size == 1
+    has_slot[tree._bins] = True
     x = np.full(tree.num_nodes, np.nan)
     x[walk[has_slot[walk]]] = np.arange(has_slot.sum())
     y = np.zeros(tree.num_nodes)
@@ -218,8 +218,8 @@ def _draw_edges(ax: Axes, tree: Tree, layout: _Layout, flow: NDArray[np.float64]
 
 def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, with_costs: bool) -> list[_Mark]:
     """The amount and the cost of each edge, one above the other, half a level above its lower end."""
-    costs = tree.costs.detach().cpu().tolist()
-    leaf = tree._size.cpu().numpy() == 1
+    costs = tree._costs.tolist()
+    leaf = tree._size == 1
     marks = []
     for edge, node, parent in _edges(tree):
         upright = layout.slots > _MANY and bool(leaf[node])
@@ -236,7 +236,7 @@ def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, w
 
 def _names(tree: Tree, layout: _Layout, inner: bool) -> list[_Mark]:
     """The names of the leaves below them, and of the inner nodes above them."""
-    leaf = tree._size.cpu().numpy() == 1
+    leaf = tree._size == 1
     bins = set(tree.bins.tolist())
     marks = []
     for node in range(tree.num_nodes):

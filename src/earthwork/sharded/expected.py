@@ -12,8 +12,9 @@ import math
 import torch
 from torch import Tensor
 
-from earthwork.sharded.rows import Reduce, Slots
+from earthwork.sharded.rows import Reduce, Slots, slots_on
 from earthwork.spaces import Space
+from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
 from earthwork.spaces.parts import Part
 from earthwork.transport.masses import mass_tolerance
@@ -39,8 +40,7 @@ def expected_on_shards(p: Tensor, part: Part, reduce: Reduce, check: torch.dtype
     Raises:
         ValueError: If a row is not a distribution, in all processes.
     """
-    slots = Slots(part.slots, part.lengths)
-    slots.to(p.device)
+    slots = derived(part, slots_on, p.device)
 
     def expected(x: Tensor) -> Tensor:
         return _expected(x.detach(), part, slots, reduce)

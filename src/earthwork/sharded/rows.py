@@ -25,6 +25,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from earthwork.spaces.derived import derived
 from earthwork.spaces.parts import Part
 from earthwork.transport.closed_form import with_gradient
 
@@ -66,7 +67,6 @@ class ShardLosses:
         self.local = local
         self.shared = shared
         self.logarithmic = logarithmic
-        self.slots = Slots(part.slots, part.lengths)
 
     def __call__(self, x: Tensor, labels: Tensor, reduce: Reduce) -> Tensor:
         """The losses of all rows, the same in all processes; differentiable once by the logits of this shard.
@@ -94,18 +94,16 @@ class Slots:
     Args:
         slots: The shared node of each run of classes.
         lengths: The number of classes in each run.
+        device: Where the tables shall be.
     """
 
-    def __init__(self, slots: Tensor, lengths: Tensor) -> None:
+    def __init__(self, slots: Tensor, lengths: Tensor, device: torch.device) -> None:
         self.used, runs = slots.unique(return_inverse=True)
         self.count = len(self.used)
         self._lengths: list[int] | None = lengths.tolist() if len(lengths) <= _MAX_RUNS else None
         self._group = runs if self._lengths is not None else runs.repeat_interleave(lengths)
         self._run_slots, self._ends = slots, lengths.cumsum(0)
         self._place = runs.repeat_interleave(lengths) if self.count > 1 else runs
-
-    def to(self, device: torch.device) -> None:
-        """Move the tables."""
         self.used, self._group, self._place = (x.to(device) for x in (self.used, self._group, self._place))
         self._run_slots, self._ends = self._run_slots.to(device), self._ends.to(device)
 
@@ -145,11 +143,16 @@ class Slots:
         return x.new_zeros((len(x), self.count), dtype=torch.float64).index_add(-1, self._group, x.double())
 
 
+def slots_on(part: Part, device: torch.device) -> Slots:
+    """Return the shared nodes above the classes of a shard, with tables on a device."""
+    return Slots(part.slots, part.lengths, device)
+
+
 class _Step:
     """One call: the masses that all processes know, then the loss and its gradient w.r.t. the logits of this one."""
 
     def __init__(self, losses: ShardLosses, x: Tensor, labels: Tensor, reduce: Reduce) -> None:
-        self.losses, self.part, self.slots = losses, losses.part, losses.slots
+        self.losses, self.part, self.slots = losses, losses.part, derived(losses.part, slots_on, x.device)
         self.x, self.labels, self.reduce = x, labels, reduce
         self.counted = labels != IGNORED
         self.rank, self.ranks = self.part.rank, len(self.part.bounds) - 1

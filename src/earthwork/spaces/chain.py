@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
+from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
-from earthwork.spaces.log_masses import ChainLogMasses
+from earthwork.spaces.log_masses import LOG_ZERO, running_logsumexp
 from earthwork.spaces.parts import Part, chain_part
-from earthwork.spaces.space import check_count, check_names, to_array
+from earthwork.spaces.space import check_count, check_names, to_array, widest
 
 
 class Chain(EdgeSpace):
@@ -26,8 +27,7 @@ class Chain(EdgeSpace):
 
     Args:
         n: The number of bins.
-        costs: The cost of every edge, or the ``n - 1`` edge costs, from 0 to 1e30. Copied, unless it is a tensor that
-            requires grad.
+        costs: The cost of every edge, or the ``n - 1`` edge costs, from 0 to 1e30.
         names: The names of the bins.
 
     Example:
@@ -43,7 +43,6 @@ class Chain(EdgeSpace):
     ordered = True
 
     def __init__(self, n: int, costs: Costs = 1.0, names: Sequence[str] | None = None) -> None:
-        super().__init__()
         self.num_bins = check_count("n", n)
         self.num_edges = self.num_bins - 1
         self.names = check_names(names, self.num_bins, "bin")
@@ -86,9 +85,10 @@ class Chain(EdgeSpace):
         self._check_last_axis("g", g, self.num_edges, "edges")
         return linear(g, _sum_after, _sum_before)
 
-    def log_masses(self) -> ChainLogMasses:
-        """A module that computes the logarithms of the masses before and after each edge."""
-        return ChainLogMasses()
+    def log_masses(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logarithms of the masses before and after each edge."""
+        x = x.double().clamp(min=LOG_ZERO)
+        return running_logsumexp(x)[..., :-1], running_logsumexp(x.flip(-1)).flip(-1)[..., 1:]
 
     def _branch_flow(self, x: Tensor) -> Tensor:
         return _sum_before(x)
@@ -96,14 +96,9 @@ class Chain(EdgeSpace):
     def _branch_potential(self, g: Tensor) -> Tensor:
         return _sum_after(g)
 
-    def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor]:
-        """The costs as they were given."""
+    def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]]:
+        """Return the costs."""
         return [self._costs if weights is None else weights]
-
-    @property
-    def has_kernel_tables(self) -> bool:
-        """Always true: they are the costs."""
-        return True
 
     def intervals(self) -> Intervals:
         """The bins before each edge."""
@@ -114,34 +109,42 @@ class Chain(EdgeSpace):
         """One shard of the chain."""
         return chain_part(self, bounds, rank)
 
-    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        """The cost of the edges between bins ``i`` and ``j``, tensors of any shape."""
-        position = positions(self.costs)
-        return (position[self._bin_index("i", i)] - position[self._bin_index("j", j)]).abs()
+    def distance(
+        self,
+        i: Tensor | int,
+        j: Tensor | int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return the cost of the edges between bins ``i`` and ``j``; see :meth:`Space.distance`."""
+        i, j = self._bin_indices(i, j, device)
+        position = derived(self, positions, i.device, widest(i.device))
+        return (position[i] - position[j]).abs().to(dtype or position.dtype)
 
     def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
-        """The distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
-        place = self.potential(self.costs.to(like))
+        """Return the distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
+        place = derived(self, positions, like.device, like.dtype)
         return (place - embedding(labels, place.unsqueeze(-1))).abs()
 
     def nearest(self, allowed: Tensor) -> Tensor:
-        """For each bin, the nearest of the bins where ``allowed[..., n]`` is true; ties go to the lower one."""
+        """Return for each bin the nearest of the bins where ``allowed[..., n]`` is true; ties go to the lower one."""
         before, after = neighbours(allowed)
-        position = pad(positions(self.costs.detach()), (1, 1), value=math.inf).to(allowed.device)
+        position = pad(derived(self, positions, allowed.device, widest(allowed.device)), (1, 1), value=math.inf)
         here = position[1:-1]
         return torch.where((here - position[before + 1]).abs() <= (position[after + 1] - here).abs(), before, after)
 
-    def diameter(self) -> Tensor:
-        """The length of the chain."""
-        return self.costs.sum()
+    def diameter(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the length of the chain."""
+        return self.costs.sum().to(dtype or torch.float64).to(device or "cpu")
 
     def __repr__(self) -> str:
         return f"Chain({self.num_bins} bins, {self._cost_range()})"
 
 
-def positions(costs: Tensor) -> Tensor:
-    """The distance of each bin from the first one along the edges; one more than there are edges."""
-    return torch.cat([costs.new_zeros(1), running_sum(costs).to(costs.dtype)])
+def positions(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return the distance of each bin from the first one along the edges; one more than there are edges."""
+    return pad(space.costs.cumsum(0), (1, 0)).to(dtype).to(device)
 
 
 def neighbours(allowed: Tensor) -> tuple[Tensor, Tensor]:

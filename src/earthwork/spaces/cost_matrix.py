@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from earthwork.spaces.space import MAX_COST, Space, bad_cost, check_names, check_real, is_complex, owned
+from earthwork.spaces.derived import derived
+from earthwork.spaces.space import (
+    MAX_COST,
+    Space,
+    bad_cost,
+    check_names,
+    distance_matrix,
+    fixed_numbers,
+    to_tensor,
+    widest,
+)
 
 # The number of values that the check of the triangle inequality holds in memory at a time.
 _BLOCK = 2**22
@@ -23,8 +33,7 @@ class CostMatrix(Space):
     solves a linear programme, at ``rho=1``; :func:`~earthwork.sinkhorn` is a smooth approximation.
 
     Args:
-        matrix: The costs, shape ``[n, n]``: from 0 to 1e30, 0 on the diagonal. A tensor keeps its type, and is copied
-            unless it requires grad; anything else becomes float64.
+        matrix: The costs, shape ``[n, n]``: from 0 to 1e30, 0 on the diagonal. Kept in float64.
         names: The names of the bins.
         symmetric: Check that the cost from :math:`j` to :math:`i` is that from :math:`i` to :math:`j`.
         triangle: Check that no detour is cheaper than the direct way. Takes O(n³) steps.
@@ -43,8 +52,6 @@ class CostMatrix(Space):
         tensor([2., 5.], dtype=torch.float64)
     """
 
-    matrix: Tensor
-
     def __init__(
         self,
         matrix: ArrayLike | Tensor,
@@ -53,81 +60,60 @@ class CostMatrix(Space):
         symmetric: bool = False,
         triangle: bool = False,
     ) -> None:
-        super().__init__()
-        tensor = _as_matrix(matrix)
-        check_real("matrix", tensor)
-        _check_matrix(tensor.detach())
+        array = fixed_numbers("matrix", matrix, "a square matrix of real numbers")
+        tensor = torch.from_numpy(array)
+        _check_matrix(tensor)
         if symmetric:
-            _check_symmetric(tensor.detach())
+            _check_symmetric(tensor)
         if triangle:
-            _check_triangle(tensor.detach())
-        self.num_bins = len(tensor)
+            _check_triangle(tensor)
+        self.num_bins = len(array)
         self.names = check_names(names, self.num_bins, "bin")
-        self._register_costs("matrix", tensor)
+        self._matrix = array
         self._seal()
 
-    def _check_costs(self, name: str, costs: Tensor) -> None:
-        _check_matrix(costs, name)
-
     @property
-    def device(self) -> torch.device:
-        """Where the costs are stored."""
-        return self.matrix.device
+    def matrix(self) -> Tensor:
+        """The costs, a copy of shape ``[num_bins, num_bins]`` in float64."""
+        return to_tensor(self._matrix)
 
-    @property
-    def cost_source(self) -> Tensor:
-        """The matrix."""
-        return self.matrix
+    def distance(
+        self,
+        i: Tensor | int,
+        j: Tensor | int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return the cost from bins ``i`` to bins ``j``; see :meth:`Space.distance`."""
+        i, j = self._bin_indices(i, j, device)
+        return derived(self, distance_matrix, i.device, dtype or widest(i.device))[i, j]
 
-    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        """The cost from bins ``i`` to bins ``j``: tensors of indices of any shape, broadcast together."""
-        return self.matrix[self._bin_index("i", i), self._bin_index("j", j)]
+    def distances(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the full matrix of costs, shape ``[num_bins, num_bins]``."""
+        return to_tensor(self._matrix, device or "cpu", dtype)
 
-    def distances(self) -> Tensor:
-        """A copy of the full matrix of costs, shape ``[num_bins, num_bins]``."""
-        return self.matrix.clone()
-
-    def _distances(self) -> Tensor:
-        return self.matrix
-
-    def _scaled(self, factor: Tensor) -> Self:
-        twin = self.__copy__()
-        twin._register_costs("matrix", self.matrix * factor)
+    def _scaled(self, factor: float) -> Self:
+        twin = self._twin()
+        twin._matrix = self._matrix * factor
+        twin._seal()
         return twin
 
     def __repr__(self) -> str:
-        return f"CostMatrix({self.num_bins} bins, costs to {self.matrix.max().item():g})"
+        return f"CostMatrix({self.num_bins} bins, costs to {self._matrix.max():g})"
 
 
-def _as_matrix(matrix: ArrayLike | Tensor) -> Tensor:
-    if is_complex(matrix):
-        raise TypeError(f"matrix: expected real numbers, got {matrix.dtype}")
-    if isinstance(matrix, Tensor):
-        if matrix.dtype == torch.bool:
-            raise TypeError(f"matrix: expected real numbers, got {matrix.dtype}")
-        return owned(matrix)
-    try:
-        return torch.as_tensor(matrix, dtype=torch.float64, device="cpu").clone()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"matrix: expected a square matrix of real numbers, got {_short(matrix)}") from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _check_matrix(matrix: Tensor, name: str = "matrix") -> None:
+def _check_matrix(matrix: Tensor) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
-        raise ValueError(f"{name}: expected a square matrix of at least one bin, got shape {tuple(matrix.shape)}")
+        raise ValueError(f"matrix: expected a square matrix of at least one bin, got shape {tuple(matrix.shape)}")
     bad = ~((matrix >= 0) & (matrix <= MAX_COST))
     if bad.any():
         i, j = bad.nonzero()[0].tolist()
-        raise bad_cost(name, "costs", matrix[i, j].item(), f"from bin {i} to bin {j}")
+        raise bad_cost("matrix", "costs", matrix[i, j].item(), f"from bin {i} to bin {j}")
     own = matrix.diagonal()
     if own.any():
         i = int(own.nonzero()[0])
-        raise ValueError(f"{name}: expected a diagonal of 0, got {own[i].item():g} from bin {i} to itself")
+        raise ValueError(f"matrix: expected a diagonal of 0, got {own[i].item():g} from bin {i} to itself")
 
 
 def _check_symmetric(matrix: Tensor) -> None:

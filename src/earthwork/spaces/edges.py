@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from earthwork import private_api
-from earthwork.spaces.space import Space, _same_values, check_real, check_rho, is_complex, owned
+from earthwork.spaces.derived import derived
+from earthwork.spaces.space import Space, check_costs, check_rho, fixed_numbers, to_tensor
 
 Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
 Map: TypeAlias = Callable[[Tensor], Tensor]
-
-# How many entries of a table are hashed at a time: they are converted to one type first.
-_HASHED = 2**16
 
 
 class Intervals(NamedTuple):
@@ -37,9 +35,9 @@ class EdgeSpace(Space):
     It consists of two linear maps that are each other's transpose, :meth:`flow` and :meth:`potential`, and a cost for
     each edge. With :math:`\varphi = \mathrm{flow}(p - q)` the relaxed distance is :math:`\sum_i w_i |\varphi_i|^\rho`.
 
-    A subclass sets :attr:`num_bins` and :attr:`num_edges`, calls ``_set_costs``, and implements :meth:`flow`,
-    :meth:`potential` and :meth:`distance`. If its flow is not determined by what the bins hold it also implements
-    :meth:`settle`; otherwise it sets :attr:`acyclic`.
+    A subclass sets :attr:`num_bins` and :attr:`num_edges`, calls ``_set_costs`` and ``_seal``, and implements
+    :meth:`flow`, :meth:`potential` and :meth:`distance`. If its flow is not determined by what the bins hold it also
+    implements :meth:`settle`; otherwise it sets :attr:`acyclic`.
     """
 
     num_edges: int
@@ -49,97 +47,51 @@ class EdgeSpace(Space):
     acyclic: ClassVar[bool] = False
     """Whether each edge divides the bins in two, so that the content of the bins determines the flow."""
 
-    _costs: Tensor
-    _structure: Tensor
-    _copies: _DeviceCopies | None = None
+    _costs: NDArray[np.float64]
 
     def _set_costs(self, costs: Costs) -> None:
-        tensor = _cost_tensor(costs)
-        check_real("costs", tensor)
-        if tensor.ndim > 1 or (tensor.ndim == 1 and len(tensor) not in self._cost_counts()):
-            expected = " or ".join(map(str, self._cost_counts()))
-            raise ValueError(
-                f"costs: expected a number or {expected} edge costs for this {type(self).__name__}, "
-                f"got shape {tuple(tensor.shape)}"
-            )
-        self._check_costs("costs", tensor.detach())
-        self._register_costs("_costs", tensor)
-        if "_structure" not in self._buffers:
-            self.register_buffer("_structure", _digest(self.num_bins, self.num_edges, *self._structure_tables()))
+        """Check the costs of the edges, a number or one for each, and keep them in double precision."""
+        array = self._edge_costs(fixed_numbers("costs", costs, "a number or a number for each edge"))
+        check_costs("costs", torch.from_numpy(array))
+        # One number takes no memory for each edge.
+        self._costs = np.broadcast_to(array, (self.num_edges,))
 
-    def _structure_tables(self) -> tuple[Tensor, ...]:
-        """What distinguishes this space from others with as many bins and edges, apart from costs and names."""
-        return ()
+    def _edge_costs(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the costs, or raise a ``ValueError`` unless they are one number or one for each edge."""
+        if costs.shape not in ((), (self.num_edges,)):
+            raise self._wrong_costs(costs, str(self.num_edges))
+        return costs
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        """Load the costs if they belong to the same edges; a state without a structure is trusted."""
-        key = prefix + "_structure"
-        here, saved = self._buffers.get("_structure"), state_dict.get(key)
-        if here is not None and isinstance(saved, Tensor) and _differ(here, saved):
-            error_msgs.append(f"{key}: expected the edges of {self}, got the state of a space with other edges")
-            return
-        rest = missing_keys, unexpected_keys, error_msgs
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *rest)
-        if key in missing_keys:
-            missing_keys.remove(key)
+    def _wrong_costs(self, costs: NDArray[np.float64], expected: str) -> ValueError:
+        return ValueError(
+            f"costs: expected a number or {expected} edge costs for this {type(self).__name__}, got shape {costs.shape}"
+        )
 
-    def _cost_counts(self) -> tuple[int, ...]:
-        return (self.num_edges,)
+    def _tables(self) -> tuple[NDArray[Any], ...]:
+        return (self.costs.numpy(),)
 
-    @property
-    def costs(self) -> Tensor:
-        """The cost of each edge, shape ``[num_edges]``, in the order of :meth:`flow`."""
-        return self._costs.expand(self.num_edges) if self._costs.ndim == 0 else self._edge_costs()
-
-    def _edge_costs(self) -> Tensor:
+    @cached_property
+    def flow_costs(self) -> NDArray[np.float64]:
+        """The costs that a flow is multiplied by: 0 for edges with all bins on one side, which carry rounding only."""
         return self._costs
 
     @property
-    def cost_source(self) -> Tensor | None:
-        """The tensor that the costs were given as."""
-        return getattr(self, "_costs", None)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the costs are stored."""
-        return self.costs.device
-
-    def on(self, device: torch.device) -> Self:
-        """This space on a device: itself, or a copy that is cached, so that its tables are not copied in every call."""
-        source = self.cost_source
-        if source is None or source.device == device or source.requires_grad or torch.compiler.is_compiling():
-            return self
-        if isinstance(source, nn.Parameter):
-            # Moving a copy would move the parameter itself.
-            return self
-        copies: _DeviceCopies | None = self._copies
-        if copies is None or copies.source is not source or copies.version != source._version:
-            copies = self._copies = _DeviceCopies(source)
-        if device not in copies.spaces:
-            copies.spaces[device] = self.__copy__().to(device)
-        result: Self = copies.spaces[device]
-        return result
+    def costs(self) -> Tensor:
+        """The cost of each edge, a copy of shape ``[num_edges]`` in float64, in the order of :meth:`flow`."""
+        return to_tensor(self._costs)
 
     def with_costs(self, costs: Costs) -> Self:
-        """The same space with other edge costs. Cheap: everything but the costs is shared.
+        """Return the same space with other edge costs. Cheap: everything but the costs is shared.
 
         Args:
-            costs: A number, or one for each edge. May require grad, as ``softplus`` of a parameter does.
+            costs: A number, or one for each edge. For costs that are learned see :class:`~earthwork.LearnedCosts`.
         """
-        twin = self.__copy__()
+        twin = self._twin()
         twin._set_costs(costs)
+        twin._seal()
         return twin
 
-    def _scaled(self, factor: Tensor) -> Self:
+    def _scaled(self, factor: float) -> Self:
         return self.with_costs(self._costs * factor)
 
     @abstractmethod
@@ -172,7 +124,7 @@ class EdgeSpace(Space):
         """The distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in the type of ``like``."""
         if not self.acyclic:
             return super().distances_to(labels, like)
-        costs = self.costs.to(like)
+        costs = derived(self, cost_tensor, like.device, like.dtype)
         # The edges above the label are crossed by what is not below them, the others by what is.
         above = self.flow(one_hot(labels, like.new_empty(self.num_bins)))
         # No matrix product, which autocast would compute in half precision.
@@ -182,13 +134,21 @@ class EdgeSpace(Space):
         """For every bin, the expected distance to a bin drawn from ``p[..., num_bins]``, without a matrix."""
         if not self.acyclic:
             return super().expected_distances(p)
-        costs = self.costs.to(p)
+        costs = derived(self, cost_tensor, p.device, p.dtype)
         below = self.flow(p)
         mass = p.sum(-1, keepdim=True)
         return (costs * below).sum(-1, keepdim=True) + self.potential(costs * (mass - 2 * below))
 
-    def log_masses(self) -> nn.Module:
-        """A module that computes the logarithms of the masses on either side of each edge; see `spaces.log_masses`."""
+    def log_masses(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Return the logarithms of the masses on either side of each edge; see `spaces.log_masses`.
+
+        Args:
+            x: Logarithms of the bins' masses, shape ``[..., num_bins]``.
+
+        Returns:
+            :math:`\log m` and :math:`\log (M - m)` with the mass :math:`m` below the edge and the mass :math:`M` of all
+            bins, float64 of shape ``[..., num_edges]``; about `LOG_ZERO` where there is no bin.
+        """
         raise TypeError(f"space: expected a Chain or a Tree, whose edges divide the classes in two, got {self}")
 
     def check_rho(self, rho: float) -> None:
@@ -196,34 +156,24 @@ class EdgeSpace(Space):
         if type(rho) not in (float, int) or not 1 <= rho < math.inf:
             check_rho(rho)
 
-    def _has_costs_of(self, other: Any) -> bool:
-        return torch.equal(self._structure.cpu(), other._structure.cpu()) and _same_values(self.costs, other.costs)
-
     # The three below are for the first-order path, which needs no autograd graph: the flow over the edges that carry
-    # more than one bin's content ("branches"), its transpose, and the costs of those edges and of each bin's own edge,
-    # which have the type of `like`.
+    # more than one bin's content ("branches"), its transpose, and the costs of those edges and of each bin's own edge.
     def _branch_flow(self, x: Tensor) -> Tensor:
         return self.flow(x)
 
     def _branch_potential(self, g: Tensor) -> Tensor:
         return self.potential(g)
 
-    def _split_costs(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        return self.costs.to(like), None
+    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
+        return to_tensor(self.flow_costs), None
 
-    def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor] | None:
-        """The tensors from which compiled kernels compute on this space; ``None`` if there are no kernels for it.
+    def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
+        """Return the arrays from which compiled kernels compute on this space; ``None`` if there are no kernels for it.
 
         Args:
-            number_nodes: How the kernels want the nodes of a tree to be numbered; see ``kernels.cpu``.
             weights: What a kernel takes in place of the costs of the edges.
         """
         return None
-
-    @property
-    def has_kernel_tables(self) -> bool:
-        """Whether :meth:`kernel_tables` can be called where only tensor operations are allowed."""
-        return False
 
     def intervals(self) -> Intervals | None:
         """The bins on one side of each edge as an interval, in an order of the bins where they are contiguous.
@@ -239,49 +189,21 @@ class EdgeSpace(Space):
             raise ValueError(f"{name}: expected a last axis of {size} ({what} of {self}), got shape {tuple(x.shape)}")
 
     def _cost_range(self) -> str:
-        costs = self.costs.detach()
-        if costs.numel() == 0:
+        if not self.num_edges:
             return "no edges"
-        low, high = costs.min().item(), costs.max().item()
+        low, high = float(self.costs.min()), float(self.costs.max())
         return f"cost {low:g}" if low == high else f"costs {low:g} to {high:g}"
 
 
-class _DeviceCopies:
-    """Copies of a space on other devices, and the costs that these were made with."""
-
-    def __init__(self, source: Tensor) -> None:
-        self.source = source
-        self.version = source._version
-        self.spaces: dict[torch.device, Any] = {}
-
-    def __reduce__(self) -> Any:
-        # A copy of the space, in this process or another, builds its own.
-        return type(None), ()
+def cost_tensor(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return the costs that a flow is multiplied by, to be read only."""
+    return to_tensor(space.flow_costs, device, dtype)
 
 
-def _cost_tensor(costs: Costs) -> Tensor:
-    if is_complex(costs):
-        raise TypeError(f"costs: expected real numbers, got {costs.dtype}")
-    if isinstance(costs, Tensor):
-        return owned(costs)
-    try:
-        return torch.as_tensor(costs, dtype=torch.float64, device="cpu").clone()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"costs: expected a number or a number for each edge, got {costs!r}") from error
-
-
-def _differ(here: Tensor, saved: Tensor) -> bool:
-    """Whether two hashes differ; those of modules without storage are not compared."""
-    return not (here.is_meta or saved.is_meta) and not torch.equal(here.cpu(), saved.cpu().long())
-
-
-def _digest(bins: int, edges: int, *tables: Tensor) -> Tensor:
-    """A hash of the structure of a space, shape ``[4]``, so that states of different spaces can be told apart."""
-    digest = hashlib.sha256(np.array([bins, edges, *map(len, tables)], dtype="<i8").data)
-    for table in tables:
-        for piece in table.split(_HASHED):
-            digest.update(np.ascontiguousarray(piece.cpu().numpy(), dtype="<i8").data)
-    return torch.from_numpy(np.frombuffer(digest.digest(), dtype="<i8").astype(np.int64))
+def split_costs(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Return the costs of branches and of the bins' own edges, to be read only; see `EdgeSpace._branch_flow`."""
+    branches, own = space._split_costs()
+    return branches.to(dtype).to(device), None if own is None else own.to(dtype).to(device)
 
 
 def one_hot(labels: Tensor, like: Tensor) -> Tensor:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork import private_api
+from earthwork.spaces.topology import Indices
 
 # Stands for log 0. Not −inf, whose derivatives would be NaN.
 LOG_ZERO = -1e300
@@ -23,125 +26,108 @@ LOG_ZERO = -1e300
 _LOG_HALF = math.log(0.5)
 
 
-class ChainLogMasses(nn.Module):
-    """The logarithms of the masses up to each edge of a chain and after it."""
+class Levels(NamedTuple):
+    """The nodes of a tree, numbered level by level from the root, so that each level is a slice.
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """As :meth:`TreeLogMasses.forward`."""
-        x = x.double().clamp(min=LOG_ZERO)
-        return running_logsumexp(x)[..., :-1], running_logsumexp(x.flip(-1)).flip(-1)[..., 1:]
-
-
-class TreeLogMasses(nn.Module):
-    """The logarithms of the masses below each edge of a tree and beyond it, in O(nodes) for each row.
-
-    Args:
-        levels: The tree, level by level.
+    Attributes:
+        own: The bin at each node, the number of bins if it is none.
+        edges: The node below each edge.
+        bins: The node of each bin.
+        parents: The parent of each node, as a place in the level above.
+        edges_above: The edge above each node.
+        counts: The number of nodes of each level.
     """
 
-    def __init__(self, levels: Levels) -> None:
-        super().__init__()
-        self.levels = levels
+    own: Tensor
+    edges: Tensor
+    bins: Tensor
+    parents: Tensor
+    edges_above: Tensor
+    counts: tuple[int, ...]
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        r"""The logarithms of the masses below and beyond each edge.
+    def split(self, x: Tensor, empty: float) -> Sequence[Tensor]:
+        """Return what the bins hold, ``[..., num_bins]``, by level; ``empty`` at nodes that are not bins."""
+        levels: Sequence[Tensor] = pad(x, (0, 1), value=empty).index_select(-1, self.own).split(self.counts, -1)
+        return levels
 
-        Args:
-            x: Logarithms of the bins' masses, shape ``[..., num_bins]``.
+    def up(self) -> Sequence[Tensor]:
+        """Return the parents of the nodes of each level, as places in the level above."""
+        return self.parents.split(self.counts)  # type: ignore[no-any-return]
 
-        Returns:
-            :math:`\log m` and :math:`\log (M - m)` with the mass :math:`m` below the edge and the mass :math:`M` of all
-            bins, float64 of shape ``[..., num_edges]``; about `LOG_ZERO` where there is no bin.
-        """
-        own = self.levels.split(x.double(), LOG_ZERO)
-        below = self._below(own)
-        return self.levels.at_edges(below), self.levels.at_edges(self._beyond(own, below))
+    def at_edges(self, levels: Sequence[Tensor]) -> Tensor:
+        """Return values of nodes by level as ``[..., num_edges]``, in the order of the edges."""
+        return torch.cat(list(levels), -1).index_select(-1, self.edges)
 
-    def _below(self, own: Sequence[Tensor]) -> list[Tensor]:
-        below = [own[-1]]
-        for depth in range(len(own) - 1, 0, -1):
-            below.append(log_add(own[depth - 1], self._summed(below[-1], depth)))
-        return below[::-1]
-
-    def _beyond(self, own: Sequence[Tensor], below: Sequence[Tensor]) -> list[Tensor]:
-        total = below[0]
-        beyond = [torch.full_like(total, LOG_ZERO)]
-        for depth in range(1, len(own)):
-            share = below[depth] - total
-            heavy = share > _LOG_HALF
-            beside = self._summed(torch.where(heavy, LOG_ZERO, below[depth]), depth)
-            outside = log_add(log_add(beside, own[depth - 1]), beyond[-1])
-            # The unused branch gets a share whose logarithm has a finite slope.
-            light = total + torch.where(heavy, _LOG_HALF, share).exp().neg().log1p()
-            beyond.append(torch.where(heavy, outside.index_select(-1, self.levels.up(depth)), light))
-        return beyond
-
-    def _summed(self, x: Tensor, depth: int) -> Tensor:
-        return grouped_logsumexp(x, self.levels.up(depth), self.levels.counts[depth - 1], LOG_ZERO)
+    def at_bins(self, levels: Sequence[Tensor]) -> Tensor:
+        """Return values of nodes by level as ``[..., num_bins]``."""
+        return torch.cat(list(levels), -1).index_select(-1, self.bins)
 
 
-class Levels(nn.Module):
-    """The nodes of a tree, numbered level by level from the root, so that each level is a slice.
+def levels_of(parents: Indices, depths: Indices, bins: Indices, device: torch.device) -> Levels:
+    """Return the nodes of a tree level by level.
 
     Args:
         parents: The parent of each node, -1 at the root, shape ``[num_nodes]``.
         depths: The number of edges between each node and the root, shape ``[num_nodes]``.
         bins: The node of each bin, shape ``[num_bins]``.
+        device: Where the tensors shall be.
     """
+    order = np.argsort(depths, kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    counts = np.bincount(depths)
+    starts = np.cumsum(np.append(0, counts))
+    own = np.full(len(parents), len(bins))
+    own[number[bins]] = np.arange(len(bins))
+    # An edge has the number of the node below it, less one for each node before it that is the root.
+    nodes = np.arange(len(parents))
+    edge = nodes - (nodes > np.flatnonzero(parents < 0)[0])
+    tables = {
+        "own": own,
+        "edges": number[parents >= 0],
+        "bins": number[bins],
+        "parents": number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)],
+        "edges_above": edge[order],
+    }
+    on_device = {name: torch.tensor(table, device="cpu").to(device) for name, table in tables.items()}
+    return Levels(**on_device, counts=tuple(counts.tolist()))
 
-    _own: Tensor
-    _edges: Tensor
-    _bins: Tensor
-    _parents: Tensor
-    _edges_above: Tensor
 
-    def __init__(self, parents: Tensor, depths: Tensor, bins: Tensor) -> None:
-        super().__init__()
-        parents, depths, bins = parents.cpu(), depths.cpu(), bins.cpu()
-        order = depths.argsort(stable=True)
-        number = order.argsort()
-        self.counts: list[int] = depths.bincount().tolist()
-        # Parts of a tree have int32 tables; indices are int64.
-        own = torch.full_like(parents, len(bins), dtype=torch.int64)
-        own[number[bins]] = torch.arange(len(bins), device="cpu")
-        starts = torch.tensor([0, *self.counts], device="cpu").cumsum(0)
-        self._starts: list[int] = starts.tolist()
-        # An edge has the number of the node below it, less one for each node before it that is the root.
-        nodes = torch.arange(len(parents), device="cpu")
-        edge = nodes - (nodes > int((parents < 0).nonzero())).long()
-        # One buffer for all levels: a tree may have as many levels as nodes.
-        for name, index in {
-            "_own": own,
-            "_edges": number[(parents >= 0).nonzero().flatten()],
-            "_bins": number[bins],
-            "_parents": number[parents[order]] - starts[(depths[order] - 1).clamp(min=0)],
-            "_edges_above": edge[order],
-        }.items():
-            self.register_buffer(name, index, persistent=False)
+def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logarithms of the masses below each edge of a tree and beyond it, in O(nodes) for each row.
 
-    def split(self, x: Tensor, empty: float) -> Sequence[Tensor]:
-        """What the bins hold, ``[..., num_bins]``, by level; ``empty`` at nodes that are not bins."""
-        levels: Sequence[Tensor] = pad(x, (0, 1), value=empty).index_select(-1, self._own).split(self.counts, -1)
-        return levels
+    Args:
+        levels: The tree, level by level.
+        x: Logarithms of the bins' masses, shape ``[..., num_bins]``.
+    """
+    own, up = levels.split(x.double(), LOG_ZERO), levels.up()
+    below = _below(own, up)
+    return levels.at_edges(below), levels.at_edges(_beyond(own, up, below))
 
-    def up(self, depth: int) -> Tensor:
-        """The parents of the nodes of a level, as places in the level above."""
-        return self._parents[self._starts[depth] : self._starts[depth + 1]]
 
-    def edge(self, depth: int) -> Tensor:
-        """The edge above each node of a level."""
-        return self._edges_above[self._starts[depth] : self._starts[depth + 1]]
+def _below(own: Sequence[Tensor], up: Sequence[Tensor]) -> list[Tensor]:
+    below = [own[-1]]
+    for depth in range(len(own) - 1, 0, -1):
+        below.append(log_add(own[depth - 1], _sum(below[-1], up[depth], own[depth - 1])))
+    return below[::-1]
 
-    def at_edges(self, levels: Sequence[Tensor]) -> Tensor:
-        """Values of nodes by level as ``[..., num_edges]``, in the order of the edges."""
-        return torch.cat(list(levels), -1).index_select(-1, self._edges)
 
-    def at_bins(self, levels: Sequence[Tensor]) -> Tensor:
-        """Values of nodes by level as ``[..., num_bins]``."""
-        return torch.cat(list(levels), -1).index_select(-1, self._bins)
+def _beyond(own: Sequence[Tensor], up: Sequence[Tensor], below: Sequence[Tensor]) -> list[Tensor]:
+    total = below[0]
+    beyond = [torch.full_like(total, LOG_ZERO)]
+    for depth in range(1, len(own)):
+        share = below[depth] - total
+        heavy = share > _LOG_HALF
+        beside = _sum(torch.where(heavy, LOG_ZERO, below[depth]), up[depth], own[depth - 1])
+        outside = log_add(log_add(beside, own[depth - 1]), beyond[-1])
+        # The unused branch gets a share whose logarithm has a finite slope.
+        light = total + torch.where(heavy, _LOG_HALF, share).exp().neg().log1p()
+        beyond.append(torch.where(heavy, outside.index_select(-1, up[depth]), light))
+    return beyond
 
-    def __len__(self) -> int:
-        return len(self.counts)
+
+def _sum(x: Tensor, up: Tensor, above: Tensor) -> Tensor:
+    return grouped_logsumexp(x, up, above.shape[-1], LOG_ZERO)
 
 
 def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Tensor:
@@ -160,10 +146,9 @@ def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Ten
 
 
 def running_logsumexp(x: Tensor) -> Tensor:
-    """``x.logcumsumexp(-1)``, of which PyTorch's derivative in forward mode loses small terms."""
+    """Compute ``x.logcumsumexp(-1)``; in forward mode by pairs, as PyTorch's derivative loses small terms there."""
     if not private_api.is_forward_mode():
         return x.logcumsumexp(-1)
-    # Each step doubles the number of terms in a sum.
     reach = 1
     while reach < x.shape[-1]:
         x = torch.cat([x[..., :reach], log_add(x[..., reach:], x[..., :-reach])], -1)

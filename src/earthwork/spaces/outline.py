@@ -26,9 +26,9 @@ def outline(tree: Tree, depth: int | None = None) -> str:
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ValueError(f"depth: expected a number of levels ≥ 0, got {depth!r}")
-    depths = tree.depths.cpu().numpy()
+    depths = tree._depths
     children = _children(tree, np.flatnonzero(depths <= (_fitting_depth(depths) if depth is None else depth)))
-    size = tree._size.cpu().numpy()
+    size = tree._size
     label = _labels(tree)
     lines = []
     # (text, what stands before it, what stands before the lines below it, the node or None)
@@ -58,15 +58,15 @@ def _fitting_depth(depths: Any) -> int:
 
 def _children(tree: Tree, nodes: Any) -> dict[int, list[int]]:
     children: dict[int, list[int]] = {}
-    for node, parent in zip(nodes.tolist(), tree.parents.cpu().numpy()[nodes].tolist(), strict=True):
+    for node, parent in zip(nodes.tolist(), tree._parents[nodes].tolist(), strict=True):
         children.setdefault(parent, []).append(node)
     return children
 
 
 def _labels(tree: Tree) -> Any:
-    costs = np.insert(tree.costs.detach().cpu().double().numpy(), tree.root, 0.0)
-    plain = bool((tree.costs == 1).all())
-    inner_bins = {n for n in tree.bins.tolist() if tree._size[n] > 1} if tree.num_bins < tree.num_nodes else set()
+    costs = np.insert(tree._costs, tree.root, 0.0)
+    plain = bool((tree._costs == 1).all())
+    inner_bins = {n for n in tree._bins.tolist() if tree._size[n] > 1} if tree.num_bins < tree.num_nodes else set()
 
     def label(node: int) -> str:
         name = str(node) if tree.names is None else printable(tree.names[node]) or "·"

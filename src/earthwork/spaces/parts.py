@@ -15,7 +15,9 @@ On a chain there are no shared nodes: every edge is next to a class of exactly o
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,7 +37,8 @@ Numbers = NDArray[np.float64]
 PIECE = 2**18
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Part:
     """One shard of a space.
 
     Attributes:
@@ -58,6 +61,7 @@ class Part(NamedTuple):
     slots: Tensor
     lengths: Tensor
     ordered: bool = False
+    _derived: OrderedDict[Any, Any] = field(default_factory=OrderedDict, repr=False)
 
     @property
     def start(self) -> int:
@@ -100,13 +104,11 @@ def shard_bounds(classes: int, ranks: int) -> tuple[int, ...]:
 
 def sharding(tree: Tree, ranks: int) -> Sharding:
     """The order of the classes in which a walk around the tree meets them, and the nodes that shards then share."""
-    order = tree.bin_order()
-    bins = tree.bins[order.to(tree.bins.device)]
-    costs = tree._costs.detach()
-    ordered = type(tree)(tree.parents, costs, bins, tree.names, node_data=tree.node_data, info=tree.info)
-    walk, size, nodes = (x.cpu().numpy() for x in (tree._order, tree._size, bins))
-    shared, _ = shared_nodes(walk, size, nodes, shard_bounds(tree.num_bins, ranks))
-    return Sharding(ordered, order, torch.from_numpy(np.flatnonzero(shared)))
+    order = np.argsort(tree._order[tree._bins])
+    bins = tree._bins[order]
+    ordered = type(tree)(tree._parents, tree._costs, bins, tree.names, node_data=tree.node_data, info=tree.info)
+    shared, _ = shared_nodes(tree._order, tree._size, bins, shard_bounds(tree.num_bins, ranks))
+    return Sharding(ordered, torch.from_numpy(order), torch.from_numpy(np.flatnonzero(shared)))
 
 
 def chain_part(chain: Chain, bounds: Sequence[int], rank: int) -> Part:
@@ -115,8 +117,8 @@ def chain_part(chain: Chain, bounds: Sequence[int], rank: int) -> Part:
     before, after = start > 0, stop < bounds[-1]
     local = None
     if start < stop:
-        costs = chain.costs.detach()[start : stop if after else stop - 1]
-        costs = torch.cat([costs.new_zeros(1), costs]) if before else costs
+        costs = chain._costs[start : stop if after else stop - 1]
+        costs = np.append(0.0, costs) if before else costs
         local = type(chain)(stop - start + before + after, costs)
     return Part(tuple(bounds), rank, local, None, torch.tensor([0]), torch.tensor([stop - start]), ordered=True)
 
@@ -124,9 +126,8 @@ def chain_part(chain: Chain, bounds: Sequence[int], rank: int) -> Part:
 def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
     """One shard of a tree whose classes may be in any order."""
     start, stop = bounds[rank], bounds[rank + 1]
-    order, size, bins = (x.cpu().numpy() for x in (tree._order, tree._size, tree.bins))
-    parents = tree.parents.cpu().numpy()
-    costs = np.insert(tree.costs.detach().cpu().double().numpy(), tree.root, 0.0)
+    order, size, bins, parents = tree._order, tree._size, tree._bins, tree._parents
+    costs = np.insert(tree._costs, tree.root, 0.0)
     is_shared, owner = shared_nodes(order, size, bins, bounds)
     shared = np.flatnonzero(is_shared)
     is_local = owner == rank

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
 from earthwork.spaces.chain import neighbours, positions
+from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
-from earthwork.spaces.space import check_count, check_names
+from earthwork.spaces.space import check_count, check_names, widest
 
 # Every second step bisects: enough to take the bracket of a double to its last bit.
 _MAX_STEPS = 128
@@ -29,8 +32,7 @@ class Ring(EdgeSpace):
 
     Args:
         n: The number of bins.
-        costs: The cost of every edge, or the ``n`` edge costs, from 0 to 1e30. Copied, unless it is a tensor that
-            requires grad.
+        costs: The cost of every edge, or the ``n`` edge costs, from 0 to 1e30.
         names: The names of the bins.
 
     Example:
@@ -41,7 +43,6 @@ class Ring(EdgeSpace):
     """
 
     def __init__(self, n: int, costs: Costs = 1.0, names: Sequence[str] | None = None) -> None:
-        super().__init__()
         self.num_bins = self.num_edges = check_count("n", n)
         self.names = check_names(names, self.num_bins, "bin")
         self._set_costs(costs)
@@ -100,25 +101,10 @@ class Ring(EdgeSpace):
         rounding = _ROUNDING * torch.finfo(flow.dtype).eps * force.abs().sum(-1, keepdim=True)
         return idle & (several | (force.sum(-1, keepdim=True).abs() <= rounding))
 
-    def _far_sides(self, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Where each bin is and, last, the ring's length; the first bin beyond half a turn; 1, or -1 where it wraps.
-
-        With x a bin's position, h the first bin beyond half a turn from it, and P and Q the masses and moments Σ p·x
-        before a bin, the bins i to h are reached forwards and the others backwards. Where h lies past the end of the
-        ring it is counted from its start again, one turn of length L on; then s = -1, elsewhere s = 1. So the expected
-        distances come to e_i = 2(Q_h - Q_i) + 2 x_i P_i - (2 x_i + s L) P_h + s (x_i M - Q_n) + L M [s = 1].
-        """
-        position = positions(costs)
-        start, length = position[:-1].detach(), position[-1].detach()
-        half = torch.searchsorted(torch.cat([start, start + length]), start + length / 2, right=True)
-        here = torch.arange(self.num_bins, device=costs.device)
-        half = torch.maximum(torch.minimum(half, here + self.num_bins), here)
-        return position, half % self.num_bins, torch.where(half < self.num_bins, 1, -1)
-
     def expected_distances(self, p: Tensor) -> Tensor:
-        """For every bin, the expected distance to a bin drawn from ``p``, by the sums of `_far_sides`."""
+        """Return for every bin the expected distance to a bin drawn from ``p``, by the sums of `far_sides`."""
         mass = pad(running_sum(p), (1, 0))
-        place, half, sign = self._far_sides(self.costs.to(mass))
+        place, half, sign = derived(self, far_sides, mass.device, mass.dtype)
         position, length = place[:-1], place[-1]
         moment = pad((p * position).cumsum(-1), (1, 0))
         all_mass, all_moment = mass[..., -1:], moment[..., -1:]
@@ -127,46 +113,72 @@ class Ring(EdgeSpace):
         result = result + sign * (position * all_mass - all_moment) + length * all_mass * (sign > 0)
         return result.to(p.dtype)
 
-    def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor]:
-        """The place of each bin, and what `_far_sides` says, in double precision."""
-        position, half, sign = self._far_sides((self.costs if weights is None else weights).double())
-        return [torch.arange(self.num_bins, device=position.device), position, half, sign.double()]
+    def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]]:
+        """Return the place of each bin, and what `far_sides` says."""
+        space = self if weights is None else self.with_costs(weights)
+        position, half, sign = far_sides(space, torch.device("cpu"), torch.float64)
+        return [np.arange(self.num_bins), position.numpy(), half.numpy(), sign.numpy()]
 
-    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        """The cost of the shorter path between bins ``i`` and ``j``, tensors of any shape."""
-        position = positions(self.costs)
-        way = (position[self._bin_index("i", i)] - position[self._bin_index("j", j)]).abs()
-        return torch.minimum(way, position[-1] - way)
+    def distance(
+        self,
+        i: Tensor | int,
+        j: Tensor | int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return the cost of the shorter path between bins ``i`` and ``j``; see :meth:`Space.distance`."""
+        i, j = self._bin_indices(i, j, device)
+        position = derived(self, positions, i.device, widest(i.device))
+        way = (position[i] - position[j]).abs()
+        return torch.minimum(way, position[-1] - way).to(dtype or position.dtype)
 
     def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
-        """The distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
-        costs = self.costs.to(like)
-        place = self.potential(costs)
-        way = (place - embedding(labels, place.unsqueeze(-1))).abs()
-        return torch.minimum(way, costs.sum() - way)
+        """Return the distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
+        position = derived(self, positions, like.device, like.dtype)
+        way = (position[:-1] - embedding(labels, position.unsqueeze(-1))).abs()
+        return torch.minimum(way, position[-1] - way)
 
     def nearest(self, allowed: Tensor) -> Tensor:
-        """For each bin, the nearest of the bins where ``allowed[..., n]`` is true, in either direction."""
+        """Return for each bin the nearest of the bins where ``allowed[..., n]`` is true, in either direction."""
         before, after = neighbours(allowed)
         # Past either end the ring continues with the last, or the first, allowed bin.
         before = torch.where(before < 0, before[..., -1:], before)
         after = torch.where(after == self.num_bins, after[..., :1], after)
-        position = positions(self.costs.detach()).to(allowed.device)
+        position = derived(self, positions, allowed.device, widest(allowed.device))
         back, forth = ((position[:-1] - position[other]).abs() for other in (before, after))
         back, forth = (torch.minimum(way, position[-1] - way) for way in (back, forth))
         return torch.where(back <= forth, before, after)
 
-    def diameter(self) -> Tensor:
-        """The largest distance between two bins."""
-        position = positions(self.costs)
+    def diameter(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the largest distance between two bins."""
+        position = derived(self, positions, torch.device("cpu"), torch.float64)
         start, half = position[:-1], position[-1] / 2
         # The farthest bin is one of the two next to the opposite point.
-        after = torch.searchsorted(start.detach(), start.detach() + half).clamp(max=self.num_bins - 1)
-        bins = torch.arange(self.num_bins, device=start.device)
-        return torch.maximum(self.distance(bins, after), self.distance(bins, (after - 1).clamp(min=0))).max()
+        after = torch.searchsorted(start, start + half).clamp(max=self.num_bins - 1)
+        bins = torch.arange(self.num_bins, device="cpu")
+        farthest = torch.maximum(self.distance(bins, after), self.distance(bins, (after - 1).clamp(min=0))).max()
+        return farthest.to(dtype or torch.float64).to(device or "cpu")
 
     def __repr__(self) -> str:
         return f"Ring({self.num_bins} bins, {self._cost_range()})"
+
+
+def far_sides(ring: Ring, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the positions of the bins, the first bin beyond half a turn from each, and 1, or -1 where it wraps.
+
+    With x a bin's position, h the first bin beyond half a turn from it, and P and Q the masses and moments Σ p·x
+    before a bin, the bins i to h are reached forwards and the others backwards. Where h lies past the end of the
+    ring it is counted from its start again, one turn of length L on; then s = -1, elsewhere s = 1. So the expected
+    distances come to e_i = 2(Q_h - Q_i) + 2 x_i P_i - (2 x_i + s L) P_h + s (x_i M - Q_n) + L M [s = 1].
+    """
+    position = positions(ring, torch.device("cpu"), torch.float64)
+    start, length = position[:-1], position[-1]
+    half = torch.searchsorted(torch.cat([start, start + length]), start + length / 2, right=True)
+    here = torch.arange(ring.num_bins, device="cpu")
+    half = torch.maximum(torch.minimum(half, here + ring.num_bins), here)
+    sign = torch.where(half < ring.num_bins, 1.0, -1.0)
+    return position.to(dtype).to(device), (half % ring.num_bins).to(device), sign.to(dtype).to(device)
 
 
 def _sum_up_to(x: Tensor) -> Tensor:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import copy
+import hashlib
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from operator import index
 from typing import Any, ClassVar, Self, TypeGuard, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import embedding
 
 from earthwork import private_api
+from earthwork.spaces.derived import derived
 from earthwork.spaces.parts import Part
 
 # The largest cost: the sum over a million edges, times an exponent of 100, is still a finite float32.
@@ -25,11 +28,12 @@ MAX_COST = 1e30
 HALF = (torch.float16, torch.bfloat16)
 
 
-class Space(nn.Module):
+class Space(ABC):
     """A set of bins, and the cost of moving a unit of mass from one to another.
 
-    A space is a module so that it follows the ``.to()`` of the module that holds it; it is immutable in every other
-    respect. It takes no ``device`` argument: results live where the input lives.
+    A space is an immutable value over NumPy arrays: it is compared, hashed, pickled and shared, and has no device.
+    Results live where the tensors that are passed live; methods that take no tensor have ``device`` and ``dtype``
+    options.
 
     A subclass sets :attr:`num_bins` and implements :meth:`distance`; see also :class:`~earthwork.EdgeSpace`.
     """
@@ -49,143 +53,118 @@ class Space(nn.Module):
     partial: ClassVar[bool] = False
     """Whether it is only one shard of a space; see :func:`~earthwork.trees.read_part`."""
 
-    # The name of the buffer or parameter that holds the costs.
-    _cost_key: str = "_costs"
-
-    # The kernels' tables for this space, on the CPU and on GPUs, set by `earthwork.transport`.
-    _kernels: Any = None
-    _gpu_kernels: Any = None
+    _sealed = False
 
     def _seal(self) -> None:
-        self._sealed = True
+        self.__dict__["_sealed"] = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # nn.Module itself sets `training` and private attributes.
-        if self.__dict__.get("_sealed") and not name.startswith("_") and name != "training":
+        if self._sealed:
             raise AttributeError(f"{type(self).__name__} is immutable: cannot set `{name}`")
-        super().__setattr__(name, value)
+        super().__setattr__(name, frozen(value) if isinstance(value, np.ndarray) else value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable: cannot delete `{name}`")
 
     def __copy__(self) -> Self:
-        """A shallow copy: it shares every tensor, and moving one does not move the other."""
-        twin = self.__class__.__new__(self.__class__)
-        twin.__dict__.update({k: v.copy() if isinstance(v, dict) else v for k, v in self.__dict__.items()})
-        return twin
+        return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return deep_copy(self, memo)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        leave_inference(self)
+        # Arrays can be written to after unpickling.
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._seal()
 
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Like that of every module, but a buffer made in inference mode can be used outside of it."""
-        with torch.inference_mode(False):
-            kept = tensor.clone() if tensor is not None and tensor.is_inference() else tensor
-            super().register_buffer(name, kept, persistent)
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Space):
+            return NotImplemented
+        return type(self) is type(other) and self.digest == other.digest and self.names == other.names
 
-    def _register_costs(self, name: str, costs: Tensor) -> None:
-        """Register costs under ``name``, as a parameter if they are one; replaces what was there before."""
-        self._parameters.pop(name, None)
-        self._buffers.pop(name, None)
-        if isinstance(costs, nn.Parameter):
-            self.register_parameter(name, costs)
-        else:
-            self.register_buffer(name, costs)
-        self._cost_key = name
+    def __hash__(self) -> int:
+        return hash(self.digest)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        """Load the costs; a state without costs, such as that of a model trained with another loss, keeps them."""
-        key = prefix + self._cost_key
-        costs, found = self._buffers.get(self._cost_key), state_dict.get(key)
-        if costs is not None and isinstance(found, Tensor) and found.shape == costs.shape:
-            try:
-                self._check_costs(key, found.detach())
-            except ValueError as error:
-                error_msgs.append(str(error))
-                return
-            # Not copied in place: other losses and spaces share the tensor.
-            self._register_costs(self._cost_key, found.detach().to(costs, copy=True))
-        rest = missing_keys, unexpected_keys, error_msgs
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *rest)
-        if costs is not None and key in missing_keys:
-            missing_keys.remove(key)
+    @cached_property
+    def digest(self) -> str:
+        """A hash of kind, structure and costs, the same in every process. Names are not part of it."""
+        digest = hashlib.blake2b(f"{type(self).__qualname__} {self.num_bins}".encode(), digest_size=16)
+        for table in self._tables():
+            array = np.ascontiguousarray(table)
+            digest.update(f"{array.dtype.kind}{array.shape}".encode())
+            wide = "<f8" if array.dtype.kind == "f" else "<i8"
+            # A few entries at a time: they are converted to one type first.
+            for start in range(0, array.size, _HASHED):
+                digest.update(array.reshape(-1)[start : start + _HASHED].astype(wide, copy=False).tobytes())
+        return digest.hexdigest()
 
-    def _check_costs(self, name: str, costs: Tensor) -> None:
-        """Raise unless ``costs``, in the form in which they are given and stored, are valid."""
-        check_costs(name, costs)
+    def _tables(self) -> Iterable[NDArray[Any]]:
+        """The arrays that this space consists of, besides names: two spaces with the same are equal."""
+        return (self.distances().numpy(),)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow the module that holds this space to another device or type; see the comments for the exceptions."""
+    @cached_property
+    def _derived(self) -> OrderedDict[Any, Any]:
+        return OrderedDict()
 
-        def moved(tensor: Tensor) -> Tensor:
-            try:
-                result = fn(tensor)
-            except TypeError:
-                # Some accelerators do not support float64, the default type of costs.
-                return fn(tensor.float())
-            if isinstance(tensor, nn.Parameter):
-                return result
-            # Index buffers must stay integers, and fixed costs would permanently lose precision in a half type.
-            if not tensor.is_floating_point():
-                return result if result.dtype == tensor.dtype else tensor.to(result.device)
-            return tensor.to(result.device, torch.float32) if result.dtype in HALF else result
-
-        with torch.inference_mode(False):
-            super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
-        return self
+    def _twin(self) -> Self:
+        """A copy that can still be changed, and shares every array."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__getstate__())
+        return twin
 
     @property
     def bin_names(self) -> tuple[str, ...] | None:
         """The names of the bins, in the order of the classes; ``None`` if they have none."""
         return self.names
 
-    @property
-    def device(self) -> torch.device:
-        """Where the costs are stored."""
-        return next((x.device for x in (*self.parameters(), *self.buffers())), torch.device("cpu"))
-
-    @property
-    def cost_source(self) -> Tensor | None:
-        """The one tensor that all costs are computed from, if there is one: what is cached depends on its version."""
-        return None
-
     @abstractmethod
-    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        """The distance from bins ``i`` to bins ``j``: tensors of indices of any shape, broadcast together."""
+    def distance(
+        self,
+        i: Tensor | int,
+        j: Tensor | int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return the distance from bins ``i`` to bins ``j``.
 
-    def distances(self) -> Tensor:
-        """The full matrix of distances, shape ``[num_bins, num_bins]``."""
-        bins = torch.arange(self.num_bins, device=self.device)
-        return self.distance(bins[:, None], bins[None, :])
+        Args:
+            i: Bin indices: a number, or a tensor of any shape.
+            j: Bin indices of a shape that broadcasts with that of ``i``.
+            device: Where to compute it; by default where the indices are.
+            dtype: The type of the result; by default float64.
+        """
 
-    def _distances(self) -> Tensor:
-        """The same matrix, to be read only: a space that stores it returns it without a copy."""
-        return self.distances()
+    def distances(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the full matrix of distances, shape ``[num_bins, num_bins]``.
+
+        Args:
+            device: Where to compute it; by default the CPU.
+            dtype: The type of the result; by default float64.
+        """
+        bins = torch.arange(self.num_bins, device=device or "cpu")
+        return self.distance(bins[:, None], bins[None, :], dtype=dtype)
 
     def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
-        """The distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in the type of ``like``.
+        """Return the distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in the type of ``like``.
 
-        Differentiable with respect to the costs. The labels are not checked.
+        The labels are not checked.
         """
-        return embedding(labels, self._distances().T.to(like))
+        return embedding(labels, derived(self, columns, like.device, like.dtype))
 
     def nearest(self, allowed: Tensor) -> Tensor:
-        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true; ties are broken arbitrarily.
+        """Return for each bin the nearest of the bins where ``allowed[..., num_bins]`` is true.
 
-        Each row must allow a bin; that is not checked.
+        Ties are broken arbitrarily. Each row must allow a bin; that is not checked.
         """
         rows, where = allowed.reshape(-1, self.num_bins).unique(dim=0, return_inverse=True)
-        distances = self._distances().detach().to(allowed.device)
+        distances = derived(self, distance_matrix, allowed.device, widest(allowed.device))
         # From every bin (a row of the matrix) to those that are allowed, one set at a time.
         found = torch.empty(rows.shape, dtype=torch.long, device=rows.device)
         for place, row in enumerate(rows):
@@ -193,21 +172,26 @@ class Space(nn.Module):
         return found[where].view(allowed.shape)
 
     def expected_distances(self, p: Tensor) -> Tensor:
-        """For every bin, the expected distance to a bin drawn from ``p[..., num_bins]``: ``p`` times the distances."""
+        """Return for every bin the expected distance to a bin drawn from ``p[..., num_bins]``."""
         # Autocast would compute the product in half precision.
         with torch.autocast(p.device.type, enabled=False):
-            return p @ self._distances().to(p).T
+            return p @ derived(self, distance_matrix, p.device, p.dtype).T
 
-    def diameter(self) -> Tensor:
-        """The largest distance between two bins, as a tensor without axes."""
-        return self._distances().max()
+    def diameter(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the largest distance between two bins, as a tensor without axes.
 
-    @abstractmethod
-    def _scaled(self, factor: Tensor) -> Self:
-        """This space with all costs multiplied by ``factor``."""
+        Args:
+            device: Where to compute it; by default the CPU.
+            dtype: The type of the result; by default float64.
+        """
+        return self.distances(device=device, dtype=dtype).max()
+
+    def _scaled(self, factor: float) -> Self:
+        """Return this space with all costs multiplied by ``factor``."""
+        raise TypeError(f"space: expected one whose costs can be scaled, got {self}")
 
     def normalized(self, diameter: float = 1.0) -> Self:
-        """This space with its costs scaled so that the largest distance between two bins is ``diameter``.
+        """Return this space with its costs scaled so that the largest distance between two bins is ``diameter``.
 
         Example:
             >>> import earthwork as ew
@@ -218,17 +202,17 @@ class Space(nn.Module):
             raise TypeError(f"diameter: expected a number > 0, got {diameter!r}")
         if not 0 < diameter < math.inf:
             raise ValueError(f"diameter: expected a finite number > 0, got {diameter}")
-        largest = self.diameter()
+        largest = float(self.diameter())
         if largest == 0:
             raise ValueError(f"space: expected two bins with a distance > 0 to scale by, got {self}")
         return self._scaled(diameter / largest)
 
     def bin_order(self) -> Tensor:
-        """All bins in an order in which neighbours are close: a walk around a tree, otherwise the class order."""
+        """Return all bins in an order in which neighbours are close: a walk around a tree, else the class order."""
         return torch.arange(self.num_bins, device="cpu")
 
     def part(self, bounds: Sequence[int], rank: int) -> Part:
-        """What a process needs of this space if it has only the classes of one shard; see `spaces.parts`.
+        """Return what a process needs of this space if it has only the classes of one shard; see `spaces.parts`.
 
         Args:
             bounds: The first class of each shard, ascending, and the number of classes.
@@ -242,21 +226,56 @@ class Space(nn.Module):
         if rho != 1:
             raise ValueError(f"rho: expected 1 on {self}, which has no edges whose flow could be relaxed, got {rho}")
 
-    def equals(self, other: object) -> bool:
-        """Whether ``other`` is the same kind of space with the same bins, costs and names."""
-        return (
-            type(self) is type(other)
-            and isinstance(other, Space)
-            and self.num_bins == other.num_bins
-            and self.names == other.names
-            and self._has_costs_of(other)
-        )
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_bins} bins)"
 
-    def _has_costs_of(self, other: Any) -> bool:
-        return _same_values(self._distances(), other._distances())
+    def _bin_indices(
+        self, i: Tensor | int, j: Tensor | int, device: torch.device | str | None
+    ) -> tuple[Tensor, Tensor]:
+        return check_indices({"i": i, "j": j}, "bin", self.num_bins, device)
 
-    def _bin_index(self, name: str, index: Tensor | int) -> Tensor:
-        return check_index(name, index, "bin", self.num_bins, self.device)
+
+Word = TypeVar("Word")
+
+# What a copy or a pickled space does not take along.
+_OWN = ("_sealed", "_derived", "digest", "flow_costs")
+
+# How many entries of an array are hashed at a time.
+_HASHED = 2**16
+
+
+def space_part(space: Space, bounds: tuple[int, ...], rank: int) -> Part:
+    """Return one shard of a space."""
+    return space.part(bounds, rank)
+
+
+def distance_matrix(space: Space, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return the matrix of all distances, to be read only."""
+    return space.distances().to(dtype).to(device)
+
+
+def columns(space: Space, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return the transposed matrix of all distances, so that a label's distances are contiguous; to be read only."""
+    return space.distances().T.to(dtype).to(device).contiguous()
+
+
+def frozen(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a view of an array that cannot be written to."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 on a device that has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def to_tensor(values: NDArray[Any], device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Tensor:
+    """Return a copy of an array as a tensor."""
+    # Converted first: some accelerators have no float64.
+    copied = torch.tensor(values, device="cpu")
+    return (copied if dtype is None else copied.to(dtype)).to(device)
 
 
 def check_real(name: str, values: Tensor) -> None:
@@ -265,43 +284,41 @@ def check_real(name: str, values: Tensor) -> None:
         raise TypeError(f"{name}: expected values to check, got a fake tensor; make spaces before FakeTensorMode")
 
 
-Module = TypeVar("Module", bound=nn.Module)
-Word = TypeVar("Word")
+def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
+    """Return the values of a number, a sequence, an array or a tensor in double precision, as an array of its own.
 
+    Args:
+        name: What the caller calls them.
+        values: The numbers.
+        expected: What they are, for the error.
 
-def deep_copy(module: Module, memo: dict[int, Any]) -> Module:
-    """What ``copy.deepcopy`` makes of a module; tensors copied in inference mode can still be used outside of it."""
-    twin = module.__class__.__new__(module.__class__)
-    memo[id(module)] = twin
-    with torch.inference_mode(False):
-        twin.__setstate__(copy.deepcopy(module.__dict__, memo))  # type: ignore[no-untyped-call]
-    return twin
-
-
-def leave_inference(module: nn.Module) -> None:
-    """Copy what was unpickled in inference mode, so that it can be used outside of it."""
-    with torch.inference_mode(False):
-        for part in module.modules():
-            for name, tensor in part._buffers.items():
-                if tensor is not None and tensor.is_inference():
-                    part._buffers[name] = tensor.clone()
-
-
-def _same_values(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a.detach().cpu().double(), b.detach().cpu().double())
-
-
-def owned(values: Tensor) -> Tensor:
-    """A copy of ``values`` as floating point numbers; a tensor that requires grad stays itself, so it can be learned.
-
-    Later changes to the caller's tensor would otherwise change some results of a space and not others.
+    Raises:
+        TypeError: If they are not real numbers, or a tensor that requires grad.
     """
-    if values.requires_grad:
-        return values
-    if values.dtype in HALF:
-        # Sums of costs soon exceed half precision.
-        return values.detach().float()
-    return values.detach().clone() if values.is_floating_point() else values.double()
+    if isinstance(values, Tensor):
+        check_real(name, values)
+        if values.requires_grad:
+            raise TypeError(
+                f"{name}: expected {expected} that are fixed, got a tensor that requires grad; learned costs are an "
+                "option of emd and EMDLoss, costs="
+            )
+        if values.is_complex() or values.dtype == torch.bool:
+            raise TypeError(f"{name}: expected real numbers, got {values.dtype}")
+        return np.array(values.cpu().double().numpy())
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiu" and not (array.size == 0 and array.dtype.kind == "O"):
+            raise TypeError
+        return np.array(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        if is_complex(values):
+            raise TypeError(f"{name}: expected real numbers, got {values.dtype}") from None
+        raise TypeError(f"{name}: expected {expected}, got {_short(values)}") from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def from_array(values: NDArray[Any]) -> Tensor:
@@ -335,21 +352,36 @@ def check_rho(rho: float) -> None:
         raise ValueError(f"rho: expected a finite number ≥ 1, got {rho}")
 
 
-def check_index(name: str, index: Tensor | int, what: str, count: int, device: torch.device) -> Tensor:
-    """``index`` as a tensor of integers, each of which is one of ``count`` bins or nodes.
+def check_indices(
+    indices: dict[str, Tensor | int], what: str, count: int, device: torch.device | str | None
+) -> tuple[Tensor, Tensor]:
+    """Return two indices as tensors of integers on one device, each of which is one of ``count`` bins or nodes.
+
+    Args:
+        indices: The indices by the names of the arguments.
+        what: What they are indices of.
+        count: How many there are.
+        device: Where the tensors shall be; by default where the first tensor with an axis is.
 
     Raises:
-        TypeError: If it does not hold integers.
+        TypeError: If they are not integers.
         ValueError: If one of them is out of range.
     """
+    tensors = sorted((x for x in indices.values() if isinstance(x, Tensor)), key=lambda x: x.ndim == 0)
+    place = device if device is not None else tensors[0].device if tensors else "cpu"
+    first, second = (_check_index(name, x, what, count, place) for name, x in indices.items())
+    return first, second
+
+
+def _check_index(name: str, index: Tensor | int, what: str, count: int, device: torch.device | str) -> Tensor:
     try:
         tensor = torch.as_tensor(index, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name}: expected {what} indices (integers), got {index!r}") from error
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected {what} indices (integers), got {tensor.dtype}")
-    # Values cannot be read inside a functional transform; and the compiler cannot trace the question.
-    readable = torch.compiler.is_compiling() or not private_api.is_wrapped(tensor)
+    # Values cannot be read inside a functional transform or on the meta device; the compiler cannot trace the question.
+    readable = torch.compiler.is_compiling() or not (tensor.is_meta or private_api.is_wrapped(tensor))
     if readable and (bad := tensor[(tensor < 0) | (tensor >= count)]).numel():
         raise ValueError(f"{name}: expected {what}s from 0 to {count - 1}, got {int(bad[0])}")
     return tensor.long()

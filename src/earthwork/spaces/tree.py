@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
-from earthwork.spaces.log_masses import Levels, TreeLogMasses, grouped_min
+from earthwork.spaces.derived import derived
+from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, cost_tensor, linear, running_sum
+from earthwork.spaces.log_masses import Levels, grouped_min, levels_of, log_masses
 from earthwork.spaces.outline import outline
 from earthwork.spaces.parts import Part, Sharding, sharding, tree_part
-from earthwork.spaces.space import Space, check_index, check_names
+from earthwork.spaces.space import Space, check_indices, check_names, frozen, to_tensor, widest
 from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
+from earthwork.spaces.tree_maps import Plan, plan_of
 
 
 class Tree(EdgeSpace):
@@ -32,7 +35,7 @@ class Tree(EdgeSpace):
     Args:
         parents: The index of each node's parent, -1 at the root. Any order, depth and branching.
         costs: The cost of every edge, or one for each node (the edge to its parent; the root's entry is not used),
-            or one for each node but the root. Finite and ≥ 0. Copied, unless it is a tensor that requires grad.
+            or one for each node but the root. Finite and ≥ 0.
         bins: The node of each class, in the order of the classes. Default: the leaves, in the order of the nodes.
         names: The names of all nodes; :attr:`bin_names` are those of the classes.
         node_data: Further facts about the nodes, such as synset ids: for each name a sequence as long as ``parents``.
@@ -54,14 +57,8 @@ class Tree(EdgeSpace):
     acyclic = True
     hierarchical = True
 
-    parents: Tensor
-    bins: Tensor
-    depths: Tensor
     # The type of all tables. A part of a tree, which nobody else can see, has narrower ones.
     _index_type: ClassVar[type[np.signedinteger[Any]]] = np.int64
-    _index_tables: _IndexTables | None = None
-    _order: Tensor
-    _size: Tensor
 
     def __init__(
         self,
@@ -73,7 +70,6 @@ class Tree(EdgeSpace):
         node_data: Mapping[str, Sequence[Any]] | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__()
         array = _as_indices("parents", _to_numpy(parents), self._index_type)
         self.names = check_names(names, len(array), "node")
         shape = topology(array, self.names)
@@ -83,19 +79,9 @@ class Tree(EdgeSpace):
         self.depth = int(shape.depth.max())
         self._node_data = _check_node_data(node_data or {}, self.num_nodes)
         self._info = _check_info(info or {})
-        nodes = shape.leaves if bins is None else self._check_bins(_to_numpy(bins))
-        self.num_bins = len(nodes)
-        for name, values in {
-            "parents": shape.parents,
-            "bins": nodes,
-            "depths": shape.depth,
-            "_order": shape.order,
-            "_size": shape.size,
-            **(flow_plan := _flow_plan(shape, nodes)),
-            **(potential_plan := _potential_plan(shape, nodes, flow_plan["_branch_edge"])),
-            "_edge_source": _edge_source(len(array), flow_plan["_branch_edge"], potential_plan["_bin_edge"]),
-        }.items():
-            self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)), persistent=False)
+        self._parents, self._depths, self._order, self._size = shape.parents, shape.depth, shape.order, shape.size
+        self._bins = shape.leaves if bins is None else self._check_bins(_to_numpy(bins))
+        self.num_bins = len(self._bins)
         self._set_costs(costs)
         self._seal()
 
@@ -115,24 +101,38 @@ class Tree(EdgeSpace):
             raise ValueError(f"bins: expected each node once, got node {_call(nodes[again], self.names)} twice")
         return nodes
 
-    def _edge_costs(self) -> Tensor:
-        # Above each node but the root, in the order of the nodes.
-        if len(self._costs) == self.num_nodes:
-            return torch.cat([self._costs[: self.root], self._costs[self.root + 1 :]])
-        return self._costs
-
-    def _cost_counts(self) -> tuple[int, ...]:
-        return (self.num_edges, self.num_nodes)
-
-    def _check_costs(self, name: str, costs: Tensor) -> None:
+    def _edge_costs(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        # Of one cost for each node, that of the root is not used.
         if costs.shape == (self.num_nodes,):
-            # The root's entry is not used.
-            costs = costs.clone()
-            costs[self.root] = 0
-        super()._check_costs(name, costs)
+            return np.delete(costs, self.root)
+        if costs.shape not in ((), (self.num_edges,)):
+            raise self._wrong_costs(costs, f"{self.num_edges} or {self.num_nodes}")
+        return costs
 
-    def _structure_tables(self) -> tuple[Tensor, ...]:
-        return self.parents, self.bins
+    def _tables(self) -> tuple[NDArray[Any], ...]:
+        return self._parents, self._bins, self._costs
+
+    @cached_property
+    def flow_costs(self) -> NDArray[np.float64]:
+        """The costs that a flow is multiplied by: 0 above all bins and above none."""
+        _, starts, ends = self.intervals()
+        divides = (ends > starts) & (ends - starts < self.num_bins)
+        return self._costs if divides.all() else frozen(np.where(divides, self._costs, 0.0))
+
+    @property
+    def parents(self) -> Tensor:
+        """The parent of each node, -1 at the root: a copy of shape ``[num_nodes]``."""
+        return to_tensor(self._parents)
+
+    @property
+    def bins(self) -> Tensor:
+        """The node of each class: a copy of shape ``[num_bins]``."""
+        return to_tensor(self._bins)
+
+    @property
+    def depths(self) -> Tensor:
+        """The number of edges between each node and the root: a copy of shape ``[num_nodes]``."""
+        return to_tensor(self._depths)
 
     @property
     def node_data(self) -> Mapping[str, tuple[Any, ...]]:
@@ -147,7 +147,7 @@ class Tree(EdgeSpace):
     @property
     def bin_names(self) -> tuple[str, ...] | None:
         """The names of the bins, in the order of the classes; ``None`` if the nodes have none."""
-        return None if self.names is None else tuple(self.names[node] for node in self.bins.tolist())
+        return None if self.names is None else tuple(self.names[node] for node in self._bins.tolist())
 
     def flow(self, x: Tensor) -> Tensor:
         """The total content of the bins below each edge: ``[..., num_bins]`` to ``[..., num_edges]``."""
@@ -161,78 +161,72 @@ class Tree(EdgeSpace):
 
     # A leaf's edge carries its bin's content as it is: exact, and most edges are of that kind. The others are branches.
     def _sum_below(self, x: Tensor) -> Tensor:
-        return _select(torch.cat([x, self._branch_flow(x)], -1), self._edge_source)
+        source = derived(self, plan, x.device).edge_source
+        return torch.cat([x, self._branch_flow(x)], -1).index_select(-1, source)
 
     def _sum_above(self, g: Tensor) -> Tensor:
-        return self._branch_potential(_select(g, self._branch_edge)) + _select(pad(g, (0, 1)), self._bin_edge)
+        maps = derived(self, plan, g.device)
+        own = pad(g, (0, 1)).index_select(-1, maps.bin_edge)
+        return self._branch_potential(g.index_select(-1, maps.branch_edge)) + own
 
     # A walk around the tree visits the bins below a branch one after another, so their content is a difference of two
     # running sums.
     def _branch_flow(self, x: Tensor) -> Tensor:
-        walked = running_sum(pad(_select(x, self._walk), (1, 0)))
-        return (_gather(walked, self._branch_end) - _gather(walked, self._branch_start)).to(x.dtype)
+        maps = derived(self, plan, x.device)
+        walked = running_sum(pad(x.index_select(-1, maps.walk), (1, 0)))
+        return (_gather(walked, maps.branch_end) - _gather(walked, maps.branch_start)).to(x.dtype)
 
     # On the same walk a branch's value is added when the walk enters it and taken back when it leaves.
     def _branch_potential(self, g: Tensor) -> Tensor:
-        steps = _select(g, self._step_branch) * self._step_sign.to(g)
-        return _select(running_sum(pad(steps, (1, 0))).to(g.dtype), self._bin_step)
+        maps = derived(self, plan, g.device)
+        steps = g.index_select(-1, maps.step_branch) * maps.step_sign.to(g.dtype)
+        return running_sum(pad(steps, (1, 0))).to(g.dtype).index_select(-1, maps.bin_step)
 
-    def log_masses(self) -> TreeLogMasses:
-        """A module that computes the logarithms of the masses below and beyond each edge."""
-        return TreeLogMasses(self.levels())
-
-    def levels(self) -> Levels:
-        """The nodes, level by level."""
-        return Levels(self.parents, self.depths, self.bins)
+    def log_masses(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logarithms of the masses below and beyond each edge."""
+        return log_masses(derived(self, levels, x.device), x)
 
     def nearest(self, allowed: Tensor) -> Tensor:
         """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true.
 
         Of several, one in the smallest common subtree, and there the first.
         """
-        levels = self.levels().to(allowed.device)
-        costs = self.costs.detach().double().to(allowed.device)
-        far = [torch.where(here, 0.0, math.inf) for here in levels.split(allowed, False)]
+        nodes = derived(self, levels, allowed.device)
+        up, counts = nodes.up(), nodes.counts
+        costs = derived(self, cost_tensor, allowed.device, widest(allowed.device))
+        # The last entry is that of the root, which has no edge.
+        steps = pad(costs, (0, 1))[nodes.edges_above].split(counts)
+        far = [torch.where(here, 0.0, math.inf).to(costs.dtype) for here in nodes.split(allowed, False)]
         index = torch.arange(self.num_bins, device=allowed.device).expand(allowed.shape)
-        best = [bin_.clone() for bin_ in levels.split(index, self.num_bins)]
-        for depth in range(len(levels) - 1, 0, -1):
-            up, step = levels.up(depth), costs[levels.edge(depth)]
-            below, count = far[depth] + step, levels.counts[depth - 1]
-            least = torch.minimum(far[depth - 1], grouped_min(below, up, count, math.inf))
-            tied = torch.where(below == least.index_select(-1, up), best[depth], self.num_bins)
+        best = [bin_.clone() for bin_ in nodes.split(index, self.num_bins)]
+        for depth in range(len(counts) - 1, 0, -1):
+            below, count = far[depth] + steps[depth], counts[depth - 1]
+            least = torch.minimum(far[depth - 1], grouped_min(below, up[depth], count, math.inf))
+            tied = torch.where(below == least.index_select(-1, up[depth]), best[depth], self.num_bins)
             here = torch.where(far[depth - 1] == least, best[depth - 1], self.num_bins)
-            best[depth - 1] = torch.minimum(here, grouped_min(tied, up, count, self.num_bins))
+            best[depth - 1] = torch.minimum(here, grouped_min(tied, up[depth], count, self.num_bins))
             far[depth - 1] = least
-        for depth in range(1, len(levels)):
-            up = levels.up(depth)
-            above = far[depth - 1].index_select(-1, up) + costs[levels.edge(depth)]
+        for depth in range(1, len(counts)):
+            above = far[depth - 1].index_select(-1, up[depth]) + steps[depth]
             nearer = above < far[depth]
-            best[depth] = torch.where(nearer, best[depth - 1].index_select(-1, up), best[depth])
+            best[depth] = torch.where(nearer, best[depth - 1].index_select(-1, up[depth]), best[depth])
             far[depth] = torch.where(nearer, above, far[depth])
-        return levels.at_bins(best)
+        return nodes.at_bins(best)
 
-    def _split_costs(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        costs = pad(self.costs.to(like), (0, 1))
-        return costs[self._branch_edge], costs[self._bin_edge]
+    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
+        maps = derived(self, plan, torch.device("cpu"))
+        costs = pad(to_tensor(self.flow_costs), (0, 1))
+        return costs[maps.branch_edge], costs[maps.bin_edge]
 
-    def kernel_tables(self, number_nodes: Callable[..., Any], weights: Tensor | None = None) -> list[Tensor]:
-        """The numbers that ``number_nodes`` gives to bins and nodes, built once, and the costs as they were given."""
-        tables = self._index_tables
-        if tables is None:
-            shape = (self.parents, self.depths, self._order, self._size, self.bins)
-            numbers = number_nodes(*(x.cpu().numpy() for x in shape))
-            tables = self._index_tables = _IndexTables(torch.from_numpy(numbers))
-        return [tables.numbers, self._costs if weights is None else weights]
-
-    @property
-    def has_kernel_tables(self) -> bool:
-        """Whether the nodes have been numbered."""
-        return self._index_tables is not None
+    def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]]:
+        """Return what numbers nodes: parents, depths, order, size and bins; and the costs."""
+        shape = [self._parents, self._depths, self._order, self._size, self._bins]
+        return [*shape, self.flow_costs if weights is None else weights]
 
     def intervals(self) -> Intervals:
-        """The bins below each edge, in the order in which a walk around the tree visits them."""
-        order, size = self._order.cpu().numpy(), self._size.cpu().numpy()
-        place = order[self.bins.cpu().numpy()]
+        """Return the bins below each edge, in the order in which a walk around the tree visits them."""
+        order, size = self._order, self._size
+        place = order[self._bins]
         walk = np.argsort(place)
         nodes = np.delete(np.arange(self.num_nodes), self.root)
         starts = np.searchsorted(place[walk], order[nodes])
@@ -259,16 +253,19 @@ class Tree(EdgeSpace):
         """
         return sharding(self, ranks)
 
-    def lowest_common_ancestor(self, a: Tensor | int, b: Tensor | int) -> Tensor:
-        """The deepest node above both nodes ``a`` and ``b`` (or one of them): tensors of node indices, broadcast."""
-        return self._climb(self._node_index("a", a), self._node_index("b", b))[0]
+    def lowest_common_ancestor(
+        self, a: Tensor | int, b: Tensor | int, *, device: torch.device | str | None = None
+    ) -> Tensor:
+        """Return the deepest node above both nodes ``a`` and ``b`` (or one of them): node indices, broadcast."""
+        return self._climb(*self._node_indices(a, b, device))[0]
 
     def _climb(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """The lowest common ancestor of nodes ``a`` and ``b``, and the cost of the path to it from ``a``."""
         a, b = torch.broadcast_tensors(a, b)
-        order, end = pad(self._order, (0, 1)), pad(self._order + self._size, (0, 1), value=self.num_nodes)
+        nodes = derived(self, node_tables, a.device)
+        order, end = pad(nodes.order, (0, 1)), pad(nodes.order + nodes.size, (0, 1), value=self.num_nodes)
         goal = order[b]
-        lifts, paths = self._ancestors(), [self._padded_costs()]
+        lifts, paths = self._ancestors(a.device), [derived(self, node_costs, a.device)]
         for ancestor in lifts[:-1]:
             paths.append(paths[-1] + paths[-1][ancestor])
         cost = paths[0].new_zeros(a.shape)
@@ -278,62 +275,86 @@ class Tree(EdgeSpace):
             cost = cost + torch.where(apart, path[a], 0)
             a = torch.where(apart, up, a)
         apart = (goal < order[a]) | (end[a] <= goal)
-        return torch.where(apart, self.parents[a], a), cost + torch.where(apart, paths[0][a], 0)
+        return torch.where(apart, nodes.parents[a], a), cost + torch.where(apart, paths[0][a], 0)
 
-    def node_distance(self, a: Tensor | int, b: Tensor | int) -> Tensor:
-        """The cost of the path between nodes ``a`` and ``b``: tensors of node indices, broadcast."""
-        return self._node_distance(self._node_index("a", a), self._node_index("b", b))
+    def node_distance(
+        self,
+        a: Tensor | int,
+        b: Tensor | int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return the cost of the path between nodes ``a`` and ``b``: node indices, broadcast."""
+        return self._node_distance(*self._node_indices(a, b, device)).to(dtype or torch.float64)
 
     def _node_distance(self, a: Tensor, b: Tensor) -> Tensor:
         # Only costs between the nodes are added: the difference of two distances to the root would be rounded to the
         # precision of all costs above.
         a, b = torch.broadcast_tensors(a, b)
-        return self._climb(torch.stack([a, b]), torch.stack([b, a]))[1].sum(0).to(self.costs.dtype)
+        return self._climb(torch.stack([a, b]), torch.stack([b, a]))[1].sum(0)
 
-    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        """The cost of the path between bins ``i`` and ``j``: tensors of any shape, O(log depth) for each pair."""
-        return self._node_distance(self.bins[self._bin_index("i", i)], self.bins[self._bin_index("j", j)])
+    def distance(
+        self,
+        i: Tensor | int,
+        j: Tensor | int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return the cost of the path between bins ``i`` and ``j``, in O(log depth) for each pair."""
+        i, j = self._bin_indices(i, j, device)
+        bins = derived(self, node_tables, i.device).bins
+        return self._node_distance(bins[i], bins[j]).to(dtype or widest(i.device))
 
-    def diameter(self) -> Tensor:
-        """The largest distance between two bins: the bin farthest from any given bin is one of the two."""
-        with torch.no_grad():
-            end = self._node_distance(self.bins[0], self.bins).argmax()
-        return self._node_distance(self.bins[end], self.bins).max()
+    def diameter(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the largest distance between two bins: the bin farthest from any given bin is one of the two."""
+        bins = self.bins
+        end = self._node_distance(bins[0], bins).argmax()
+        return self._node_distance(bins[end], bins).max().to(dtype or torch.float64).to(device or "cpu")
 
     def bin_order(self) -> Tensor:
-        """All bins in the order in which a walk around the tree visits them."""
-        return self._order[self.bins].argsort().cpu()
+        """Return all bins in the order in which a walk around the tree visits them."""
+        return torch.from_numpy(np.argsort(self._order[self._bins]))
 
-    def _node_index(self, name: str, index: Tensor | int) -> Tensor:
-        return check_index(name, index, "node", self.num_nodes, self.parents.device)
+    def _node_indices(
+        self, a: Tensor | int, b: Tensor | int, device: torch.device | str | None
+    ) -> tuple[Tensor, Tensor]:
+        return check_indices({"a": a, "b": b}, "node", self.num_nodes, device)
 
-    def _ancestors(self) -> list[Tensor]:
-        """Each node's 1st, 2nd, 4th … ancestor; past the root ``num_nodes``, which stands for none."""
-        none = self.num_nodes
-        up = pad(torch.where(self.parents < 0, none, self.parents).long(), (0, 1), value=none)
+    def nodes_of(self, bins: Tensor) -> Tensor:
+        """Return the nodes of some bins, a tensor of indices that are not checked."""
+        return derived(self, node_tables, bins.device).bins[bins]
+
+    def _ancestors(self, device: torch.device) -> list[Tensor]:
+        """Return each node's 1st, 2nd, 4th … ancestor; past the root ``num_nodes``, which stands for none."""
+        none, parents = self.num_nodes, derived(self, node_tables, device).parents
+        up = pad(torch.where(parents < 0, none, parents), (0, 1), value=none)
         ancestors = []
         for _ in range(self.depth.bit_length()):
             ancestors.append(up)
             up = up[up]
         return ancestors
 
-    def _padded_costs(self) -> Tensor:
-        """The cost above each node, 0 at the root and past it."""
-        costs = self.costs.double()
-        none = costs.new_zeros(1)
-        return torch.cat([costs[: self.root], none, costs[self.root :], none])
+    def heights(self, *, device: torch.device | str | None = None) -> Tensor:
+        """Return the number of edges from each node down to the farthest leaf: ``[num_nodes]``, 0 at the leaves."""
+        depths = derived(self, node_tables, torch.device(device or "cpu")).depths
+        return self.largest_below(depths) - depths
 
-    def heights(self) -> Tensor:
-        """The number of edges from each node down to the farthest leaf: ``[num_nodes]``, 0 at the leaves."""
-        return self.largest_below(self.depths) - self.depths
+    def largest_below(self, values: Tensor, costs: Tensor | None = None) -> Tensor:
+        """Return the largest value at each node and below it, by pointer doubling.
 
-    def largest_below(self, values: Tensor) -> Tensor:
-        """The largest of the values of each node and those below it, by pointer doubling: ``[num_nodes]`` each."""
+        Args:
+            values: A value for each node, shape ``[num_nodes]``.
+            costs: What a value gains on its way over each edge, shape ``[num_edges]``; by default nothing.
+        """
         lowest = -math.inf if values.is_floating_point() else torch.iinfo(values.dtype).min
         values = pad(values, (0, 1), value=lowest)
-        for ancestor in self._ancestors():
-            values = values.scatter_reduce(0, ancestor, values, "amax")
+        path = None if costs is None else _at_nodes(costs, self.root)
+        for ancestor in self._ancestors(values.device):
+            values = values.scatter_reduce(0, ancestor, values if path is None else values + path, "amax")
             values[-1] = lowest
+            path = None if path is None else path + path[ancestor]
         return values[:-1]
 
     def show(self, depth: int | None = None) -> None:
@@ -345,71 +366,48 @@ class Tree(EdgeSpace):
     def __repr__(self) -> str:
         return f"Tree({self.num_nodes} nodes, {self.num_bins} bins, depth {self.depth}, {self._cost_range()})"
 
-    _walk: Tensor
-    _branch_edge: Tensor
-    _branch_start: Tensor
-    _branch_end: Tensor
-    _edge_source: Tensor
-    _step_branch: Tensor
-    _step_sign: Tensor
-    _bin_step: Tensor
-    _bin_edge: Tensor
+
+class NodeTables(NamedTuple):
+    """The nodes of a tree on a device, as int64; see `Tree` and `Topology`."""
+
+    parents: Tensor
+    bins: Tensor
+    depths: Tensor
+    order: Tensor
+    size: Tensor
 
 
-# In the three functions below, the largest temporary arrays are freed before further tables are made.
-def _flow_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
-    """Which edges are branches, and where `Tree._branch_flow` finds the content of each of them."""
-    place = shape.order[bins]
-    walk = np.argsort(place)
-    place = place[walk]
-    is_branch = np.ones(len(shape.parents), dtype=bool)
-    is_branch[bins] = shape.size[bins] > 1
-    is_branch[shape.root] = False
-    nodes = np.flatnonzero(is_branch)
-    return {
-        "_walk": walk.astype(bins.dtype, copy=False),
-        "_branch_edge": nodes - (nodes > shape.root),
-        "_branch_start": np.searchsorted(place, shape.order[nodes]),
-        "_branch_end": np.searchsorted(place, shape.order[nodes] + shape.size[nodes]),
-    }
+def node_tables(tree: Tree, device: torch.device) -> NodeTables:
+    """Return the tables of the nodes on a device, to be read only."""
+    arrays = (tree._parents, tree._bins, tree._depths, tree._order, tree._size)
+    return NodeTables(*(to_tensor(array, device, torch.int64) for array in arrays))
 
 
-def _potential_plan(shape: Topology, bins: Indices, branches: Indices) -> dict[str, Indices]:
-    """When the walk of `Tree._branch_potential` enters and leaves each branch, and where it meets the bins."""
-    nodes = np.flatnonzero((shape.size > 1) & (shape.parents >= 0))
-    when = np.concatenate([shape.order[nodes], shape.order[nodes] + shape.size[nodes]])
-    steps = np.argsort(when, kind="stable")
-    bin_step = np.searchsorted(when[steps], shape.order[bins], side="right").astype(bins.dtype, copy=False)
-    step_branch = np.tile(np.searchsorted(branches, nodes - (nodes > shape.root)), 2)[steps]
-    bin_edge = bins - (bins > shape.root)
-    bin_edge[(shape.size[bins] > 1) | (bins == shape.root)] = len(shape.parents) - 1
-    return {
-        "_step_branch": step_branch.astype(bins.dtype, copy=False),
-        "_step_sign": np.repeat(np.array([1, -1], dtype=bins.dtype), len(nodes))[steps],
-        "_bin_step": bin_step,
-        "_bin_edge": bin_edge,
-    }
+def node_costs(tree: Tree, device: torch.device) -> Tensor:
+    """Return the cost above each node, and for none, in double precision; to be read only."""
+    return _at_nodes(tree.costs, tree.root).to(widest(device)).to(device)
 
 
-def _edge_source(count: int, branches: Indices, bin_edge: Indices) -> Indices:
-    """Where `Tree._sum_below` finds the content of each edge: at a bin, or after all of them at a branch."""
-    # The last entry is that of bins without an edge of their own.
-    source = np.empty(count, dtype=bin_edge.dtype)
-    source[bin_edge] = np.arange(len(bin_edge), dtype=bin_edge.dtype)
-    source[branches] = len(bin_edge) + np.arange(len(branches))
-    return source[:-1]
+def _at_nodes(costs: Tensor, root: int) -> Tensor:
+    """Return the cost above each node, 0 at the root and past it."""
+    none = costs.new_zeros(1)
+    return torch.cat([costs[:root], none, costs[root:], none])
 
 
-class _IndexTables:
-    """The order in which the compiled kernels keep a tree's bins and nodes."""
+def every_node(tree: Tree) -> Tree:
+    """Return the tree with a bin at each of its nodes."""
+    return Tree(tree._parents, tree._costs, bins=np.arange(tree.num_nodes))
 
-    def __init__(self, numbers: Tensor) -> None:
-        self.numbers = numbers
 
-    def __reduce__(self) -> Any:
-        # Not copied or sent to another process with the tree: sending a tensor moves its memory, which kernels may be
-        # using. The copy builds its own.
-        return type(None), ()
+def plan(tree: Tree, device: torch.device) -> Plan:
+    """Return the tables of both maps, to be read only."""
+    shape = Topology(tree._parents, tree.root, tree._depths, tree._order, tree._size)
+    return plan_of(shape, tree._bins, device)
+
+
+def levels(tree: Tree, device: torch.device) -> Levels:
+    """Return the nodes level by level, to be read only."""
+    return levels_of(tree._parents, tree._depths, tree._bins, device)
 
 
 def as_tree(space: Space, argument: str, reason: str) -> Tree:
@@ -419,13 +417,9 @@ def as_tree(space: Space, argument: str, reason: str) -> Tree:
     return space
 
 
-def _select(x: Tensor, index: Tensor) -> Tensor:
-    return x.index_select(-1, index.to(x.device))
-
-
 def _gather(x: Tensor, index: Tensor) -> Tensor:
-    # Equivalent to `_select`, which is the faster one in single precision on a CPU; this one is in double.
-    return x.gather(-1, index.to(x.device).expand(*x.shape[:-1], -1))
+    # Equivalent to `index_select`, which is the faster one in single precision on a CPU; this one is in double.
+    return x.gather(-1, index.expand(*x.shape[:-1], -1))
 
 
 def _to_numpy(values: ArrayLike | Tensor) -> ArrayLike:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from earthwork.files import to_json, write_atomically
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
-from earthwork.spaces.space import check_space, to_array
+from earthwork.spaces.space import check_space
 from earthwork.text import abbreviate
 from earthwork.trees import nested
 from earthwork.trees.assemble import Classes
@@ -51,7 +50,7 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
         >>> tree = ew.trees.cifar10()
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     ew.save(tree, folder + "/tree.json")
-        ...     ew.load(folder + "/tree.json").equals(tree)
+        ...     ew.load(folder + "/tree.json") == tree
         True
     """
     check_space(space)
@@ -70,7 +69,7 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
 
 def _npy(space: CostMatrix) -> bytes:
     buffer = io.BytesIO()
-    np.save(buffer, to_array(space.matrix), allow_pickle=False)
+    np.save(buffer, space._matrix, allow_pickle=False)
     return buffer.getvalue()
 
 
@@ -78,7 +77,7 @@ def _matrix_table(space: CostMatrix, delimiter: str = ",") -> str:
     """The text of a table of the matrix, with names in the first line and column if it has names."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    rows = [[f"{cost!r}".removesuffix(".0") for cost in row] for row in space.matrix.detach().cpu().double().tolist()]
+    rows = [[f"{cost!r}".removesuffix(".0") for cost in row] for row in space._matrix.tolist()]
     if space.bin_names is None:
         writer.writerows(rows)
     else:
@@ -216,12 +215,12 @@ def _(space: Ring) -> str:
 
 @dumps.register
 def _(space: CostMatrix) -> str:
-    rows = ",\n".join(to_json(row, strict=True) for row in _numbers(space.matrix))
+    rows = ",\n".join(to_json(row, strict=True) for row in _numbers(space._matrix))
     return _dump("earthwork-cost-matrix", {"matrix": f"[\n{rows}\n]"}, space)
 
 
 def _dump_line(kind: str, space: Chain | Ring) -> str:
-    costs = space.costs.detach() if space.num_edges else torch.ones(1)
+    costs = space._costs if space.num_edges else np.ones(1)
     same = bool((costs == costs[0]).all())
     text = to_json(_numbers(costs[0] if same else costs), strict=True)
     return _dump(kind, {"bins": str(space.num_bins), "costs": text}, space)
@@ -235,7 +234,7 @@ def _dump(kind: str, parts: dict[str, str], space: Space) -> str:
     return f"{{\n{lines}\n}}\n"
 
 
-def _numbers(values: Tensor) -> Any:
+def _numbers(values: NDArray[np.float64]) -> Any:
     """Nested lists of numbers, integers where they are whole."""
 
     def short(value: Any) -> Any:
@@ -243,4 +242,4 @@ def _numbers(values: Tensor) -> Any:
             return [short(entry) for entry in value]
         return int(value) if value.is_integer() else value
 
-    return short(values.detach().cpu().double().tolist())
+    return short(values.tolist())

@@ -2,7 +2,7 @@ r"""The closed form in plain PyTorch, on any device, in two ways.
 
 With the flow :math:`\varphi` of :math:`p - q` and the edge costs :math:`w` it is :math:`\sum_i w_i |\varphi_i|^\rho`.
 
-*Composed*: `flow` and the power under autograd. It serves every edge space, learnable costs, all transforms and
+*Composed*: `flow` and the power under autograd. It serves every edge space, learned costs, all transforms and
 derivatives of any order, and is the reference for the tests of the others.
 
 *First order*: value and gradient at once when the distance is called, without an autograd graph in between. The result
@@ -20,6 +20,8 @@ from torch.nn.functional import pad
 
 from earthwork.private_api import fast_apply, keeps_graph, softmax_backward
 from earthwork.spaces import EdgeSpace
+from earthwork.spaces.derived import derived
+from earthwork.spaces.edges import cost_tensor, split_costs
 
 Composed = Callable[..., Tensor]
 
@@ -27,17 +29,28 @@ Composed = Callable[..., Tensor]
 _BLOCK = 1 << 17
 
 
-def composed_cost(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
-    """``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``."""
+def composed_cost(x: Tensor, space: EdgeSpace, rho: float, costs: Tensor | None = None) -> Tensor:
+    """Compute ``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``.
+
+    Args:
+        x: The difference.
+        space: How the bins are arranged.
+        rho: The exponent.
+        costs: What the edges cost, if not what the space says.
+    """
     dtype = x.dtype
     x = widened(balanced(x), space, rho)
-    space = space.on(x.device)
-    costs = space.costs.to(x)
+    costs = _costs(space, x, costs)
     flow = space.settle(space.flow(x), costs, rho)
     return (costs * _power(flow, rho)).sum(-1).to(dtype)
 
 
-def composed_root(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
+def _costs(space: EdgeSpace, x: Tensor, costs: Tensor | None = None) -> Tensor:
+    """Return the costs of the edges in the type of ``x``."""
+    return derived(space, cost_tensor, x.device, x.dtype) if costs is None else costs.to(x)
+
+
+def composed_root(x: Tensor, space: EdgeSpace, rho: float, costs: Tensor | None = None) -> Tensor:
     """``(Σ w·|flow(x)|^ρ)^(1/ρ)``, whose gradient is 0 where it is 0: ``[..., num_bins]`` to ``[...]``.
 
     A high power of a small flow underflows, so flows and costs are divided by their largest first. The root is
@@ -45,8 +58,7 @@ def composed_root(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
     """
     dtype = x.dtype
     x = widened(balanced(x), space, rho)
-    space = space.on(x.device)
-    costs = space.costs.to(x)
+    costs = _costs(space, x, costs)
     flow = space.settle(space.flow(x), costs, rho)
     paid = costs.detach() > 0
     size, largest = _scale(torch.where(paid, flow, 0)), _scale(costs)
@@ -70,8 +82,7 @@ def composed_gradient(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
     with torch.no_grad():
         dtype = x.dtype
         x = widened(balanced(x), space, rho)
-        space = space.on(x.device)
-        costs = space.costs.to(x)
+        costs = _costs(space, x)
         flow = space.settle(space.flow(x), costs, rho)
         slope = space.settle_slope(rho * costs * flow.sign() * flow.abs().pow(rho - 1), flow, costs, rho)
         gradient = space.potential(slope)
@@ -184,7 +195,7 @@ def composed_gradients(composed: Composed, inputs: Sequence[Tensor], upstream: T
 
 def first_order_cost(x: Tensor, space: EdgeSpace, rho: float, composed: Composed) -> Tensor:
     """``Σ w·|flow(x)|^ρ`` with its gradient, for a difference ``x`` of two distributions on any device."""
-    space, rows = space.on(x.device), x.detach().reshape(-1, x.shape[-1])
+    rows = x.detach().reshape(-1, x.shape[-1])
 
     def solve(part: slice, values: Tensor, slopes: Tensor | None) -> None:
         potential = _solve(rows[part] - _excess(rows[part]), space, rho, values, slopes is not None)
@@ -196,7 +207,7 @@ def first_order_cost(x: Tensor, space: EdgeSpace, rho: float, composed: Composed
 
 def first_order_label_cost(logits: Tensor, labels: Tensor, space: EdgeSpace, rho: float, composed: Composed) -> Tensor:
     """The cost of moving the softmax of each row to its label, and the gradient w.r.t. the logits, on any device."""
-    space, rows, index = space.on(logits.device), logits.detach().reshape(-1, logits.shape[-1]), labels.reshape(-1, 1)
+    rows, index = logits.detach().reshape(-1, logits.shape[-1]), labels.reshape(-1, 1)
 
     def solve(part: slice, values: Tensor, slopes: Tensor | None) -> None:
         p = rows[part].softmax(-1)
@@ -232,7 +243,7 @@ def _solve(x: Tensor, space: EdgeSpace, rho: float, values: Tensor, differentiat
 
     The edge above a leaf carries what its bin holds, so only the other edges go through the maps.
     """
-    costs, own_costs = space._split_costs(x)
+    costs, own_costs = derived(space, split_costs, x.device, x.dtype)
     flow = space._branch_flow(x)
     steep = _slope(flow, costs, rho)
     torch.sum(steep * flow, -1, out=values)

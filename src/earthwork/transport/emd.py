@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.derived import derived
+from earthwork.spaces.edges import cost_tensor
 from earthwork.spaces.space import check_rho, check_space
-from earthwork.transport.closed_form import balanced, widened
-from earthwork.transport.masses import Normalize, as_pair, can_look, check_masses, of_row
+from earthwork.transport.closed_form import balanced, composed_cost, widened
+from earthwork.transport.masses import Normalize, as_pair, can_look, check_edge_costs, check_masses, of_row
 from earthwork.transport.routes import choose
 
 # In place of an infinite curvature: a compromise with an error of 1e-8 relative to the other edges.
@@ -25,7 +27,14 @@ _STIFF = 1e8
 
 
 def emd(
-    p: Tensor, q: Tensor, space: Space, rho: float = 1.0, *, normalize: Normalize = None, validate: bool = True
+    p: Tensor,
+    q: Tensor,
+    space: Space,
+    rho: float = 1.0,
+    *,
+    costs: Tensor | None = None,
+    normalize: Normalize = None,
+    validate: bool = True,
 ) -> Tensor:
     r"""The relaxed Earth Mover's Distance between distributions (not samples, and not logits unless normalised).
 
@@ -43,6 +52,8 @@ def emd(
         q: Masses ≥ 0, of a shape that broadcasts with that of ``p``, each row with the mass of its row of ``p``.
         space: How the bins are arranged.
         rho: The exponent, any real number ≥ 1; 1 on a cost matrix.
+        costs: What the edges cost, shape ``[num_edges]``, in place of the costs of the space: a tensor that may be
+            learned.
         normalize: ``None``: ``p`` and ``q`` are distributions. ``"l1"``: divide both by their mass (the paper's ℓ1
             layer). ``"softmax"``: ``p`` is logits.
         validate: Check the masses. Takes a pass over the data, and on an accelerator waits for it. Skipped inside
@@ -71,7 +82,12 @@ def emd(
     """
     p, q, stored = as_pair(p, q, space, normalize, validate)
     space.check_rho(rho)
-    distances = choose(space, p, q).checked_distances(p, q, space, rho, stored, validate)
+    if costs is None:
+        distances = choose(space, p, q).checked_distances(p, q, space, rho, stored, validate)
+    else:
+        if validate and can_look(p, q):
+            check_masses(p, q, stored)
+        distances = composed_cost(p - q, check_edge_costs(costs, space, validate), rho, costs)
     if rho > 2 and validate and can_look(distances):
         _check_range(distances, rho)
     return distances if distances.dtype is stored else distances.to(stored)
@@ -189,9 +205,9 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
     with torch.no_grad():
         if rho == 2:
             batch = torch.broadcast_shapes(p.shape, q.shape)[:-1]
-            return _curvature(space, (2 * space.costs.to(p)).expand(*batch, -1)).to(stored)
+            return _curvature(space, (2 * derived(space, cost_tensor, p.device, p.dtype)).expand(*batch, -1)).to(stored)
         x = widened(balanced(p - q), space, rho)
-        costs = space.costs.to(x)
+        costs = derived(space, cost_tensor, x.device, x.dtype)
         flow = space.settle(space.flow(x), costs, rho)
         moved = flow != 0
         weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho - 2), 0)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from earthwork import private_api
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import loading
 from earthwork.spaces import EdgeSpace
+from earthwork.spaces.derived import derived
 from earthwork.spaces.space import HALF
 from earthwork.transport.closed_form import composed_cost, composed_gradients
 from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, Route, as_rows
@@ -25,7 +25,6 @@ _operators: Any = torch.ops.earthwork
 
 def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool) -> GpuKernels | None:
     """The GPU kernels for tensors on a GPU, or ``None`` if they cannot serve the call."""
-    source = space.cost_source
     serves = (
         not expected
         and gpu.AVAILABLE
@@ -34,15 +33,13 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
         and type(p) in _PLAIN
         and space.acyclic
         and 1 < space.num_bins <= _most_bins(target)
-        and source is not None
-        and not source.requires_grad
         and (target is None or (type(target) in _PLAIN and target.device == p.device))
         and (target is None or target.dtype is p.dtype or not target.is_floating_point())
     )
     if not serves:
         return None
-    large = space.num_bins > gpu.MOST_BINS
-    return LargeGpuKernels(_tables(space, p.device)) if large else GpuKernels(_tables(space, p.device))
+    tables = derived(space, _tables, p.device)
+    return LargeGpuKernels(tables) if space.num_bins > gpu.MOST_BINS else GpuKernels(tables)
 
 
 def _most_bins(target: Tensor | None) -> int:
@@ -50,38 +47,14 @@ def _most_bins(target: Tensor | None) -> int:
     return gpu.MOST_BINS_IN_SEGMENTS if labels else gpu.MOST_BINS
 
 
-class _Cache:
-    """The tables of a space on each device, and the costs that they were made from."""
-
-    def __init__(self, costs: Tensor) -> None:
-        self.costs = costs
-        self.version = costs._version
-        self.tables: dict[torch.device, gpu.Tables | gpu.SegmentTables] = {}
-
-    def __reduce__(self) -> Any:
-        # A copy of the space has its own costs.
-        return type(None), ()
-
-
-@private_api.constant_for_compiler
 def _tables(space: EdgeSpace, device: torch.device) -> tuple[Any, ...]:
-    """What operators take of the tables of a space on a device, which are built and copied there once.
-
-    Also imports the operators.
-    """
+    """Return what operators take of the tables of a space on a device; imports the operators too."""
     gpu.load()
-    costs = space._costs
-    known: _Cache | None = space._gpu_kernels
-    if known is None or known.costs is not costs or known.version != costs._version:
-        known = space._gpu_kernels = _Cache(costs)
-    # The data of a parameter can be replaced without changing its version, so tables made from one are not kept.
-    if device not in known.tables or isinstance(costs, nn.Parameter):
-        intervals = space.intervals()
-        assert intervals is not None, "every acyclic space has them"
-        branches = gpu.branches_of(*intervals, space.costs.detach().double().cpu().numpy())
-        large = space.num_bins > gpu.MOST_BINS
-        known.tables[device] = (gpu.segment_tables_of if large else gpu.tables_of)(branches, device)
-    return known.tables[device].arguments
+    intervals = space.intervals()
+    assert intervals is not None, "every acyclic space has them"
+    branches = gpu.branches_of(*intervals, space.flow_costs)
+    large = space.num_bins > gpu.MOST_BINS
+    return (gpu.segment_tables_of if large else gpu.tables_of)(branches, device).arguments
 
 
 class GpuKernels(Route):

@@ -2,74 +2,38 @@ r"""Distances to labels, in closed form on any space.
 
 All mass must go to the label, so the plan is determined: the cost is the expected distance :math:`\sum_i p_i M_{il}`.
 The scalings that make this plan Sinkhorn's give the gradient :math:`\mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`;
-:math:`\lambda = \infty` is the exact distance. The matrix of all distances is cached here for small spaces.
+:math:`\lambda = \infty` is the exact distance. Of small spaces, the matrix of all distances is kept.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import embedding
 
-from earthwork import private_api
-from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces import Space
+from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import one_hot
+from earthwork.spaces.space import columns, distance_matrix, widest
 from earthwork.transport.linear_programme import centred, with_gradients
-from earthwork.transport.masses import can_look
 
-# Up to this many bins the matrix is cached for labels, 16 MB of float32: a lookup is far faster than the maps.
+# Up to this many bins the matrix is kept for labels, 16 MB of float32: a lookup is far faster than the maps.
 _MAX_BINS = 2048
 
 
-class _Cached(NamedTuple):
-    source: Tensor
-    version: int
-    matrix: Tensor
-    columns: dict[tuple[torch.dtype, torch.device], Tensor]
-    """The transposed matrix by type and device, so that a label's distances are contiguous."""
-
-
-_CACHE: WeakKeyDictionary[Space, _Cached] = WeakKeyDictionary()
-
-
-def ground_costs(space: Space) -> Tensor:
-    """The full matrix of distances, shape ``[num_bins, num_bins]``, cached as long as the costs do not change."""
-    if isinstance(space, EdgeSpace) and (torch.compiler.is_compiling() or private_api.count_dispatch_modes()):
-        # `distances` checks its indices, which fake tensors do not allow. Edges cost the same both ways.
-        return space.distances_to(torch.arange(space.num_bins, device=space.device), space.costs)
-    cached = _cached(space)
-    return space._distances() if cached is None else cached.matrix
+def ground_costs(space: Space, like: Tensor) -> Tensor:
+    """Return the matrix of distances, ``[num_bins, num_bins]``, on the device of ``like``; to be read only."""
+    return derived(space, distance_matrix, like.device, widest(like.device))
 
 
 def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
-    """The distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
-    if not isinstance(space, EdgeSpace) or (space.num_bins <= _MAX_BINS and not torch.compiler.is_compiling()):
-        cached = _cached(space)
-        if cached is not None:
-            kind = like.dtype, like.device
-            if kind not in cached.columns:
-                cached.columns[kind] = cached.matrix.T.to(*kind[::-1]).contiguous()
-            return embedding(labels, cached.columns[kind])
+    """Return the distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
+    if space.num_bins <= _MAX_BINS:
+        return embedding(labels, derived(space, columns, like.device, like.dtype))
     return space.distances_to(labels, like)
-
-
-def _cached(space: Space) -> _Cached | None:
-    source = space.cost_source
-    # The data of a parameter can be replaced without changing its version.
-    if source is None or source.requires_grad or isinstance(source, nn.Parameter) or not can_look(source):
-        return None
-    cached = _CACHE.get(space)
-    # Moving a space, or changing its costs in place, makes the cached matrix stale.
-    if cached is None or cached.source is not source or cached.version != source._version:
-        if private_api.count_dispatch_modes():
-            # A matrix of fake tensors would be of no use afterwards.
-            return None
-        cached = _CACHE[space] = _Cached(source, source._version, space._distances(), {})
-    return cached
 
 
 def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf, regularized: bool = False) -> Tensor:

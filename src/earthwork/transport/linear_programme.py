@@ -16,6 +16,8 @@ from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.spaces import Space
+from earthwork.spaces.derived import derived
+from earthwork.spaces.space import distance_matrix, widest
 
 _Array: TypeAlias = NDArray[np.float64]
 
@@ -26,22 +28,17 @@ def simplex_cost(p: Tensor, q: Tensor, space: Space) -> Tensor:
     """The exact distance of masses that were checked, ``[..., n]`` to ``[...]``, differentiable through its duals."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
-    value, p_gradient, q_gradient = simplex(p.detach(), q.detach(), _matrix(space).to(p.device))
+    value, p_gradient, q_gradient = simplex(
+        p.detach(), q.detach(), derived(space, distance_matrix, p.device, widest(p.device))
+    )
     return with_gradients(value, p, p_gradient, q, q_gradient)
 
 
 def simplex_gradient(p: Tensor, q: Tensor, space: Space) -> Tensor:
     """The gradient of :func:`simplex_cost` with respect to ``p``."""
     p, q = torch.broadcast_tensors(p, q)
-    gradient: Tensor = simplex(p.detach(), q.detach(), _matrix(space).to(p.device))[1]
+    gradient: Tensor = simplex(p.detach(), q.detach(), derived(space, distance_matrix, p.device, widest(p.device)))[1]
     return gradient
-
-
-def _matrix(space: Space) -> Tensor:
-    matrix = space._distances()
-    if matrix.requires_grad:
-        raise ValueError(f"space: expected fixed costs for the exact distance, got {space} that requires grad")
-    return matrix
 
 
 # A custom operator is opaque to the compiler and to functional transforms.

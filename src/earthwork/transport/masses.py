@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from earthwork import private_api
-from earthwork.spaces import Space
-from earthwork.spaces.space import HALF, check_space
+from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.space import HALF, check_costs, check_space
 
 Normalize: TypeAlias = Literal["l1", "softmax"] | None
 
@@ -86,6 +86,26 @@ def check_pair(p: Tensor, q: Tensor, space: Space) -> None:
         raise ValueError(
             f"p and q: expected shapes that broadcast together, got {tuple(p.shape)} and {tuple(q.shape)}"
         ) from None
+
+
+def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
+    """Return ``space``, or raise unless its edges may cost ``costs``: one number for each, finite and ≥ 0.
+
+    Args:
+        costs: The costs, which may be learned.
+        space: How the bins are arranged.
+        validate: Check the values, where they can be read.
+    """
+    if not isinstance(space, EdgeSpace):
+        raise TypeError(f"costs: expected None on {space}, which has no edges, got {type(costs).__name__}")
+    if not isinstance(costs, Tensor) or not costs.is_floating_point():
+        what = costs.dtype if isinstance(costs, Tensor) else type(costs).__name__
+        raise TypeError(f"costs: expected a floating point tensor, got {what}")
+    if costs.shape != (space.num_edges,):
+        raise ValueError(f"costs: expected {space.num_edges} edge costs of {space}, got shape {tuple(costs.shape)}")
+    if validate and can_look(costs):
+        check_costs("costs", costs.detach())
+    return space
 
 
 def check_masses(p: Tensor, q: Tensor, stored: torch.dtype, names: tuple[str, str] = ("p", "q")) -> None:

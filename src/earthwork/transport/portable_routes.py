@@ -73,9 +73,16 @@ class Route:
 
 
 class Composed(Route):
-    """`flow` and the power under autograd."""
+    """`flow` and the power under autograd.
+
+    Args:
+        costs: What the edges cost, if not what the space says.
+    """
 
     name = "composed"
+
+    def __init__(self, costs: Tensor | None = None) -> None:
+        self.costs = costs
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The distance of each row of ``p`` to that of ``q``."""
@@ -93,7 +100,7 @@ class Composed(Route):
         return self._cost((p - elsewhere).scatter(-1, index, at_label), space, rho)
 
     def _cost(self, x: Tensor, space: Any, rho: float) -> Tensor:
-        return composed_cost(x, space, rho)
+        return composed_cost(x, space, rho, self.costs)
 
 
 class _FirstOrder(Composed):

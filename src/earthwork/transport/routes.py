@@ -6,7 +6,7 @@
 | `OPERATOR` | the same inside ``torch.compile`` | `kernels/cpu/operators` |
 | `GpuKernels` | the common case on a GPU, also inside ``torch.compile`` | `kernels/gpu` |
 | `FIRST_ORDER` | chains and trees on any device: value and gradient in plain PyTorch, without a graph | `closed_form` |
-| `COMPOSED` | every edge space, learnable costs, transforms, export, derivatives of any order | `closed_form` |
+| `COMPOSED` | every edge space, learned costs, transforms, export, derivatives of any order | `closed_form` |
 | `PROGRAMME` | spaces without edges | `linear_programme`, `labels` |
 
 Every route computes the same numbers up to rounding, and can be differentiated as often as the space allows: where a
@@ -20,12 +20,15 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from earthwork.kernels.cpu import Layout, kernels, loading, operators, tree_tables
 from earthwork.private_api import is_exporting, is_plain, is_watched
 from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
 from earthwork.spaces.space import HALF
 from earthwork.transport.closed_form import composed_cost, unchanged, version, with_gradient
@@ -51,12 +54,12 @@ class _Operator(Composed):
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
-        costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), space.kernel_tables(tree_tables), rho)
+        costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), derived(space, operator_tables), rho)
         return costs.view(p.shape[:-1])
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        slopes: Tensor = operators.pair_kernel(as_rows(p), as_rows(q), space.kernel_tables(tree_tables), rho, True)[1]
+        slopes: Tensor = operators.pair_kernel(as_rows(p), as_rows(q), derived(space, operator_tables), rho, True)[1]
         return slopes.view(p.shape)
 
     def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
@@ -70,7 +73,7 @@ class _Operator(Composed):
     ) -> Tensor:
         """The whole loss of logits against class indices; for the options see `Kernels.label_loss`."""
         weight, ignore, reduction, empty = options
-        tables = space.kernel_tables(tree_tables)
+        tables = derived(space, operator_tables)
         weight = None if weight is None else weight.double()
         rows, flat = as_rows(logits), labels.reshape(-1).long()
         loss: Tensor = operators.label_loss(rows, flat, weight, tables, rho, ignore, reduction, empty)
@@ -85,10 +88,8 @@ class LabelKernel(NamedTuple):
 
     operation: str
     option: float = 0.0
-    parameter: float = 0.0
-    """What ``weights`` depend on besides the space."""
-    weights: Callable[[], Tensor] | None = None
-    """What the kernel takes in place of the costs of the edges."""
+    weights: tuple[Any, ...] | None = None
+    """A function of the space, and its options, that returns what the kernel takes in place of costs."""
     exact: Callable[[Tensor, Tensor], Tensor] | None = None
     """The losses of rows against labels from logarithms, for the rows where the kernel's are NaN."""
 
@@ -98,28 +99,9 @@ class Kernels(Route):
 
     name = "kernels"
 
-    def __init__(self, run: ModuleType, space: EdgeSpace, tables: list[Tensor]) -> None:
+    def __init__(self, run: ModuleType, layout: Layout) -> None:
         self.run = run
-        self.costs = space._costs
-        self.version = self.costs._version
-        self.address = self.costs.data_ptr()
-        self.layout = Layout(tables, space.num_bins)
-        self.layouts: dict[tuple[str, float], Layout] = {}
-
-    def fit(self, space: EdgeSpace) -> bool:
-        """Whether the tables were made from the space's present costs."""
-        costs = self.costs
-        return (
-            space._buffers.get("_costs") is costs
-            and costs._version == self.version
-            # Sharing a tensor with another process moves its memory, and writes by that process cannot be detected.
-            and costs.data_ptr() == self.address
-            and not costs.requires_grad
-        )
-
-    def __reduce__(self) -> Any:
-        # Addresses are meaningless in a copy of the space, which builds its own tables.
-        return type(None), ()
+        self.layout = layout
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The distance of each row of ``p`` to that of ``q``, which were checked."""
@@ -241,11 +223,7 @@ class Kernels(Route):
     def _layout_of(self, kernel: LabelKernel, space: Any) -> Layout:
         if kernel.weights is None:
             return self.layout
-        key = kernel.operation, kernel.parameter
-        if key not in self.layouts:
-            with torch.no_grad():
-                self.layouts[key] = Layout(space.kernel_tables(tree_tables, kernel.weights()), space.num_bins, own=1.0)
-        return self.layouts[key]
+        return derived(space, _weighted_layout, *kernel.weights)
 
     def expected(self, p: Tensor, space: Any) -> Tensor:
         """For every bin, the expected distance to a bin drawn from ``p``."""
@@ -301,42 +279,43 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         and is_plain(p, target)
         and loading.enabled
     ):
-        known: Kernels | None = space._kernels
-        if known is not None and known.fit(space):
+        known = derived(space, _kernels)
+        if known is not None:
             return known
-        built = _build_kernels(space)
-        if built is not None:
-            return built
     if on_gpu(p):
         route = gpu_route(space, p, target, expected)
         if route is not None:
             return route
-    source = space.cost_source
-    fixed = source is not None and not source.requires_grad
-    return FIRST_ORDER if space.acyclic and fixed and not expected else COMPOSED
+    return FIRST_ORDER if space.acyclic and not expected else COMPOSED
 
 
-def _build_kernels(space: EdgeSpace) -> Kernels | None:
-    source = space.cost_source
-    run = None if source is None or source.requires_grad else kernels()
-    if run is None:
-        return None
-    with torch.no_grad():
-        tables = space.kernel_tables(tree_tables)
-    if tables is None:
-        return None
-    built = Kernels(run, space, tables)
-    # The data of a parameter can be replaced without changing its version, so tables made from one are not kept.
-    if not isinstance(source, nn.Parameter):
-        space._kernels = built
-    return built
+def _kernels(space: EdgeSpace) -> Kernels | None:
+    """Return the CPU kernels with the tables of a space, ``None`` if there are none."""
+    run = kernels()
+    tables = None if run is None else kernel_tables(space)
+    return None if run is None or tables is None else Kernels(run, Layout(tables, space.num_bins))
 
 
-def prepare(space: Space) -> None:
-    """Build the tables of a space that the compiler cannot build while it traces."""
-    if operators.AVAILABLE and isinstance(space, EdgeSpace) and space.device.type == "cpu":
-        with torch.no_grad():
-            space.kernel_tables(tree_tables)
+def _weighted_layout(space: EdgeSpace, weights: Callable[..., Tensor], *parameters: float) -> Layout:
+    """Return a layout with other numbers in place of the costs: ``weights(space, *parameters)``."""
+    tables = kernel_tables(space, weights(space, *parameters).numpy())
+    assert tables is not None, "only spaces with kernels have them"
+    return Layout(tables, space.num_bins, own=1.0)
+
+
+def kernel_tables(space: EdgeSpace, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
+    """Return the tables of a space as `Layout` takes them."""
+    tables = space.kernel_tables(weights)
+    if tables is None or not space.hierarchical:
+        return tables
+    *shape, costs = tables
+    return [tree_tables(*shape), costs]
+
+
+def operator_tables(space: EdgeSpace) -> list[Tensor] | None:
+    """Return the same as tensors, which operators of a compiled graph take."""
+    tables = kernel_tables(space)
+    return None if tables is None else [torch.tensor(table, device="cpu") for table in tables]
 
 
 def _can_be_operator(space: EdgeSpace, p: Tensor, target: Tensor | None) -> bool:
@@ -344,8 +323,7 @@ def _can_be_operator(space: EdgeSpace, p: Tensor, target: Tensor | None) -> bool
         operators.AVAILABLE
         and loading.enabled
         and space.acyclic
-        and space.has_kernel_tables
-        and not space._costs.requires_grad
+        and derived(space, operator_tables) is not None
         and p.device.type == "cpu"
         and p.dtype in _TYPES
         and (target is None or target.dtype == p.dtype or not target.is_floating_point())

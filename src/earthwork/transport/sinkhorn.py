@@ -10,11 +10,10 @@ paper; the gradient is that of the minimum, :math:`\mathrm{centre}(\log(u) / \la
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from earthwork.spaces import Space
 from earthwork.transport.labels import ground_costs
@@ -120,12 +119,11 @@ def sinkhorn_prepared(
     """:func:`sinkhorn` of masses that were checked; if ``regularized`` the value is the minimum, entropy included."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
-    matrix = ground_costs(space).to(p.device)
-    needs_q = q.requires_grad or matrix.requires_grad or not can_look(q)
+    needs_q = q.requires_grad or not can_look(q)
     value, p_gradient, q_gradient, report = solve(
         p.detach(),
         q.detach(),
-        matrix.detach(),
+        ground_costs(space, p),
         float(lam),
         max_iter,
         tol,
@@ -135,50 +133,10 @@ def sinkhorn_prepared(
         regularized,
     )
     value = with_gradients(value, p, p_gradient, q, q_gradient)
-    if matrix.requires_grad:
-        value = _with_cost_gradient(value, matrix, p_gradient, q_gradient, q.detach().sum(-1), float(lam))
     if can_look(report):
         iterations, converged = report.tolist()
         return SinkhornResult(value, p_gradient, iterations, bool(converged))
     return SinkhornResult(value, p_gradient, report[..., 0], report[..., 1].bool())
-
-
-def _with_cost_gradient(
-    value: Tensor, matrix: Tensor, p_gradient: Tensor, q_gradient: Tensor, mass: Tensor, lam: float
-) -> Tensor:
-    """``value[...]``, whose derivative with respect to ``matrix[n, n]`` is the plan, as for the smoothed minimum."""
-    result: Tensor = _WithCostGradient.apply(  # type: ignore[no-untyped-call]
-        value, matrix, p_gradient, q_gradient, mass, lam
-    )
-    return result
-
-
-class _WithCostGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        value: Tensor, matrix: Tensor, p_gradient: Tensor, q_gradient: Tensor, mass: Tensor, lam: float
-    ) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, matrix, p_gradient, q_gradient, mass, ctx.lam = inputs
-        ctx.save_for_backward(matrix, p_gradient, q_gradient, mass)
-
-    # The plan is exp(λ(f_i + g_j − M_ij)); the constant that centring removed from f and g follows from its mass.
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        matrix, p_gradient, q_gradient, mass = ctx.saved_tensors
-        if not ctx.needs_input_grad[1]:
-            return grad, None, None, None, None, None
-        n = len(matrix)
-        weights = (grad * mass).reshape(-1)
-        total = torch.zeros_like(matrix)
-        for weight, f, g in zip(weights, p_gradient.reshape(-1, n), q_gradient.reshape(-1, n), strict=True):
-            plan = (ctx.lam * (f.unsqueeze(-1) + g - matrix.to(f))).flatten().softmax(0)
-            total += (weight * plan).reshape(n, n).to(total)
-        return grad, total, None, None, None, None
 
 
 def check_options(

@@ -148,7 +148,7 @@ def need_names(tree: Tree, what: str) -> tuple[str, ...]:
 
 def node_costs(tree: Tree) -> NDArray[np.float64]:
     """The cost of the edge above each node, with 0 at the root."""
-    costs: NDArray[np.float64] = tree.costs.detach().cpu().double().numpy()
+    costs = tree._costs
     return np.insert(costs, tree.root, 0.0)
 
 

@@ -199,7 +199,7 @@ def to_newick(tree: Tree) -> str:
     lengths[tree.root] = ""
     parents, depths = tree.parents.tolist(), tree.depths.tolist()
     parts: list[str] = []
-    walk = np.argsort(tree._order.cpu().numpy()).tolist()
+    walk = np.argsort(tree._order).tolist()
     for node, following in zip(walk, [*walk[1:], -1], strict=True):
         if following >= 0 and parents[following] == node:
             parts.append("(")

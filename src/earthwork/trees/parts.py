@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -45,7 +46,6 @@ class TreePart(Space):
     partial = True
 
     def __init__(self, part: Part, num_nodes: int) -> None:
-        super().__init__()
         self.num_bins = part.bounds[-1]
         self.num_nodes = num_nodes
         self.start, self.stop = part.start, part.stop
@@ -65,11 +65,24 @@ class TreePart(Space):
         """Raise unless ``rho`` is a real number ≥ 1."""
         check_rho(rho)
 
-    def distance(self, i: Tensor | int, j: Tensor | int) -> Tensor:
-        """Raises, because other shards are unknown."""
+    def _tables(self) -> list[NDArray[Any]]:
+        part = self._part
+        sizes = np.array([self.num_nodes, part.rank, part.local is None, part.shared is None, *part.bounds])
+        spaces = [table for space in (part.local, part.shared) if space is not None for table in space._tables()]
+        return [sizes, part.slots.numpy(), part.lengths.numpy(), *spaces]
+
+    def distance(
+        self,
+        i: Tensor | int,
+        j: Tensor | int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Raise, because other shards are unknown."""
         raise TypeError(f"space: expected a whole tree for distances, got {self}")
 
-    def _scaled(self, factor: Tensor) -> Self:
+    def _scaled(self, factor: float) -> Self:
         raise TypeError(f"space: expected a whole tree to scale its costs, got {self}")
 
     def __repr__(self) -> str:
@@ -136,16 +149,16 @@ def read_arrays(path: Path) -> Tree:
 
 def dump_arrays(tree: Tree) -> bytes:
     """The content of an .npz file of the tree, without names, node data and info."""
-    place = tree._order.cpu().numpy()
+    place = tree._order
     walk = np.argsort(place)
-    parents = tree.parents.cpu().numpy()[walk]
+    parents = tree._parents[walk]
     small = np.int32 if tree.num_nodes < 2**31 else np.int64
-    arrays = {
+    arrays: dict[str, Any] = {
         "parents": np.where(parents < 0, -1, place[parents]).astype(small),
-        "bins": place[tree.bins.cpu().numpy()].astype(small),
+        "bins": place[tree._bins].astype(small),
     }
     costs = node_costs(tree)[walk]
-    if (tree.costs != 1).any():
+    if (tree._costs != 1).any():
         arrays["costs"] = costs
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)

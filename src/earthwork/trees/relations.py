@@ -45,7 +45,7 @@ def from_parents(
         >>> tree = ew.trees.from_parents({"thing": None, "animal": "thing", "rock": "thing", "cat": "animal"})
         >>> tree.bin_names
         ('rock', 'cat')
-        >>> ew.trees.from_parents([-1, 0, 0, 1], ["thing", "animal", "rock", "cat"]).equals(tree)
+        >>> ew.trees.from_parents([-1, 0, 0, 1], ["thing", "animal", "rock", "cat"]) == tree
         True
     """
     if isinstance(parents, Mapping):

@@ -55,7 +55,7 @@ def collapse(tree: Tree) -> Tree:
         ('animal', 'tabby', 'dog')
     """
     check_tree(tree)
-    parents, bins = tree.parents.cpu().numpy(), tree.bins.cpu().numpy()
+    parents, bins = tree._parents, tree._bins
     keep = np.bincount(parents[parents >= 0], minlength=tree.num_nodes) != 1
     keep[bins] = True
     return _keep(tree, keep, bins, inner_bins=True)
@@ -93,10 +93,10 @@ def relabel(tree: Tree, names: Mapping[str, str] | Sequence[str] | Callable[[str
     if wrong:
         raise TypeError(f"names: expected strings, got {wrong[0]!r}")
     return assemble(
-        tree.parents.cpu().numpy(),
+        tree._parents,
         new,
         node_costs(tree),
-        bins=tree.bins.cpu().numpy(),
+        bins=tree._bins,
         inner_bins=True,
         node_data=tree.node_data,
         info=tree.info,
@@ -105,7 +105,7 @@ def relabel(tree: Tree, names: Mapping[str, str] | Sequence[str] | Callable[[str
 
 def _above(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which nodes are the given ones or above them."""
-    parents = tree.parents.cpu().numpy()
+    parents = tree._parents
     none = tree.num_nodes
     up = np.append(np.where(parents < 0, none, parents), none)
     marked = np.zeros(none + 1, dtype=bool)
@@ -118,7 +118,7 @@ def _above(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _keep(tree: Tree, keep: NDArray[np.bool_], bins: NDArray[np.int64], inner_bins: bool) -> Tree:
     """The tree without some nodes, whose children are attached to the next kept node above."""
-    parents = tree.parents.cpu().numpy()
+    parents = tree._parents
     none = tree.num_nodes
     up = np.append(np.where(parents < 0, none, parents), none)
     kept = np.append(keep, True)
@@ -205,7 +205,7 @@ def _hops_costs(tree: Tree) -> Floats:
 
 
 def _height_costs(tree: Tree) -> Floats:
-    parents, height = tree.parents.cpu().numpy(), tree.heights().cpu().numpy().astype(np.float64)
+    parents, height = tree._parents, tree.heights().numpy().astype(np.float64)
     return np.where(parents < 0, 0.0, height[parents] - height)
 
 
@@ -219,7 +219,7 @@ _PLAIN: dict[str, Callable[[Tree], float | Floats]] = {
 def _depth_costs(tree: Tree, decay: float) -> Floats:
     if not (isinstance(decay, int | float) and 0 < decay < float("inf")):
         raise ValueError(f"decay: expected a number > 0, got {decay!r}")
-    depth = tree.depths.cpu().numpy()
+    depth = tree._depths
     return np.where(depth == 0, 0.0, float(decay) ** (np.maximum(depth, 1) - 1.0))
 
 
@@ -231,7 +231,7 @@ def _information_costs(tree: Tree, counts: Sequence[float] | Mapping[str, float]
     bare = np.flatnonzero(share <= 0)
     if len(bare):
         raise ValueError(f"counts: no class is below node {_call(tree, int(bare[0]))}; restrict() drops such nodes")
-    parents = tree.parents.cpu().numpy()
+    parents = tree._parents
     information = -np.log(share)
     return np.where(parents < 0, 0.0, np.maximum(information - information[parents], 0.0))
 

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 import earthwork as ew
-from earthwork.kernels.cpu import Layout, layout, run, threads, tree_tables
+from earthwork.kernels.cpu import Layout, layout, run, threads
+from earthwork.transport.routes import kernel_tables
 from tests.cases import random_parents
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -126,7 +127,7 @@ def one_case(rng: np.random.Generator) -> None:
     dtype = torch.float32 if rng.random() < 0.5 else torch.float64
     rho = float(rng.choice([1.0, 1.3, 2.0, 3.0]))
     rows, bins = int(rng.integers(1, 30)), space.num_bins
-    tables = Layout(space.kernel_tables(tree_tables), space.num_bins)
+    tables = Layout(kernel_tables(space), space.num_bins)
     p, q = (torch.from_numpy(rng.dirichlet(np.ones(bins), rows)).to(dtype) for _ in range(2))
     expected = run.expectations(tables, strided(p, bins + int(rng.integers(3))))
     torch.testing.assert_close(expected, (p @ space.distances().to(dtype)), rtol=1e-4, atol=1e-4)
@@ -162,7 +163,7 @@ def main(seed: int, cases: int = 150) -> None:
 def overrun() -> None:
     """Read one label too many, to see that the guard pages work."""
     install()
-    tables = Layout(ew.Chain(10).kernel_tables(tree_tables), 10)
+    tables = Layout(kernel_tables(ew.Chain(10)), 10)
     run.labels(tables, tensor(torch.rand(9, 10)), tensor(torch.zeros(8, dtype=torch.int64)), 2.0, True)
 
 

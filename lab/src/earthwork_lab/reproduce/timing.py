@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from earthwork import CostMatrix, EMDLoss, Tree, emd_gradient, sinkhorn
+from earthwork import CostMatrix, EMDLoss, emd_gradient, sinkhorn
 from earthwork_lab.reproduce.experiment import Numbers, Plan, Request
 from earthwork_lab.reproduce.stability import paper_tree
 from earthwork_lab.statistics import mean_interval
@@ -63,27 +63,23 @@ def _batch(settings: Settings, device: str, dtype: torch.dtype) -> tuple[torch.T
     return logits.to(device, dtype), q.to(device, dtype), labels.to(device)
 
 
-def _tree(device: str) -> Tree:
-    return paper_tree().to(device)
-
-
 def _sinkhorn(settings: Settings, iterations: int, device: str, dtype: torch.dtype) -> Callable[[], object]:
     logits, q, _ = _batch(settings, device, dtype)
     # The matrix of distances is made once, as the paper's criterion does.
-    space = CostMatrix(_tree(device).distances().to(dtype))
+    space = CostMatrix(paper_tree().distances().to(dtype))
     p = logits.softmax(-1)
     return lambda: sinkhorn(p, q, space, lam=settings.lam, max_iter=iterations, method="paper").gradient
 
 
 def _gradient(settings: Settings, device: str, dtype: torch.dtype) -> Callable[[], object]:
     logits, q, _ = _batch(settings, device, dtype)
-    p, tree = logits.softmax(-1), _tree(device)
+    p, tree = logits.softmax(-1), paper_tree()
     return lambda: emd_gradient(p, q, tree, rho=2)
 
 
 def _loss(settings: Settings, device: str, dtype: torch.dtype) -> Callable[[], object]:
     logits, _, labels = _batch(settings, device, dtype)
-    loss = EMDLoss(_tree(device))
+    loss = EMDLoss(paper_tree())
     leaf = logits.requires_grad_()
 
     def step() -> None:

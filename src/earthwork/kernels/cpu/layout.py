@@ -38,7 +38,7 @@ class Layout:
         ValueError: If the tables do not fit together: a kernel would read or write out of bounds.
     """
 
-    def __init__(self, tables: Sequence[Tensor], bins: int, own: float = 0.0) -> None:
+    def __init__(self, tables: Sequence[NDArray[Any] | Tensor], bins: int, own: float = 0.0) -> None:
         # Kernels trust the addresses, lengths and entries of these tables across calls. So they are NumPy arrays that
         # nothing else refers to (``share_memory_`` moves the memory of a tensor, and another process
         # can then write to it), they live as long as the layout, and they are checked once, after copying.
@@ -66,8 +66,9 @@ class Layout:
         self.sums = {"chain": 0, "ring": 2 * (self.bins + 1), "tree": nodes}[self.kind]
 
 
-def _as_array(table: Tensor) -> NDArray[Any]:
-    return (table.double() if table.is_floating_point() else table).numpy(force=True)
+def _as_array(table: NDArray[Any] | Tensor) -> NDArray[Any]:
+    array = table.numpy(force=True) if isinstance(table, Tensor) else table
+    return array.astype(np.float64, copy=False) if array.dtype.kind == "f" else array
 
 
 def _edge_costs(costs: Numbers, edges: int, root: int = -1) -> Numbers:

@@ -1,0 +1,54 @@
+"""What is computed from a space and kept: tensors on a device, tables of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from earthwork import private_api
+
+Result = TypeVar("Result")
+
+# Of a space, on a few devices, in a few types. An option that changes at every step must not fill the memory.
+_MOST = 32
+
+
+@private_api.constant_for_compiler
+def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
+    """Return ``make(owner, *options)``, made on first use and kept with the owner, an immutable value.
+
+    Under ``torch.compile`` the result is a constant of the graph.
+
+    Args:
+        owner: What it is made from; its attribute ``_derived`` is an ``OrderedDict``.
+        make: A function of the module, so that it is the same in every call.
+        *options: Such as a device and a type.
+    """
+    kept, key = owner._derived, (make, *options)
+    try:
+        result: Result = kept[key]
+        kept.move_to_end(key)
+    except KeyError:
+        # Another thread may have dropped the entry meanwhile, or may make it too.
+        with private_api.plain_tensors():
+            result = kept[key] = make(owner, *options)
+        while len(kept) > _MOST:
+            kept.popitem(last=False)
+    return _lifted(result) if private_api.count_dispatch_modes() and private_api.in_fake_mode() else result
+
+
+def _lifted(result: Any) -> Any:
+    """Return copies of all tensors that are made inside of a FakeTensorMode, which does not take others."""
+    if isinstance(result, Tensor):
+        if result.is_meta:
+            return torch.empty(result.shape, dtype=result.dtype, device="meta")
+        with private_api.plain_tensors():
+            values = result.numpy(force=True)
+        return torch.tensor(values, device="cpu").to(result.device)
+    if isinstance(result, tuple | list):
+        entries = map(_lifted, result)
+        return type(result)(*entries) if hasattr(result, "_fields") else type(result)(entries)
+    return result

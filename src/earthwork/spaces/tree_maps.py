@@ -1,0 +1,88 @@
+"""The tables from which a tree computes its two maps, `Tree.flow` and `Tree.potential`.
+
+An edge above a leaf carries what its bin holds; the other edges are branches. A walk around the tree visits the bins
+below a branch one after another, so that what they hold is a difference of two running sums.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from earthwork.spaces.topology import Indices, Topology
+
+
+class Plan(NamedTuple):
+    """How `Tree` computes its two maps: tables on a device."""
+
+    walk: Tensor
+    branch_edge: Tensor
+    branch_start: Tensor
+    branch_end: Tensor
+    edge_source: Tensor
+    step_branch: Tensor
+    step_sign: Tensor
+    bin_step: Tensor
+    bin_edge: Tensor
+
+
+def plan_of(shape: Topology, bins: Indices, device: torch.device) -> Plan:
+    """Return the tables of both maps of a tree.
+
+    Args:
+        shape: The shape of the tree.
+        bins: The node of each bin.
+        device: Where the tables shall be.
+    """
+    flow = _flow_plan(shape, bins)
+    potential = _potential_plan(shape, bins, flow["branch_edge"])
+    source = _edge_source(len(shape.parents), flow["branch_edge"], potential["bin_edge"])
+    tables = {**flow, **potential, "edge_source": source}
+    return Plan(**{name: torch.tensor(table, device="cpu").to(device) for name, table in tables.items()})
+
+
+# In the three functions below, the largest temporary arrays are freed before further tables are made.
+def _flow_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
+    """Which edges are branches, and where `Tree._branch_flow` finds the content of each of them."""
+    place = shape.order[bins]
+    walk = np.argsort(place)
+    place = place[walk]
+    is_branch = np.ones(len(shape.parents), dtype=bool)
+    is_branch[bins] = shape.size[bins] > 1
+    is_branch[shape.root] = False
+    nodes = np.flatnonzero(is_branch)
+    return {
+        "walk": walk.astype(bins.dtype, copy=False),
+        "branch_edge": nodes - (nodes > shape.root),
+        "branch_start": np.searchsorted(place, shape.order[nodes]),
+        "branch_end": np.searchsorted(place, shape.order[nodes] + shape.size[nodes]),
+    }
+
+
+def _potential_plan(shape: Topology, bins: Indices, branches: Indices) -> dict[str, Indices]:
+    """When the walk of `Tree._branch_potential` enters and leaves each branch, and where it meets the bins."""
+    nodes = np.flatnonzero((shape.size > 1) & (shape.parents >= 0))
+    when = np.concatenate([shape.order[nodes], shape.order[nodes] + shape.size[nodes]])
+    steps = np.argsort(when, kind="stable")
+    bin_step = np.searchsorted(when[steps], shape.order[bins], side="right").astype(bins.dtype, copy=False)
+    step_branch = np.tile(np.searchsorted(branches, nodes - (nodes > shape.root)), 2)[steps]
+    bin_edge = bins - (bins > shape.root)
+    bin_edge[(shape.size[bins] > 1) | (bins == shape.root)] = len(shape.parents) - 1
+    return {
+        "step_branch": step_branch.astype(bins.dtype, copy=False),
+        "step_sign": np.repeat(np.array([1, -1], dtype=bins.dtype), len(nodes))[steps],
+        "bin_step": bin_step,
+        "bin_edge": bin_edge,
+    }
+
+
+def _edge_source(count: int, branches: Indices, bin_edge: Indices) -> Indices:
+    """Where `Tree._sum_below` finds the content of each edge: at a bin, or after all of them at a branch."""
+    # The last entry is that of bins without an edge of their own.
+    source = np.empty(count, dtype=bin_edge.dtype)
+    source[bin_edge] = np.arange(len(bin_edge), dtype=bin_edge.dtype)
+    source[branches] = len(bin_edge) + np.arange(len(branches))
+    return source[:-1]
