@@ -553,6 +553,9 @@ def _has_run(case: Case, form: Form, subject: Subject) -> bool:
             return False
         if case.subject == "TokenEMDLoss" or case.kind == "matrix":
             return False
+        # What is nearest by costs that are given is found outside of transforms only.
+        if case.option("given_costs") and (case.target == "sets" or form.target == "set of one"):
+            return False
     if not subject.differentiable:
         batches = run == "in batches" and subject.metric is not None and form.axes != "row"
         return batches or run in ("backward", "value only", "no_grad", "inference_mode")
