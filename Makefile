@@ -68,7 +68,8 @@ figures: $(READY)
 	$(BIN)/python scripts/docs_build/notebook.py
 	for example in $(filter-out %/common.py,$(wildcard examples/gallery/*.py)); do $(BIN)/python $$example || exit 1; done
 
-# Searches for wrong numbers and parser crashes for a given time: make fuzz MINUTES=30
+# Searches for wrong numbers, misread files and parser crashes for a given time: make fuzz MINUTES=30. `make test` has a
+# short run of it.
 MINUTES ?= 5
 fuzz: $(READY)
 	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[fuzz]"

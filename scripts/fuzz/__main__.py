@@ -20,10 +20,7 @@ from pathlib import Path
 
 import torch
 
-from search import Search
-
-# So that a systematic failure does not fill the screen: so many findings of each subject are printed.
-_MOST_SHOWN = 3
+from search import SHOWN, Search
 
 
 def main() -> int:
@@ -61,7 +58,7 @@ def fuzz_numbers(minutes: float, seed: int) -> bool:
         for finding in search.run(seed, number):
             subject = search.last.subject
             shown[subject] += 1
-            if shown[subject] <= _MOST_SHOWN:
+            if shown[subject] <= SHOWN:
                 seconds = time.monotonic() - start
                 print(
                     f"\nafter {seconds:.1f} s: python scripts/fuzz --seed {seed} --case {number}\n{finding}", flush=True

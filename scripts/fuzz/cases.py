@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -120,6 +120,13 @@ class Case:
     def space(self) -> ew.Space:
         """The library's space."""
         return self.structure.space()
+
+    def hidden_costs(self) -> tuple[ew.Space, torch.Tensor]:
+        """The same space with edges of cost 1, and what its edges cost in place of that."""
+        structure, costs = self.structure, torch.from_numpy(self.structure.costs)
+        if structure.parents is not None:
+            costs = costs[structure.parents >= 0]
+        return replace(structure, costs=np.ones_like(structure.costs)).space(), costs
 
     @property
     def width(self) -> int:

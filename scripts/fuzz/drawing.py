@@ -33,28 +33,48 @@ _SLOW = {
 def draw(seed: int, number: int) -> Case:
     """The case of a number."""
     rng = np.random.default_rng([seed, number])
+    while not is_determined(case := _draw(rng)):
+        pass
+    return case
+
+
+def _draw(rng: Generator) -> Case:
     name = pick(rng, {name: subject.chance for name, subject in SUBJECTS.items()})
     subject = SUBJECTS[name]
     kind, target = str(rng.choice(subject.kinds)), str(rng.choice(subject.targets))
     options = subject.draw(rng, kind)
-    dtype, costs, numbers = pick(rng, _TYPES), pick(rng, _COSTS), pick(rng, _INPUTS)
-    programme = kind == "matrix" and name in ("EMDLoss", "MixedLoss", "emd", "emd_gradient")
     if target != "labels" and options.pop("ignored", False):
         options["mask"] = True
-    if programme and target == "sets" and options.get("normalize", "") is None:
-        # The duals are not unique where each bin's mass moves as a whole, and only their differences matter then.
-        del options["normalize"]
-    if programme or subject.iterated or (target == "sets" and name == "EMDLoss"):
-        # Which of several nearest bins is taken is left open, and so are the duals of several best plans.
-        costs = "random"
-    if (numbers == "wide" and (programme or subject.iterated)) or (numbers == "sparse" and subject.dense_only):
-        numbers = "normal"
-    if programme and numbers == "sparse":
-        numbers = "normal"
     bins, rows = draw_size(rng)
-    most_bins, most_rows = (5, 4) if programme else subject.largest
+    most_bins, most_rows = (5, 4) if is_programme(name, kind) else subject.largest
     size = min(bins, most_bins), min(rows, most_rows)
-    return Case(name, kind, *size, int(rng.integers(2**31)), dtype, target, costs, numbers, options)
+    drawn = pick(rng, _TYPES), target, pick(rng, _COSTS), pick(rng, _INPUTS)
+    return Case(name, kind, *size, int(rng.integers(2**31)), *drawn, options)
+
+
+def is_programme(subject: str, kind: str) -> bool:
+    """Whether a linear programme is solved."""
+    return kind == "matrix" and subject in ("EMDLoss", "MixedLoss", "emd", "emd_gradient")
+
+
+def is_determined(case: Case) -> bool:
+    """Whether definitions say what the result and its gradient are."""
+    subject, sets = SUBJECTS[case.subject], case.target == "sets"
+    programme = is_programme(case.subject, case.kind)
+    if programme or subject.iterated:
+        # Several plans may be the best, or many iterations needed.
+        if case.costs != "random" or case.input in ("wide", "sparse"):
+            return False
+        # Where each bin's mass moves as a whole, only differences of dual variables are determined.
+        return not (sets and programme and case.option("normalize", "softmax") is None)
+    if (
+        sets
+        and case.subject == "EMDLoss"
+        and (case.costs != "random" or (case.kind == "ring" and case.option("rho") == 1))
+    ):
+        # Which of several nearest bins is taken is left open; and on a ring, which of several edges stands still.
+        return False
+    return case.input != "sparse" or not subject.dense_only
 
 
 def draw_size(rng: Generator) -> tuple[int, int]:

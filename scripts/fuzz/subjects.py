@@ -90,7 +90,24 @@ def contract(rng: Generator, sets: bool = True) -> dict[str, Any]:
 
 
 # Options of a case that are not options of a call.
-_OURS = ("weight", "mask", "ignored", "mixed")
+_OURS = ("weight", "mask", "ignored", "given_costs")
+
+
+class Costs(nn.Module):
+    """A module that returns what the edges cost."""
+
+    def __init__(self, costs: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("costs", costs)
+
+    def forward(self) -> Tensor:
+        """The costs, in a graph of their own."""
+        return self.costs * 1
+
+
+def given_costs(rng: Generator, kind: str) -> dict[str, Any]:
+    """Costs that are handed to the call, in place of those of the space."""
+    return {"given_costs": True} if kind != "matrix" and rng.random() < 0.1 else {}
 
 
 def loss(factory: Callable[..., nn.Module]) -> Callable[[Case, int | None], Callable[..., Tensor]]:
@@ -99,6 +116,9 @@ def loss(factory: Callable[..., nn.Module]) -> Callable[[Case, int | None], Call
     def call(case: Case, axis: int | None) -> Callable[..., Tensor]:
         weight = None if case.weight is None else torch.from_numpy(case.weight).to(case.type)
         options = {name: value for name, value in case.options.items() if name not in _OURS}
+        if case.option("given_costs"):
+            space, costs = case.hidden_costs()
+            return factory(space, weight=weight, class_dim=axis, costs=Costs(costs), **options)
         return factory(case.space, weight=weight, class_dim=axis, **options)
 
     return call
@@ -250,7 +270,11 @@ def draw_tokens(rng: Generator, kind: str) -> dict[str, Any]:
 
 def pair(case: Case, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A function of two distributions on the last axis."""
-    return lambda p, q, mask=None: function(p, q, case.space, **case.options)
+    options = {name: value for name, value in case.options.items() if name not in _OURS}
+    space = case.space
+    if case.option("given_costs"):
+        space, options["costs"] = case.hidden_costs()
+    return lambda p, q, mask=None: function(p, q, space, **options)
 
 
 def exact_gradient(case: Case, x: Tensor, dense: Dense) -> Tensor:
@@ -312,7 +336,12 @@ OTHERS: dict[str, Subject] = {
     "EMDLoss": Subject(
         loss(ew.EMDLoss),
         exact_emd,
-        lambda rng, kind: {"rho": rho_of(rng, kind), **contract(rng), **({"root": True} if rng.random() < 0.3 else {})},
+        lambda rng, kind: {
+            "rho": rho_of(rng, kind),
+            **contract(rng),
+            **({"root": True} if rng.random() < 0.3 else {}),
+            **given_costs(rng, kind),
+        },
         chance=3.0,
     ),
     "SinkhornLoss": Subject(
@@ -374,7 +403,7 @@ OTHERS: dict[str, Subject] = {
     "emd": Subject(
         lambda case, _: pair(case, ew.emd),
         exact_emd,
-        lambda rng, kind: {"rho": rho_of(rng, kind), **draw_normalize(rng)},
+        lambda rng, kind: {"rho": rho_of(rng, kind), **draw_normalize(rng), **given_costs(rng, kind)},
         targets=("distributions",),
         contract=False,
         axes=False,
