@@ -94,6 +94,6 @@ def test_the_history_of_the_repository_can_be_drawn(tmp_path):
 def test_shared_nodes_of_the_decimal_tree(ranks: int) -> None:
     tree = ew.Tree(**sharded.decimal_tree(3))
     assert (tree.parents[1:] < torch.arange(1, tree.num_nodes)).all()
-    assert torch.equal(tree._order, torch.arange(tree.num_nodes))
+    assert torch.equal(torch.tensor(tree._order), torch.arange(tree.num_nodes))
     assert (tree.num_bins, tree.depth) == (1000, 3)
     assert sharded.decimal_shared(3, ranks) == len(tree.sharding(ranks).shared)

@@ -10,6 +10,7 @@ import multiprocessing
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -517,7 +518,7 @@ def test_a_loss_with_tables_in_buffers_is_detected(wrong, detected, tmp_path):
     def make():
         return Network([wrong(SPACES["chain"])])
 
-    checks = {name: lambda name=name: check_scenario(name, make, tmp_path) for name in LOSS_SCENARIOS}
+    checks = {name: partial(check_scenario, name, make, tmp_path) for name in LOSS_SCENARIOS}
     checks["types"] = lambda: check_types(make)
     checks["state"] = lambda: check_state(lambda: wrong(SPACES["chain"]), nn.CrossEntropyLoss())
     failed = set()

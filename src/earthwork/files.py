@@ -17,7 +17,16 @@ from typing import Any
 
 from earthwork.extras import require
 
-__all__ = ["check_regular", "read_json", "read_text", "read_yaml", "to_json", "write_atomically"]
+__all__ = [
+    "check_regular",
+    "parse_csv",
+    "read_json",
+    "read_lines",
+    "read_text",
+    "read_yaml",
+    "to_json",
+    "write_atomically",
+]
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

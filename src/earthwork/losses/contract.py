@@ -122,8 +122,7 @@ class StructuredLoss(CheckedLoss):
         return space
 
     def _checked_weight(self, weight: Tensor | NDArray[Any] | None) -> Tensor | None:
-        # What replaces a buffer may be uninitialised memory that a framework fills later, as Hugging Face's
-        # `from_pretrained` does.
+        # What replaces a buffer may be uninitialised memory that Hugging Face's `from_pretrained` fills later.
         filled = self._buffers.get("weight") is None
         return None if weight is None else _check_weight(weight, self.space, filled)
 

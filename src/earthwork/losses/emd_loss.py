@@ -227,7 +227,7 @@ class EMDLoss(StructuredLoss):
 
     def _rooted(self, distances: Tensor) -> Tensor:
         # A root has an infinite slope at 0, where the distance has slope 0: their product is 0, and not NaN.
-        moved = distances > 0
+        moved = ~(distances <= 0)  # also where it is NaN
         return torch.where(moved, torch.where(moved, distances, 1).pow(1 / self.rho), 0)
 
     def _shown_options(self) -> str:

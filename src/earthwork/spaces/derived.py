@@ -16,17 +16,19 @@ Result = TypeVar("Result")
 _MOST = 32
 
 
-@private_api.constant_for_compiler
 def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
     """Return ``make(owner, *options)``, made on first use and kept with the owner, an immutable value.
 
-    Under ``torch.compile`` the result is a constant of the graph.
+    A graph of ``torch.compile`` reads the result as an attribute of the owner.
 
     Args:
         owner: What it is made from; its attribute ``_derived`` is an ``OrderedDict``.
         make: A function of the module, so that it is the same in every call.
         *options: Such as a device and a type.
     """
+    if torch.compiler.is_dynamo_compiling():
+        name = _constant(owner, make, options)
+        return getattr(owner._constants, name)  # type: ignore[no-any-return]
     kept, key = owner._derived, (make, *options)
     try:
         result: Result = kept[key]
@@ -38,6 +40,26 @@ def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
         while len(kept) > _MOST:
             kept.popitem(last=False)
     return _lifted(result) if private_api.count_dispatch_modes() and private_api.in_fake_mode() else result
+
+
+class _Constants:
+    """What compiled graphs refer to, as attributes: results by function, options and number."""
+
+    def __init__(self) -> None:
+        self.names: dict[Any, str] = {}
+
+
+@private_api.constant_for_compiler
+def _constant(owner: Any, make: Callable[..., Any], options: tuple[Any, ...]) -> str:
+    """Return the name of an attribute of ``owner._constants`` that holds a result, for the compiler to read."""
+    constants = owner.__dict__.setdefault("_constants", _Constants())
+    key = (make, *options)
+    if key not in constants.names:
+        name = f"{make.__name__}_{len(constants.names)}"
+        setattr(constants, name, derived(owner, make, *options))
+        constants.names[key] = name
+    result: str = constants.names[key]
+    return result
 
 
 def _lifted(result: Any) -> Any:

@@ -238,7 +238,7 @@ class Space(ABC):
 Word = TypeVar("Word")
 
 # What a copy or a pickled space does not take along.
-_OWN = ("_sealed", "_derived", "digest", "flow_costs")
+_OWN = ("_sealed", "_derived", "_constants", "digest", "flow_costs")
 
 # How many entries of an array are hashed at a time.
 _HASHED = 2**16

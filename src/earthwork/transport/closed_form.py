@@ -66,7 +66,7 @@ def composed_root(x: Tensor, space: EdgeSpace, rho: float, costs: Tensor | None 
     bound = torch.finfo(x.dtype).max ** (0.5 / rho)
     flow = torch.where(paid, flow / size, (flow.detach() / size).clamp(-bound, bound))
     total = (costs / largest * _power(flow, rho)).sum(-1)
-    moved = total > 0
+    moved = ~(total <= 0)  # also where it is NaN
     root = torch.where(moved, torch.where(moved, total, 1).pow(1 / rho), 0)
     return (root * size.squeeze(-1) * largest.squeeze(-1).pow(1 / rho)).to(dtype)
 
