@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from functools import cached_property
 
 import torch
@@ -16,9 +17,12 @@ from oracle import dense_of, derivative, smoothed
 class Exact:
     """What a call must return, its derivative, and how large the numbers are that went into them."""
 
-    def __init__(self, case: Case, x: Tensor | None = None) -> None:
+    def __init__(self, case: Case, x: Tensor | None = None, noise: float = 0.0) -> None:
         subject = SUBJECTS[case.subject]
         self.case, self.dense = case, dense_of(case)
+        if noise:
+            self.dense = copy(self.dense)
+            self.dense.noise = noise
         self.x = (torch.from_numpy(case.x) if x is None else x).clone().requires_grad_(subject.differentiable)
         with torch.enable_grad():
             each = subject.exact(case, self.x, self.dense)
@@ -37,7 +41,7 @@ class Exact:
         """The Hessian times the direction of the case."""
 
         def gradient(x: Tensor) -> Tensor:
-            found = Exact(self.case, x).gradient
+            found = Exact(self.case, x, self.dense.noise).gradient
             assert found is not None
             return found
 

@@ -19,6 +19,9 @@ from cases import TREES, Case, Structure
 class Dense:
     """Which bins are on which side of which edge, and all distances, as matrices."""
 
+    noise: float = 0.0
+    """What the flow on each edge is changed by, at random: the rounding of a sum over bins."""
+
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
         self.ring = structure.kind == "ring"
@@ -95,6 +98,8 @@ def emd(p: Tensor, q: Tensor, dense: Dense, rho: float) -> Tensor:
         return _programme(p, q, dense.distances)
     x = p - q
     flow = (x - x.mean(-1, keepdim=True)) @ dense.sides
+    if dense.noise:
+        flow = flow + dense.noise * torch.randn(flow.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
     if dense.ring:
         flow = flow - _circulation(flow, dense.costs, rho)
     return (dense.costs * flow.abs() ** rho).sum(-1)

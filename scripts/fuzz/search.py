@@ -85,12 +85,12 @@ def at_most_single(dtype: torch.dtype) -> torch.dtype:
 
 
 def is_unstable(case: Case, form: Form, exact: Exact) -> bool:
-    """Whether the oracle's own result changes as much, if the input changes by rounding: at a kink or a tie."""
+    """Whether the oracle's own result changes as much if input and flow change by rounding: at a kink or a tie."""
     eps = torch.finfo(case.type).eps
     rng = np.random.default_rng(0)
     for _ in range(4):
         x = torch.from_numpy(case.x * (1 + 8 * eps * rng.normal(size=case.x.shape)))
-        moved = Exact(case, x)
+        moved = Exact(case, x, 8 * eps)
         try:
             close("value", moved.value, exact.value, case.type, exact.size)
             if exact.gradient is not None and moved.gradient is not None:
