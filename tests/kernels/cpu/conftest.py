@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("numba")
+from earthwork.kernels.cpu import backend
+
+assert backend() != "none"
 
 
 @pytest.fixture(autouse=True)

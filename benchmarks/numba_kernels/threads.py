@@ -22,8 +22,8 @@ from llvmlite import ir
 from numba import extending, types
 
 from earthwork import private_api
-from earthwork.kernels.cpu.loading import MachineCode, compiled, device_function, kernel
-from earthwork.kernels.cpu.simd import load_scalar, store_scalar
+from benchmarks.numba_kernels.loading import MachineCode, compiled, device_function, kernel
+from benchmarks.numba_kernels.simd import load_scalar, store_scalar
 
 # Numba's annotations describe the function that defines an intrinsic, not the intrinsic.
 intrinsic: Any = extending.intrinsic
