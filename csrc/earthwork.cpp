@@ -24,6 +24,13 @@ extern const Build build_baseline;
 
 namespace {
 
+// Waking a thread and waiting for it takes a few microseconds, in which a kernel processes about this many elements.
+constexpr int64_t ELEMENTS_PER_THREAD = 1 << 14;
+std::atomic<int64_t> elements_per_thread{ELEMENTS_PER_THREAD};
+
+// A tile of this size and the sums of its nodes fit into a level-2 cache.
+constexpr int64_t MOST_TILE_BYTES = 1 << 20;
+
 // ---- builds ---------------------------------------------------------------------------------------------------------
 
 #ifdef EW_X86
@@ -70,12 +77,14 @@ const Build &build() {
     return found ? *found : *builds().front();
 }
 
-// A tile of 16 rows takes as long for 8 of them, so that few rows are left to the build with smaller tiles.
-const Build &build_for(int64_t rows) {
+// The build for a call. Wide tiles are slower if there are fewer rows, or fewer tiles than threads, or if they do not fit into
+// the cache; then the next build serves, with tiles of half the size.
+const Build &build_for(const ew_call &call) {
     const Build &best = build();
-    const size_t next = 1;
-    if (!chosen.load(std::memory_order_relaxed) && builds().size() > 2 && rows <= builds()[next]->lanes) return *builds()[next];
-    return best;
+    if (chosen.load(std::memory_order_relaxed) || builds().size() < 3) return best;
+    const int64_t half = best.lanes / 2, bytes = best.lanes * call.bins * (call.type == EW_FLOAT ? 4 : 8);
+    const bool few = call.rows <= half || (call.rows <= half * call.threads && call.rows * call.bins >= elements_per_thread * 2);
+    return few || bytes > MOST_TILE_BYTES ? *builds()[1] : best;
 }
 
 // ---- tasks ----------------------------------------------------------------------------------------------------------
@@ -136,10 +145,6 @@ void work_on_range(int64_t, int64_t, void *queue) { static_cast<Queue *>(queue)-
 void work_in_region(void *queue) { static_cast<Queue *>(queue)->work(); }
 
 // ---- threads --------------------------------------------------------------------------------------------------------
-
-// Waking a thread and waiting for it takes a few microseconds, in which a kernel processes about this many elements.
-constexpr int64_t ELEMENTS_PER_THREAD = 1 << 14;
-std::atomic<int64_t> elements_per_thread{ELEMENTS_PER_THREAD};
 
 typedef int32_t (*ParallelFor)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void *), void *);
 typedef void (*GompParallel)(void (*)(void *), void *, unsigned, unsigned);
@@ -212,7 +217,7 @@ int ew_run(ew_call *call) {
     call->total = 1;
     if (!is_valid(*call)) return EW_WRONG_ARGUMENT;
     const ew_space &space = *call->space;
-    const Build &best = build_for(call->rows);
+    const Build &best = build_for(*call);
     const Operation &operation = best.operations[call->operation][space.kind];
     const Kernel kernel = operation.kernel[call->type];
     if (!kernel) return EW_NOT_IMPLEMENTED;

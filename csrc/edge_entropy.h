@@ -21,6 +21,7 @@ template <class T> struct TreeEdges {
     const Labels &labels;
     double *masses, *sides; // of the nodes
     T *tile, *odds;         // of the leaves: p, and p / (1 - p)
+    T *node_odds;           // of the nodes: m / (1 - m)
     Double loss = 0.0, light_slopes = 0.0;
     // Of each row: the loss of the edges above the label, less their part in `loss`; the sum of their slopes b; their part
     // in `light_slopes`; their costs; the slopes of the heavy edges that are not above the label.
@@ -31,7 +32,8 @@ template <class T> struct TreeEdges {
     double heavy_share[LANES];
 
     TreeEdges(const ew_space &space, const Labels &labels, double *sums, T *tile, T *odds)
-        : space(space), labels(labels), masses(sums), sides(sums + space.nodes * LANES), tile(tile), odds(odds) {
+        : space(space), labels(labels), masses(sums), sides(sums + space.nodes * LANES), tile(tile), odds(odds),
+          node_odds(odds + space.bins * LANES) {
         for (int lane = 0; lane < LANES; ++lane) heavy_node[lane] = heavy_leaf[lane] = -1;
     }
 
@@ -79,6 +81,7 @@ template <class T> struct TreeEdges {
                 V ratio, cost = numbers<T>(space.node_costs)[c];
                 losses.add(cost * minus_log1m(narrow<T>(mass), ratio));
                 slopes.add(cost * ratio);
+                ratio.store(node_odds + c * LANES);
             }
             (light + heavy).store(masses + k * LANES);
             light.store(sides + k * LANES);
@@ -125,6 +128,7 @@ template <class T> struct TreeEdges {
                 share[lane] = masses[here * LANES + lane];
                 beyond[lane] = sides[node[lane] * LANES + lane];
                 masses[here * LANES + lane] = -share[lane];
+                node_odds[here * LANES + lane] = T(-1 / share[lane] - 1);
                 climbing = climbing || node[lane] > 0;
             }
             add_path_edges(cost, share, beyond);
@@ -179,15 +183,13 @@ template <class T> struct TreeEdges {
         for (int64_t k = 0; k < space.nodes; ++k) {
             const Double above = Double::load(masses + k * LANES), heavy = Double::load(sides + k * LANES);
             for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-                const Double mass = Double::load(masses + c * LANES), cost = space.node_costs.doubles[c], zero = 0.0;
-                // Above the label the mass is negative, and so is this slope.
-                Double slope = cost / select(zero > mass, mass, Double(1.0) - mass), others = heavy;
-                const Double size = absolute(mass);
-                if (__builtin_expect(any_above(size, 0.5), 0)) {
-                    slope = select(mass > Double(0.5), cost, slope);
+                // The odds of a heavy edge are 0; those of an edge above the label make its slope -w/s.
+                const V slope = V(numbers<T>(space.node_costs)[c]) * (V(T(1)) + V::load(node_odds + c * LANES));
+                const Double size = absolute(Double::load(masses + c * LANES));
+                Double others = heavy;
+                if (__builtin_expect(any_above(size, 0.5), 0))
                     others = select(size > Double(0.5), Double::load(sides + c * LANES), heavy);
-                }
-                (above + slope).store(masses + c * LANES);
+                (above + widen(slope)).store(masses + c * LANES);
                 others.store(sides + c * LANES);
             }
             narrow<T>(constant + above - heavy).store(common + k * LANES);
@@ -232,7 +234,7 @@ template <class T> bool tree_edges(const Task &task, int64_t t) {
     const V factor = narrow<T>(labels.weights());
     store_tile<T>(space, rows, call.gradients, [&](int64_t at) {
         int64_t leaf = at / LANES;
-        V slope = V::load(common + space.node_of[leaf] * LANES) + V(costs[leaf]) * (V(T(1)) + V::load(odds + at));
+        V slope = V::load(common + int64_t(space.node_of[leaf]) * LANES) + V(costs[leaf]) * (V(T(1)) + V::load(odds + at));
         return V::load(tile + at) * factor * slope;
     });
     edges.set_heavy_gradients(static_cast<T *>(call.gradients), rows, constant);

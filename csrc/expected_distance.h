@@ -95,12 +95,14 @@ template <class T> bool tree_expected(const Task &task, int64_t t) {
             Double inside = Double::load(sums + c * LANES);
             ((mass - inside - inside) * Double(node_costs[c]) + here).store(sums + c * LANES);
         }
-        for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
-            Double inside = widen(V::load(tile + j * LANES));
-            narrow<T>((mass - inside - inside) * Double(costs[j]) + here).store(tile + j * LANES);
-        }
     }
-    store_tile<T>(space, Rows(t, call.rows, space.bins), call.gradients, [&](int64_t at) { return V::load(tile + at); });
+    const T *here = narrowed<T>(space, sums), *leaf_costs = numbers<T>(space.costs);
+    const V all = narrow<T>(mass);
+    store_tile<T>(space, Rows(t, call.rows, space.bins), call.gradients, [&](int64_t at) {
+        const int64_t leaf = at / LANES;
+        const V inside = V::load(tile + at);
+        return (all - (inside + inside)) * V(leaf_costs[leaf]) + V::load(here + int64_t(space.node_of[leaf]) * LANES);
+    });
     return true;
 }
 

@@ -67,12 +67,11 @@ template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
             (Double::load(slopes + c * LANES) + above).store(slopes + c * LANES);
     }
     for (int lane = 0; lane < LANES; ++lane)
-        at_label[lane] -= slopes[space.node_of[labels.place[lane] / LANES] * LANES + lane];
-    T *above = reinterpret_cast<T *>(slopes);
-    for (int64_t k = 0; k < space.nodes; ++k) narrow<T>(Double::load(slopes + k * LANES) * labels.weights()).store(above + k * LANES);
+        at_label[lane] -= slopes[int64_t(space.node_of[labels.place[lane] / LANES]) * LANES + lane];
+    const T *above = narrowed<T>(space, slopes, 0.0, labels.weights());
     const V scale = narrow<T>(share);
     store_tile<T>(space, rows, call.gradients, [&](int64_t at) {
-        return V::load(tile + at) * scale * V::load(above + space.node_of[at / LANES] * LANES);
+        return V::load(tile + at) * scale * V::load(above + int64_t(space.node_of[at / LANES]) * LANES);
     });
     set_label_gradients<T>(task, rows, labels, Double(0.0) - Double::load(at_label) * labels.shares() * labels.weights());
     return labels.valid;

@@ -60,7 +60,7 @@ const Build EW_TABLE(EW_BUILD) = {
         // chain, tree, ring
         {{EW_BOTH(chain_pairs_of), 1, 0}, {EW_BOTH(tree_pairs_of), 2, 1}, EW_NONE},
         {{EW_BOTH(chain_labels_of), 2, 0}, {EW_BOTH(tree_labels_of), 2, 1}, EW_NONE},
-        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 2, 2}, EW_NONE},
+        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 2, 3}, EW_NONE},
         {EW_NONE, {EW_BOTH(tree_hierarchy), 1, 2}, EW_NONE},
         {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, EW_NONE},
         {{EW_BOTH(chain_expected), 1, 0}, {EW_BOTH(tree_expected), 1, 1}, {EW_BOTH(ring_expected), 1, 2}},

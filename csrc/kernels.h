@@ -16,7 +16,8 @@ struct Numbers {
 struct ew_space {
     Kind kind;
     int64_t bins, nodes;
-    const int64_t *places, *leaves, *children, *parents, *node_of, *bin_of, *far_sides;
+    const int32_t *places, *node_of, *bin_of; // smaller, because there is one entry for each bin
+    const int64_t *leaves, *children, *parents, *far_sides;
     const double *contents, *positions, *signs;
     Numbers costs;       // of the edges of a chain, of the leaves of a tree
     Numbers node_costs;

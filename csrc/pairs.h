@@ -8,44 +8,81 @@ namespace {
 
 // ---- differences ----------------------------------------------------------------------------------------------------
 
-// Load the differences of rows into a tile, and add up what `masses_are_valid` needs.
+// Load the differences of rows into a tile, and add up what is needed to check their masses. Only the difference in mass has
+// to be exact: the mass itself and the sum of all sizes multiply tolerances.
 template <class T> struct DifferenceLoader {
+    typedef Vector<T> V;
+    typedef typename Register<T>::Type R;
     const ew_space &space;
     const T *p, *q;
     const Rows &p_rows, &q_rows;
     T *tile;
-    Double excess = 0.0, size = 0.0, mass = 0.0;
-    Vector<T> minimum = T(0);
+    Double excess = 0.0;
+    V size = T(0), mass = T(0), minimum = T(0);
+    // Of whole registers, before they are transposed: masses of parts of each row, and minima of any rows.
+    R masses[LANES] = {}, least = {};
 
     template <int N> EW_INLINE void operator()(int64_t j, int64_t repeated) {
-        Vector<T> x[N], y[N];
-        load_block<N>(p, p_rows.offsets, j, x);
-        load_block<N>(q, q_rows.offsets, j, y);
-#pragma GCC unroll 16
-        for (int i = 0; i < N; ++i) {
-            minimum = select(minimum > x[i], x[i], minimum);
-            minimum = select(minimum > y[i], y[i], minimum);
-            x[i] = x[i] - y[i];
-            x[i].store(tile + offset_of(space, j + i));
-            if (i < repeated) x[i] = y[i] = T(0);
-        }
-        // In the type of the data, pairwise; only the difference in mass has to be exact.
-        Vector<T> sizes[N];
-#pragma GCC unroll 16
-        for (int i = 0; i < N; ++i) {
-            excess = excess + widen(x[i]);
-            sizes[i] = absolute(x[i]);
-        }
-#pragma GCC unroll 4
-        for (int step = N / 2; step > 0; step /= 2) {
-#pragma GCC unroll 16
-            for (int i = 0; i < step; ++i) {
-                sizes[i] = sizes[i] + sizes[i + step];
-                y[i] = y[i] + y[i + step];
+        V x[N];
+        if constexpr (N == WIDTH<T>) {
+            if (repeated)
+                load_wide<true>(j, repeated, x);
+            else
+                load_wide<false>(j, 0, x);
+        } else {
+            V y[N];
+            load_block<N>(p, p_rows.offsets, j, x);
+            load_block<N>(q, q_rows.offsets, j, y);
+            for (int i = 0; i < N; ++i) {
+                minimum = select(minimum > x[i], x[i], minimum);
+                minimum = select(minimum > y[i], y[i], minimum);
+                x[i] = x[i] - y[i];
+                if (i >= repeated) mass = mass + y[i];
             }
         }
-        size = size + widen(sizes[0]);
-        mass = mass + widen(y[0]);
+#pragma GCC unroll 16
+        for (int i = 0; i < N; ++i) {
+            x[i].store(tile + offset_of(space, j + i));
+            if (i < repeated) continue;
+            excess = excess + widen(x[i]);
+            size = size + absolute(x[i]);
+        }
+    }
+
+    // The difference of two blocks, which is taken before it is transposed.
+    template <bool OVERLAPS> EW_INLINE void load_wide(int64_t j, int64_t repeated, V *columns) {
+        constexpr int N = WIDTH<T>;
+        R counted = {};
+        if constexpr (OVERLAPS)
+            for (int i = 0; i < N; ++i) counted[i] = i < repeated ? T(0) : T(1);
+#pragma GCC unroll 2
+        for (int h = 0; h < PARTS<T>; ++h) {
+            R v[N];
+#pragma GCC unroll 16
+            for (int i = 0; i < N; ++i) {
+                const int row = h * N + i;
+                R a = load_register<R>(p + p_rows.offsets[row] + j), b = load_register<R>(q + q_rows.offsets[row] + j);
+                least = a < least ? a : least;
+                least = b < least ? b : least;
+                v[i] = a - b;
+                masses[row] += OVERLAPS ? b * counted : b;
+            }
+            transpose<N, N>(v);
+#pragma GCC unroll 16
+            for (int i = 0; i < N; ++i) part(columns[i], h) = v[i];
+        }
+    }
+
+    // Bring together what was added up in different ways.
+    EW_INLINE void finish() {
+        constexpr int N = WIDTH<T>;
+        for (int h = 0; h < PARTS<T>; ++h) {
+            transpose<N, N>(masses + h * N);
+            for (int i = 0; i < N; ++i) part(mass, h) += masses[h * N + i];
+        }
+        T lowest = 0;
+        for (int i = 0; i < N; ++i) lowest = least[i] < lowest ? least[i] : lowest;
+        minimum = select(minimum > V(lowest), V(lowest), minimum);
     }
 };
 
@@ -58,11 +95,12 @@ template <class T> bool load_differences(const Task &task, int64_t t, T *tile) {
     DifferenceLoader<T> loader{
         space, static_cast<const T *>(call.first), static_cast<const T *>(call.second), p_rows, q_rows, tile};
     each_block<WIDTH<T>, SHORT<T>, DifferenceLoader<T> &>(space.bins, loader);
-    const Double rounding = 32 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52);
-    Double shift = select(absolute(loader.excess) > rounding * loader.size, loader.excess * Double(1.0 / double(space.bins)), 0.0);
+    loader.finish();
+    const Double rounding = 32 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52), bins = double(space.bins);
+    Double shift = select(absolute(loader.excess) > rounding * widen(loader.size), loader.excess / bins, 0.0);
     double excess[LANES], mass[LANES], minimum[LANES], shifts[LANES];
     loader.excess.store(excess);
-    loader.mass.store(mass);
+    widen(loader.mass).store(mass);
     widen(loader.minimum).store(minimum);
     shift.store(shifts);
     bool valid = true, centred = true;
@@ -94,20 +132,19 @@ template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
     typedef Vector<T> V;
     const ew_space &space = *task.space;
     const Slope<RHO> slope_of(task.call->option);
-    const T *costs = numbers<T>(space.costs);
+    const double *costs = space.costs.doubles;
     T *tile = static_cast<T *>(task.scratch);
     bool valid = load_differences(task, t, tile);
-    Double flow = 0.0, weighted = 0.0;
-    Sum<T> total;
+    Double flow = 0.0, weighted = 0.0, total = 0.0;
     for (int64_t j = 0; j < space.bins - 1; ++j) {
         flow = flow + widen(V::load(tile + j * LANES));
-        V here = narrow<T>(flow), slope = slope_of(here, costs[j]);
-        total.add(slope * here);
-        weighted = widen(slope) * Double(double(j + 1)) + weighted;
-        slope.store(tile + j * LANES);
+        const Double slope = slope_of_sum<T>(slope_of, flow, costs[j]);
+        total = slope * flow + total;
+        weighted = slope * Double(double(j + 1)) + weighted;
+        narrow<T>(slope).store(tile + j * LANES);
     }
     Rows rows(t, task.call->rows, space.bins);
-    write_distances<T>(task, rows, total.value());
+    write_distances<T>(task, rows, total);
     if (!task.call->gradients) return valid;
     Double above = weighted * Double(-1.0 / double(space.bins));
     V(T(0)).store(tile + (space.bins - 1) * LANES);
@@ -121,28 +158,37 @@ template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
 
 // ---- tree -----------------------------------------------------------------------------------------------------------
 
-// The flow over each edge from the leaves up: rho * cost of all edges, and the sum of all bins' slopes. Leaves the slope of
-// the edge above each node in `sums`. If not null, `slopes` gets those of the leaves. The tile is multiplied by `scale`.
+// The flow over each edge from the leaves up: rho * cost of all edges, in double precision, because it is subtracted from
+// slopes that may be as large; and the sum of all bins' slopes. Leaves the slope of the edge above each node in `sums`. If not
+// null, `slopes` gets those of the leaves. The tile is multiplied by `scale`; what `sums` hold is added to the flow of each node.
 template <class T, int RHO>
 EW_INLINE Double sum_flows(const ew_space &space, const Slope<RHO> &slope_of, const T *tile, Vector<T> scale, double *sums,
                            T *slopes, Double *slope_sum) {
     typedef Vector<T> V;
     const T *costs = numbers<T>(space.costs);
-    Sum<T> total, sum;
-    Double node_total = 0.0, node_sum = 0.0;
+    const double *exact_costs = space.costs.doubles, *node_costs = space.node_costs.doubles;
+    Sum<T> sum;
+    Double total = 0.0, node_sum = 0.0;
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
-        Double below = 0.0;
+        Double below = Double::load(sums + k * LANES);
         for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
-            V flow = V::load(tile + j * LANES) * scale, slope = slope_of(flow, costs[j]);
-            below = below + widen(flow);
-            total.add(slope * flow);
-            if (slope_sum) sum.add(slope);
-            if (slopes) slope.store(slopes + j * LANES);
+            const V here = V::load(tile + j * LANES) * scale;
+            const Double flow = widen(here);
+            below = below + flow;
+            if constexpr (RHO == 0) {
+                const V slope = slope_of(here, costs[j]);
+                slope.store(slopes + j * LANES);
+                if (slope_sum) sum.add(slope);
+                total = widen(slope) * flow + total;
+            } else {
+                if (slope_sum) sum.add(slope_of(here, costs[j]));
+                total = slope_of.times_flow(flow, exact_costs[j]) + total;
+            }
         }
         for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-            Double flow = Double::load(sums + c * LANES), slope = slope_of(flow, space.node_costs.doubles[c]);
+            const Double flow = Double::load(sums + c * LANES), slope = slope_of_sum<T>(slope_of, flow, node_costs[c]);
             below = below + flow;
-            node_total = slope * flow + node_total;
+            total = slope * flow + total;
             if (slope_sum) node_sum = slope * Double(space.contents[c]) + node_sum;
             slope.store(sums + c * LANES);
         }
@@ -150,7 +196,7 @@ EW_INLINE Double sum_flows(const ew_space &space, const Slope<RHO> &slope_of, co
     }
     Double(0.0).store(sums);
     if (slope_sum) *slope_sum = node_sum + sum.value();
-    return node_total + total.value();
+    return total;
 }
 
 // Replace the slope of the edge above each node by the sum of all slopes between it and the root.
@@ -162,13 +208,6 @@ EW_INLINE void sum_slopes(const ew_space &space, double *sums) {
     }
 }
 
-// Replace the sums by their differences from `mean`, in the type of the data; they are moved to the front.
-template <class T> EW_INLINE T *subtract_mean(const ew_space &space, double *sums, Double mean) {
-    T *above = reinterpret_cast<T *>(sums);
-    for (int64_t k = 0; k < space.nodes; ++k) narrow<T>(Double::load(sums + k * LANES) - mean).store(above + k * LANES);
-    return above;
-}
-
 template <class T, int RHO> bool tree_pairs(const Task &task, int64_t t) {
     typedef Vector<T> V;
     const ew_space &space = *task.space;
@@ -176,18 +215,19 @@ template <class T, int RHO> bool tree_pairs(const Task &task, int64_t t) {
     double *sums = static_cast<double *>(task.scratch);
     T *tile = reinterpret_cast<T *>(sums + space.nodes * LANES), *slopes = tile + space.bins * LANES;
     bool valid = load_differences(task, t, tile);
+    for (int64_t k = 0; k < space.nodes; ++k) Double(0.0).store(sums + k * LANES);
     Double slope_sum;
     Double total = sum_flows<T, RHO>(space, slope_of, tile, T(1), sums, RHO == 0 ? slopes : nullptr, &slope_sum);
     Rows rows(t, task.call->rows, space.bins);
     write_distances<T>(task, rows, total);
     if (!task.call->gradients) return valid;
     sum_slopes(space, sums);
-    const T *above = subtract_mean<T>(space, sums, slope_sum * Double(1.0 / double(space.bins)));
+    const T *above = narrowed<T>(space, sums, slope_sum * Double(1.0 / double(space.bins)));
     const T *costs = numbers<T>(space.costs);
     store_tile<T>(space, rows, task.call->gradients, [&](int64_t at) {
         int64_t leaf = at / LANES;
         V slope = RHO == 0 ? V::load(slopes + at) : slope_of(V::load(tile + at), costs[leaf]);
-        return V::load(above + space.node_of[leaf] * LANES) + slope;
+        return V::load(above + int64_t(space.node_of[leaf]) * LANES) + slope;
     });
     return valid;
 }

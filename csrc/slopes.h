@@ -11,6 +11,7 @@ template <int RHO> struct Slope;
 template <> struct Slope<2> {
     explicit Slope(double) {}
     template <class T> EW_INLINE Vector<T> operator()(Vector<T> flow, T cost) const { return flow * Vector<T>(cost + cost); }
+    static EW_INLINE Double times_flow(Double flow, double cost) { return flow * flow * Double(cost + cost); }
 };
 
 template <> struct Slope<1> {
@@ -19,8 +20,10 @@ template <> struct Slope<1> {
         // NaN is propagated.
         return select(absolute(flow) > Vector<T>(T(0)), with_sign(Vector<T>(cost), flow), flow * Vector<T>(T(0)));
     }
+    static EW_INLINE Double times_flow(Double flow, double cost) { return absolute(flow) * Double(cost); }
 };
 
+// Powers are computed in the type of the data.
 template <> struct Slope<0> {
     Exponent<float> single;
     Exponent<double> exact;
@@ -33,5 +36,11 @@ template <> struct Slope<0> {
         return Double(rho * cost) * with_sign(power(absolute(flow), exact), flow);
     }
 };
+
+// The slope for a flow that is a sum, and thus a double.
+template <class T, int RHO> EW_INLINE Double slope_of_sum(const Slope<RHO> &slope_of, Double flow, double cost) {
+    if constexpr (RHO == 0) return widen(slope_of(narrow<T>(flow), T(cost)));
+    return slope_of(flow, cost);
+}
 
 } // namespace

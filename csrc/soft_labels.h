@@ -115,13 +115,12 @@ template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
     write_soft_losses<T>(task, rows, labels, sums);
     if (!call.gradients) return labels.valid;
     const SoftFactors<T> factors(task, labels, sums);
-    T *soft = reinterpret_cast<T *>(reach);
-    for (int64_t k = 0; k < space.nodes; ++k) narrow<T>(Double::load(reach + k * LANES) * factors.soft).store(soft + k * LANES);
+    const T *soft = narrowed<T>(space, reach, 0.0, factors.soft);
     const V share = narrow<T>(factors.softmax), even = narrow<T>(factors.even);
     const T *leaf_factors = numbers<T>(space.costs);
     store_tile<T>(space, rows, call.gradients, [&](int64_t at) {
         int64_t leaf = at / LANES;
-        return V::load(tile + at) * share - (V::load(soft + space.node_of[leaf] * LANES) * V(leaf_factors[leaf]) + even);
+        return V::load(tile + at) * share - (V::load(soft + int64_t(space.node_of[leaf]) * LANES) * V(leaf_factors[leaf]) + even);
     });
     set_soft_gradients(task, rows, labels, factors);
     return labels.valid;

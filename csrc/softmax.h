@@ -49,15 +49,26 @@ template <class T> EW_INLINE void set_shares(Labels &labels, const T *tile, Doub
     for (int lane = 0; lane < LANES; ++lane) labels.share[lane] = double(tile[labels.place[lane]]) / sums[lane];
 }
 
-// Subtract the sum of the exponentials at the label of each row: times 1/sum, that subtracts 1 from its probability.
-template <class T> EW_INLINE void subtract_labels(const Labels &labels, T *tile, Double total) {
-    double sums[LANES];
-    total.store(sums);
-    for (int lane = 0; lane < LANES; ++lane) {
-        T &entry = tile[labels.place[lane]];
-        entry = T(double(entry) - sums[lane]);
+// The exponentials as probabilities in the type of the data. Rounding the factor 1/sum multiplies all of them by a number near
+// 1, `excess`; the distances of kernels count from `excess` at the label, and are corrected for it in the end.
+template <class T> struct Softmax {
+    Vector<T> scale;
+    Double excess, at_label; // the probability of the label less 1, both times `excess`
+
+    // Sets the exponentials at the labels to 0: what moves there is kept in double precision.
+    EW_INLINE Softmax(const Labels &labels, T *tile, Double total) {
+        double exponential[LANES];
+        for (int lane = 0; lane < LANES; ++lane) {
+            exponential[lane] = double(tile[labels.place[lane]]);
+            tile[labels.place[lane]] = 0;
+        }
+        scale = narrow<T>(Double(1.0) / total);
+        excess = total * widen(scale);
+        at_label = (Double::load(exponential) - total) * widen(scale);
     }
-}
+    // What a distance of exponent rho has to be multiplied by.
+    EW_INLINE Double correction(double rho) const { return Double(1.0) + Double(rho) * (Double(1.0) - excess); }
+};
 
 // Write the weighted losses of a tile: 0 for a row that does not count, even if its logits are NaN.
 template <class T> EW_INLINE void write_losses(const Task &task, const Rows &rows, const Labels &labels, Double losses) {

@@ -14,6 +14,11 @@ constexpr int64_t MOST_BINS = INT32_MAX; // kernels compare class indices as 32-
 class Tables {
   public:
     const int64_t *integers(const std::vector<int64_t> &table) { return copy(table.data(), table.size()); }
+    const int32_t *short_integers(const std::vector<int64_t> &table) {
+        std::vector<int32_t> entries;
+        for (int64_t entry : table) entries.push_back(int32_t(entry));
+        return copy(entries.data(), entries.size());
+    }
     const double *doubles(const std::vector<double> &table) { return copy(table.data(), table.size()); }
     Numbers numbers(const std::vector<double> &table) {
         std::vector<float> single(table.begin(), table.end());
@@ -107,12 +112,12 @@ ew_space *ew_tree(int64_t bins, int64_t nodes, const int64_t *places, const int6
                 contents[k] += contents[size_t(c)];
             }
         }
-        space.places = tables.integers(place);
+        space.places = tables.short_integers(place);
         space.leaves = tables.integers(leaf);
         space.children = tables.integers(child);
         space.parents = tables.integers(parents);
-        space.node_of = tables.integers(node_of);
-        space.bin_of = tables.integers(bin_of);
+        space.node_of = tables.short_integers(node_of);
+        space.bin_of = tables.short_integers(bin_of);
         space.contents = tables.doubles(contents);
         space.costs = tables.numbers(copied(leaf_costs, bins));
         space.node_costs = tables.numbers(copied(node_costs, nodes));

@@ -87,20 +87,45 @@ template <class T> EW_INLINE void store_columns(T *matrix, const int64_t *rows, 
     }
 }
 
+// Two registers as one, and parts of a register.
+template <class V, class W, int... I> EW_INLINE V joined(W a, W b, Lanes<I...>) { return __builtin_shufflevector(a, b, I...); }
+template <class W, int FIRST, class V, int... I> EW_INLINE W taken(V v, Lanes<I...>) { return __builtin_shufflevector(v, v, FIRST + I...); }
+
+// Numbers 16 bytes at a time, from the rows of a stride; `count` of them fill a register.
+template <int COUNT, class T> EW_INLINE auto gather(const T *matrix, const int64_t *rows, int64_t j) {
+    constexpr int S = SHORT<T>;
+    if constexpr (COUNT == 1) {
+        return load_register<typename Register<T>::Quarter>(matrix + rows[0] + j);
+    } else {
+        typedef T V __attribute__((vector_size(16 * COUNT)));
+        auto a = gather<COUNT / 2>(matrix, rows, j), b = gather<COUNT / 2>(matrix, rows + COUNT / 2 * S, j);
+        return joined<V>(a, b, typename Count<COUNT * S>::Type());
+    }
+}
+template <int COUNT, class T, class V> EW_INLINE void scatter(T *matrix, const int64_t *rows, int64_t j, V v) {
+    constexpr int S = SHORT<T>;
+    if constexpr (COUNT == 1) {
+        memcpy(matrix + rows[0] + j, &v, 16);
+    } else {
+        typedef T W __attribute__((vector_size(8 * COUNT)));
+        typedef typename Count<COUNT * S / 2>::Type Half;
+        scatter<COUNT / 2>(matrix, rows, j, taken<W, 0>(v, Half()));
+        scatter<COUNT / 2>(matrix, rows + COUNT / 2 * S, j, taken<W, COUNT * S / 2>(v, Half()));
+    }
+}
+
 // The same for SHORT columns: for rows that are shorter than a register.
 template <class T> EW_INLINE void load_short(const T *matrix, const int64_t *rows, int64_t j, Vector<T> *columns) {
     typedef typename Register<T>::Type V;
     constexpr int N = WIDTH<T>, S = SHORT<T>;
 #pragma GCC unroll 2
     for (int h = 0; h < PARTS<T>; ++h) {
-        alignas(64) T v[S][N];
-        for (int i = 0; i < N; ++i) memcpy(&v[i % S][i / S * S], matrix + rows[h * N + i] + j, 16);
-        V w[S];
+        V v[S];
 #pragma GCC unroll 4
-        for (int i = 0; i < S; ++i) w[i] = load_register<V>(v[i]);
-        transpose<S, N>(w);
+        for (int i = 0; i < S; ++i) v[i] = gather<N / S>(matrix, rows + h * N + i, j);
+        transpose<S, N>(v);
 #pragma GCC unroll 4
-        for (int i = 0; i < S; ++i) part(columns[i], h) = w[i];
+        for (int i = 0; i < S; ++i) part(columns[i], h) = v[i];
     }
 }
 
@@ -109,13 +134,12 @@ template <class T> EW_INLINE void store_short(T *matrix, const int64_t *rows, in
     constexpr int N = WIDTH<T>, S = SHORT<T>;
 #pragma GCC unroll 2
     for (int h = 0; h < PARTS<T>; ++h) {
-        V w[S];
+        V v[S];
 #pragma GCC unroll 4
-        for (int i = 0; i < S; ++i) w[i] = part(columns[i], h);
-        transpose<S, N>(w);
-        alignas(64) T v[S][N];
-        memcpy(v, w, sizeof v);
-        for (int i = 0; i < N; ++i) memcpy(matrix + rows[h * N + i] + j, &v[i % S][i / S * S], 16);
+        for (int i = 0; i < S; ++i) v[i] = part(columns[i], h);
+        transpose<S, N>(v);
+#pragma GCC unroll 4
+        for (int i = 0; i < S; ++i) scatter<N / S>(matrix, rows + h * N + i, j, v[i]);
     }
 }
 
@@ -140,7 +164,7 @@ struct Rows {
 
 // Where the vector of a bin is in a tile.
 EW_INLINE int64_t offset_of(const ew_space &space, int64_t bin) {
-    return (space.places ? space.places[bin] : bin) * LANES;
+    return (space.places ? int64_t(space.places[bin]) : bin) * LANES;
 }
 
 // Call f(j, n, repeated) for blocks of n columns that cover all: of `wide`, if there are as many, or else of `narrow`, or
@@ -229,6 +253,13 @@ template <class T> EW_INLINE const T *numbers(const Numbers &table);
 template <> EW_INLINE const float *numbers<float>(const Numbers &table) { return table.floats; }
 template <> EW_INLINE const double *numbers<double>(const Numbers &table) { return table.doubles; }
 
+// The sums of the nodes less `mean`, times `factor`, in the type of the data; they are moved to the front of the same memory.
+template <class T> EW_INLINE const T *narrowed(const ew_space &space, double *sums, Double mean = 0.0, Double factor = 1.0) {
+    T *result = reinterpret_cast<T *>(sums);
+    for (int64_t k = 0; k < space.nodes; ++k) narrow<T>((Double::load(sums + k * LANES) - mean) * factor).store(result + k * LANES);
+    return result;
+}
+
 // The sum of terms in the type of the data: a few of them, then all in double precision.
 template <class T> struct Sum;
 template <> struct Sum<float> {
@@ -237,7 +268,7 @@ template <> struct Sum<float> {
     int count = 0;
     EW_INLINE void add(Vector<float> x) {
         few = few + x;
-        if (++count == 8) flush();
+        if (++count == 4) flush();
     }
     EW_INLINE void flush() {
         total = total + widen(few);
