@@ -7,23 +7,19 @@
 
 namespace {
 
-// The exponents 1 and 2 have code of their own.
-template <class T> bool chain_pairs_of(const Task &task, int64_t t) {
-    const double rho = task.call->option;
-    return rho == 2 ? chain_pairs<T, 2>(task, t) : rho == 1 ? chain_pairs<T, 1>(task, t) : chain_pairs<T, 0>(task, t);
-}
-template <class T> bool tree_pairs_of(const Task &task, int64_t t) {
-    const double rho = task.call->option;
-    return rho == 2 ? tree_pairs<T, 2>(task, t) : rho == 1 ? tree_pairs<T, 1>(task, t) : tree_pairs<T, 0>(task, t);
-}
-template <class T> bool chain_labels_of(const Task &task, int64_t t) {
-    const double rho = task.call->option;
-    return rho == 2 ? chain_labels<T, 2>(task, t) : rho == 1 ? chain_labels<T, 1>(task, t) : chain_labels<T, 0>(task, t);
-}
-template <class T> bool tree_labels_of(const Task &task, int64_t t) {
-    const double rho = task.call->option;
-    return rho == 2 ? tree_labels<T, 2>(task, t) : rho == 1 ? tree_labels<T, 1>(task, t) : tree_labels<T, 0>(task, t);
-}
+#define EW_BY_RHO(name)                                                                                                  \
+    template <class T> bool name##_by_rho(const Task &task, int64_t t) {                                                \
+        switch (kind_of(task.call->option)) {                                                                           \
+        case ONE: return name<T, ONE>(task, t);                                                                         \
+        case TWO: return name<T, TWO>(task, t);                                                                         \
+        case THREE_HALVES: return name<T, THREE_HALVES>(task, t);                                                       \
+        default: return name<T, ANY>(task, t);                                                                          \
+        }                                                                                                               \
+    }
+EW_BY_RHO(chain_pairs)
+EW_BY_RHO(tree_pairs)
+EW_BY_RHO(chain_labels)
+EW_BY_RHO(tree_labels)
 
 template <class T> void exp_or_power_of(int64_t count, const T *x, T *result, double y) {
     const Exponent<T> exponent(y);
@@ -58,8 +54,8 @@ const Build EW_TABLE(EW_BUILD) = {
     LANES,
     {
         // chain, tree, ring
-        {{EW_BOTH(chain_pairs_of), 1, 0}, {EW_BOTH(tree_pairs_of), 2, 1}, EW_NONE},
-        {{EW_BOTH(chain_labels_of), 2, 0}, {EW_BOTH(tree_labels_of), 2, 1}, EW_NONE},
+        {{EW_BOTH(chain_pairs_by_rho), 1, 0}, {EW_BOTH(tree_pairs_by_rho), 2, 1}, EW_NONE},
+        {{EW_BOTH(chain_labels_by_rho), 2, 0}, {EW_BOTH(tree_labels_by_rho), 2, 1}, EW_NONE},
         {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 2, 3}, EW_NONE},
         {EW_NONE, {EW_BOTH(tree_hierarchy), 1, 2}, EW_NONE},
         {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, EW_NONE},

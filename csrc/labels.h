@@ -75,7 +75,7 @@ template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
     }
     const Double edge_slope = slope_of(softmax.at_label, 1.0) * Double::load(edge);
     const Double cost = edge_slope * softmax.at_label +
-                        sum_flows<T, RHO>(space, slope_of, tile, softmax.scale, sums, RHO == 0 ? slopes : nullptr, nullptr);
+                        sum_flows<T, RHO>(space, slope_of, tile, softmax.scale, sums, KEEPS_SLOPES<RHO> ? slopes : nullptr, nullptr);
     const Double weights = labels.weights() * softmax.correction(call.option);
     write_losses<T>(task, rows, labels, cost * softmax.correction(call.option) * Double(1 / call.option));
     if (!call.gradients) return labels.valid;
@@ -86,7 +86,7 @@ template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
     store_tile<T>(space, rows, call.gradients, [&](int64_t at) {
         int64_t leaf = at / LANES;
         V e = V::load(tile + at);
-        V slope = RHO == 0 ? V::load(slopes + at) : slope_of(e * softmax.scale, costs[leaf]);
+        V slope = KEEPS_SLOPES<RHO> ? V::load(slopes + at) : slope_of(e * softmax.scale, costs[leaf]);
         return e * factor * (V::load(above + int64_t(space.node_of[leaf]) * LANES) + slope);
     });
     set_label_gradients<T>(task, rows, labels, Double(0.0) - cost * labels.shares() * weights);

@@ -169,30 +169,34 @@ EW_INLINE Double sum_flows(const ew_space &space, const Slope<RHO> &slope_of, co
     const double *exact_costs = space.costs.doubles, *node_costs = space.node_costs.doubles;
     Sum<T> sum;
     Double total = 0.0, node_sum = 0.0;
+    // What takes long is computed in loops of its own: a mispredicted end of the short loops below would interrupt it.
+    if constexpr (KEEPS_SLOPES<RHO>) {
+        for (int64_t j = 0; j < space.bins; ++j) {
+            const V flow = V::load(tile + j * LANES) * scale, slope = slope_of(flow, costs[j]);
+            slope.store(slopes + j * LANES);
+            if (slope_sum) sum.add(slope);
+            total = widen(slope) * widen(flow) + total;
+        }
+    }
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = Double::load(sums + k * LANES);
         for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
             const V here = V::load(tile + j * LANES) * scale;
             const Double flow = widen(here);
             below = below + flow;
-            if constexpr (RHO == 0) {
-                const V slope = slope_of(here, costs[j]);
-                slope.store(slopes + j * LANES);
-                if (slope_sum) sum.add(slope);
-                total = widen(slope) * flow + total;
-            } else {
+            if constexpr (!KEEPS_SLOPES<RHO>) {
                 if (slope_sum) sum.add(slope_of(here, costs[j]));
                 total = slope_of.times_flow(flow, exact_costs[j]) + total;
             }
         }
-        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-            const Double flow = Double::load(sums + c * LANES), slope = slope_of_sum<T>(slope_of, flow, node_costs[c]);
-            below = below + flow;
-            total = slope * flow + total;
-            if (slope_sum) node_sum = slope * Double(space.contents[c]) + node_sum;
-            slope.store(sums + c * LANES);
-        }
+        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) below = below + Double::load(sums + c * LANES);
         below.store(sums + k * LANES);
+    }
+    for (int64_t k = 1; k < space.nodes; ++k) {
+        const Double flow = Double::load(sums + k * LANES), slope = slope_of_sum<T>(slope_of, flow, node_costs[k]);
+        total = slope * flow + total;
+        if (slope_sum) node_sum = slope * Double(space.contents[k]) + node_sum;
+        slope.store(sums + k * LANES);
     }
     Double(0.0).store(sums);
     if (slope_sum) *slope_sum = node_sum + sum.value();
@@ -217,7 +221,7 @@ template <class T, int RHO> bool tree_pairs(const Task &task, int64_t t) {
     bool valid = load_differences(task, t, tile);
     for (int64_t k = 0; k < space.nodes; ++k) Double(0.0).store(sums + k * LANES);
     Double slope_sum;
-    Double total = sum_flows<T, RHO>(space, slope_of, tile, T(1), sums, RHO == 0 ? slopes : nullptr, &slope_sum);
+    Double total = sum_flows<T, RHO>(space, slope_of, tile, T(1), sums, KEEPS_SLOPES<RHO> ? slopes : nullptr, &slope_sum);
     Rows rows(t, task.call->rows, space.bins);
     write_distances<T>(task, rows, total);
     if (!task.call->gradients) return valid;
@@ -226,7 +230,7 @@ template <class T, int RHO> bool tree_pairs(const Task &task, int64_t t) {
     const T *costs = numbers<T>(space.costs);
     store_tile<T>(space, rows, task.call->gradients, [&](int64_t at) {
         int64_t leaf = at / LANES;
-        V slope = RHO == 0 ? V::load(slopes + at) : slope_of(V::load(tile + at), costs[leaf]);
+        V slope = KEEPS_SLOPES<RHO> ? V::load(slopes + at) : slope_of(V::load(tile + at), costs[leaf]);
         return V::load(above + int64_t(space.node_of[leaf]) * LANES) + slope;
     });
     return valid;

@@ -200,6 +200,27 @@ template <class T> EW_INLINE Vector<T> times_power_of_two(Vector<T> x, Vector<T>
     return map_bits(x, k, [](auto a, auto b) { return a + (b << Format<T>::bits); });
 }
 
+#if defined(__AVX512F__)
+EW_INLINE Floats root(Floats x) { return (Floats)_mm512_sqrt_ps((__m512)x); }
+EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm512_sqrt_pd((__m512d)x); }
+#elif defined(__AVX2__)
+EW_INLINE Floats root(Floats x) { return (Floats)_mm256_sqrt_ps((__m256)x); }
+EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm256_sqrt_pd((__m256d)x); }
+#elif defined(__SSE2__)
+EW_INLINE Floats root(Floats x) { return (Floats)_mm_sqrt_ps((__m128)x); }
+EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm_sqrt_pd((__m128d)x); }
+#elif defined(__ARM_NEON)
+EW_INLINE Floats root(Floats x) { return (Floats)vsqrtq_f32((float32x4_t)x); }
+EW_INLINE Doubles root(Doubles x) { return (Doubles)vsqrtq_f64((float64x2_t)x); }
+#else
+template <class V> EW_INLINE V root(V x) {
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; ++i) x[i] = __builtin_sqrt(x[i]);
+    return x;
+}
+#endif
+EW_INLINE Vector<float> square_root(Vector<float> x) { return root(x.a); }
+EW_INLINE Double square_root(Double x) { return {root(x.a), root(x.b)}; }
+
 // ---- exp, log and powers: range reduction and a polynomial ----------------------------------------------------------
 
 template <class T, size_t N> EW_INLINE Vector<T> polynomial(Vector<T> x, const T (&coefficients)[N]) {
@@ -216,7 +237,9 @@ constexpr double EXP_DOUBLE[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 399168
                                  1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
 // log2((1 + s)/(1 - s)) = 2/log(2) * (s + s^3/3 + s^5/5 + ...), with |s| < 0.172.
 constexpr double LOG2_STEP = 2.8853900817779268147; // 2/log(2)
-constexpr float LOG2_FLOAT[] = {float(LOG2_STEP / 9), float(LOG2_STEP / 7), float(LOG2_STEP / 5), float(LOG2_STEP / 3), float(LOG2_STEP)};
+// In single precision, of (log(1 + f) - f + f^2/2) / f^3: minimax (Cephes), which needs no division.
+constexpr float LOG_FLOAT[] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
+                               -1.6668057665e-1f, 2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
 constexpr double LOG2_DOUBLE[] = {LOG2_STEP / 21, LOG2_STEP / 19, LOG2_STEP / 17, LOG2_STEP / 15, LOG2_STEP / 13, LOG2_STEP / 11,
                                   LOG2_STEP / 9,  LOG2_STEP / 7,  LOG2_STEP / 5,  LOG2_STEP / 3,  LOG2_STEP};
 constexpr double LOG2_E = 1.4426950408889634074, LN2 = 0.69314718055994530942;
@@ -225,8 +248,6 @@ constexpr double LN2_HIGH = 0.693359375, LN2_LOW = -2.12194440054690583e-4;
 
 EW_INLINE Vector<float> exp_polynomial(Vector<float> r) { return polynomial(r, EXP_FLOAT) * r * r + r + 1.0f; }
 EW_INLINE Double exp_polynomial(Double r) { return polynomial(r, EXP_DOUBLE) * r * r + r + 1.0; }
-EW_INLINE Vector<float> log2_polynomial(Vector<float> s) { return polynomial(s * s, LOG2_FLOAT) * s; }
-EW_INLINE Double log2_polynomial(Double s) { return polynomial(s * s, LOG2_DOUBLE) * s; }
 
 // e^x for x <= 0; 0 below the smallest normal number. NaN is propagated: comparisons with it are false.
 template <class T> EW_INLINE Vector<T> exp(Vector<T> x) {
@@ -246,8 +267,13 @@ template <class T> EW_INLINE Vector<T> exponent(Vector<T> x, Vector<T> &mantissa
     return map_bits(x, Vector<T>(F::big), [](auto a, auto b) { return b + ((a - F::half_root) >> F::bits); });
 }
 
-template <class T> EW_INLINE Vector<T> log2_of_mantissa(Vector<T> m) {
-    return log2_polynomial((m - Vector<T>(T(1))) / (m + Vector<T>(T(1))));
+EW_INLINE Vector<float> log2_of_mantissa(Vector<float> m) {
+    const Vector<float> f = m - 1.0f, square = f * f;
+    return (polynomial(f, LOG_FLOAT) * f * square - square * 0.5f + f) * float(LOG2_E);
+}
+EW_INLINE Double log2_of_mantissa(Double m) {
+    const Double s = (m - 1.0) / (m + 1.0);
+    return polynomial(s * s, LOG2_DOUBLE) * s;
 }
 
 // log2 of positive numbers.
@@ -263,9 +289,20 @@ constexpr double LOG1M_DOUBLE[] = {2.0 / 33, 2.0 / 31, 2.0 / 29, 2.0 / 27, 2.0 /
 EW_INLINE Vector<float> log1m_polynomial(Vector<float> s) { return polynomial(s * s, LOG1M_FLOAT) * s; }
 EW_INLINE Double log1m_polynomial(Double s) { return polynomial(s * s, LOG1M_DOUBLE) * s; }
 
+// 1/x for numbers that are neither tiny nor huge.
+#if defined(__AVX512F__)
+EW_INLINE Vector<float> reciprocal(Vector<float> x) {
+    const Vector<float> r = (Floats)_mm512_rcp14_ps((__m512)x.a);
+    return r + r * (Vector<float>(1.0f) - x * r);
+}
+#else
+EW_INLINE Vector<float> reciprocal(Vector<float> x) { return Vector<float>(1.0f) / x; }
+#endif
+EW_INLINE Double reciprocal(Double x) { return Double(1.0) / x; }
+
 // -log(1 - v) for 0 <= v <= 1/2, and v / (1 - v).
 template <class T> EW_INLINE Vector<T> minus_log1m(Vector<T> v, Vector<T> &odds) {
-    const Vector<T> one = T(1), rest = one - v, twice = rest + one, r = one / (twice * rest);
+    const Vector<T> one = T(1), rest = one - v, twice = rest + one, r = reciprocal(twice * rest);
     odds = v * twice * r;
     return log1m_polynomial(v * rest * r);
 }
@@ -287,7 +324,7 @@ template <class T> EW_INLINE Vector<T> power(Vector<T> x, const Exponent<T> &y) 
     V k = clipped + big;
     V r = ((exact - (k - big)) + rest) * V(T(LN2));
     V result = times_power_of_two(exp_polynomial(r), k);
-    result = select(t > high, V(T(__builtin_inf())), select(low > t, V(T(0)), result));
+    result = select(t > high, V(T(__builtin_inf())), result);
     return select(x > V(T(0)), result, x * V(T(0)));
 }
 

@@ -1,20 +1,24 @@
 // The derivative of the cost of an edge: rho * w * sgn(flow) * |flow|^(rho - 1), 0 at flow = 0. Times the flow it is rho
-// times the cost. The exponents 1 and 2 have code of their own.
+// times the cost. The exponents 1, 1.5 and 2 have code of their own.
 #pragma once
 
 #include "simd.h"
 
 namespace {
 
+enum Rho { ANY, ONE, TWO, THREE_HALVES };
+
+EW_INLINE Rho kind_of(double rho) { return rho == 2 ? TWO : rho == 1 ? ONE : rho == 1.5 ? THREE_HALVES : ANY; }
+
 template <int RHO> struct Slope;
 
-template <> struct Slope<2> {
+template <> struct Slope<TWO> {
     explicit Slope(double) {}
     template <class T> EW_INLINE Vector<T> operator()(Vector<T> flow, T cost) const { return flow * Vector<T>(cost + cost); }
     static EW_INLINE Double times_flow(Double flow, double cost) { return flow * flow * Double(cost + cost); }
 };
 
-template <> struct Slope<1> {
+template <> struct Slope<ONE> {
     explicit Slope(double) {}
     template <class T> EW_INLINE Vector<T> operator()(Vector<T> flow, T cost) const {
         // NaN is propagated.
@@ -23,8 +27,15 @@ template <> struct Slope<1> {
     static EW_INLINE Double times_flow(Double flow, double cost) { return absolute(flow) * Double(cost); }
 };
 
+template <> struct Slope<THREE_HALVES> {
+    explicit Slope(double) {}
+    template <class T> EW_INLINE Vector<T> operator()(Vector<T> flow, T cost) const {
+        return with_sign(square_root(absolute(flow)), flow) * Vector<T>(T(1.5) * cost);
+    }
+};
+
 // Powers are computed in the type of the data.
-template <> struct Slope<0> {
+template <> struct Slope<ANY> {
     Exponent<float> single;
     Exponent<double> exact;
     double rho;
@@ -37,9 +48,12 @@ template <> struct Slope<0> {
     }
 };
 
+// Whether slopes take so long that those of leaves are kept.
+template <int RHO> constexpr bool KEEPS_SLOPES = RHO == ANY || RHO == THREE_HALVES;
+
 // The slope for a flow that is a sum, and thus a double.
 template <class T, int RHO> EW_INLINE Double slope_of_sum(const Slope<RHO> &slope_of, Double flow, double cost) {
-    if constexpr (RHO == 0) return widen(slope_of(narrow<T>(flow), T(cost)));
+    if constexpr (KEEPS_SLOPES<RHO>) return widen(slope_of(narrow<T>(flow), T(cost)));
     return slope_of(flow, cost);
 }
 

@@ -62,8 +62,8 @@ EW_INLINE void spread(const ew_space &space, const Labels &labels, double *reach
     }
 }
 
-// Replace the logits by their exponentials, and add up everything.
-template <class T> EW_INLINE SoftSums sum_tree(const Task &task, const Labels &labels, Vector<T> largest, const double *reach, T *tile) {
+// Replace the logits by their exponentials, and add up everything; `reach` of the nodes is in the type of the data.
+template <class T> EW_INLINE SoftSums sum_tree(const Task &task, const Labels &labels, Vector<T> largest, const T *reach, T *tile) {
     typedef Vector<T> V;
     const ew_space &space = *task.space;
     const T *factors = numbers<T>(space.costs);
@@ -72,20 +72,15 @@ template <class T> EW_INLINE SoftSums sum_tree(const Task &task, const Labels &l
     widen(largest).store(highest);
     for (int lane = 0; lane < LANES; ++lane) at_label[lane] = double(tile[labels.place[lane]]) - highest[lane];
     SoftSums sums;
-    Sum<T> dots, logits;
-    for (int64_t k = 0; k < space.nodes; ++k) {
-        const Double product = Double::load(reach + k * LANES);
-        const V here = narrow<T>(product);
-        double all = 0;
-        for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
-            V x = V::load(tile + j * LANES) - largest, e = exp(x);
-            all += space.costs.doubles[j];
-            if (smoothed) logits.add(x);
-            dots.add(here * V(factors[j]) * x);
-            sums.exponentials = sums.exponentials + widen(e);
-            e.store(tile + j * LANES);
-        }
-        sums.products = sums.products + product * Double(all);
+    Sum<T> products, dots, logits;
+    for (int64_t j = 0; j < space.bins; ++j) {
+        const V x = V::load(tile + j * LANES) - largest, e = exp(x);
+        const V product = V::load(reach + int64_t(space.node_of[j]) * LANES) * V(factors[j]);
+        if (smoothed) logits.add(x);
+        products.add(product);
+        dots.add(product * x);
+        sums.exponentials = sums.exponentials + widen(e);
+        e.store(tile + j * LANES);
     }
     // The way from the label to itself is not by its parent.
     double missing[LANES], terms[LANES];
@@ -94,7 +89,7 @@ template <class T> EW_INLINE SoftSums sum_tree(const Task &task, const Labels &l
         missing[lane] = 1 - factor * factor;
         terms[lane] = missing[lane] > 0 ? missing[lane] * at_label[lane] : 0.0;
     }
-    sums.products = sums.products + Double::load(missing);
+    sums.products = products.value() + Double::load(missing);
     sums.dots = dots.value() + Double::load(terms);
     sums.logits = logits.value();
     return sums;
@@ -110,17 +105,18 @@ template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
     Rows rows(t, call.rows, space.bins);
     Labels labels(task, rows);
     spread(space, labels, reach);
-    const SoftSums sums = sum_tree(task, labels, largest, reach, tile);
+    const T *products = narrowed<T>(space, reach);
+    const SoftSums sums = sum_tree(task, labels, largest, products, tile);
     set_shares(labels, tile, sums.exponentials);
     write_soft_losses<T>(task, rows, labels, sums);
     if (!call.gradients) return labels.valid;
     const SoftFactors<T> factors(task, labels, sums);
-    const T *soft = narrowed<T>(space, reach, 0.0, factors.soft);
-    const V share = narrow<T>(factors.softmax), even = narrow<T>(factors.even);
+    const V share = narrow<T>(factors.softmax), even = narrow<T>(factors.even), soft = narrow<T>(factors.soft);
     const T *leaf_factors = numbers<T>(space.costs);
     store_tile<T>(space, rows, call.gradients, [&](int64_t at) {
         int64_t leaf = at / LANES;
-        return V::load(tile + at) * share - (V::load(soft + int64_t(space.node_of[leaf]) * LANES) * V(leaf_factors[leaf]) + even);
+        V product = V::load(products + int64_t(space.node_of[leaf]) * LANES) * V(leaf_factors[leaf]);
+        return V::load(tile + at) * share - (product * soft + even);
     });
     set_soft_gradients(task, rows, labels, factors);
     return labels.valid;
