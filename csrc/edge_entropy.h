@@ -49,50 +49,46 @@ template <class T> struct TreeEdges {
     }
 
     // The loss and the slopes b of all light edges, as if the label were above each of them. Writes the mass of each node to
-    // `masses`, and the light part of it, right below the node, to `sides`. In the tile, heavy leaves are 0. What takes long
-    // is computed in loops of its own: a mispredicted end of the short loops would interrupt it.
+    // `masses`, and the light part of it, right below the node, to `sides`.
     EW_INLINE void sum_light_edges(V scale) {
-        const T *costs = numbers<T>(space.costs), *node_costs = numbers<T>(space.node_costs);
+        const T *costs = numbers<T>(space.costs);
         Sum<T> losses, slopes;
-        for (int64_t j = 0; j < space.bins; ++j) {
-            V v = V::load(tile + j * LANES) * scale, ratio;
-            if (__builtin_expect(any_above(v, T(0.5)), 0)) {
-                v.store(tile + j * LANES);
-                note_heavy(tile + j * LANES, space.node_of[j], j);
-                v = select(v > V(T(0.5)), T(0), v);
-            }
-            v.store(tile + j * LANES);
-            losses.add(V(costs[j]) * minus_log1m(v, ratio));
-            slopes.add(V(costs[j]) * ratio);
-            ratio.store(odds + j * LANES);
-        }
-        for (int64_t k = 0; k < space.nodes; ++k) Double(0.0).store(masses + k * LANES);
-        for (int lane = 0; lane < LANES; ++lane)
-            if (heavy_leaf[lane] >= 0) masses[heavy_node[lane] * LANES + lane] = heavy_share[lane];
         for (int64_t k = space.nodes - 1; k >= 0; --k) {
-            Double light = 0.0, heavy = Double::load(masses + k * LANES);
-            for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) light = light + widen(V::load(tile + j * LANES));
+            Double light = 0.0, heavy = 0.0;
+            for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
+                V v = V::load(tile + j * LANES) * scale, ratio;
+                v.store(tile + j * LANES);
+                if (__builtin_expect(any_above(v, T(0.5)), 0)) {
+                    note_heavy(tile + j * LANES, k, j);
+                    V lighter = select(v > V(T(0.5)), T(0), v);
+                    heavy = heavy + widen(v - lighter);
+                    v = lighter;
+                }
+                light = light + widen(v);
+                losses.add(V(costs[j]) * minus_log1m(v, ratio));
+                slopes.add(V(costs[j]) * ratio);
+                ratio.store(odds + j * LANES);
+            }
             for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-                const Double mass = Double::load(masses + c * LANES), lighter = light_part(mass);
-                light = light + lighter;
-                heavy = heavy + (mass - lighter);
+                Double mass = Double::load(masses + c * LANES);
+                if (__builtin_expect(any_above(mass, 0.5), 0)) {
+                    note_heavy(masses + c * LANES, c, -1);
+                    Double lighter = select(mass > Double(0.5), 0.0, mass);
+                    heavy = heavy + (mass - lighter);
+                    mass = lighter;
+                }
+                light = light + mass;
+                V ratio, cost = numbers<T>(space.node_costs)[c];
+                losses.add(cost * minus_log1m(narrow<T>(mass), ratio));
+                slopes.add(cost * ratio);
+                ratio.store(node_odds + c * LANES);
             }
             (light + heavy).store(masses + k * LANES);
             light.store(sides + k * LANES);
         }
-        for (int64_t k = space.nodes - 1; k > 0; --k) {
-            const Double mass = Double::load(masses + k * LANES);
-            if (any_above(mass, 0.5)) note_heavy(masses + k * LANES, k, -1);
-            V ratio, cost = node_costs[k];
-            losses.add(cost * minus_log1m(narrow<T>(light_part(mass)), ratio));
-            slopes.add(cost * ratio);
-            ratio.store(node_odds + k * LANES);
-        }
         loss = losses.value();
         light_slopes = slopes.value();
     }
-
-    static EW_INLINE Double light_part(Double mass) { return select(mass > Double(0.5), 0.0, mass); }
 
     // Add to `sides` of each heavy node the mass beyond it: all that is not below its heavy child.
     void sum_beside() {
@@ -112,8 +108,9 @@ template <class T> struct TreeEdges {
             int64_t leaf = labels.place[lane] / LANES;
             node[lane] = space.node_of[leaf];
             cost[lane] = space.costs.doubles[leaf];
-            share[lane] = labels.share[lane];
+            share[lane] = double(tile[labels.place[lane]]);
             beyond[lane] = sides[node[lane] * LANES + lane];
+            tile[labels.place[lane]] = T(-share[lane]);
             climbing = climbing || node[lane] > 0;
         }
         add_path_edges(cost, share, beyond);

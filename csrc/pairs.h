@@ -158,18 +158,17 @@ template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
 
 // ---- tree -----------------------------------------------------------------------------------------------------------
 
-// The flow over each edge from the leaves up: rho * cost of all edges, in double precision, because it is subtracted from
-// slopes that may be as large; and the sum of all bins' slopes. Leaves the slope of the edge above each node in `sums`. If not
+// The flow over each edge from the leaves up: rho * cost of all edges, and the sum of all bins' slopes. Leaves the slope of the
+// edge above each node in `sums`. If not
 // null, `slopes` gets those of the leaves. The tile is multiplied by `scale`; what `sums` hold is added to the flow of each node.
 template <class T, int RHO>
 EW_INLINE Double sum_flows(const ew_space &space, const Slope<RHO> &slope_of, const T *tile, Vector<T> scale, double *sums,
                            T *slopes, Double *slope_sum) {
     typedef Vector<T> V;
     const T *costs = numbers<T>(space.costs);
-    const double *exact_costs = space.costs.doubles, *node_costs = space.node_costs.doubles;
-    Sum<T> sum;
+    const double *node_costs = space.node_costs.doubles;
+    Sum<T> sum, leaf_total;
     Double total = 0.0, node_sum = 0.0;
-    // What takes long is computed in loops of its own: a mispredicted end of the short loops below would interrupt it.
     if constexpr (KEEPS_SLOPES<RHO>) {
         for (int64_t j = 0; j < space.bins; ++j) {
             const V flow = V::load(tile + j * LANES) * scale, slope = slope_of(flow, costs[j]);
@@ -181,26 +180,26 @@ EW_INLINE Double sum_flows(const ew_space &space, const Slope<RHO> &slope_of, co
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = Double::load(sums + k * LANES);
         for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
-            const V here = V::load(tile + j * LANES) * scale;
-            const Double flow = widen(here);
-            below = below + flow;
+            const V flow = V::load(tile + j * LANES) * scale;
+            below = below + widen(flow);
             if constexpr (!KEEPS_SLOPES<RHO>) {
-                if (slope_sum) sum.add(slope_of(here, costs[j]));
-                total = slope_of.times_flow(flow, exact_costs[j]) + total;
+                const V slope = slope_of(flow, costs[j]);
+                if (slope_sum) sum.add(slope);
+                leaf_total.add(slope * flow);
             }
         }
-        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) below = below + Double::load(sums + c * LANES);
+        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
+            const Double flow = Double::load(sums + c * LANES), slope = slope_of_sum<T>(slope_of, flow, node_costs[c]);
+            below = below + flow;
+            total = slope * flow + total;
+            if (slope_sum) node_sum = slope * Double(space.contents[c]) + node_sum;
+            slope.store(sums + c * LANES);
+        }
         below.store(sums + k * LANES);
-    }
-    for (int64_t k = 1; k < space.nodes; ++k) {
-        const Double flow = Double::load(sums + k * LANES), slope = slope_of_sum<T>(slope_of, flow, node_costs[k]);
-        total = slope * flow + total;
-        if (slope_sum) node_sum = slope * Double(space.contents[k]) + node_sum;
-        slope.store(sums + k * LANES);
     }
     Double(0.0).store(sums);
     if (slope_sum) *slope_sum = node_sum + sum.value();
-    return total;
+    return total + leaf_total.value();
 }
 
 // Replace the slope of the edge above each node by the sum of all slopes between it and the root.

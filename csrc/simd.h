@@ -313,7 +313,7 @@ template <class T> struct Exponent {
     explicit Exponent(double y) : whole(T(y)), high(T(float(int64_t(y * 2048)) / 2048)), low(T(y - high)) {}
 };
 
-// x^y for x >= 0: 0 at 0; NaN is propagated.
+// x^y for x >= 0: 0 at 0 and where the result is below the smallest normal number; NaN is propagated.
 template <class T> EW_INLINE Vector<T> power(Vector<T> x, const Exponent<T> &y) {
     typedef Vector<T> V;
     const V low = Format<T>::least_power, high = Format<T>::largest_power, big = Format<T>::big;
@@ -324,7 +324,7 @@ template <class T> EW_INLINE Vector<T> power(Vector<T> x, const Exponent<T> &y) 
     V k = clipped + big;
     V r = ((exact - (k - big)) + rest) * V(T(LN2));
     V result = times_power_of_two(exp_polynomial(r), k);
-    result = select(t > high, V(T(__builtin_inf())), result);
+    result = select(low > t, V(T(0)), select(t > high, V(T(__builtin_inf())), result));
     return select(x > V(T(0)), result, x * V(T(0)));
 }
 

@@ -15,7 +15,6 @@ template <int RHO> struct Slope;
 template <> struct Slope<TWO> {
     explicit Slope(double) {}
     template <class T> EW_INLINE Vector<T> operator()(Vector<T> flow, T cost) const { return flow * Vector<T>(cost + cost); }
-    static EW_INLINE Double times_flow(Double flow, double cost) { return flow * flow * Double(cost + cost); }
 };
 
 template <> struct Slope<ONE> {
@@ -24,7 +23,6 @@ template <> struct Slope<ONE> {
         // NaN is propagated.
         return select(absolute(flow) > Vector<T>(T(0)), with_sign(Vector<T>(cost), flow), flow * Vector<T>(T(0)));
     }
-    static EW_INLINE Double times_flow(Double flow, double cost) { return absolute(flow) * Double(cost); }
 };
 
 template <> struct Slope<THREE_HALVES> {

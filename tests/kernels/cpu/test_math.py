@@ -44,7 +44,11 @@ def test_power(rng, exponent, dtype):
     assert y[1] == 1
     assert np.isnan(y[2])
     exact = x[3:].astype(np.longdouble) ** exponent
-    normal = (exact > 2 * np.finfo(dtype).tiny) & (exact < np.finfo(dtype).max / 2)
+    tiny, huge = exact <= 2 * np.finfo(dtype).tiny, exact >= np.finfo(dtype).max / 2
+    normal = ~tiny & ~huge
+    assert (y[3:][tiny] >= 0).all()
+    assert (y[3:][tiny] <= 4 * np.finfo(dtype).tiny).all()
+    assert (y[3:][huge] > np.finfo(dtype).max / 4).all()
     # The rounding of the mantissa's logarithm is multiplied by the exponent.
     tolerance = np.finfo(dtype).eps * (4 + exponent)
     assert (abs(y[3:][normal] - exact[normal]) <= tolerance * exact[normal]).all()
