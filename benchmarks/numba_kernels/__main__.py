@@ -1,6 +1,6 @@
 """The compiled core against the Numba kernels, in turns in one process: minima of times, and errors against float64.
 
-    python -m benchmarks.numba_kernels [--threads 1] [--seconds 4] [--build avx2]
+python -m benchmarks.numba_kernels [--threads 1] [--seconds 4] [--build avx2]
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     loading.library().ew_use_build(options.build.encode() if options.build else None)
-    print(f"{loading.backend()}, {options.threads} threads; times in us: Numba, core, core / Numba; largest errors of gradients")
+    print(
+        f"{loading.backend()}, {options.threads} threads; times in us: Numba, core, core / Numba; largest errors of gradients"
+    )
     imagenet = ew.trees.imagenet1k()
     spaces = {
         "tree 512 x 1000": (imagenet, 512),
@@ -84,13 +86,21 @@ def main() -> None:
         cases: dict[str, Any] = {"expected": lambda run, tables, p: (None, run.expectations(tables, p))}
         if kind != "Ring":
             for rho in (1.0, 1.5, 2.0):
-                cases[f"labels {rho}"] = lambda run, tables, x, rho=rho: run.labels(tables, x, labels, rho, True, None, -100, True)
+                cases[f"labels {rho}"] = lambda run, tables, x, rho=rho: run.labels(
+                    tables, x, labels, rho, True, None, -100, True
+                )
                 cases[f"pairs {rho}"] = lambda run, tables, p, rho=rho: run.pairs(tables, p, q.to(p), rho, True, 1e-3)
-            cases["labels 2 no gradient"] = lambda run, tables, x: run.labels(tables, x, labels, 2.0, False, None, -100, True)
+            cases["labels 2 no gradient"] = lambda run, tables, x: run.labels(
+                tables, x, labels, 2.0, False, None, -100, True
+            )
             cases["edges"] = lambda run, tables, x: run.labels(tables, x, labels, 0.0, True, None, -100, True, "edges")
-            cases["soft labels"] = lambda run, tables, x: run.labels(tables, x, labels, 0.0, True, None, -100, True, "soft labels")
+            cases["soft labels"] = lambda run, tables, x: run.labels(
+                tables, x, labels, 0.0, True, None, -100, True, "soft labels"
+            )
         if kind == "Tree":
-            cases["questions"] = lambda run, tables, x: run.labels(tables, x, labels, 0.0, True, None, -100, True, "questions")
+            cases["questions"] = lambda run, tables, x: run.labels(
+                tables, x, labels, 0.0, True, None, -100, True, "questions"
+            )
         for case, call in cases.items():
             data = p if case.split()[0] in ("pairs", "expected") else x
             tables = (old_soft, new_soft) if case == "soft labels" else (old, new)
@@ -105,8 +115,14 @@ def main() -> None:
             exact = call(old_run, tables[0], data.double())
             for run, table in zip((old_run, new_run), tables, strict=True):
                 value, gradient = call(run, table, data)[:2]
-                error = 0.0 if gradient is None else float((gradient.double() - exact[1]).abs().max() / exact[1].abs().max())
-                value_error = 0.0 if value is None else float(((value.double() - exact[0]) / exact[0].abs().max()).abs().max())
+                error = (
+                    0.0
+                    if gradient is None
+                    else float((gradient.double() - exact[1]).abs().max() / exact[1].abs().max())
+                )
+                value_error = (
+                    0.0 if value is None else float(((value.double() - exact[0]) / exact[0].abs().max()).abs().max())
+                )
                 errors.append(f"{error:.1e} {value_error:.1e}")
             ratio = times["new"] / times["old"]
             print(

@@ -21,9 +21,9 @@ import torch
 from llvmlite import ir
 from numba import extending, types
 
-from earthwork import private_api
 from benchmarks.numba_kernels.loading import MachineCode, compiled, device_function, kernel
 from benchmarks.numba_kernels.simd import load_scalar, store_scalar
+from earthwork import private_api
 
 # Numba's annotations describe the function that defines an intrinsic, not the intrinsic.
 intrinsic: Any = extending.intrinsic

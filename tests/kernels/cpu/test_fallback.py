@@ -350,7 +350,7 @@ def test_without_the_compiled_core(rng):
     with without_kernels():
         expected = ew.emd(p, q, space)
     assert ew.backend() == "none"
-    with pytest.warns(RuntimeWarning, match="installed without its compiled kernels.* install a C.. compiler"):
+    with pytest.warns(RuntimeWarning, match=r"installed without its compiled kernels.* install a C.. compiler"):
         torch.testing.assert_close(ew.emd(p, q, space), expected)
     # Once.
     torch.testing.assert_close(ew.emd(p, q, space), expected)
@@ -376,7 +376,7 @@ def test_the_setting():
     assert _python(code, EARTHWORK_KERNELS="on") == f"{ew.backend()}\n" != "none\n"
     if platform.machine() in ("x86_64", "AMD64"):
         assert _python(code, EARTHWORK_KERNELS="baseline") == "baseline\n"
-    with pytest.raises(ValueError, match="EARTHWORK_KERNELS: expected one of on, off, .*, got 'fast'"):
+    with pytest.raises(ValueError, match=r"EARTHWORK_KERNELS: expected one of on, off, .*, got 'fast'"):
         loading.setting("fast")
 
 

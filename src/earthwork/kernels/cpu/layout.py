@@ -26,9 +26,9 @@ class Layout:
     """A space of the compiled core.
 
     Args:
-        tables: What ``kernel_tables`` of a space returns, tensors or arrays: of a chain the costs; of a tree `tree_tables`
-            and the costs; of a ring its four tables. Costs are one number, or one for each edge; of a tree also one for
-            each node.
+        tables: What ``kernel_tables`` of a space returns, tensors or arrays: of a chain the costs; of a tree what
+            `tree_tables` returns and the costs; of a ring its four tables. Costs are one number, or one for each edge;
+            of a tree also one for each node.
         bins: The number of bins.
         own: The cost of the missing edge between a bin that is an inner node and that node.
 
@@ -47,7 +47,7 @@ class Layout:
             nodes, arrays = _unpacked(found[0], found[1], bins, own)
             address = core.ew_tree(bins, nodes, *_addresses(*arrays))
         else:
-            address = core.ew_ring(bins, *_addresses(*_checked_ring(*found, bins)))
+            address = core.ew_ring(bins, *_addresses(*_checked_ring(bins, *found)))
         _check(address is not None)
         self.address: int = address
         weakref.finalize(self, core.ew_free, address)
@@ -97,7 +97,7 @@ def _unpacked(packed: Indices, costs: Numbers, count: int, own: float) -> tuple[
 
 
 def _checked_ring(
-    places: Indices, positions: Numbers, far_sides: Indices, signs: Numbers, bins: int
+    bins: int, places: Indices, positions: Numbers, far_sides: Indices, signs: Numbers
 ) -> tuple[Numbers, Indices, Numbers]:
     _check(np.array_equal(places, np.arange(bins)) and far_sides.dtype == np.int64)
     _check(positions.shape == (bins + 1,) and far_sides.shape == signs.shape == (bins,))

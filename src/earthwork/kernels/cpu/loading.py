@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -28,7 +28,7 @@ _SETTINGS = ("on", "off", *BUILDS)
 
 
 def setting(value: str) -> str:
-    """Return the value of ``EARTHWORK_KERNELS``: which kernels to use, on CPUs; ``off`` also switches off those for GPUs.
+    """Return the value of ``EARTHWORK_KERNELS``: which kernels to use on CPUs; ``off`` is also for GPUs.
 
     Raises:
         ValueError: If it is not one of ``on``, ``off`` and the names of builds.
@@ -156,7 +156,11 @@ def use_threads(core: Any, kinds: tuple[str, ...] = ("torch", "openmp", "own")) 
     with them for the cores. ``at::parallel_for`` is part of torch's stable ABI since 2.10, ``GOMP_parallel`` what GCC
     calls for ``#pragma omp parallel``. The core's own threads end with each call. A forked process always has those.
     """
-    functions = {"torch": private_api.parallel_for, "openmp": private_api.gomp_parallel, "own": lambda: None}
+    functions: dict[str, Callable[[], Any]] = {
+        "torch": private_api.parallel_for,
+        "openmp": private_api.gomp_parallel,
+        "own": lambda: None,
+    }
     numbers = {"torch": _PARALLEL_FOR, "openmp": _GOMP_PARALLEL, "own": _OWN_THREADS}
     for kind in kinds:
         function = functions[kind]()

@@ -14,7 +14,9 @@ from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import library
 
 # See csrc/earthwork.h. A call is written and read as words of eight bytes.
-_OPERATIONS = {name: i for i, name in enumerate(("pairs", "labels", "edges", "questions", "soft labels", "expectations"))}
+_OPERATIONS = {
+    name: i for i, name in enumerate(("pairs", "labels", "edges", "questions", "soft labels", "expectations"))
+}
 _TYPES = {torch.float32: 0, torch.float64: 1}
 _CALL = Struct("15q2d")
 _RESULTS = Struct("qd")
