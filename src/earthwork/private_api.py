@@ -227,7 +227,8 @@ def load_from_numba_cache(function: Callable[..., Any], signature: Any) -> tuple
     runtime.rtsys.initialize(context)
     try:
         found = import_module("numba.core.caching").FunctionCache(function)._load_overload(signature, context)
-    except (OSError, RuntimeError):
+    except Exception:
+        # There is no folder for the cache, or a file in it is damaged, which is any exception of pickle.
         return None
     if found is None:
         return None

@@ -386,3 +386,18 @@ def test_no_folder_for_the_compiled_code(monkeypatch):
     monkeypatch.setattr(private_api, "load_from_numba_cache", lambda *_: None)
     address = loading.machine_code.__wrapped__(lambda pointer: None, True).address
     assert address != 0
+
+
+def test_damaged_files_in_the_cache(tmp_path):
+    code = """
+        import torch, earthwork as ew
+        torch.set_num_threads(1)
+        print(ew.emd(torch.eye(40), torch.full((40, 40), 0.025), ew.Chain(40)).sum().item())
+    """
+    printed = _python(code, NUMBA_CACHE_DIR=str(tmp_path))
+    files = list(tmp_path.rglob("*.nb?"))
+    assert files
+    for damage in (lambda data: b"", lambda data: b"damaged" + data, lambda data: data[: len(data) // 2]):
+        for path in files:
+            path.write_bytes(damage(path.read_bytes()))
+        assert _python(code, NUMBA_CACHE_DIR=str(tmp_path)) == printed

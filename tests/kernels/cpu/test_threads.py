@@ -138,6 +138,31 @@ def test_the_call_waits_after_ctrl_c(monkeypatch, request):
     assert len(finished) == 2
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("can't start new thread")])
+def test_the_call_waits_if_a_thread_cannot_be_started(monkeypatch, error):
+    """The task and its buffers are freed when the call ends, so no thread may be using them then."""
+    submit, events = ThreadPoolExecutor.submit, []
+
+    def failing(self, *work):
+        submit(self, *work)
+        started.wait(10)
+        raise error
+
+    started = threading.Event()
+
+    def work(task):
+        started.set()
+        time.sleep(0.1)
+        events.append("finished")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", failing)
+    with pytest.raises(type(error) if isinstance(error, Exception) else error):
+        threads._PythonThreads()(_code(work), 1, 2)
+    events.append("returned")
+    time.sleep(0.2)
+    assert events == ["finished", "returned"]
+
+
 @pytest.mark.usefixtures("_each_thread_pool")
 def test_called_from_several_threads_at_once(rng):
     torch.set_num_threads(2)

@@ -125,6 +125,6 @@ def _compile(function: Callable[..., None], signature: Any) -> Any:
     cfunc: Any = import_module("numba").cfunc
     try:
         return cfunc(signature, cache=True, error_model="numpy")(function)
-    except RuntimeError:
-        # There is no writable folder for Numba's cache; each process compiles for itself.
+    except Exception:
+        # There is no writable folder for Numba's cache, or a file in it is damaged; each process compiles for itself.
         return cfunc(signature, error_model="numpy")(function)

@@ -12,7 +12,7 @@ import os
 import threading
 from array import array
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -79,17 +79,40 @@ def _openmp_threads() -> _ThreadPool | None:
     return run
 
 
-def _wait_for(futures: list[Future[None]]) -> None:
-    """Wait for all futures, even after Ctrl-C: the buffers they use are only valid during the call."""
-    interrupted: KeyboardInterrupt | None = None
-    for future in futures:
-        while not future.done():
+class _Call:
+    """A kernel and its task, which several threads run until it is closed."""
+
+    def __init__(self, code: MachineCode, task: int) -> None:
+        self._code, self._task = code, task
+        self._changed = threading.Condition()
+        self._running, self._closed = 0, False
+
+    def run(self) -> None:
+        """Run the kernel, unless the call has been closed."""
+        with self._changed:
+            if self._closed:
+                return
+            self._running += 1
+        try:
+            self._code.call(self._task)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait for all threads that run the kernel, even after Ctrl-C: its buffers are only valid during the call."""
+        interrupted: BaseException | None = None
+        while True:
             try:
-                future.result()
-            except KeyboardInterrupt as interrupt:
-                interrupted = interrupt
-    if interrupted is not None:
-        raise interrupted
+                with self._changed:
+                    self._closed = True
+                    self._changed.wait_for(lambda: not self._running)
+                break
+            except BaseException as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
 
 
 class _PythonThreads:
@@ -100,12 +123,15 @@ class _PythonThreads:
         self._size = 0
 
     def __call__(self, code: MachineCode, task: int, threads: int) -> None:
-        count = threads - 1
-        futures = [self._at_least(count).submit(code.call, task) for _ in range(count)]
+        count, running = threads - 1, _Call(code, task)
         try:
-            code.call(task)
+            # An exception here may come after the thread has got the task.
+            futures = [self._at_least(count).submit(running.run) for _ in range(count)]
+            running.run()
+            for future in futures:
+                future.result()
         finally:
-            _wait_for(futures)
+            running.close()
 
     def _at_least(self, count: int) -> ThreadPoolExecutor:
         if self._executor is None or self._size < count:
