@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -52,10 +53,10 @@ def fuzz_numbers(minutes: float, seed: int) -> bool:
     start = time.monotonic()
     search = Search()
     shown: Counter[str] = Counter()
-    for number in itertools.count():
-        if time.monotonic() > start + 60 * minutes:
-            break
-        for finding in search.run(seed, number):
+    numbers = itertools.takewhile(lambda _: time.monotonic() < start + 60 * minutes, itertools.count())
+    # Ctrl-C ends the search early, and the counts are printed.
+    with suppress(KeyboardInterrupt):
+        for number, finding in ((number, finding) for number in numbers for finding in search.run(seed, number)):
             subject = search.last.subject
             shown[subject] += 1
             if shown[subject] <= SHOWN:

@@ -39,13 +39,17 @@ class Exact:
     @cached_property
     def second(self) -> Tensor:
         """The Hessian times the direction of the case."""
+        return self.second_by(1e-5)
+
+    def second_by(self, step: float) -> Tensor:
+        """The same by a difference quotient of another step, which is another number near a kink."""
 
         def gradient(x: Tensor) -> Tensor:
             found = Exact(self.case, x, self.dense.noise).gradient
             assert found is not None
             return found
 
-        return derivative(gradient, self.x.detach(), torch.from_numpy(self.case.direction))
+        return derivative(gradient, self.x.detach(), torch.from_numpy(self.case.direction), step)
 
 
 def _contracted(case: Case, each: Tensor) -> Tensor:

@@ -446,7 +446,9 @@ def _in_batches(call: Call) -> Outcome:
     step, axis = max(1, call.batch[0] // 3), int(call.axis == 0)
     for x, target in zip(call.x.split(step, axis), call.target.split(step), strict=True):
         metric.update(x, target)
-    return Outcome(metric.compute())
+    value = metric.compute()
+    # A curve; torchmetrics drops the axis of a single number.
+    return Outcome(value.reshape(-1) if call.case.subject == "accuracy_at_depth" else value)
 
 
 RUNS: dict[str, Callable[[Call], Outcome]] = {

@@ -210,7 +210,7 @@ def _steps(log_p: Tensor, dense: Dense, alpha: float) -> tuple[Tensor, Tensor]:
     return masses, factor * (masses[..., parents[dense.edges]] - masses[..., dense.edges])
 
 
-def derivative(function: Callable[[Tensor], Tensor], x: Tensor, along: Tensor, step: float = 1e-5) -> Tensor:
+def derivative(function: Callable[[Tensor], Tensor], x: Tensor, along: Tensor, step: float) -> Tensor:
     """The derivative of a function along a direction, by a difference quotient of fourth order."""
     near, far = (function(x + k * step * along) - function(x - k * step * along) for k in (1, 2))
     return (8 * near - far) / (12 * step)

@@ -96,7 +96,7 @@ def is_unstable(case: Case, form: Form, exact: Exact) -> bool:
             if exact.gradient is not None and moved.gradient is not None:
                 close("gradient", moved.gradient, exact.gradient, case.type, exact.slope_size)
             if "second" in exact.__dict__:
-                close_second(moved.second, exact)
+                close_second(moved.second_by(1e-6), exact)
         except DifferenceError:
             return True
     return False

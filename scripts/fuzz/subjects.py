@@ -287,7 +287,7 @@ def exact_gradient(case: Case, x: Tensor, dense: Dense) -> Tensor:
 def exact_hessian(case: Case, x: Tensor, dense: Dense) -> Tensor:
     """Its second derivative."""
     units = torch.eye(case.bins, dtype=x.dtype)
-    columns = [oracle.derivative(lambda x: exact_gradient(case, x, dense), x, unit) for unit in units]
+    columns = [oracle.derivative(lambda x: exact_gradient(case, x, dense), x, unit, 1e-5) for unit in units]
     return torch.stack(columns, -1)
 
 
