@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,6 @@ def _gpu_route_on_the_cpu(monkeypatch):
     monkeypatch.setattr("earthwork.transport.routes.is_plain", lambda *tensors: False)
     # The tests compare the kernels themselves; `test_check.py` tests the comparison on first use.
     for operator in ("labels", "pairs"):
-        import_module(f"earthwork.kernels.gpu.{operator}")
         monkeypatch.setattr(f"earthwork.kernels.gpu.check._compare_{operator}", lambda *arguments: None)
     # The interpreter computes with NumPy, which warns of what a GPU computes silently, such as -inf - -inf.
     with np.errstate(all="ignore"):

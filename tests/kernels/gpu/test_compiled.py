@@ -83,8 +83,7 @@ for module in (routes, emd_loss):
     module.on_gpu = lambda x: True
 
 # There is no GPU to run them on.
-checked = []
-check._compare_labels = check._compare_pairs = lambda *arguments: checked.append(arguments[4:])
+check._compare_labels = check._compare_pairs = lambda *arguments: None
 
 graphs = []
 

@@ -89,7 +89,7 @@ def test_tiny_costs(rng, rho):
     logits, labels = batch(rng, space)
     value, gradient = losses(space, rho, logits, labels)
     expected, slopes = label_costs(logits, labels, space, rho)
-    assert error(value[:3, None] * 1e28, expected[:3, None] * 1e28) <= VALUE
+    assert error(value[:2, None] * 1e28, expected[:2, None] * 1e28) <= VALUE
     assert error(gradient[:2].double() * 1e28, slopes[:2] * 1e28) <= GRADIENT
 
 

@@ -65,10 +65,11 @@ def _checked_tables(
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise _CaptureError
     tables = derived(space, _tables, device)
-    compare = {"labels": _compare_labels, "pairs": _compare_pairs}[operator]
+    compare: Any = _compare_labels if operator == "labels" else _compare_pairs
     try:
+        kernels = import_module(f"earthwork.kernels.gpu.{operator}")
         with torch.cuda.device_of(tables.walk):
-            wrong = compare(space, tables, device, dtype, rho, *options)
+            wrong = compare(kernels, space, tables, device, dtype, rho, *options)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -93,6 +94,7 @@ def _tables(space: EdgeSpace, device: torch.device) -> Tables:
 
 
 def _compare_labels(
+    kernels: Any,
     space: EdgeSpace,
     tables: Tables,
     device: torch.device,
@@ -103,7 +105,6 @@ def _compare_labels(
     innermost: bool,
 ) -> str | None:
     """Run the kernels for labels, and say what is wrong with their results, if anything."""
-    kernels = import_module("earthwork.kernels.gpu.labels")
     bins, rng = space.num_bins, np.random.default_rng(0)
     spread = np.linspace(0.5, 4.0, _ROWS)[:, None]
     logits = torch.from_numpy(rng.normal(size=(_ROWS, bins)) * spread).to(dtype)
@@ -137,10 +138,9 @@ def _compare_labels(
 
 
 def _compare_pairs(
-    space: EdgeSpace, tables: Tables, device: torch.device, dtype: torch.dtype, rho: float
+    kernels: Any, space: EdgeSpace, tables: Tables, device: torch.device, dtype: torch.dtype, rho: float
 ) -> str | None:
     """Run the kernels for pairs of distributions, and say what is wrong with their results, if anything."""
-    kernels = import_module("earthwork.kernels.gpu.pairs")
     bins, rng = space.num_bins, np.random.default_rng(0)
     # Multiples of a power of two, whose sums are exact in every type, and the same masses at other bins.
     counts = rng.integers(128, size=(_ROWS, bins)) * 2.0 ** -(bins - 1).bit_length() / 128
@@ -160,8 +160,9 @@ def _compare_pairs(
 
 def _repeats(bins: int, block: int) -> int:
     """Return how often to repeat the rows of a batch; an even number."""
-    tile = import_module("earthwork.kernels.gpu.common").tile_for(bins, block)
-    return 2 * -(-tile.rows * tile.most_programs // _ROWS)
+    tile: Any = import_module("earthwork.kernels.gpu.common").tile_for(bins, block)
+    groups: int = tile.rows * tile.most_programs
+    return 2 * -(-groups // _ROWS)
 
 
 def _definition(

@@ -31,7 +31,15 @@ from torch import Tensor
 from torch.library import triton_op
 
 from earthwork.kernels.gpu import common
-from earthwork.kernels.gpu.common import own_scratch, potential_at, power, power_of_flow, power_of_row, rows_of, to_fixed
+from earthwork.kernels.gpu.common import (
+    own_scratch,
+    potential_at,
+    power,
+    power_of_flow,
+    power_of_row,
+    rows_of,
+    to_fixed,
+)
 from earthwork.kernels.gpu.tables import Tables
 
 # With blocks like these no kernel needs more than 128 registers, or spills one: see benchmarks/gpu.py.

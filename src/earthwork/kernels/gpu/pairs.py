@@ -17,7 +17,15 @@ from torch import Tensor
 from torch.library import triton_op
 
 from earthwork.kernels.gpu import common
-from earthwork.kernels.gpu.common import own_scratch, potential_at, power, power_of_flow, power_of_row, rows_of, to_fixed
+from earthwork.kernels.gpu.common import (
+    own_scratch,
+    potential_at,
+    power,
+    power_of_flow,
+    power_of_row,
+    rows_of,
+    to_fixed,
+)
 from earthwork.kernels.gpu.tables import Tables
 
 # With blocks like these no kernel needs more than 128 registers, or spills one: see benchmarks/gpu.py.
@@ -123,20 +131,23 @@ def pair_costs_kernel(
         ours, theirs = p + row.to(tl.int64) * p_step, q + row.to(tl.int64) * q_step
         scale, unit = fixed_scale(ours, theirs, here, bins, ROWS, BLOCK, BLOCKS)
         whole, remainder, size = sum_differences(ours, theirs, walk, sums, here, bins, scale, unit, ROWS, BLOCK, BLOCKS)
-        tl.debug_barrier()
         flow_unit, moved = row_units(size, scale, unit)
+        each = taken(whole, remainder, 1, bins)
         cost = tl.zeros((ROWS, 1), tl.float32)
+        for first in range(0, BLOCKS * BLOCK, BLOCK):
+            c = first + tl.arange(0, BLOCK)[None, :]
+            x = difference(ours, theirs, c, here, bins, scale, unit) - each
+            weight = tl.load(own_costs + c, mask=c < bins, other=0.0)
+            flow = tl.abs(x.to(tl.float32) * flow_unit)
+            cost += tl.sum(weight * power_of_flow(flow, rho, KIND), 1, keep_dims=True)
+        # The branches read what other threads have written to the scratch buffer.
+        tl.debug_barrier()
         for first in range(0, branches, BLOCK):
             b = first + tl.arange(0, BLOCK)[None, :]
             flow = pair_flows(sums, starts, ends, b, branches, whole, remainder, bins, flow_unit)
             weight = tl.load(costs + b, mask=b < branches, other=0.0)
             cost += tl.sum(weight * power_of_flow(tl.abs(flow), rho, KIND), 1, keep_dims=True)
-        for first in range(0, BLOCKS * BLOCK, BLOCK):
-            c = first + tl.arange(0, BLOCK)[None, :]
-            x = difference(ours, theirs, c, here, bins, scale, unit) - taken(whole, remainder, 1, bins)
-            weight = tl.load(own_costs + c, mask=c < bins, other=0.0)
-            flow = tl.abs(x.to(tl.float32) * flow_unit)
-            cost += tl.sum(weight * power_of_flow(flow, rho, KIND), 1, keep_dims=True)
+        # The next group overwrites it.
         tl.debug_barrier()
         tl.store(result + row, cost * power_of_row(moved, rho), mask=here)
 
@@ -196,7 +207,7 @@ def pair_slopes_kernel(
 
 @triton_op("earthwork::pair_costs_gpu", mutates_args=())
 def pair_costs(p: Tensor, q: Tensor, tables: list[Tensor], rho: float) -> Tensor:
-    """Compute the cost of moving each row of ``p[rows, bins]`` to that of ``q[rows, bins]``, both of contiguous rows."""
+    """Compute the cost of moving each row of ``p[rows, bins]`` to that of ``q``, both of contiguous rows."""
     t = Tables(*tables)
     rows, bins = p.shape
     costs = p.new_empty(rows, dtype=torch.float32)
