@@ -192,6 +192,20 @@ def test_a_root_has_no_gradient_where_it_is_zero(rho):
     assert torch.equal(p.grad, torch.zeros(3, C))
 
 
+@pytest.mark.parametrize("rho", [1.5, 2.0, 3.0])
+@pytest.mark.parametrize("target", [torch.tensor([0]), torch.tensor([[True, True, False]])])
+def test_second_derivative_of_tiny_roots(rho, target):
+    direction = torch.tensor([[1.0, 2.0, -1.0]])
+
+    def second(dtype):
+        logits = torch.tensor([[30.0, 0.0, -30.0]], dtype=dtype, requires_grad=True)
+        loss = ew.EMDLoss(ew.Chain(3), rho, root=True)(logits, target)
+        (gradient,) = torch.autograd.grad(loss, logits, create_graph=True)
+        return torch.autograd.grad((gradient * direction.to(dtype)).sum(), logits)[0]
+
+    torch.testing.assert_close(second(torch.float32), second(torch.float64).float())
+
+
 @pytest.mark.parametrize("rho", [2.5, 3.0, 10.0, 50.0, 200.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_high_root_with_edges_of_cost_zero(rho, dtype):
