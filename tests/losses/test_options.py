@@ -418,3 +418,13 @@ def test_a_mask_leaves_out_rows_whatever_the_type_of_the_labels(dtype):
     loss, logits = ew.EMDLoss(ew.Chain(200)), torch.randn(4, 200)
     labels, mask = torch.tensor([1, 2, 3, 4]), torch.tensor([True, True, False, False])
     assert torch.equal(loss(logits, labels.to(dtype), mask), loss(logits, labels, mask))
+
+
+@pytest.mark.parametrize("loss", [ew.SoftLabelLoss, ew.EdgeCrossEntropyLoss])
+def test_second_derivative_of_tiny_probabilities(loss):
+    def second(dtype):
+        p = torch.tensor([[3e-23, 0.25, 0.75]], dtype=torch.float32).to(dtype).requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(ew.Chain(3), normalize="l1")(p, torch.tensor([2])), p, create_graph=True)
+        return torch.autograd.grad((gradient * p.detach()).sum(), p)[0]
+
+    torch.testing.assert_close(second(torch.float32), second(torch.float64).float(), rtol=1e-4, atol=1e-3)
