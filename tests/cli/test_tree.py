@@ -12,8 +12,6 @@ import pytest
 
 from earthwork import load, trees
 from earthwork.cli.app import run
-from tests.trees.hierarchies import write_wordnet
-from tests.trees.test_wordnet import installed_wordnet
 
 
 class Shell:
@@ -95,19 +93,6 @@ def test_convert_some_classes(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "classes.json").write_text('{"cat": 1, "ship": 0}')
     shell("tree", "convert", "cifar10", tmp_path / "t.json", "--classes", tmp_path / "classes.json")
     assert load(tmp_path / "t.json").bin_names == ("ship", "cat")
-
-
-def test_build_from_wordnet(shell: Shell, tmp_path: Path) -> None:
-    ids = write_wordnet(tmp_path)
-    classes, out = tmp_path / "synsets.txt", tmp_path / "tree.json"
-    classes.write_text(f"{ids['van']}\n{ids['tabby']}\n{ids['lynx']}\n")
-    command = ("tree", "build", "--from", "wordnet", "--classes", classes, "-o", out, "--wordnet", tmp_path)
-    shell(*command)
-    assert load(out).bin_names == ("van", "tabby", "lynx")
-    shell(*command, "--rule", "paper", "--keep-single", "--costs", "hops")
-    assert load(out).info["rule"] == "paper"
-    assert "rule: expected one of" in shell.fail(*command, "--rule", "x")
-    assert "needs --classes" in shell.fail("tree", "build", "--from", "wordnet", "-o", out)
 
 
 FILES = {
@@ -229,20 +214,6 @@ def test_other_spaces_are_not_trees(space: str, shell: Shell) -> None:
     assert f"{space}: expected a tree, got " in shell.fail("tree", "show", space)
 
 
-def test_rules(shell: Shell, tmp_path: Path) -> None:
-    ids = write_wordnet(tmp_path)
-    (tmp_path / "synsets.txt").write_text(f"{ids['van']}\n{ids['tabby']}\n")
-    table = shell("tree", "rules", tmp_path / "synsets.txt", "--wordnet", tmp_path).splitlines()
-    assert len(table) == 10
-    assert table[2].startswith("| `first` | dropped | 3 | 2 |")
-
-
-def test_the_table_in_the_docs_is_that_of_the_command(shell: Shell) -> None:
-    installed_wordnet()
-    page = (Path(__file__).parents[2] / "docs" / "hierarchies.md").read_text(encoding="utf-8")
-    assert shell("tree", "rules").strip() in page
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -253,7 +224,7 @@ def test_the_table_in_the_docs_is_that_of_the_command(shell: Shell) -> None:
         (["tree", "show"], "Missing argument 'TREE'"),
         (["tree", "grow"], "No such command 'grow'"),
         (["tree", "show", "cifar10", "--x"], "No such option: --x"),
-        (["tree", "build", "--from", "air", "-o", "x.json"], "--from: expected one of wordnet, parents"),
+        (["tree", "build", "--from", "air", "-o", "x.json"], "--from: expected one of parents"),
         (["tree", "show", "/"], "expected a file ending in"),
     ],
 )

@@ -175,8 +175,6 @@ def test_a_command_of_the_library_runs(
     printed: Printed, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = shlex.split(printed.text)
-    if "wordnet" in words:
-        pytest.skip("needs WordNet")
     for name in (word for word in words if word.endswith(".npz")):
         bins = ew.load(words[words.index("--space") + 1]).num_bins
         np.savez(name, probs=rng.dirichlet(np.ones(bins), 20), labels=np.arange(20) % bins)

@@ -11,12 +11,10 @@ import pytest
 
 from earthwork import Tree
 from earthwork.files import parse_json, parse_yaml
-from earthwork.trees import from_nested, from_newick, from_wordnet
+from earthwork.trees import from_nested, from_newick
 from earthwork.trees.nested import dump_json, load_json
 from earthwork.trees.paths import from_csv
 from earthwork.trees.shipped import cifar10
-from earthwork.trees.wordnet import parse_line
-from tests.trees.hierarchies import write_wordnet
 
 COUNT = 10_000
 LINE = (
@@ -99,24 +97,6 @@ def test_nested_json() -> None:
 
 def test_csv() -> None:
     check(from_csv, CSV, '",\n\r ;\t0a\x00é\ufeff', r"line \d+|\d+ lines" + IN_NAMES + IN_TABLE)
-
-
-def test_wordnet_line() -> None:
-    # Bytes that are not UTF-8 have to be among them.
-    pool = "0123456789abcdefn@~|# \n\t\xe9\xff\x00"
-    check(lambda text: parse_line(text.encode("latin-1")), LINE, pool, r"field \d+: expected")
-
-
-def test_wordnet_file(tmp_path: Path) -> None:
-    ids = write_wordnet(tmp_path)
-    path = tmp_path / "data.noun"
-
-    def read(text: str) -> Tree:
-        path.write_bytes(text.encode("latin-1"))
-        return from_wordnet([ids["tabby"], ids["van"]], tmp_path)
-
-    where = r"byte \d+|not in WordNet|cycle|one root" + IN_NAMES
-    check(read, path.read_text(), "0123456789n@~|# \n\xe9", where, count=1000)
 
 
 def test_yaml() -> None:

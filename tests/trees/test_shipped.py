@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from earthwork import Tree, load, trees
-from tests.trees.test_wordnet import SYNSETS, installed_wordnet
+from tests.test_wordnet import SYNSETS, installed_wordnet
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "src" / "earthwork" / "trees" / "data"
@@ -49,7 +49,7 @@ def test_imagenet1k_by_the_rule_of_the_paper() -> None:
 
 @pytest.mark.parametrize("make", [trees.imagenet1k, trees.tiny_imagenet200])
 def test_unknown_rules(make: Callable[..., Tree]) -> None:
-    with pytest.raises(ValueError, match="rule: expected first or paper, got 'x'; from_wordnet"):
+    with pytest.raises(ValueError, match="rule: expected first or paper, got 'x'"):
         make(rule="x")
 
 

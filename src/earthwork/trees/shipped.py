@@ -20,7 +20,7 @@ def imagenet1k(costs: str = "unit", rule: str = "first") -> Tree:
 
     Args:
         costs: ``"unit"``: every edge costs 1. ``"hops"``: an edge costs the number of WordNet edges that it replaces.
-        rule: ``"first"`` or ``"paper"``; `from_wordnet` has others.
+        rule: ``"first"`` or ``"paper"``.
 
     Example:
         >>> import earthwork as ew
@@ -103,7 +103,7 @@ def _from_wordnet(name: str, costs: str, rule: str) -> Tree:
     if costs not in ("unit", "hops"):
         raise ValueError(f"costs: expected unit or hops, got {costs!r}")
     if rule not in ("first", "paper"):
-        raise ValueError(f"rule: expected first or paper, got {rule!r}; from_wordnet() has others")
+        raise ValueError(f"rule: expected first or paper, got {rule!r}")
     tree = _shipped(name if rule == "first" else f"{name}_paper")
     return tree if costs == "unit" else reweight(tree, costs)
 
