@@ -16,8 +16,8 @@ from tests.trees.hierarchies import LINES, write_wordnet
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import wordnet
-from wordnet import RULES, Database, from_wordnet
+import wordnet  # noqa: E402
+from wordnet import RULES, Database, from_wordnet  # noqa: E402
 
 SYNSETS = ROOT / "scripts" / "tree_sources" / "ilsvrc2012_synsets.txt"
 

@@ -11,7 +11,6 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -181,16 +180,12 @@ def parse_json(text: str) -> Any:
     """
     try:
         return json.loads(
-            text, object_pairs_hook=_unique_names, parse_constant=_reject_constant, parse_float=_finite_float
+            text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant, parse_float=_finite_float
         )
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at {place(text, error.pos)}") from None
     except RecursionError:
         raise ValueError("not readable JSON: nested too deeply") from None
-    except _NotFiniteError as error:
-        found = re.search(rf"(?<=[\[,:\s]){re.escape(error.token)}", f" {text}")
-        where = place(text, found.start() - 1 if found else 0)
-        raise ValueError(f"not readable JSON: expected finite numbers, got {error.token} at {where}") from None
     except ValueError as error:  # also a number with thousands of digits
         raise ValueError(f"not readable JSON: {error}") from None
 
@@ -237,31 +232,21 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-class _NotFiniteError(Exception):
-    def __init__(self, token: str) -> None:
-        super().__init__(token)
-        self.token = token
-
-
-def _reject_constant(token: str) -> Any:
-    raise _NotFiniteError(token)
+def _refuse_constant(token: str) -> Any:
+    raise ValueError(f"expected finite numbers, got {token}")
 
 
 def _finite_float(token: str) -> float:
     value = float(token)
-    if not math.isfinite(value):
-        raise _NotFiniteError(token)
-    return value
+    return value if math.isfinite(value) else _refuse_constant(token)
 
 
-# A longer text is not a number or a date; some of them take quadratic time to parse.
+# Some longer ones take quadratic time to read.
 _MAX_NUMBER = 400
-_MAX_BRACKETS = 100
-_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text: dicts, lists, text, numbers, booleans, dates and ``None``.
+    """Return the value of a YAML text: dicts, lists, text, numbers, booleans, dates and ``None``.
 
     Repeated keys, and aliases of anything but scalars, are errors: nested aliases can stand for more data than fits
     into memory.
@@ -269,26 +254,49 @@ def parse_yaml(text: str) -> Any:
     Raises:
         ValueError: If it is not such YAML; the message says where.
     """
-    yaml = require("yaml", "trees", "reading YAML")
-    loader = None
+    yaml: Any = require("yaml", "trees", "reading YAML")
     try:
-        loader = _loader_class()(text)
-        return loader.get_single_data()
+        # The loader of `yaml.safe_load`, in pure Python because the one in C can overflow the stack.
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        for problem, at in _yaml_problems(node):
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
+        return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ValueError(f"not YAML: {error.problem or error.context}{where}") from None
     except yaml.reader.ReaderError as error:
         raise ValueError(f"not YAML: {error.reason} at character {error.position}") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ValueError("not YAML: nested too deeply") from None
-    except ValueError as error:  # a version of YAML with thousands of digits
-        raise ValueError(f"not YAML: {error}") from None
-    finally:
-        if loader is not None:
-            loader.dispose()
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        # What PyYAML raises for scalars that do not fit their tag, such as the date 2001-13-01.
+        raise ValueError(f"not YAML: cannot read a number, a date or a character: {error}") from None
+
+
+def _yaml_problems(root: Any) -> Iterator[tuple[str, Any]]:
+    """Find what PyYAML reads and a file should not hold: what is wrong, and the node."""
+    seen, todo = set(), [root]
+    while todo:
+        node = todo.pop()
+        if node.id == "scalar":
+            if re.fullmatch(rf"[-+0-9._:eE]{{{_MAX_NUMBER},}}", node.value):
+                yield f"expected a number or a date, got {len(node.value)} characters", node
+        elif id(node) in seen:
+            yield "expected no alias of this list or mapping", node
+        elif node.id == "sequence":
+            todo += node.value
+        else:
+            keys = set()
+            for key, _ in node.value:
+                if key.id == "scalar" and key.value in keys:
+                    yield f"expected each key once in a mapping, got {key.value!r:.60} twice", key
+                keys.add(key.value if key.id == "scalar" else key)
+            todo += [entry for pair in node.value for entry in pair]
+        seen.add(id(node))
 
 
 def read_yaml(path: Path) -> Any:
@@ -299,64 +307,3 @@ def read_yaml(path: Path) -> Any:
     """
     with errors_naming(path):
         return parse_yaml(read_text(path))
-
-
-@cache
-def _loader_class() -> Any:
-    yaml: Any = require("yaml", "trees", "reading YAML")
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """PyYAML's safe loader, in pure Python because the one in C can overflow the stack."""
-
-        def fetch_flow_collection_start(self, token_class: Any) -> None:
-            # The time to scan brackets grows with the square of their depth, long before the recursion limit.
-            if self.flow_level >= _MAX_BRACKETS:
-                problem = f"expected at most {_MAX_BRACKETS} nested brackets"
-                raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
-            super().fetch_flow_collection_start(token_class)
-
-        def scan_flow_scalar_non_spaces(self, double: bool, start_mark: Any) -> Any:
-            try:
-                return super().scan_flow_scalar_non_spaces(double, start_mark)
-            except (ValueError, OverflowError):  # which of them, and its text, depends on the version of Python
-                problem = f"expected the number of a character, got {self.prefix(8)}"
-                raise yaml.scanner.ScannerError(None, None, problem, self.get_mark()) from None
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                event = self.peek_event()
-                if not isinstance(self.anchors.get(event.anchor, None), yaml.ScalarNode | None):
-                    problem = f"expected no aliases of lists or mappings, got *{event.anchor}"
-                    raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
-            return super().compose_node(parent, index)
-
-        def construct_object(self, node: Any, deep: bool = False) -> Any:
-            if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER:
-                raise self._problem(node, f"expected a number or a date, got {len(node.value)} characters")
-            try:
-                return super().construct_object(node, deep)
-            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-                kind = node.tag.removeprefix("tag:yaml.org,2002:")
-                value = f"{node.value!r:.60}" if isinstance(node, yaml.ScalarNode) else "something else"
-                reason = f": {error}" if isinstance(error, ValueError) else ""
-                raise self._problem(node, f"expected {kind}, got {value}{reason}") from None
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            mapping = super().construct_mapping(node, deep)
-            if len(mapping) < len(node.value):
-                self._refuse_repeats(node)
-            return mapping
-
-        def _refuse_repeats(self, node: Any) -> None:
-            seen = set()
-            for key_node, _ in node.value:
-                key = self.construct_object(key_node, deep=True)
-                if key in seen:
-                    raise self._problem(key_node, f"expected each key once in a mapping, got {key!r:.60} twice")
-                seen.add(key)
-
-        def _problem(self, node: Any, problem: str) -> Exception:
-            error: Exception = yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-            return error
-
-    return Loader

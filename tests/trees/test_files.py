@@ -108,7 +108,7 @@ def test_yaml_errors_say_where(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="got False; in YAML, put it in quotes"):
         load(tmp_path / "t.yaml")
     (tmp_path / "t.yaml").write_text("[" * 5000 + "]" * 5000)
-    with pytest.raises(ValueError, match=r"t\.yaml: not YAML: expected at most 100 nested brackets at line 1, "):
+    with pytest.raises(ValueError, match=r"t\.yaml: not YAML: nested too deeply"):
         load(tmp_path / "t.yaml")
     (tmp_path / "t.yaml").write_text("2001-13-01: {b: }")
     with pytest.raises(
