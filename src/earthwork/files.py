@@ -243,6 +243,8 @@ def _finite_float(token: str) -> float:
 
 # Some longer ones take quadratic time to read.
 _MAX_NUMBER = 400
+# What PyYAML raises besides its own errors, such as for the date 2001-13-01 and for the character "\\UFFFFFFFF".
+_YAML_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 def parse_yaml(text: str) -> Any:
@@ -261,7 +263,7 @@ def parse_yaml(text: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        for problem, at in _yaml_problems(node):
+        for problem, at in _yaml_problems(loader, node):
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
@@ -272,12 +274,11 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"not YAML: {error.reason} at character {error.position}") from None
     except RecursionError:
         raise ValueError("not YAML: nested too deeply") from None
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        # What PyYAML raises for scalars that do not fit their tag, such as the date 2001-13-01.
-        raise ValueError(f"not YAML: cannot read a number, a date or a character: {error}") from None
+    except _YAML_ERRORS as error:
+        raise ValueError(f"not YAML: {error}") from None
 
 
-def _yaml_problems(root: Any) -> Iterator[tuple[str, Any]]:
+def _yaml_problems(loader: Any, root: Any) -> Iterator[tuple[str, Any]]:
     """Find what PyYAML reads and a file should not hold: what is wrong, and the node."""
     seen, todo = set(), [root]
     while todo:
@@ -285,6 +286,10 @@ def _yaml_problems(root: Any) -> Iterator[tuple[str, Any]]:
         if node.id == "scalar":
             if re.fullmatch(rf"[-+0-9._:eE]{{{_MAX_NUMBER},}}", node.value):
                 yield f"expected a number or a date, got {len(node.value)} characters", node
+            try:
+                loader.construct_object(node)
+            except _YAML_ERRORS as error:
+                yield f"cannot read {node.value!r:.60} as {node.tag.rpartition(':')[2]}: {error}", node
         elif id(node) in seen:
             yield "expected no alias of this list or mapping", node
         elif node.id == "sequence":
