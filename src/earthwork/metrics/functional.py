@@ -63,7 +63,7 @@ def signature(measure: type[Measure]) -> inspect.Signature:
     return inspect.Signature([*given, *own, *options], return_annotation="Tensor")
 
 
-def __getattr__(name: str) -> Callable[..., Tensor]:
+def __getattr__(name: str) -> Any:
     if name in _FUNCTIONS:
         return function_of(_FUNCTIONS[name])
     raise AttributeError(f"module 'earthwork.metrics.functional' has no attribute {name!r}")
