@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.testing import Finding, Report, check_emd_loss
+from earthwork_lab.testing import Finding, Report, check_emd_loss
 
 CHAIN = ew.Chain(10)
 SHUFFLED = ew.Tree([-1, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], bins=[4, 7, 10, 5, 8, 11, 6, 9, 12])
