@@ -66,7 +66,10 @@ def check(read: Callable[[str], object], text: str, pool: Sequence[str], where: 
 VALUES = ["-1", "0", "1e999", "9" * 20, "9" * 5000, "NaN", "-0.5", "null", "true", "[", "{}", '"x"', "\x00", "\ud800"]
 IN_NAMES = r"|names: expected each name once, got '"
 IN_TABLE = r"|table: expected each class once, got .* in line|classes: '.*' is an ancestor of '"
-IN_JSON = r"line \d+, column \d+|at (node )?\d+|twice|\"(columns|nodes|bins|info|format)\"|version|digits|finite numbers|parents:|bins:"
+IN_JSON = (
+    r"line \d+, column \d+|at (node )?\d+|twice|\"(columns|nodes|bins|info|format)\"|version|digits|finite numbers"
+    r"|parents:|bins:"
+)
 
 
 def test_newick() -> None:
