@@ -66,7 +66,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def to_json(value: Any, *, indent: int | None = None, strict: bool = False) -> str:
-    """``value`` as JSON text, which has no NaN and no infinity.
+    """Return ``value`` as JSON text, which has no NaN and no infinity.
 
     Args:
         value: Nested mappings, sequences, text, numbers, booleans and ``None``.
@@ -82,7 +82,7 @@ def to_json(value: Any, *, indent: int | None = None, strict: bool = False) -> s
 
 
 def finite(value: Any) -> Any:
-    """``value`` as JSON can hold it: NaN and infinities become ``None``, tuples lists, and keys text."""
+    """Return ``value`` as JSON can hold it: NaN and infinities become ``None``, tuples lists, and keys text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -104,7 +104,7 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, without a byte order mark and with its line ends as they are.
+    """Return the text of a UTF-8 file, without a byte order mark and with its line ends as they are.
 
     Raises:
         ValueError: If it is empty, not a regular file, or not UTF-8; the message starts with the path.
@@ -126,7 +126,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, which end with a line feed, a carriage return or both, and not with other signs.
+    """Return the lines of a UTF-8 file, which end with a line feed, a carriage return or both, and nothing else.
 
     Raises:
         ValueError: As for `read_text`.
@@ -137,7 +137,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def parse_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
-    """The lines of a CSV text that are not empty: (the number of the line, its cells), all with as many cells.
+    """Return the lines of a CSV text that are not empty: (the number of the line, its cells), all with as many cells.
 
     Raises:
         ValueError: If quotes are not closed, or a line has more or fewer cells than the first: in which line.
@@ -160,7 +160,7 @@ def parse_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, lis
 
 
 def parse_number(text: str) -> float | None:
-    """The number that a text holds, or ``None``. Unlike in Python, digits are not grouped with underscores."""
+    """Return the number that a text holds, or ``None``. Unlike in Python, digits are not grouped with underscores."""
     try:
         return None if "_" in text else float(text)
     except ValueError:
@@ -168,12 +168,12 @@ def parse_number(text: str) -> float | None:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell of a table holds nothing: ``None``, NaN, or what pandas has in their place."""
+    """Return whether a cell of a table holds nothing: ``None``, NaN, or what pandas has in their place."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text. NaN, infinities and repeated names are errors.
+    """Return the value of a JSON text. NaN, infinities and repeated names are errors.
 
     Raises:
         ValueError: If it is not JSON; the message says where.
@@ -203,7 +203,7 @@ def errors_naming(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file; see `parse_json`.
+    """Return the value of a JSON file; see `parse_json`.
 
     Raises:
         ValueError: If the file does not hold JSON; the message starts with the path.
@@ -213,7 +213,7 @@ def read_json(path: Path) -> Any:
 
 
 def place(text: str, position: int) -> str:
-    """Where in a text a position is, for an error message: ``line 3, column 7 (near 'abc')``."""
+    """Return where in a text a position is, for an error message: ``line 3, column 7 (near 'abc')``."""
     line = text.count("\n", 0, position) + 1
     column = position - (text.rfind("\n", 0, position) + 1) + 1
     if position >= len(text):
@@ -305,7 +305,7 @@ def _yaml_problems(loader: Any, root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def read_yaml(path: Path) -> Any:
-    """The value of a YAML file; see `parse_yaml`.
+    """Return the value of a YAML file; see `parse_yaml`.
 
     Raises:
         ValueError: If the file does not hold YAML; the message starts with the path.

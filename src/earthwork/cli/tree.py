@@ -56,7 +56,7 @@ def info(tree: TreeArgument, costs: Costs = None) -> None:
 
 
 def describe(tree: Tree) -> dict[str, str]:
-    """The facts about a tree, by name."""
+    """Return the facts about a tree, by name."""
     children = np.bincount(tree._parents[tree._parents >= 0], minlength=tree.num_nodes)
     branching = children[children > 0]
     costs = tree.costs
@@ -166,7 +166,7 @@ def _save(tree: Tree, path: Path) -> None:
 
 
 def lost_in(tree: Tree, path: Path) -> list[str]:
-    """What a file with this ending does not keep of a tree."""
+    """Return what a file with this ending does not keep of a tree."""
     suffix = path.suffix.lower()
     if suffix == ".json":
         return []
@@ -186,7 +186,7 @@ def lost_in(tree: Tree, path: Path) -> list[str]:
 
 
 def build_tree(source: str, path: Path | None, **options: Any) -> Tree:
-    """The tree that ``--from source`` builds from a file.
+    """Return the tree that ``--from source`` builds from a file.
 
     Args:
         source: One of ``SOURCES``.
@@ -202,7 +202,7 @@ def build_tree(source: str, path: Path | None, **options: Any) -> Tree:
 
 
 def read_classes(path: Path) -> Classes:
-    """Class names from a file: one in each line, or a JSON list or object (name → index)."""
+    """Read class names from a file: one in each line, or a JSON list or object (name → index)."""
     if path.suffix.lower() != ".json":
         return [line.strip() for line in read_lines(path) if line.strip()]
     value = read_json(path)
@@ -226,7 +226,7 @@ def _confusion(path: Path, *, classes: Classes | None = None, method: str = "ave
 
 
 def _numbers(path: Path) -> NDArray[Any]:
-    """An array from a .npy file, or from a .csv or .tsv file of numbers."""
+    """Return an array from a .npy file, or from a .csv or .tsv file of numbers."""
     return ArrayFile(path).read() if path.suffix.lower() == ".npy" else np.array(reading.read_numbers(path))
 
 

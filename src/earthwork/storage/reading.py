@@ -93,7 +93,7 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
 
 
 def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
-    """Like `load`, but only trees are accepted."""
+    """Load a tree as `load` does, and nothing but a tree."""
     space = load(what, **options)
     if not isinstance(space, Tree):
         raise ValueError(f"{what}: expected a tree, got {space}")
@@ -230,7 +230,7 @@ def read_edges(path: Path, **options: Any) -> Tree:
 
 
 def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
-    """The cells child, parent and perhaps cost; the cost of a root is not used."""
+    """Return the cells child, parent and perhaps cost; the cost of a root is not used."""
     if not cells[0].strip():
         raise ValueError(f"{where}: expected the name of a child, got {cells[0]!r}")
     cost = parse_number(cells[2]) if cells[2:] and cells[1] else 0.0
@@ -295,7 +295,7 @@ class Found(NamedTuple):
 
 
 def parse_matrix(lines: Lines) -> Found | None:
-    """The cost matrix that the lines of a table hold, or ``None`` if they hold something else.
+    """Return the cost matrix that the lines of a table hold, or ``None`` if they hold something else.
 
     A matrix of n classes is n lines of n numbers, a line of n names above them or not; or n + 1 lines of n + 1 cells,
     of which the first line and the first column hold the names.
@@ -321,7 +321,7 @@ def parse_matrix(lines: Lines) -> Found | None:
 
 
 def read_numbers(path: Path) -> list[list[float]]:
-    """The numbers of a .csv or .tsv file."""
+    """Read the numbers of a .csv or .tsv file."""
     lines = _read_cells(path)
     for line, cells in lines:
         for column, cell in enumerate(cells, 1):
@@ -331,7 +331,7 @@ def read_numbers(path: Path) -> list[list[float]]:
 
 
 def _numbers(lines: Lines, first_column: int = 1) -> list[list[float]] | None:
-    """The numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
+    """Return the numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
     blank = ""
     rows: list[list[float]] = []
     for line, cells in lines:
