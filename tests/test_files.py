@@ -22,7 +22,7 @@ from earthwork.files import (
 
 
 @pytest.mark.parametrize("content", [b"\x00new", "new, and é"])
-def test_a_file_is_replaced(tmp_path: Path, content: bytes | str) -> None:
+def test_file_is_replaced(tmp_path: Path, content: bytes | str) -> None:
     path = tmp_path / "folder" / "file"
     write_atomically(path, "old")
     write_atomically(path, content)
@@ -30,7 +30,7 @@ def test_a_file_is_replaced(tmp_path: Path, content: bytes | str) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_atomically(path, b"old")
 
@@ -44,7 +44,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_content_reaches_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_reaches_disk_before_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr("os.fsync", lambda descriptor: seen.append((tmp_path / "file").exists()))
     write_atomically(tmp_path / "file", "content")
@@ -78,7 +78,7 @@ def test_what_is_not_json(tmp_path: Path, text: str, message: str) -> None:
         read_json(tmp_path / "a.json")
 
 
-def test_repeated_names_are_found_in_linear_time() -> None:
+def test_repeated_names_found_in_linear_time() -> None:
     # 1 MB; comparing each name with those before it would take minutes.
     text = "{" + ", ".join(f'"{i}": 0' for i in range(100_000)) + ', "99999": 0}'
     with pytest.raises(ValueError, match="got '99999' twice"):
@@ -150,7 +150,7 @@ def test_what_is_not_yaml(text: str, message: str) -> None:
     assert "\n" not in str(found.value)
 
 
-def test_errors_name_the_file_and_not_the_draft(tmp_path: Path) -> None:
+def test_errors_name_file_and_not_draft(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match=f"'{tmp_path / 'folder'}'"):
         write_atomically(tmp_path / "folder", b"content")

@@ -55,7 +55,7 @@ def test_imagenet_by_each_rule(rule: str, collapse: bool, nodes: int, unit: int,
     assert tree.info["source"] == "WordNet 3.0"
 
 
-def test_the_closure_of_imagenet() -> None:
+def test_closure_of_imagenet() -> None:
     found = wordnet._closure(installed_wordnet(), [int(x[1:]) for x in SYNSETS.read_text().split()])
     assert len(found) == 1860
     assert sum(len(synset.hypernyms) > 1 for synset in found.values()) == 75
@@ -76,7 +76,7 @@ def ids(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("rule", "parent"), [("first", "cat"), ("shortest", "cat"), ("longest", "cat"), ("paper", "cat")]
 )
-def test_a_synset_with_two_parents(rule: str, parent: str, ids: dict[str, str], tmp_path: Path) -> None:
+def test_synset_with_two_parents(rule: str, parent: str, ids: dict[str, str], tmp_path: Path) -> None:
     synsets = [ids[word] for word in ("van", "tabby", "lynx")]
     tree = from_wordnet(synsets, tmp_path, rule, collapse=False)
     names = tree.names or ()
@@ -96,7 +96,7 @@ def test_rules_differ_where_depths_do(tmp_path: Path) -> None:
     assert found == {"first": "c", "shortest": "d", "longest": "c", "paper": "d"}
 
 
-def test_an_edge_that_a_longer_way_replaces_is_dropped(tmp_path: Path) -> None:
+def test_edge_that_longer_way_replaces_dropped(tmp_path: Path) -> None:
     ids = write_wordnet(tmp_path, {"top": [], "a": ["top"], "x": ["top", "a"], "y": ["a"], "z": ["top"]})
     tree = from_wordnet([ids[w] for w in "xyz"], tmp_path, "paper")
     assert tree.distance(0, 1) == 2
@@ -147,19 +147,19 @@ def test_bad_input(ids: dict[str, str], tmp_path: Path) -> None:
     assert from_wordnet([ids["tabby"], ids["cat"]], tmp_path, inner_bins=True).distance(0, 1) == 1
 
 
-def test_a_version_whose_offsets_are_others(tmp_path: Path) -> None:
+def test_version_whose_offsets_are_others(tmp_path: Path) -> None:
     write_wordnet(tmp_path, version="3.1")
     with pytest.raises(ValueError, match=r"n02123045 not in WordNet 3\.1 .* of WordNet 3\.0"):
         from_wordnet(["n02123045"], tmp_path)
 
 
-def test_an_offset_inside_a_line_is_no_synset(ids: dict[str, str], tmp_path: Path) -> None:
+def test_offset_inside_line_is_no_synset(ids: dict[str, str], tmp_path: Path) -> None:
     inside = int(ids["van"][1:]) + 40
     with pytest.raises(ValueError, match=r"not in WordNet 3\.0"):
         from_wordnet([f"n{inside:08d}"], tmp_path)
 
 
-def test_a_cycle_of_hypernyms(tmp_path: Path) -> None:
+def test_cycle_of_hypernyms(tmp_path: Path) -> None:
     ids = write_wordnet(tmp_path, {"a": ["b"], "b": ["c"], "c": ["a"]})
     with pytest.raises(ValueError, match="cycle of hypernyms"):
         from_wordnet([ids["a"]], tmp_path)
@@ -199,7 +199,7 @@ def test_command(ids: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixt
     assert "--out needs a file of synset ids" in capsys.readouterr().err
 
 
-def test_table_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_of_docs(capsys: pytest.CaptureFixture[str]) -> None:
     installed_wordnet()
     wordnet.main([])
     assert capsys.readouterr().out.strip() in (ROOT / "docs" / "hierarchies.md").read_text(encoding="utf-8")

@@ -112,7 +112,7 @@ def test_newick_of_many_equal_signs_ends(sign: str) -> None:
 
 
 @pytest.mark.parametrize("sign", ["[", '{"a":', '["a",'])
-def test_deep_json_is_an_error_without_recursion(sign: str) -> None:
+def test_deep_json_is_error_without_recursion(sign: str) -> None:
     with pytest.raises(ValueError, match="JSON"):
         load_json(sign * 100_000)
 
