@@ -170,11 +170,18 @@ def test_out_of_memory_is_no_verdict(rng, monkeypatch):
 
 
 def test_the_batch(rng):
-    """Neither the random numbers of the caller nor its gradient mode matter or change."""
+    """Random numbers, gradient mode, default device and default type of the caller neither matter nor change."""
     space = space_of("any", rng)
     before = torch.get_rng_state()
-    with torch.inference_mode():
-        assert check.checked_tables(space, "pairs", torch.zeros(1, space.num_bins), 1.0) is not None
+    x, dtype = torch.zeros(1, space.num_bins), torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.inference_mode(), torch.device("meta"):
+            assert check.checked_tables(space, "pairs", x, 1.0) is not None
+            assert check.checked_tables(space, "labels", x, 1.0, True, "none", True) is not None
+            assert check.checked_tables(space, "labels", x, 1.0, False, "mean", True) is not None
+    finally:
+        torch.set_default_dtype(dtype)
     assert torch.equal(before, torch.get_rng_state())
 
 
