@@ -60,7 +60,7 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Return the options of ``earthwork`` itself."""
+    """Handle the options of ``earthwork`` itself."""
 
 
 app = make_app(entry_points(group=GROUP))
