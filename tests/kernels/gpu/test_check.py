@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,22 @@ def test_sabotage(rng, monkeypatch, compared, module, sabotage):
         torch.testing.assert_close(again, results(module, space), rtol=1e-6, atol=1e-7)
         torch.testing.assert_close(other, results(module, ew.Chain(5)), rtol=1e-6, atol=1e-7)
     assert len(compared) == 1
+
+
+@pytest.mark.filterwarnings("ignore:the GPU kernels")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sabotage_in_half_precision(rng, monkeypatch, dtype):
+    """The plain path that takes over computes in float32, as it does without kernels."""
+    monkeypatch.setattr(labels, "rows_of", cannot_be_compiled)
+    space = space_of("any", rng)
+    logits, target = torch.randn(4, space.num_bins).to(dtype), torch.arange(4)
+    found = []
+    for portable in (False, True):
+        x = logits.clone().requires_grad_()
+        with without_kernels() if portable else nullcontext():
+            value = ew.EMDLoss(space, 1.5)(x, target)
+        found.append((value, torch.autograd.grad(value, x)[0]))
+    torch.testing.assert_close(*found, rtol=torch.finfo(dtype).eps, atol=0)
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0])
