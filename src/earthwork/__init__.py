@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 # Functions are imported from the modules that define them: in their packages some share a name with their module, and
 # documentation tools would take `earthwork.emd` for the module.
 from earthwork.decisions.calibration import fit_temperature, tune_vagueness
+from earthwork.decisions.conformal import ConformalPredictor
 from earthwork.decisions.decide import decide, decide_top_k, expected_distance
+from earthwork.decisions.risk import control_risk
 from earthwork.losses import (
     EdgeCrossEntropyLoss,
     EMDLoss,
@@ -33,6 +35,7 @@ _LAZY = {"evaluate": "evaluation", "load": "storage", "save": "storage"}
 
 __all__ = [
     "Chain",
+    "ConformalPredictor",
     "ConvergenceWarning",
     "CostMatrix",
     "EMDLoss",
@@ -49,6 +52,7 @@ __all__ = [
     "TokenEMDLoss",
     "Tree",
     "boosting",
+    "control_risk",
     "decide",
     "decide_top_k",
     "emd",
