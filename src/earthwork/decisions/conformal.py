@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
 
@@ -39,9 +39,10 @@ class Threshold(NamedTuple):
     Attributes:
         limit: The largest score in a set.
         rows: The number of calibration rows it comes from.
-        below: The largest score but one calibration row, between which and ``limit`` a randomised set is drawn.
-        cuts: The random numbers above which a set holds the scores up to ``below``, those less than ``limit``, and
-            those up to ``limit``; up to the first one it holds those less than ``below``.
+        below: The score before ``limit`` among those of the calibration rows, for randomised sets.
+        cuts: Three numbers that a random number U is compared with. A set holds the scores less than ``below``, above
+            the first cut those up to ``below``, above the second those less than ``limit``, above the third those up to
+            ``limit``.
     """
 
     limit: float
@@ -54,9 +55,9 @@ class ConformalPredictor:
     r"""Predict sets of classes that hold the truth with probability ``1 - alpha``, whatever the model.
 
     Split conformal prediction: rows that the model was not trained on, with their labels, say how large the sets must
-    be. If those rows and a new one are exchangeable, the new row's set holds its label with probability of at least
-    :math:`1 - \alpha` (on average over both), for any model, any number of rows and any distribution. How small the sets
-    are depends on the model.
+    be. If those rows and a new one are exchangeable, the new row's set holds its label with a probability of at least
+    :math:`1 - \alpha` (over the draw of all of them), for any model and any number of rows. How small the sets are
+    depends on the model.
 
     The sets of a row are nested, and :meth:`fit` chooses how far they grow:
 
@@ -68,15 +69,16 @@ class ConformalPredictor:
     | `"node"` | | all classes below one node, an ancestor of the most probable class |
     | `"ball"` | other spaces | the classes within a distance from that of least expected distance |
 
-    A class joins a set if the mass of the classes that joined before it is at most a threshold: an uncertain row has a
-    larger set than a certain one (adaptive prediction sets, Romano et al., NeurIPS 2020; for ordered classes Lu et al.,
-    MICCAI 2022; for nodes Goren et al., NeurIPS 2024, and Mortier et al., 2025).
+    They grow until their mass exceeds a threshold (subtrees: while their density is a given share of the largest one),
+    so that an uncertain row has a larger set than a certain one (adaptive prediction sets, Romano et al., NeurIPS 2020;
+    for ordered classes Lu et al., MICCAI 2022; for nodes Goren et al., NeurIPS 2024, and Mortier et al., 2025). Only a
+    randomised set can be empty.
 
     Args:
         space: How the classes are arranged.
         alpha: The probability that a set misses the label; with ``risk="distance"`` the expected distance.
         kind: The shape of the sets; by default by the space, see above.
-        score: ``"mass"``, or ``"distance"`` for balls whose radius is the same for all rows.
+        score: ``"adaptive"``, or ``"distance"`` for balls whose radius is the same for all rows.
         risk: ``"miss"``: how often the label is not in the set. ``"distance"``: how far the label is from the nearest
             class of the set; the sets are the smallest whose expected distance is at most ``alpha`` (conformal risk
             control).
@@ -100,10 +102,10 @@ class ConformalPredictor:
         >>> p /= p.sum(-1, keepdims=True)
         >>> predictor = ew.ConformalPredictor(stars, alpha=0.1).fit(p[:100], labels[:100])
         >>> sets = predictor.predict(p[100:])
-        >>> sets.shape, bool(sets[np.arange(100), labels[100:]].mean() > 0.85)
-        ((100, 5), True)
+        >>> sets.shape, float(sets[np.arange(100), labels[100:]].mean())
+        ((100, 5), 0.93)
         >>> predictor.describe(sets[:2])
-        ...
+        ['2 stars to 3 stars', '4 stars to 5 stars']
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class ConformalPredictor:
         alpha: float = 0.1,
         kind: Kind | None = None,
         *,
-        score: Literal["mass", "distance"] = "mass",
+        score: Literal["adaptive", "distance"] = "adaptive",
         risk: Literal["miss", "distance"] = "miss",
         confidence: float | None = None,
         by_class: bool = False,
@@ -121,12 +123,12 @@ class ConformalPredictor:
         check_space(space)
         self.space = space
         self.kind: str = default_kind(space) if kind is None else check_word("kind", kind, *FAMILIES)
-        family = FAMILIES[self.kind]
-        if not isinstance(space, family.needs):
-            raise TypeError(f"kind: expected one for {space}, got {kind!r}, which needs a {family.needs.__name__}")
-        self.score = check_word("score", score, "mass", "distance")
+        family, needed = FAMILIES[self.kind]
+        if not isinstance(space, needed):
+            raise TypeError(f"kind: expected one for {space}, got {kind!r}, which is for a {needed.__name__}")
+        self.score = check_word("score", score, "adaptive", "distance")
         if score == "distance" and self.kind != "ball":
-            raise ValueError(f'score: expected "mass" for kind={self.kind!r}, got "distance", which is for balls')
+            raise ValueError(f'score: expected "adaptive" for kind={self.kind!r}, got "distance", which is for balls')
         self.risk = check_word("risk", risk, "miss", "distance")
         self.bound = 1.0 if risk == "miss" else float(space.diameter())
         self.alpha = _check_share("alpha", alpha, self.bound)
@@ -206,8 +208,7 @@ class ConformalPredictor:
     def ends(self, sets: Any) -> Any:
         """Return the first and the last class of each interval or arc, ``[..., num_bins]`` to ``[..., 2]``.
 
-        An arc may end before the class where it starts, and all classes of a ring are 0 to ``num_bins - 1``. Both are -1
-        for an empty set.
+        An arc may end before the class where it starts; a whole ring is 0 to ``num_bins - 1``, an empty set -1 to -1.
         """
         if self.kind not in ("interval", "arc"):
             raise TypeError(f'sets: expected intervals or arcs, got sets of kind "{self.kind}"')
@@ -223,7 +224,7 @@ class ConformalPredictor:
         """Return the fewest nodes of a tree whose classes are those of each set, ``[..., num_bins]`` to booleans.
 
         Returns:
-            Whether each node is one of them, shape ``[..., num_nodes]``. Of nodes with the same classes it is the lowest.
+            Whether each node is one of them, shape ``[..., num_nodes]``; of nodes with the same classes, the lowest.
         """
         tree = as_tree(self.space, "sets", "whose nodes are above classes")
         found = maximal_nodes(_as_sets(sets, tree), tree)
@@ -289,7 +290,7 @@ class ConformalPredictor:
 
     def _blocks(self, rows: int) -> Iterator[slice]:
         step = max(1, _BLOCK // self.space.num_bins)
-        return (slice(start, start + step) for start in range(0, rows, step))
+        return (slice(start, start + step) for start in range(0, max(rows, 1), step))
 
     def _steps(self, rows: Tensor, labels: Tensor) -> _Steps:
         """Return how the loss of each calibration row falls while its set grows."""
@@ -455,7 +456,9 @@ def _as_labels(labels: Any, shape: torch.Size | tuple[int, ...], space: Space) -
 def _as_groups(groups: Any, shape: torch.Size | tuple[int, ...]) -> NDArray[Any]:
     given = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
     if given.shape != tuple(shape) or given.dtype.kind not in "iuU":
-        raise ValueError(f"groups: expected whole numbers or text for each row, shape {tuple(shape)}, got {given!r:.60}")
+        raise ValueError(
+            f"groups: expected whole numbers or text for each row, shape {tuple(shape)}, got {given!r:.60}"
+        )
     return given.reshape(-1)
 
 

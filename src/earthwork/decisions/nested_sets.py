@@ -1,4 +1,4 @@
-"""Nested sets of classes for each row, from one class to all of them: intervals, arcs, nodes, unions of subtrees, balls.
+"""Nested sets of classes, from one class to all of them: intervals, arcs, nodes, unions of subtrees, balls.
 
 A family of nested sets is given by a score for each class. Its sets are the classes whose scores are at most a limit.
 A score is never below that of a class that joined earlier, rounding included, so that an interval has no holes and a
@@ -7,8 +7,9 @@ node is whole.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from earthwork.spaces.space import distance_matrix, widest
 from earthwork.spaces.tree import as_tree, node_tables
 
 
-class Family:
+class Family(ABC):
     """The nested sets of some rows.
 
     Args:
@@ -29,11 +30,11 @@ class Family:
         space: How the classes are arranged.
     """
 
-    needs: ClassVar[type[Space]] = Space
-    """The kind of space that has such sets."""
-
     scores: Tensor
-    """The scores of all classes, ``[rows, num_bins]``, unless a subclass computes them for some classes only."""
+    """The scores of all classes, ``[rows, num_bins]``, unless a subclass computes those of some classes only."""
+
+    @abstractmethod
+    def __init__(self, p: Tensor, space: Space) -> None: ...
 
     def at(self, classes: Tensor) -> Tensor:
         """Return the scores of some classes of each row, ``[rows, k]``."""
@@ -52,8 +53,6 @@ class Arcs(Family):
 
     Places are counted around the circle from the first class.
     """
-
-    needs = Ring
 
     def __init__(self, p: Tensor, space: Space) -> None:
         n = self.n = p.shape[-1]
@@ -113,8 +112,6 @@ class Arcs(Family):
 class Intervals(Arcs):
     """Arcs that do not pass from the last class to the first one."""
 
-    needs = Chain
-
     def _reachable(self, turned: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probabilities up to the last class, and back to the first one."""
         ahead = places < self.n - self.first
@@ -128,8 +125,6 @@ class Nodes(Family):
         path: The nodes of each row up to the root, which is repeated at the end: ``[rows, depth + 1]``.
         masses: The mass at each of them and below, never falling.
     """
-
-    needs = Tree
 
     def __init__(self, p: Tensor, space: Space) -> None:
         tree = as_tree(space, "space", "whose nodes are above classes")
@@ -162,8 +157,6 @@ class Subtrees(Family):
     the classes whose density is at least a threshold are those of the subtrees whose density is.
     """
 
-    needs = Tree
-
     def __init__(self, p: Tensor, space: Space) -> None:
         tree = as_tree(space, "space", "whose subtrees are sets")
         walk = derived(tree, walk_of, p.device)
@@ -192,14 +185,15 @@ class EqualBalls(Family):
         self.scores = derived(space, distance_matrix, p.device, p.dtype)[first_least(expected(p, space))]
 
 
-FAMILIES: dict[str, type[Family]] = {
-    "interval": Intervals,
-    "arc": Arcs,
-    "node": Nodes,
-    "subtrees": Subtrees,
-    "ball": Balls,
+# By kind: the sets, and the spaces that have them.
+FAMILIES: dict[str, tuple[type[Family], Any]] = {
+    "interval": (Intervals, Chain),
+    "arc": (Arcs, Ring),
+    "node": (Nodes, Tree),
+    "subtrees": (Subtrees, Tree),
+    "ball": (Balls, Space),
 }
-_DEFAULT = {Chain: "interval", Ring: "arc", Tree: "subtrees"}
+_DEFAULT: dict[Any, str] = {Chain: "interval", Ring: "arc", Tree: "subtrees"}
 
 
 def default_kind(space: Space) -> str:

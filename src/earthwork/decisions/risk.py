@@ -15,10 +15,10 @@ def control_risk(losses: Tensor, level: float, *, confidence: float | None = Non
     ``level`` (conformal risk control, Angelopoulos et al., ICLR 2024). A loss that falls from one candidate to a bolder
     one counts as the largest before it, so losses need not be monotone.
 
-    With ``confidence`` the expected loss of the chosen candidate on new rows is at most ``level`` except with
-    probability ``1 - confidence`` over the calibration rows (Learn then Test, Angelopoulos et al., 2021): candidates are
-    tested from the most cautious on, by the p-value of Hoeffding and Bentkus (for losses of 0 and ``bound`` by that of
-    the binomial distribution), until one fails.
+    With ``confidence`` the expected loss of the chosen candidate on new rows is at most ``level``, except with
+    probability ``1 - confidence`` over the calibration rows (Learn then Test, Angelopoulos et al., 2021). Candidates
+    are tested from the most cautious one on, until one fails: by the p-value of Hoeffding and Bentkus, or if all losses
+    are 0 or ``bound`` by that of the binomial distribution.
 
     Args:
         losses: The loss of each row with each candidate, shape ``[rows, candidates]``, from 0 to ``bound``. The first
@@ -34,14 +34,18 @@ def control_risk(losses: Tensor, level: float, *, confidence: float | None = Non
         >>> import torch, earthwork as ew
         >>> losses = (torch.rand(200, 1, generator=torch.manual_seed(0)) < torch.tensor([0.0, 0.02, 0.05, 0.3])).float()
         >>> ew.control_risk(losses, 0.1), ew.control_risk(losses, 0.1, confidence=0.99)
-        (2, 2)
+        (2, 1)
     """
     if not isinstance(losses, Tensor) or losses.ndim != 2 or 0 in losses.shape:
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(f"losses: expected a tensor of shape [rows, candidates], at least one each, got {shape}")
     losses = losses.detach().double() / bound
     if not bool(((losses >= 0) & (losses <= 1)).all()):
-        raise ValueError(f"losses: expected numbers from 0 to {bound:g}, got {float(losses.min()) * bound:g} to …")
+        bad = losses[~((losses >= 0) & (losses <= 1))][0]
+        raise ValueError(f"losses: expected numbers from 0 to {bound:g}, got {float(bad) * bound:g}")
+    if not 0 <= level <= bound or not (confidence is None or 0 < confidence < 1):
+        got = f"{level!r} and {confidence!r}"
+        raise ValueError(f"level, confidence: expected 0 to {bound:g}, and None or between 0 and 1, got {got}")
     if confidence is None:
         passes = mean_passes(losses.cummax(-1).values.mean(0), len(losses), level / bound)
     else:
