@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         WithinDistance,
     )
     from earthwork.metrics.report import hierarchical_report
+    from earthwork.metrics.selective import risk_coverage
+    from earthwork.metrics.sets import set_report
 
 __all__ = [
     "AccuracyAtDepth",
@@ -47,7 +49,12 @@ __all__ = [
     "WeightedKappa",
     "WithinDistance",
     "hierarchical_report",
+    "risk_coverage",
+    "set_report",
 ]
+
+
+_FUNCTIONS = {"hierarchical_report": "report", "risk_coverage": "selective", "set_report": "sets"}
 
 
 def __getattr__(name: str) -> Any:
@@ -55,7 +62,7 @@ def __getattr__(name: str) -> Any:
     if name == "functional":
         return import_module("earthwork.metrics.functional")
     if name in __all__:
-        home = "report" if name == "hierarchical_report" else "classes"
+        home = _FUNCTIONS.get(name, "classes")
         return getattr(import_module(f"earthwork.metrics.{home}"), name)
     raise AttributeError(f"module 'earthwork.metrics' has no attribute {name!r}")
 

@@ -68,6 +68,7 @@ class Batch:
         decision: How a distribution becomes an answer.
         vagueness: The cost of an inner node, for ``decision="inner"``.
         logits: What the distributions are the softmax of, ``[rows, num_bins]``; ``None`` if that is not known.
+        sets: Predicted sets of classes, ``[rows, num_bins]``; ``None`` if there are none.
     """
 
     space: Space
@@ -77,6 +78,7 @@ class Batch:
     decision: Decision = "argmax"
     vagueness: float = 0.0
     logits: Tensor | None = None
+    sets: Tensor | None = None
 
     def decided(self, decision: Decision, vagueness: float = 0.0) -> Batch:
         """The same rows with other decisions."""
