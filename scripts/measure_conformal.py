@@ -146,9 +146,10 @@ def table_task(name: str) -> Callable[[Path], Rows]:
     """Return a task of the study, with a linear model of its features."""
 
     def load(data: Path) -> Rows:
-        from earthwork_lab.studies.tables import diamond_clarity, month
         from sklearn.ensemble import HistGradientBoostingClassifier
         from sklearn.linear_model import LogisticRegression
+
+        from earthwork_lab.studies.tables import diamond_clarity, month
 
         split = {"clarity": diamond_clarity, "month": month}[name](0)
         make = HistGradientBoostingClassifier(max_iter=60) if name == "clarity" else LogisticRegression(max_iter=1000)

@@ -92,7 +92,7 @@ def set_report(sets: Any, labels: Any, space: Space) -> SetReport:
         return numbers.new_zeros(space.num_bins).index_add(0, y, numbers)
 
     rows = by_class(torch.ones_like(size))
-    means = [float(each.mean()) for each in (covered, size, set_widths(space, x), size == 1.0, size == 0.0)]
+    means = [float(each.double().mean()) for each in (covered, size, set_widths(space, x), size == 1.0, size == 0.0)]
     return SetReport(*means, rows.long(), by_class(covered) / rows, by_class(size) / rows)
 
 
