@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 import earthwork as ew
+from earthwork.metrics.batch import as_batch
+from earthwork.metrics.selective import RiskCoverageArea
 from earthwork.metrics.sets import set_widths
 from tests.cases import random_distribution, random_space, random_tree
 
@@ -89,8 +92,27 @@ def test_the_risk_of_the_most_confident_rows(loss: Any, rng: np.random.Generator
         assert float(curve.risk[place]) == pytest.approx(float(losses[kept].mean()))
     ordered = losses[confidence.argsort(descending=True)]
     if len(confidence.unique()) == 40:
-        wanted = (ordered.cumsum(0) / torch.arange(1, 41)).mean()
-        assert curve.area == pytest.approx(float(wanted))
+        risk = (ordered.cumsum(0) / torch.arange(1, 41)).tolist()
+        assert curve.area.item() == pytest.approx(np.trapezoid([risk[0], *risk], np.arange(41) / 40))
+
+
+def test_weights_are_repeated_rows(rng: np.random.Generator) -> None:
+    tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
+    p, labels, count = random_distribution(rng, 20, 4), torch.from_numpy(rng.integers(0, 4, 20)), rng.integers(0, 3, 20)
+    batch = as_batch(p, labels, tree)
+    for measure in (RiskCoverageArea(), RiskCoverageArea("distance"), RiskCoverageArea(climb=True)):
+        weighted = measure.of(replace(batch, weights=torch.from_numpy(count).double()))
+        rows = torch.from_numpy(np.arange(20).repeat(count))
+        assert weighted.item() == pytest.approx(measure(p[rows], labels[rows], tree).item())
+
+
+def test_batches_add_up_to_one_curve(rng: np.random.Generator) -> None:
+    p, labels = random_distribution(rng, 30, 5), torch.from_numpy(rng.integers(0, 5, 30))
+    metric = ew.metrics.RiskCoverageArea(ew.Ring(5), loss="distance")
+    for rows in torch.arange(30).split(7):
+        metric.update(p[rows], labels[rows])
+    whole = ew.metrics.functional.risk_coverage_area(p, labels, ew.Ring(5), loss="distance")
+    assert metric.compute().item() == pytest.approx(whole.item())
 
 
 def test_rows_of_equal_confidence_count_in_any_order(rng: np.random.Generator) -> None:
@@ -124,7 +146,7 @@ def test_answers_that_climb_the_tree(rng: np.random.Generator) -> None:
     assert points <= found
     assert curve.area == pytest.approx(np.trapezoid(curve.risk, curve.coverage))
     assert bool((curve.coverage.diff() >= -1e-12).all())
-    with pytest.raises(ValueError, match="climb: expected False unless"):
+    with pytest.raises(ValueError, match="climb: expected loss="):
         ew.metrics.risk_coverage(p, labels, tree, climb=True, loss="distance")
     with pytest.raises(TypeError, match="expected a Tree"):
         ew.metrics.risk_coverage(p, labels, ew.Chain(tree.num_bins), climb=True)

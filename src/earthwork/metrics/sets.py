@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.metrics.batch import Batch
-from earthwork.metrics.measure import MeanMeasure, with_ones
+from earthwork.metrics.measure import MeanMeasure
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.spaces.chain import neighbours, positions
 from earthwork.spaces.derived import derived
@@ -139,23 +140,56 @@ def _(space: Tree, sets: Tensor) -> Tensor:
     return torch.cat(widths)
 
 
+class _SetMeasure(MeanMeasure):
+    """A mean over predicted sets, of the rows whose class is known."""
+
+    def is_defined(self, batch: Batch) -> bool:
+        """Return whether sets were predicted."""
+        return batch.sets is not None
+
+    def terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the number of each row, and whether its class is known."""
+        assert batch.sets is not None
+        return self.numbers(batch.sets, batch).double() * batch.exact, batch.exact
+
+    @abstractmethod
+    def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
+        """Return a number for each set."""
+
+
 @dataclass(frozen=True)
-class SetMeasure(MeanMeasure):
-    """A mean over the predicted sets of a batch: their coverage, size or width."""
+class SetCoverage(_SetMeasure):
+    """The share of sets that hold the label."""
 
-    what: str = "coverage"
+    title = "set coverage"
     higher_is_better = None
+    limits = (0.0, 1.0)
 
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return {"coverage": "set coverage", "size": "set size, classes", "width": "set width, distance"}[self.what]
+    def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
+        """Return whether the label is in the set."""
+        labels = batch.labels.clamp(max=batch.space.num_bins - 1)
+        return sets.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
-    def columns(self, batch: Batch) -> Tensor:
-        """The number of each row, and 1."""
-        sets = batch.sets
-        if sets is None:
-            raise ValueError("preds: expected predicted sets for this measure, got none")
-        if self.what == "coverage":
-            return with_ones(sets.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1).double())
-        return with_ones(sets.sum(-1).double() if self.what == "size" else set_widths(batch.space, sets))
+
+@dataclass(frozen=True)
+class SetSize(_SetMeasure):
+    """The mean number of classes in a set."""
+
+    title = "set size, classes"
+    higher_is_better = False
+
+    def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
+        """Return the sizes."""
+        return sets.sum(-1)
+
+
+@dataclass(frozen=True)
+class SetWidth(_SetMeasure):
+    """The mean of the largest distance between two classes of a set."""
+
+    title = "set width, distance"
+    higher_is_better = False
+
+    def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
+        """Return the widths."""
+        return set_widths(batch.space, sets)
