@@ -3,6 +3,7 @@
     python scripts/measure_conformal.py coverage        # simulated, on random spaces: about ten minutes on one core
     EARTHWORK_DATA=… python scripts/measure_conformal.py tasks   # real data, 50 splits; with MAPIE if it is installed
     python scripts/measure_conformal.py speed           # 100,000 rows of 1000 classes
+    EARTHWORK_DATA=… python scripts/measure_conformal.py figure  # docs/figures/conformal.png
 
 The tasks need the lab and scikit-learn; MAPIE 1.6 is optional: `pip install mapie`.
 """
@@ -105,13 +106,15 @@ def text_model(texts: Sequence[str], labels: Sequence[int], new: Sequence[str]) 
     return p
 
 
+def reviews(data: Path, name: str) -> list[list[str]]:
+    """Return the stars and the texts of film reviews."""
+    with lzma.open(data / "sst5" / f"sst_{name}.txt.xz", "rt", encoding="utf-8") as file:
+        return [line.rstrip("\n").removeprefix("__label__").split("\t", 1) for line in file if line.strip()]
+
+
 def sst5(data: Path) -> Rows:
     """Return the stars of film reviews."""
-    parts = []
-    for name in ("train", "dev", "test"):
-        with lzma.open(data / "sst5" / f"sst_{name}.txt.xz", "rt", encoding="utf-8") as file:
-            parts.append([line.rstrip("\n").removeprefix("__label__").split("\t", 1) for line in file if line.strip()])
-    train, new = parts[0], parts[1] + parts[2]
+    train, new = reviews(data, "train"), reviews(data, "dev") + reviews(data, "test")
     labels = np.array([int(label) - 1 for label, _ in new])
     p = text_model([text for _, text in train], [int(label) - 1 for label, _ in train], [text for _, text in new])
     return ew.Chain(5, names=[f"{k} star{'s' * (k > 1)}" for k in range(1, 6)]), p, labels
@@ -264,6 +267,85 @@ def speed(rows: int, classes: int) -> list[list[str]]:
     return table
 
 
+# ---- the figure of the guide ---------------------------------------------------------------------------------------
+
+GOLD, GREY, INK = "#e0922f", "#d9d3cc", "#3b332b"
+
+
+def figure(data: Path, path: Path, alpha: float) -> None:
+    """Draw intervals on a row of stars, and a node on a tree."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    plot = pyplot.figure(figsize=(12, 4.6), layout="constrained")
+    left, right = plot.subfigures(1, 2, width_ratios=[1, 1.15])
+    draw_stars(left, data, alpha)
+    draw_digits(right.subplots(), alpha)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plot.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(plot)
+
+
+def draw_stars(part: Any, data: Path, alpha: float) -> None:
+    """Draw the intervals of three short reviews: of one, two and four classes."""
+    space, p, y = sst5(data)
+    texts = [text for _, text in reviews(data, "dev") + reviews(data, "test")]
+    half = len(reviews(data, "dev"))
+    predictor = ew.ConformalPredictor(space, alpha).fit(p[:half], y[:half])
+    sets = predictor.predict(p)
+    panels = part.subplots(3, 1, sharex=True)
+    part.suptitle(f"An interval of stars holds the truth with probability {1 - alpha:.0%}", color=INK)
+    for axes, size in zip(panels, (2, 3, 4), strict=True):
+        row = next(
+            k for k in range(half, len(y)) if sets[k].sum() == size and sets[k, y[k]] and 25 < len(texts[k]) < 60
+        )
+        colours = [GOLD if inside else GREY for inside in sets[row]]
+        axes.bar(range(1, 6), p[row], color=colours, width=0.8)
+        axes.plot(y[row] + 1, 0.03, marker="*", color=INK, ms=11)
+        text = texts[row].replace(" ,", ",").replace(" .", ".").replace(" '", "'").replace(" n't", "n't")
+        axes.set_title(f"“{text}”: {predictor.describe(sets[row : row + 1])[0]}", fontsize=9, loc="left", color=INK)
+        axes.set(ylim=(0, 0.75), yticks=[])
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    panels[-1].set_xticks(
+        range(1, 6), [name.replace(" stars", " ★").replace(" star", " ★") for name in space.names or ()]
+    )
+
+
+def draw_digits(axes: Any, alpha: float) -> None:
+    """Draw the node of a noisy digit in a tree of shapes."""
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+
+    from earthwork.plot import plot_tree
+
+    images, labels = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    noisy = images / 16 + 0.35 * rng.normal(size=images.shape)
+    shapes = {"round": {"closed": ["0", "6", "8", "9"], "open": ["2", "3", "5"]}, "straight": ["1", "4", "7"]}
+    tree = ew.trees.restrict(ew.trees.from_nested(shapes), [str(digit) for digit in range(10)])
+    model = LogisticRegression(max_iter=300, C=0.05).fit(noisy[:900], labels[:900])
+    p = model.predict_proba(noisy[900:])
+    predictor = ew.ConformalPredictor(tree, alpha, "node").fit(p[:450], labels[900:1350])
+    sets = predictor.predict(p)
+    answers = predictor.describe(sets)
+    row = next(
+        k for k in range(450, len(p)) if answers[k] == "closed" and sets[k, labels[900 + k]] and p[k].max() < 0.8
+    )
+    node = int(predictor.nodes(sets[row]).argmax())
+    plot_tree(tree, torch.from_numpy(p[row].round(2)), ax=axes)
+    below = [int(child) for child in range(tree.num_nodes) if int(tree.lowest_common_ancestor(child, node)) == node]
+    children = [child for child in range(tree.num_nodes) if int(tree.parents[child]) >= 0]
+    for line, child in zip(axes.lines, children, strict=False):
+        if child in below and child != node:
+            line.set(color=GOLD, linewidth=4)
+    inset = axes.inset_axes((0.0, 0.74, 0.16, 0.26))
+    inset.imshow(noisy[900 + row].reshape(8, 8), cmap="gray_r")
+    inset.set(xticks=[], yticks=[], xlabel=f"a {labels[900 + row]}")
+    axes.set_title(f"A node holds the truth with probability {1 - alpha:.0%}: “{answers[row]}”", color=INK)
+
+
 def markdown(table: list[list[str]]) -> str:
     """Return a table as Markdown."""
     head, *rows = table
@@ -273,17 +355,20 @@ def markdown(table: list[list[str]]) -> str:
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["coverage", "tasks", "speed"])
+    parser.add_argument("what", choices=["coverage", "tasks", "speed", "figure"])
     parser.add_argument("--alpha", type=float, default=0.1)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--repeats", type=int, default=400, help="simulations, or splits of a task at most")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    data = Path(os.environ.get("EARTHWORK_DATA", "data"))
+    if options.what == "figure":
+        figure(data, Path(__file__).parents[1] / "docs" / "figures" / "conformal.png", options.alpha)
+        return
     if options.what == "coverage":
         found = coverage(options.sizes, options.repeats, options.alpha, options.seed)
     elif options.what == "tasks":
-        data = Path(os.environ.get("EARTHWORK_DATA", "data"))
         found = tasks(options.tasks, min(options.repeats, 50), options.alpha, data)
     else:
         found = speed(100_000, 1000)

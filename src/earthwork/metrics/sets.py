@@ -93,8 +93,16 @@ def set_report(sets: Any, labels: Any, space: Space) -> SetReport:
         return numbers.new_zeros(space.num_bins).index_add(0, y, numbers)
 
     rows = by_class(torch.ones_like(size))
-    means = [float(each.double().mean()) for each in (covered, size, set_widths(space, x), size == 1.0, size == 0.0)]
-    return SetReport(*means, rows.long(), by_class(covered) / rows, by_class(size) / rows)
+    return SetReport(
+        coverage=float(covered.mean()),
+        size=float(size.mean()),
+        width=float(set_widths(space, x).mean()),
+        single=float((size == 1).double().mean()),
+        empty=float((size == 0).double().mean()),
+        rows=rows.long(),
+        class_coverage=by_class(covered) / rows,
+        class_size=by_class(size) / rows,
+    )
 
 
 @singledispatch
