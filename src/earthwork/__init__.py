@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from earthwork import overrides, private_api
+
 # Functions are imported from the modules that define them: in their packages some share a name with their module, and
 # documentation tools would take `earthwork.emd` for the module.
 from earthwork.decisions.calibration import fit_temperature, tune_vagueness
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from earthwork.storage import load, save
 
 __version__ = "0.2.1"
+
+# What is sharded over processes is left to a layer of its own.
+overrides.register(private_api.is_sharded, "earthwork.sharded")
 
 # Imported on first access, so that `import earthwork` needs only PyTorch and NumPy.
 _SUBMODULES = ("boosting", "metrics", "plot", "sklearn", "targets", "testing", "trees")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import first_least, node_costs, node_risk
+from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Tree
 from earthwork.spaces.tree import as_tree
-from earthwork.transport.masses import as_distributions
 
 # Temperatures outside this range make no measurable difference.
 _COLDEST, _HOTTEST = 1e-2, 1e2

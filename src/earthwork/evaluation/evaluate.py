@@ -24,10 +24,10 @@ from earthwork.metrics.report import (
     report_of,
     standard_measures,
 )
+from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_space, from_array
 from earthwork.spaces.tree import as_tree
-from earthwork.transport.masses import Normalize, check_distributions, check_normalize, l1_normalized
 
 Progress: TypeAlias = Callable[[str, float], None]
 Deciding: TypeAlias = Literal["least_risk", "inner"]

@@ -13,9 +13,9 @@ from earthwork.extras import require
 from earthwork.losses.contract import check_class_dim
 from earthwork.metrics.batch import IGNORED, Decision, Options, as_batch, check_decision
 from earthwork.metrics.measure import Measure
+from earthwork.ops.masses import Normalize, check_normalize
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_ignore_index, check_space
-from earthwork.transport.masses import Normalize, check_normalize
 
 require("torchmetrics", "metrics", "earthwork.metrics")
 from torchmetrics import Metric  # noqa: E402

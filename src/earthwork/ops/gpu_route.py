@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,11 +12,12 @@ from torch import Tensor, nn
 
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import loading
+from earthwork.ops.definition import COMPOSED, Route, as_rows, composed_cost
+from earthwork.ops.first_order import FIRST_ORDER, composed_gradients
+from earthwork.ops.labels import LabelledLoss
 from earthwork.spaces import EdgeSpace
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import HALF
-from earthwork.transport.closed_form import composed_cost, composed_gradients
-from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, Route, as_rows
 
 _TYPES = (torch.float32, *HALF)
 _PLAIN = (Tensor, nn.Parameter)
@@ -102,6 +105,15 @@ class GpuKernels(Route):
 
         return self.label_loss(logits, labels, rho, (None, -1, "none", 0.0), composed)
 
+    def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        """Compute the whole loss of logits against class indices."""
+        kernel = loss.label_kernel
+        if kernel is None or kernel.operation != "labels":
+            return loss.defined_loss(logits, labels)
+        options = (weight, loss.ignore_index, loss.reduction, math.nan if loss.empty == "nan" else 0.0)
+        composed = partial(COMPOSED.loss_of_labels, loss.as_called(), labels=labels, weight=weight)
+        return self.label_loss(logits, labels, getattr(loss, kernel.option), options, composed)
+
     def label_loss(
         self,
         logits: Tensor,
@@ -152,9 +164,9 @@ class LargeGpuKernels(GpuKernels):
         """The derivative of the distances with respect to ``p``, in plain PyTorch."""
         return _portable().gradient(p, q, space, rho)
 
-    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
-        """The distance of each distribution to its (smoothed) label, in plain PyTorch."""
-        return _portable().label_distances(p, labels, space, rho, smoothing)
+    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of each distribution to its label, in plain PyTorch."""
+        return _portable().label_distances(p, labels, space, rho)
 
 
 def _portable() -> Route:
