@@ -42,7 +42,7 @@ from earthwork.kernels.gpu import (
     segment_tables,
     tree_kernels,
 )
-from earthwork.transport.portable_routes import FIRST_ORDER
+from earthwork.ops.first_order import FIRST_ORDER
 
 TARGETS = {
     "A100 (sm_80)": GPUTarget("cuda", 80, 32),
@@ -264,7 +264,7 @@ def measure(quick: bool = False) -> dict[str, Any]:
         portable = ew.EMDLoss(tree).to("meta")
 
         def first_order(logits: Tensor, labels: Tensor, loss: ew.EMDLoss = portable) -> Tensor:
-            return loss._loss_by(FIRST_ORDER, logits, labels, logits.dtype)
+            return FIRST_ORDER.loss_of_labels(loss, logits, labels, None)
 
         if tree.num_bins == LARGE:
             ours = large_kernel_traffic(gpu.segment_tables_of(branches, torch.device("meta")), rows)

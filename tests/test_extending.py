@@ -14,8 +14,8 @@ import earthwork as ew
 from earthwork.losses.contract import StructuredLoss
 from earthwork.metrics.batch import Batch, as_batch
 from earthwork.metrics.measure import MeanMeasure
-from earthwork.transport.closed_form import composed_cost, with_gradient
-from earthwork.transport.routes import COMPOSED, Route
+from earthwork.ops.definition import composed_cost, with_gradient
+from earthwork.ops.operations import COMPOSED, Route
 from tests.cases import random_distribution
 
 

@@ -250,7 +250,7 @@ def test_token_losses_in_every_layout(axis):
 def test_custom_operators_report_the_strides_that_they_return(space):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from earthwork.transport.linear_programme import simplex
+    from earthwork.ops.linear_programme import simplex
     from earthwork.transport.sinkhorn_solver import solve
 
     p, q = (torch.randn(C, 6).softmax(0).T for _ in range(2))

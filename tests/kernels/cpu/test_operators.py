@@ -12,7 +12,7 @@ import torch
 
 import earthwork as ew
 from earthwork.kernels.cpu import Layout, operators
-from earthwork.transport.routes import operator_tables
+from earthwork.ops.cpu import operator_tables
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 

@@ -12,9 +12,7 @@ if not hasattr(torch.library, "triton_op"):
 @pytest.fixture(autouse=True)
 def _gpu_route_on_the_cpu(monkeypatch):
     """Take the route of CUDA tensors; `conftest.py` at the root has switched Triton to its interpreter."""
-    for module in ("transport.routes", "losses.emd_loss"):
-        monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: True)
-    monkeypatch.setattr("earthwork.transport.routes.is_plain", lambda *tensors: False)
+    monkeypatch.setattr("earthwork.ops.operations.on_gpu", lambda x: True)
     # The interpreter computes with NumPy, which warns of what a GPU computes silently, such as -inf - -inf.
     with np.errstate(all="ignore"):
         yield

@@ -15,8 +15,8 @@ from earthwork.kernels import gpu
 from earthwork.kernels.cpu import without_kernels
 from earthwork.kernels.gpu import branches_of, operators
 from earthwork.kernels.gpu.segment_tables import segment_tables_of
-from earthwork.transport.gpu_route import GpuKernels, LargeGpuKernels
-from earthwork.transport.routes import choose
+from earthwork.ops.gpu_route import GpuKernels, LargeGpuKernels
+from earthwork.ops.operations import choose
 from tests.cases import KINDS, random_space
 from tests.kernels.cpu.cases import portable_loss, space_of, tree
 from tests.kernels.gpu.oracle import dyadic, error, label_costs
