@@ -75,6 +75,9 @@ class CheckedLoss(nn.Module):
         return check_word("empty", empty, "nan", "zero")
 
 
+_SHORTCUTS = ("label_losses", "set_losses", "_checked_losses", "label_kernel")
+
+
 class StructuredLoss(CheckedLoss):
     """A loss over a space, with the call signature of ``nn.CrossEntropyLoss``.
 
@@ -104,9 +107,11 @@ class StructuredLoss(CheckedLoss):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # Other formulas than those of a base class need another kernel than its.
-        if "label_kernel" not in vars(cls) and {"losses", "label_losses", "label_targets"} & set(vars(cls)):
-            cls.label_kernel = None
+        # What a base class has beside its formula computes that one, and not the formula of a subclass.
+        own = set(vars(cls))
+        replaced = {"losses": _SHORTCUTS, "label_losses": ("label_kernel",), "label_targets": ("label_kernel",)}
+        for name in {name for formula in own & set(replaced) for name in replaced[formula]} - own:
+            setattr(cls, name, vars(StructuredLoss)[name])
 
     def __init__(
         self,
