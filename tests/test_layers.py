@@ -1,4 +1,4 @@
-"""The structure of the package: which layer imports which, and how large files get.
+"""The structure of the package: which layer imports which.
 
 Layers are the packages and modules directly below ``earthwork``. A layer imports itself and the layers before it in
 ``LAYERS``; imports inside functions, imports of names and modules given as strings count as well.
@@ -226,20 +226,6 @@ def test_few_isinstance_tests_on_concrete_spaces():
     found = {path.relative_to(SOURCE).as_posix(): space_checks(path.read_text(encoding="utf-8"))
              for layer in LAYERS for path in files_of(layer)}  # fmt: skip
     assert sum(map(len, found.values())) <= 8, {name: lines for name, lines in found.items() if lines}
-
-
-def lines_of_files() -> dict[str, int]:
-    return {path.relative_to(SOURCE).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
-            for path in SOURCE.rglob("*.py")}  # fmt: skip
-
-
-def test_no_file_is_too_large():
-    assert {name: lines for name, lines in lines_of_files().items() if lines > 450} == {}
-
-
-def test_few_files_are_tiny():
-    tiny = [name for name, lines in lines_of_files().items() if lines < 50 and not name.endswith("__init__.py")]
-    assert len(tiny) <= 8, tiny
 
 
 def test_isinstance_on_spaces_is_counted():

@@ -5,7 +5,6 @@ A public function asks with the name of its package and its own, and leaves the 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from torch import Tensor
@@ -17,4 +16,6 @@ def override(x: object, package: str, name: str) -> Any:
     """Return what serves in place of a function for a tensor like ``x``; ``None`` if that is the function itself."""
     if type(x) is Tensor or not isinstance(x, Tensor) or not is_sharded(x):
         return None
-    return getattr(import_module(f"earthwork.sharded.{package}"), name)
+    from earthwork import sharded
+
+    return getattr(getattr(sharded, package), name)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
 from earthwork.ops.linear_programme import centred, with_gradients
-from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import columns, distance_matrix, widest
 
@@ -31,7 +31,7 @@ class LabelKernel(NamedTuple):
     """Its name; see ``kernels.cpu.run.labels``. ``"labels"`` is the cost of moving the softmax to the label."""
     option: str = ""
     """The option of the loss that the kernel takes."""
-    weights: Callable[[EdgeSpace, float], Tensor] | None = None
+    weights: Callable[[Any, float], Tensor] | None = None
     """What the kernel takes in place of the costs of a space, as a function of the space and of a parameter."""
     parameter: str = ""
     """The option of the loss that is this parameter."""
@@ -44,8 +44,8 @@ class LabelKernel(NamedTuple):
 class LabelledLoss(Protocol):
     """What operations know of a loss."""
 
+    label_kernel: ClassVar[LabelKernel | None]
     space: Space
-    label_kernel: LabelKernel | None
     ignore_index: int
     reduction: Any
     normalize: Any

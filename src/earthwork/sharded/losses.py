@@ -80,13 +80,13 @@ def check_options(loss: StructuredLoss, kind: Kind) -> None:
             f"input: expected a plain tensor for {type(loss).__name__}, got a DTensor; pass x.full_tensor(), or "
             "x.to_local() if only rows are sharded"
         )
-    emd = isinstance(loss, EMDLoss)
+    rho, costs = (loss.rho if loss.root else 0, loss.costs) if isinstance(loss, EMDLoss) else (0, None)
     for name, wrong, expected, found in (
         ("target", kind != "labels", "class indices", kind),
         ("normalize", loss.normalize != "softmax", '"softmax"', repr(loss.normalize)),
         ("label_smoothing", loss.label_smoothing != 0, "0", f"{loss.label_smoothing:g}"),
-        ("costs", emd and loss.costs is not None, "those of the space", "costs that are learned"),
-        ("root", emd and loss.root and loss.rho > 2, "rho ≤ 2", f"{loss.rho if emd else 0:g}"),
+        ("costs", costs is not None, "those of the space", "costs that are learned"),
+        ("root", rho > 2, "rho ≤ 2", f"{rho:g}"),
     ):
         if wrong:
             raise TypeError(f"{name}: expected {expected} for a DTensor, got {found}; pass x.full_tensor() instead")
