@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +14,9 @@ from torch import Tensor
 import earthwork as ew
 from earthwork.losses.contract import StructuredLoss
 from earthwork.metrics.batch import Batch, as_batch
+from earthwork.metrics.functional import function_of
 from earthwork.metrics.measure import MeanMeasure
+from earthwork.metrics.report import measure_rows, report_of
 from earthwork.ops.definition import COMPOSED, Route, composed_cost
 from earthwork.ops.first_order import with_gradient
 from tests.cases import random_distribution
@@ -150,32 +153,41 @@ def test_a_wrong_loss_fails(wrong, check):
 
 
 @dataclass(frozen=True)
-class Within(MeanMeasure):
-    """A new metric: the share of answers at most ``limit`` away from the label."""
+class SphericalScore(MeanMeasure):
+    """A new metric: the probability of the label, divided by a norm of all probabilities."""
 
-    limit: float = 1.0
+    power: float = 2.0
+    title = "spherical score, power {power:g}"
     higher_is_better = True
+    needs_probabilities = True
+    limits = (0.0, 1.0)
 
-    @property
-    def label(self) -> str:
-        return f"within {self.limit:g}"
-
-    def columns(self, batch: Batch) -> Tensor:
-        near = (batch.distance <= self.limit).double()
-        return torch.stack([near, torch.ones_like(near)], -1)
+    def terms(self, batch: Batch) -> Tensor:
+        p = batch.p.double()
+        return p.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1) / p.norm(self.power, -1) ** (self.power - 1)
 
 
 def test_a_metric():
     pytest.importorskip("torchmetrics")
-    from earthwork.metrics.base import SpaceMetric
+    from earthwork.metrics.torchmetric import metric_of
 
     p, labels, chain = torch.rand(200, 7).softmax(-1), torch.randint(7, (200,)), ew.Chain(7)
-    by_hand = ((p.argmax(-1) - labels).abs() <= 2).double().mean()
-    torch.testing.assert_close(Within(2).of(as_batch(p, labels, chain)), by_hand)
-    metric = SpaceMetric(chain, Within(2))
+    by_hand = np.mean(
+        [row[label] / np.sqrt((row**2).sum()) for row, label in zip(p.double().numpy(), labels, strict=True)]
+    )
+    function, metric = function_of(SphericalScore), metric_of(SphericalScore)(chain, power=2)
+    torch.testing.assert_close(function(p, labels, chain).item(), by_hand)
+    torch.testing.assert_close(function(p.log(), labels, chain, 2, normalize="softmax").item(), by_hand)
     for part in torch.arange(200).split(64):
         metric.update(p[part], labels[part])
-    torch.testing.assert_close(metric.compute(), by_hand)
+    torch.testing.assert_close(metric.compute().item(), by_hand)
+    rows = measure_rows(as_batch(p, labels, chain), [metric.measure])
+    (line,) = report_of(["a"], [rows], [metric.measure], chain, intervals=True).lines
+    assert line.label == "spherical score, power 2"
+    torch.testing.assert_close(line.estimates[0].value, by_hand)
+    assert 0 < line.estimates[0].low < by_hand < line.estimates[0].high < 1
+    with pytest.raises(ValueError, match="preds: expected probabilities"):
+        function(labels, labels, chain)
 
 
 class NumbaChain(Route):

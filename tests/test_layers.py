@@ -37,7 +37,6 @@ LAYERS = [
     "evaluation",
     "boosting",
     "sklearn",
-    "testing",
     "plot",
     "cli",
 ]
@@ -45,7 +44,6 @@ LAYERS = [
 # Where a call is left to a later layer, which packages before it do not know.
 HOOKS = {("overrides", "sharded")}
 
-SPACES = {"Chain", "Ring", "Tree", "CostMatrix"}
 MODULE_NAME = re.compile(r"earthwork(\.\w+)+")
 
 
@@ -208,26 +206,3 @@ def test_the_guard_sees(text, found):
 def test_the_guard_tells_imports_for_type_checkers_apart():
     text = "if TYPE_CHECKING:\n    from earthwork.plot import x\nelse:\n    import earthwork.trees\n"
     assert [(one.layer, one.typing) for one in imports_in(text, homes=HOMES)] == [("plot", True), ("trees", False)]
-
-
-def space_checks(text: str) -> list[int]:
-    """Lines of ``isinstance`` calls on a concrete space."""
-    calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
-    return [
-        call.lineno
-        for call in calls
-        if isinstance(call.func, ast.Name)
-        and call.func.id == "isinstance"
-        and {node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)} & SPACES
-    ]
-
-
-def test_few_isinstance_tests_on_concrete_spaces():
-    found = {path.relative_to(SOURCE).as_posix(): space_checks(path.read_text(encoding="utf-8"))
-             for layer in LAYERS for path in files_of(layer)}  # fmt: skip
-    assert sum(map(len, found.values())) <= 8, {name: lines for name, lines in found.items() if lines}
-
-
-def test_isinstance_on_spaces_is_counted():
-    lines = ["isinstance(a, Chain)", "isinstance(a, (Ring, int))", "isinstance(Tree, type)", "isinstance(a, b | Tree)"]
-    assert space_checks("\n".join(lines)) == [1, 2, 4]

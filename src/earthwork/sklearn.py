@@ -20,7 +20,7 @@ from earthwork.decisions.decide import first_least
 from earthwork.evaluation.labels import ClassIndex
 from earthwork.extras import require
 from earthwork.losses import EMDLoss
-from earthwork.metrics.functional import weighted_kappa
+from earthwork.metrics import functional
 from earthwork.spaces import Chain, CostMatrix, Space
 
 require("sklearn", "sklearn", "earthwork.sklearn")
@@ -312,7 +312,7 @@ def _score_rps(estimator: Any, X: Any, labels: Tensor, space: Space, bins: Array
 
 
 def _score_kappa(estimator: Any, X: Any, labels: Tensor, space: Space, bins: Array) -> float:  # noqa: N803
-    return float(weighted_kappa(_answers(estimator, X, bins), labels, space, power=2))
+    return float(functional.weighted_kappa(_answers(estimator, X, bins), labels, space, power=2))
 
 
 _SCORES: dict[str, Callable[[Any, Any, Tensor, Space, Array], float]] = {

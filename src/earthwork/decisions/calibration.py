@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from earthwork.decisions.decide import first_least, node_costs, node_risk
+from earthwork.decisions.decide import first_least, fixed_risk, node_risk
 from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Tree
 from earthwork.spaces.tree import as_tree
@@ -149,15 +149,15 @@ def tune_vagueness(
 
 def _shares(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> tuple[Tensor, Tensor]:
     """For each vagueness the share of answers that are the label or above it, and of those that are classes."""
-    costs = [node_costs(tree, vagueness, p) for vagueness in candidates]
+    fixed = [fixed_risk(tree, vagueness, p) for vagueness in candidates]
     is_class = torch.zeros(tree.num_nodes, dtype=torch.bool, device=p.device)
     is_class[tree.bins.to(p.device)] = True
     right, classes = torch.zeros(2, len(candidates), dtype=torch.float64)
     for part in torch.arange(len(p)).split(max(1, _BLOCK // tree.num_nodes)):
-        risk = node_risk(p[part], tree, 0.0)
+        risk = node_risk(p[part], tree).between
         truth = tree.nodes_of(labels[part])
-        for place, cost in enumerate(costs):
-            answers = first_least(risk + cost)
+        for place, cost in enumerate(fixed):
+            answers = first_least(risk, cost)
             right[place] += (tree.lowest_common_ancestor(answers, truth) == answers).sum()
             classes[place] += is_class[answers].sum()
     return right / len(p), classes / len(p)
