@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from earthwork.losses import (
         EdgeCrossEntropyLoss,
         EMDLoss,
+        Head,
         HierarchicalCrossEntropyLoss,
         LearnedCosts,
         MixedLoss,
@@ -37,6 +38,7 @@ __all__ = [
     "EMDLoss",
     "EdgeCrossEntropyLoss",
     "EdgeSpace",
+    "Head",
     "HierarchicalCrossEntropyLoss",
     "LearnedCosts",
     "MixedLoss",
