@@ -246,15 +246,18 @@ class _Chunks(NamedTuple):
             slope = slope / scale
         slope = slope.to(self.dtype)
         if by_hidden is not None:
-            change = slope @ weight
-            by_hidden[rows] = change if scale is None else change * scale
+            by_hidden[rows] = _times(slope @ weight, scale)
         if by_weight is not None:
             if by_weight.dtype is self.dtype:
                 by_weight.addmm_(slope.T, x)
             else:
-                change = slope.T @ x
-                by_weight.add_(change if scale is None else change * scale)
+                by_weight.add_(_times(slope.T @ x, scale))
         return losses
+
+
+def _times(x: Tensor, scale: Tensor | None) -> Tensor:
+    # A number does not widen a tensor.
+    return x if scale is None else x.float() * scale
 
 
 class _Rows(torch.autograd.Function):
