@@ -13,7 +13,22 @@ LOWEST_TESTS := $(addprefix tests/,cli evaluation kernels/cpu metrics plot test_
 # Leaves out the slowest tests, which are about processes and machine code, and those of torch.compile.
 LOWEST_CHOICE := not random_moments and not full_disk and not two_processes and not leaves_its_buffers and not another_thread and not the_compiler and not test_compiled
 
-.PHONY: demo test test-lowest lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
+.PHONY: core sanitize demo test test-lowest lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
+
+# The compiled kernels, next to the package's own files: for work in a checkout that is not installed.
+core:
+	cmake -S csrc -B build/core -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$(CURDIR)/src/earthwork/kernels/cpu
+	cmake --build build/core --parallel 2
+
+# Every operation of the kernels on random spaces under Clang's sanitizers: make sanitize CASES=20000
+CASES ?= 2000
+CLANG ?= clang++
+sanitize:
+	for kind in address undefined thread; do \
+		cmake -S csrc -B build/$$kind -DEW_DRIVER=ON -DEW_OPTIMIZE=-O1 -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER=$(CLANG) \
+			-DCMAKE_CXX_FLAGS="-g1 -fno-omit-frame-pointer -fsanitize=$$kind -fno-sanitize-recover=all" && \
+		cmake --build build/$$kind --parallel 2 --target driver && build/$$kind/driver $(CASES) || exit 1; \
+	done
 
 demo: $(DEMO)/.ready
 	$(DEMO)/$(SCRIPTS)/earthwork demo

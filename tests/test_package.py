@@ -21,7 +21,6 @@ from tests.declared import imported_modules, undeclared
 ROOT = Path(__file__).parents[1]
 HEAVY = (
     "torchmetrics",
-    "numba",
     "matplotlib",
     "scipy",
     "pandas",
@@ -35,9 +34,9 @@ HEAVY = (
     "sklearn",
     "xgboost",
 )
-EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics", "sklearn", "boosting")
+EXTRAS = ("exact", "cli", "trees", "plot", "metrics", "sklearn", "boosting")
 # What `make test-lowest` installs of them.
-LOWEST_EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics")
+LOWEST_EXTRAS = ("exact", "cli", "trees", "plot", "metrics")
 
 
 def loaded_by(code: str) -> str:
@@ -57,8 +56,8 @@ def test_importing_needs_only_torch_and_numpy():
 
 
 def test_every_imported_package_is_declared():
-    # Numba brings llvmlite, and torch's builds for GPUs bring Triton.
-    assert undeclared(ROOT / "src" / "earthwork", ROOT / "pyproject.toml", EXTRAS).keys() <= {"llvmlite", "triton"}
+    # torch's builds for GPUs bring Triton.
+    assert undeclared(ROOT / "src" / "earthwork", ROOT / "pyproject.toml", EXTRAS).keys() <= {"triton"}
 
 
 def test_imports_are_found():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 # documentation tools would take `earthwork.emd` for the module.
 from earthwork.decisions.calibration import fit_temperature, tune_vagueness
 from earthwork.decisions.decide import decide, decide_top_k, expected_distance
+from earthwork.kernels.cpu.loading import backend
 from earthwork.losses import (
     EdgeCrossEntropyLoss,
     EMDLoss,
@@ -48,6 +49,7 @@ __all__ = [
     "Space",
     "TokenEMDLoss",
     "Tree",
+    "backend",
     "boosting",
     "decide",
     "decide_top_k",

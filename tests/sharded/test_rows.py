@@ -171,7 +171,6 @@ def test_second_derivatives_are_an_error():
 
 
 def test_the_kernels_do_the_local_part(rng):
-    pytest.importorskip("numba")
     tree = ew.Tree([-1, *(np.arange(30) // 3), *rng.integers(1, 31, 400)])
     loss = ew.EMDLoss(tree, reduction="none")
     part = tree.part(shard_bounds(tree.num_bins, 2), 0)

@@ -112,7 +112,6 @@ def test_the_whole_message(errors):
 
 
 def test_a_label_that_the_kernel_finds_out_of_range():
-    pytest.importorskip("numba")
     logits = torch.rand(100, 3)
     route = choose(CHAIN, logits)
     assert isinstance(route, Kernels)

@@ -91,7 +91,6 @@ def check(space: ew.Space, expected: str, rows: int = 20, dtype: torch.dtype = t
 
 @pytest.mark.parametrize("name", SPACES)
 def test_a_loss_and_a_distance_choose_the_same_route_once(name):
-    pytest.importorskip("numba")
     check(SPACES[name](), ROUTES[name])
 
 
@@ -100,7 +99,6 @@ def test_a_loss_and_a_distance_choose_the_same_route_once(name):
     ("dtype", "expected"), [(torch.float64, "kernels"), (torch.bfloat16, "kernels"), (torch.float16, "kernels")]
 )
 def test_types(name, dtype, expected):
-    pytest.importorskip("numba")
     check(SPACES[name](), expected, dtype=dtype)
 
 
@@ -131,7 +129,6 @@ def test_transforms_are_composed(name):
 @pytest.mark.parametrize(("rows", "kernel"), [(4096, "kernels"), (4095, "composed")])
 @pytest.mark.parametrize("name", ["chain", "ring", "tree"])
 def test_expected_distances(name, rows, kernel):
-    pytest.importorskip("numba")
     space = SPACES[name]()
     p = torch.rand(rows, C).softmax(-1)
     assert chosen(lambda: ew.expected_distance(p, space)) == [kernel]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import weakref
 import zlib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from earthwork.kernels.cpu.layout import Layout
-from earthwork.kernels.cpu.loading import load
+from earthwork.kernels.cpu.loading import find_library, load
 
 # Looked up once, so that the compiler can treat it as a constant.
-AVAILABLE = find_spec("numba") is not None
+AVAILABLE = find_library() is not None
 
 # A value of ``ignore`` that never occurs as a label.
 NONE_IGNORED = -(2**63)

@@ -1,0 +1,65 @@
+// All kernels for one instruction set. This file is compiled once for each, with EW_BUILD as the name of the table.
+#include "edge_entropy.h"
+#include "expected_distance.h"
+#include "hierarchical_entropy.h"
+#include "labels.h"
+#include "soft_labels.h"
+
+namespace {
+
+#define EW_BY_RHO(name)                                                                                                  \
+    template <class T> bool name##_by_rho(const Task &task, int64_t t) {                                                \
+        switch (kind_of(task.call->option)) {                                                                           \
+        case ONE: return name<T, ONE>(task, t);                                                                         \
+        case TWO: return name<T, TWO>(task, t);                                                                         \
+        case THREE_HALVES: return name<T, THREE_HALVES>(task, t);                                                       \
+        default: return name<T, ANY>(task, t);                                                                          \
+        }                                                                                                               \
+    }
+EW_BY_RHO(chain_pairs)
+EW_BY_RHO(tree_pairs)
+EW_BY_RHO(chain_labels)
+EW_BY_RHO(tree_labels)
+
+template <class T> void exp_or_power_of(int64_t count, const T *x, T *result, double y) {
+    const Exponent<T> exponent(y);
+    for (int64_t i = 0; i < count; i += LANES) {
+        T part[LANES];
+        for (int lane = 0; lane < LANES; ++lane) part[lane] = x[smaller(i + lane, count - 1)];
+        Vector<T> v = Vector<T>::load(part);
+        (y == 0 ? exp(v) : power(v, exponent)).store(part);
+        for (int lane = 0; lane < LANES && i + lane < count; ++lane) result[i + lane] = part[lane];
+    }
+}
+
+void exp_or_power(int64_t type, int64_t count, const void *x, void *result, double y) {
+    if (type == EW_FLOAT)
+        exp_or_power_of(count, static_cast<const float *>(x), static_cast<float *>(result), y);
+    else
+        exp_or_power_of(count, static_cast<const double *>(x), static_cast<double *>(result), y);
+}
+
+} // namespace
+
+#define EW_BOTH(kernel) {kernel<float>, kernel<double>}
+#define EW_NONE {{nullptr, nullptr}, 0, 0}
+#define EW_STRING(name) EW_STRING_(name)
+#define EW_STRING_(name) #name
+#define EW_TABLE(name) EW_TABLE_(name)
+#define EW_TABLE_(name) build_##name
+
+extern const Build EW_TABLE(EW_BUILD);
+const Build EW_TABLE(EW_BUILD) = {
+    EW_STRING(EW_BUILD),
+    LANES,
+    {
+        // chain, tree, ring
+        {{EW_BOTH(chain_pairs_by_rho), 1, 0}, {EW_BOTH(tree_pairs_by_rho), 2, 1}, EW_NONE},
+        {{EW_BOTH(chain_labels_by_rho), 2, 0}, {EW_BOTH(tree_labels_by_rho), 2, 1}, EW_NONE},
+        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 2, 3}, EW_NONE},
+        {EW_NONE, {EW_BOTH(tree_hierarchy), 1, 2}, EW_NONE},
+        {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, EW_NONE},
+        {{EW_BOTH(chain_expected), 1, 0}, {EW_BOTH(tree_expected), 1, 1}, {EW_BOTH(ring_expected), 1, 2}},
+    },
+    exp_or_power,
+};
