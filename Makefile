@@ -121,5 +121,5 @@ $(DEMO)/.ready: $(PROJECTS) constraints.txt
 $(LOWEST)/.ready: $(PROJECTS) constraints-lowest.txt
 	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/$(SCRIPTS)/python $(INSTALL) -c constraints-lowest.txt \
-		-e ".[fast,exact,cli,trees,plot,metrics]" -e ./lab pytest pytest-xdist hypothesis
+		-e ".[exact,cli,trees,plot,metrics]" -e ./lab pytest pytest-xdist hypothesis
 	touch $@

@@ -7,103 +7,104 @@
 
 namespace {
 
+// Load the masses of a tile, and later store f(leaf), the expected distance of every bin.
+template <class T> EW_INLINE void load_masses(const Task &task, int64_t t, Tile<T> tile) {
+    load_tile(*task.space, task.call->first, Rows(t, task.call->rows, task.call->first_stride), tile);
+}
+template <class T, class F> EW_INLINE bool store_distances(const Task &task, int64_t t, F f) {
+    store_tile<T>(*task.space, Rows(t, task.call->rows, task.space->bins), task.call->gradients, f);
+    return true;
+}
+
 template <class T> bool chain_expected(const Task &task, int64_t t) {
-    typedef Vector<T> V;
     const ew_space &space = *task.space;
-    const ew_call &call = *task.call;
     const double *costs = space.costs.doubles;
-    T *tile = static_cast<T *>(task.scratch);
-    load_tile(space, static_cast<const T *>(call.first), Rows(t, call.rows, call.first_stride), tile);
+    const Tile<T> tile = Memory(task).take<T>(space.bins);
+    load_masses(task, t, tile);
     Double mass = 0.0, total = 0.0, before = 0.0;
     double position = 0;
     for (int64_t j = 0; j < space.bins; ++j) {
-        Double here = widen(V::load(tile + j * LANES));
+        const Double here = widen(tile[j]);
         mass = mass + here;
         total = here * Double(position) + total;
         if (j < space.bins - 1) position += costs[j];
     }
     for (int64_t j = 0; j < space.bins; ++j) {
-        before = before + widen(V::load(tile + j * LANES));
-        narrow<T>(total).store(tile + j * LANES);
+        before = before + widen(tile[j]);
+        tile.set(j, narrow<T>(total));
         if (j < space.bins - 1) total = (before + before - mass) * Double(costs[j]) + total;
     }
-    store_tile<T>(space, Rows(t, call.rows, space.bins), call.gradients, [&](int64_t at) { return V::load(tile + at); });
-    return true;
+    return store_distances<T>(task, t, [&](int64_t j) EW_ALWAYS { return tile[j]; });
 }
 
 // From sums of masses and of moments before each bin and before its far side.
 template <class T> bool ring_expected(const Task &task, int64_t t) {
-    typedef Vector<T> V;
     const ew_space &space = *task.space;
-    const ew_call &call = *task.call;
-    double *masses = static_cast<double *>(task.scratch), *moments = masses + (space.bins + 1) * LANES;
-    T *tile = reinterpret_cast<T *>(moments + (space.bins + 1) * LANES);
-    load_tile(space, static_cast<const T *>(call.first), Rows(t, call.rows, call.first_stride), tile);
+    const int64_t bins = space.bins;
+    Memory memory(task);
+    const Tile<double> masses = memory.take<double>(bins + 1), moments = memory.take<double>(bins + 1);
+    const Tile<T> tile = memory.take<T>(bins);
+    load_masses(task, t, tile);
     Double mass = 0.0, moment = 0.0;
-    for (int64_t j = 0; j <= space.bins; ++j) {
-        mass.store(masses + j * LANES);
-        moment.store(moments + j * LANES);
-        if (j == space.bins) break;
-        Double here = widen(V::load(tile + j * LANES));
+    for (int64_t j = 0; j < bins; ++j) {
+        masses.set(j, mass);
+        moments.set(j, moment);
+        const Double here = widen(tile[j]);
         mass = mass + here;
         moment = here * Double(space.positions[j]) + moment;
     }
-    const double length = space.positions[space.bins];
-    for (int64_t j = 0; j < space.bins; ++j) {
-        const int64_t far = space.far_sides[j] * LANES;
+    masses.set(bins, mass);
+    moments.set(bins, moment);
+    const double length = space.positions[bins];
+    for (int64_t j = 0; j < bins; ++j) {
+        const int64_t far = space.far_sides[j];
         const double x = space.positions[j], sign = space.signs[j];
-        Double forwards = Double::load(moments + far) - Double::load(moments + j * LANES);
+        const Double forwards = moments[far] - moments[j];
         Double expected = forwards + forwards - moment * Double(sign);
-        expected = Double::load(masses + j * LANES) * Double(2 * x) + expected;
-        expected = Double::load(masses + far) * Double(-2 * x - sign * length) + expected;
+        expected = masses[j] * Double(2 * x) + expected;
+        expected = masses[far] * Double(-2 * x - sign * length) + expected;
         expected = mass * Double(sign * x + (sign > 0 ? length : 0.0)) + expected;
-        narrow<T>(expected).store(tile + j * LANES);
+        tile.set(j, narrow<T>(expected));
     }
-    store_tile<T>(space, Rows(t, call.rows, space.bins), call.gradients, [&](int64_t at) { return V::load(tile + at); });
-    return true;
+    return store_distances<T>(task, t, [&](int64_t j) EW_ALWAYS { return tile[j]; });
 }
 
 template <class T> bool tree_expected(const Task &task, int64_t t) {
     typedef Vector<T> V;
     const ew_space &space = *task.space;
-    const ew_call &call = *task.call;
-    const double *costs = space.costs.doubles, *node_costs = space.node_costs.doubles;
-    double *sums = static_cast<double *>(task.scratch);
-    T *tile = reinterpret_cast<T *>(sums + space.nodes * LANES);
-    load_tile(space, static_cast<const T *>(call.first), Rows(t, call.rows, call.first_stride), tile);
+    const double *node_costs = space.node_costs.doubles;
+    Memory memory(task);
+    const Tile<double> sums = memory.take<double>(space.nodes);
+    const Tile<T> tile = memory.take<T>(space.bins);
+    load_masses(task, t, tile);
     // Upwards: the mass of each subtree, and the expected distance to the root.
     Double total = 0.0;
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = 0.0;
         for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
-            Double inside = widen(V::load(tile + j * LANES));
+            const Double inside = widen(tile[j]);
             below = below + inside;
-            total = inside * Double(costs[j]) + total;
+            total = inside * Double(space.costs.doubles[j]) + total;
         }
         for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-            Double inside = Double::load(sums + c * LANES);
-            below = below + inside;
-            total = inside * Double(node_costs[c]) + total;
+            below = below + sums[c];
+            total = sums[c] * Double(node_costs[c]) + total;
         }
-        below.store(sums + k * LANES);
+        sums.set(k, below);
     }
-    const Double mass = Double::load(sums);
-    total.store(sums);
+    const Double mass = sums[0];
+    sums.set(0, total);
     for (int64_t k = 0; k < space.nodes; ++k) {
-        Double here = Double::load(sums + k * LANES);
-        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-            Double inside = Double::load(sums + c * LANES);
-            ((mass - inside - inside) * Double(node_costs[c]) + here).store(sums + c * LANES);
-        }
+        const Double here = sums[k];
+        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c)
+            sums.set(c, (mass - (sums[c] + sums[c])) * Double(node_costs[c]) + here);
     }
-    const T *here = narrowed<T>(space, sums), *leaf_costs = numbers<T>(space.costs);
+    const Tile<T> here = narrowed<T>(space, sums);
+    const T *costs = numbers<T>(space.costs);
     const V all = narrow<T>(mass);
-    store_tile<T>(space, Rows(t, call.rows, space.bins), call.gradients, [&](int64_t at) {
-        const int64_t leaf = at / LANES;
-        const V inside = V::load(tile + at);
-        return (all - (inside + inside)) * V(leaf_costs[leaf]) + V::load(here + int64_t(space.node_of[leaf]) * LANES);
+    return store_distances<T>(task, t, [&](int64_t leaf) EW_ALWAYS {
+        return (all - (tile[leaf] + tile[leaf])) * V(costs[leaf]) + here[space.node_of[leaf]];
     });
-    return true;
 }
 
 } // namespace

@@ -26,8 +26,7 @@ template <class T> void exp_or_power_of(int64_t count, const T *x, T *result, do
     for (int64_t i = 0; i < count; i += LANES) {
         T part[LANES];
         for (int lane = 0; lane < LANES; ++lane) part[lane] = x[smaller(i + lane, count - 1)];
-        Vector<T> v = Vector<T>::load(part);
-        (y == 0 ? exp(v) : power(v, exponent)).store(part);
+        store(y == 0 ? exp(load(part)) : power(load(part), exponent), part);
         for (int lane = 0; lane < LANES && i + lane < count; ++lane) result[i + lane] = part[lane];
     }
 }
@@ -56,7 +55,7 @@ const Build EW_TABLE(EW_BUILD) = {
         // chain, tree, ring
         {{EW_BOTH(chain_pairs_by_rho), 1, 0}, {EW_BOTH(tree_pairs_by_rho), 2, 1}, EW_NONE},
         {{EW_BOTH(chain_labels_by_rho), 2, 0}, {EW_BOTH(tree_labels_by_rho), 2, 1}, EW_NONE},
-        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 2, 3}, EW_NONE},
+        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 1, 3}, EW_NONE},
         {EW_NONE, {EW_BOTH(tree_hierarchy), 1, 2}, EW_NONE},
         {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, EW_NONE},
         {{EW_BOTH(chain_expected), 1, 0}, {EW_BOTH(tree_expected), 1, 1}, {EW_BOTH(ring_expected), 1, 2}},

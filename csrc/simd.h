@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <utility>
 #if defined(__SSE2__)
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
@@ -32,6 +33,37 @@ typedef double Doubles __attribute__((vector_size(4 * LANES)));
 typedef int32_t Integers32 __attribute__((vector_size(4 * LANES)));
 typedef int64_t Integers64 __attribute__((vector_size(4 * LANES)));
 
+// ---- registers ------------------------------------------------------------------------------------------------------
+
+template <int N> using Count = std::make_integer_sequence<int, N>;
+template <int... I> using Lanes = std::integer_sequence<int, I...>;
+
+// Two registers as one, and a part of a register.
+template <class V, class W, int... I> EW_INLINE V joined(W a, W b, Lanes<I...>) { return __builtin_shufflevector(a, b, I...); }
+template <class W, int FIRST, class V, int... I> EW_INLINE W taken(V v, Lanes<I...>) {
+    return __builtin_shufflevector(v, v, FIRST + I...);
+}
+
+#if defined(__AVX512F__)
+EW_INLINE bool any(Integers64 m) { return _mm512_test_epi64_mask((__m512i)m, (__m512i)m) != 0; }
+EW_INLINE Floats root(Floats x) { return (Floats)_mm512_sqrt_ps((__m512)x); }
+EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm512_sqrt_pd((__m512d)x); }
+#elif defined(__AVX2__)
+EW_INLINE bool any(Integers64 m) { return !_mm256_testz_si256((__m256i)m, (__m256i)m); }
+EW_INLINE Floats root(Floats x) { return (Floats)_mm256_sqrt_ps((__m256)x); }
+EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm256_sqrt_pd((__m256d)x); }
+#elif defined(__SSE2__)
+EW_INLINE bool any(Integers64 m) { return _mm_movemask_epi8((__m128i)m) != 0; }
+EW_INLINE Floats root(Floats x) { return (Floats)_mm_sqrt_ps((__m128)x); }
+EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm_sqrt_pd((__m128d)x); }
+#else
+EW_INLINE bool any(Integers64 m) { return (m[0] | m[1]) != 0; }
+template <class V> EW_INLINE V root(V x) {
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; ++i) x[i] = __builtin_sqrt(x[i]);
+    return x;
+}
+#endif
+
 // ---- vectors --------------------------------------------------------------------------------------------------------
 
 template <class T> struct Vector;
@@ -41,12 +73,6 @@ template <> struct Vector<float> {
     EW_INLINE Vector() = default;
     EW_INLINE Vector(Floats a) : a(a) {}
     EW_INLINE Vector(float x) : a(x - Floats{}) {}
-    static EW_INLINE Vector load(const float *from) {
-        Vector v;
-        memcpy(&v.a, from, sizeof v.a);
-        return v;
-    }
-    EW_INLINE void store(float *to) const { memcpy(to, &a, sizeof a); }
 };
 
 template <> struct Vector<double> {
@@ -54,19 +80,16 @@ template <> struct Vector<double> {
     EW_INLINE Vector() = default;
     EW_INLINE Vector(Doubles a, Doubles b) : a(a), b(b) {}
     EW_INLINE Vector(double x) : a(x - Doubles{}), b(x - Doubles{}) {}
-    static EW_INLINE Vector load(const double *from) {
-        Vector v;
-        memcpy(&v.a, from, sizeof v.a);
-        memcpy(&v.b, from + HALF, sizeof v.b);
-        return v;
-    }
-    EW_INLINE void store(double *to) const {
-        memcpy(to, &a, sizeof a);
-        memcpy(to + HALF, &b, sizeof b);
-    }
 };
 
 typedef Vector<double> Double;
+
+template <class T> EW_INLINE Vector<T> load(const T *from) {
+    Vector<T> v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+template <class T> EW_INLINE void store(Vector<T> v, T *to) { memcpy(to, &v, sizeof v); }
 
 // Where a comparison holds; of lanes as wide as those that were compared.
 struct Mask32 {
@@ -87,11 +110,14 @@ EW_ARITHMETIC(/)
 
 EW_INLINE Mask32 operator>(Vector<float> x, Vector<float> y) { return {x.a > y.a}; }
 EW_INLINE Mask64 operator>(Double x, Double y) { return {x.a > y.a, x.b > y.b}; }
-
 EW_INLINE Vector<float> select(Mask32 m, Vector<float> yes, Vector<float> no) { return m.a ? yes.a : no.a; }
 EW_INLINE Double select(Mask64 m, Double yes, Double no) { return {m.a ? yes.a : no.a, m.b ? yes.b : no.b}; }
+EW_INLINE bool any(Mask32 m) { return any((Integers64)m.a); }
+EW_INLINE bool any(Mask64 m) { return any(m.a | m.b); }
+EW_INLINE Vector<float> square_root(Vector<float> x) { return root(x.a); }
+EW_INLINE Double square_root(Double x) { return {root(x.a), root(x.b)}; }
 
-// Integers to compare with a number: class indices.
+// Where the class index of a row is greater than j.
 template <class T> struct Index;
 template <> struct Index<float> {
     Integers32 a;
@@ -102,64 +128,23 @@ template <> struct Index<float> {
 };
 template <> struct Index<double> {
     Integers64 a, b;
-    EW_INLINE explicit Index(const int64_t *from) {
-        memcpy(&a, from, sizeof a);
-        memcpy(&b, from + HALF, sizeof b);
-    }
+    EW_INLINE explicit Index(const int64_t *from) { memcpy(this, from, sizeof *this); }
     EW_INLINE Mask64 operator>(int64_t j) const { return {a > j, b > j}; }
 };
 
-#if defined(__AVX512F__)
-EW_INLINE bool any_above(Vector<float> x, float y) { return _mm512_cmp_ps_mask((__m512)x.a, _mm512_set1_ps(y), _CMP_GT_OQ) != 0; }
-EW_INLINE bool any(Integers64 m) { return _mm512_movepi64_mask((__m512i)m) != 0; }
-#elif defined(__AVX2__)
-EW_INLINE bool any_above(Vector<float> x, float y) {
-    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x.a, _mm256_set1_ps(y), _CMP_GT_OQ)) != 0;
-}
-EW_INLINE bool any(Integers64 m) { return _mm256_movemask_pd((__m256d)m) != 0; }
-#elif defined(__SSE2__)
-EW_INLINE bool any_above(Vector<float> x, float y) { return _mm_movemask_ps(_mm_cmpgt_ps((__m128)x.a, _mm_set1_ps(y))) != 0; }
-EW_INLINE bool any(Integers64 m) { return _mm_movemask_pd((__m128d)m) != 0; }
-#else
-EW_INLINE bool any(Integers64 m) { return (m[0] | m[1]) != 0; }
-EW_INLINE bool any_above(Vector<float> x, float y) { return any((Integers64)(x.a > y - Floats{})); }
-#endif
-EW_INLINE bool any_above(Double x, double y) {
-    Mask64 m = x > Double(y);
-    return any(m.a | m.b);
-}
-
 EW_INLINE Double widen(Vector<float> x) {
-#if defined(__AVX512F__)
-    return {(Doubles)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x.a)),
-            (Doubles)_mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)x.a), 1)))};
-#elif defined(__AVX2__)
-    return {(Doubles)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x.a)),
-            (Doubles)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x.a, 1))};
-#elif defined(__SSE2__)
-    return {(Doubles)_mm_cvtps_pd((__m128)x.a), (Doubles)_mm_cvtps_pd(_mm_movehl_ps((__m128)x.a, (__m128)x.a))};
-#else
-    return {(Doubles){x.a[0], x.a[1]}, (Doubles){x.a[2], x.a[3]}};
-#endif
+    typedef float Half __attribute__((vector_size(2 * LANES)));
+    return {__builtin_convertvector((taken<Half, 0>(x.a, Count<HALF>())), Doubles),
+            __builtin_convertvector((taken<Half, HALF>(x.a, Count<HALF>())), Doubles)};
 }
 EW_INLINE Double widen(Double x) { return x; }
 
 // Rounded to the type of the data.
-template <class T> Vector<T> narrow(Double x);
-template <> EW_INLINE Vector<float> narrow<float>(Double x) {
-#if defined(__AVX512F__)
-    __m512 low = _mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)x.a));
-    return (Floats)_mm512_castpd_ps(
-        _mm512_insertf64x4(_mm512_castps_pd(low), _mm256_castps_pd(_mm512_cvtpd_ps((__m512d)x.b)), 1));
-#elif defined(__AVX2__)
-    return (Floats)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)x.b), _mm256_cvtpd_ps((__m256d)x.a));
-#elif defined(__SSE2__)
-    return (Floats)_mm_movelh_ps(_mm_cvtpd_ps((__m128d)x.a), _mm_cvtpd_ps((__m128d)x.b));
-#else
-    return (Floats){(float)x.a[0], (float)x.a[1], (float)x.b[0], (float)x.b[1]};
-#endif
+template <class T> EW_INLINE Vector<T> narrow(Double x) {
+    typedef float Half __attribute__((vector_size(2 * LANES)));
+    if constexpr (sizeof(T) == 8) return x;
+    else return joined<Floats>(__builtin_convertvector(x.a, Half), __builtin_convertvector(x.b, Half), Count<LANES>());
 }
-template <> EW_INLINE Double narrow<double>(Double x) { return x; }
 
 // ---- bits -----------------------------------------------------------------------------------------------------------
 
@@ -199,27 +184,6 @@ template <class T> EW_INLINE Vector<T> with_sign(Vector<T> size, Vector<T> x) {
 template <class T> EW_INLINE Vector<T> times_power_of_two(Vector<T> x, Vector<T> k) {
     return map_bits(x, k, [](auto a, auto b) { return a + (b << Format<T>::bits); });
 }
-
-#if defined(__AVX512F__)
-EW_INLINE Floats root(Floats x) { return (Floats)_mm512_sqrt_ps((__m512)x); }
-EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm512_sqrt_pd((__m512d)x); }
-#elif defined(__AVX2__)
-EW_INLINE Floats root(Floats x) { return (Floats)_mm256_sqrt_ps((__m256)x); }
-EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm256_sqrt_pd((__m256d)x); }
-#elif defined(__SSE2__)
-EW_INLINE Floats root(Floats x) { return (Floats)_mm_sqrt_ps((__m128)x); }
-EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm_sqrt_pd((__m128d)x); }
-#elif defined(__ARM_NEON)
-EW_INLINE Floats root(Floats x) { return (Floats)vsqrtq_f32((float32x4_t)x); }
-EW_INLINE Doubles root(Doubles x) { return (Doubles)vsqrtq_f64((float64x2_t)x); }
-#else
-template <class V> EW_INLINE V root(V x) {
-    for (size_t i = 0; i < sizeof x / sizeof x[0]; ++i) x[i] = __builtin_sqrt(x[i]);
-    return x;
-}
-#endif
-EW_INLINE Vector<float> square_root(Vector<float> x) { return root(x.a); }
-EW_INLINE Double square_root(Double x) { return {root(x.a), root(x.b)}; }
 
 // ---- exp, log and powers: range reduction and a polynomial ----------------------------------------------------------
 

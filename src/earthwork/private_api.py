@@ -9,6 +9,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
