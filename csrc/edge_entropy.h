@@ -17,14 +17,14 @@ namespace {
 
 template <class T> struct TreeEdges {
     typedef Vector<T> V;
-    const ew_space &space;
+    const ew_space space;
     const LabelTile<T> &rows;
     const Tile<double> masses, sides; // of the nodes
     const Tile<T> tile;               // of the leaves: p
     const Tile<T> odds;               // of the nodes: m / (1 - m)
-    Sum<T> light_losses, light_slopes;
-    // Of each row: the loss of the edges above the label, less their part in `light_losses`; the sum of their slopes b; their
-    // part in `light_slopes`; their costs; the slopes of the heavy edges that are not above the label.
+    Double light_loss = 0.0, light_slope = 0.0;
+    // Of each row: the loss of the edges above the label, less their part in `light_loss`; the sum of their slopes b; their
+    // part in `light_slope`; their costs; the slopes of the heavy edges that are not above the label.
     Double path_loss = 0.0, path_slope = 0.0, path_light = 0.0, path_cost = 0.0;
     double heavy_loss[LANES], heavy_slope[LANES];
     // The deepest heavy node (-1: none), and the leaf of that node that is heavy, if one is, and its mass.
@@ -50,30 +50,29 @@ template <class T> struct TreeEdges {
         return select(mass > Vector<U>(U(0.5)), Vector<U>(U(0)), mass);
     }
 
-    // Add the loss and the slope b of a light edge, as if the label were above it; returns its odds.
-    EW_INLINE V add_light(V mass, T cost) {
-        V ratio;
-        light_losses.add(V(cost) * minus_log1m(mass, ratio));
-        light_slopes.add(V(cost) * ratio);
-        return ratio;
-    }
-
-    // Add up all light edges. Writes the mass of each node to `masses`, and the light part of it, right below the node, to
-    // `sides`.
+    // Add up the losses and the slopes b of all light edges, as if the label were above each of them. Writes the mass of each
+    // node to `masses`, and the light part of it, right below the node, to `sides`.
     EW_INLINE void sum_light_edges(V scale) {
         const T *costs = numbers<T>(space.costs), *node_costs = numbers<T>(space.node_costs);
+        Sum<T> losses, slopes;
         for (int64_t k = space.nodes - 1; k >= 0; --k) {
             Double light = 0.0, heavy = 0.0;
             for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
-                V v = tile[j] * scale;
+                V v = tile[j] * scale, log1m, ratio;
                 tile.set(j, v);
-                if (__builtin_expect(any(v > V(T(0.5))), 0)) {
-                    const V lighter = note_heavy(v, k, j);
-                    heavy = heavy + widen(v - lighter);
-                    v = lighter;
+                if (__builtin_expect(any(v > V(T(SMALL_MASS))), 0)) {
+                    if (any(v > V(T(0.5)))) {
+                        const V lighter = note_heavy(v, k, j);
+                        heavy = heavy + widen(v - lighter);
+                        v = lighter;
+                    }
+                    log1m = minus_log1m(v, ratio);
+                } else {
+                    log1m = minus_log1m_of_small(v, ratio);
                 }
                 light = light + widen(v);
-                add_light(v, costs[j]);
+                losses.add(V(costs[j]) * log1m);
+                slopes.add(V(costs[j]) * ratio);
             }
             for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
                 Double mass = masses[c];
@@ -83,11 +82,17 @@ template <class T> struct TreeEdges {
                     mass = lighter;
                 }
                 light = light + mass;
-                odds.set(c, add_light(narrow<T>(mass), node_costs[c]));
+                const V v = narrow<T>(mass);
+                V ratio;
+                losses.add(V(node_costs[c]) * minus_log1m(v, ratio));
+                slopes.add(V(node_costs[c]) * ratio);
+                odds.set(c, ratio);
             }
             masses.set(k, light + heavy);
             sides.set(k, light);
         }
+        light_loss = losses.value();
+        light_slope = slopes.value();
     }
 
     // Add to `sides` of each heavy node the mass beyond it: all that is not below its heavy child.
@@ -201,7 +206,7 @@ template <class T> struct TreeEdges {
 
 template <class T> bool tree_edges(const Task &task, int64_t t) {
     typedef Vector<T> V;
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     Memory memory(task);
     const Tile<double> masses = memory.take<double>(space.nodes), sides = memory.take<double>(space.nodes);
     const Tile<T> tile = memory.take<T>(space.bins), odds = memory.take<T>(space.nodes);
@@ -212,9 +217,9 @@ template <class T> bool tree_edges(const Task &task, int64_t t) {
     edges.sum_beside();
     edges.follow_labels();
     edges.follow_heavy();
-    rows.write_log_losses(edges.light_losses.value() + edges.path_loss + load(edges.heavy_loss));
+    rows.write_log_losses(edges.light_loss + edges.path_loss + load(edges.heavy_loss));
     if (!task.call->gradients) return rows.valid;
-    const Double light = edges.light_slopes.value() - edges.path_light, constant = edges.path_cost - light;
+    const Double light = edges.light_slope - edges.path_light, constant = edges.path_cost - light;
     const Tile<T> common = edges.sum_from_root(constant);
     const T *costs = numbers<T>(space.costs);
     const V factor = narrow<T>(rows.weights());
@@ -244,7 +249,7 @@ template <class T> EW_INLINE Vector<T> minus_log(Vector<T> own, Vector<T> other,
 
 template <class T> bool chain_edges(const Task &task, int64_t t) {
     typedef Vector<T> V;
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const int64_t bins = space.bins;
     Memory memory(task);
     const Tile<T> tile = memory.take<T>(bins), steps = memory.take<T>(bins), parts = memory.take<T>(bins);

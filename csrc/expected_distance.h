@@ -17,7 +17,7 @@ template <class T, class F> EW_INLINE bool store_distances(const Task &task, int
 }
 
 template <class T> bool chain_expected(const Task &task, int64_t t) {
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const double *costs = space.costs.doubles;
     const Tile<T> tile = Memory(task).take<T>(space.bins);
     load_masses(task, t, tile);
@@ -39,7 +39,7 @@ template <class T> bool chain_expected(const Task &task, int64_t t) {
 
 // From sums of masses and of moments before each bin and before its far side.
 template <class T> bool ring_expected(const Task &task, int64_t t) {
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const int64_t bins = space.bins;
     Memory memory(task);
     const Tile<double> masses = memory.take<double>(bins + 1), moments = memory.take<double>(bins + 1);
@@ -71,7 +71,7 @@ template <class T> bool ring_expected(const Task &task, int64_t t) {
 
 template <class T> bool tree_expected(const Task &task, int64_t t) {
     typedef Vector<T> V;
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const double *node_costs = space.node_costs.doubles;
     Memory memory(task);
     const Tile<double> sums = memory.take<double>(space.nodes);
@@ -99,7 +99,7 @@ template <class T> bool tree_expected(const Task &task, int64_t t) {
         for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c)
             sums.set(c, (mass - (sums[c] + sums[c])) * Double(node_costs[c]) + here);
     }
-    const Tile<T> here = narrowed<T>(space, sums);
+    const Tile<T> here = narrowed_sums<T>(space, sums);
     const T *costs = numbers<T>(space.costs);
     const V all = narrow<T>(mass);
     return store_distances<T>(task, t, [&](int64_t leaf) EW_ALWAYS {

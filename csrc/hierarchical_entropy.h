@@ -11,7 +11,7 @@
 namespace {
 
 template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     Memory memory(task);
     const Tile<double> masses = memory.take<double>(space.nodes), slopes = memory.take<double>(space.nodes);
     const Tile<T> tile = memory.take<T>(space.bins);
@@ -57,7 +57,7 @@ template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
     if (!task.call->gradients) return rows.valid;
     sum_slopes(space, slopes);
     for (int lane = 0; lane < LANES; ++lane) at_label[lane] -= slopes.at(space.node_of[rows.leaf[lane]], lane);
-    const Tile<T> above = narrowed<T>(space, slopes, 0.0, scale * rows.weights());
+    const Tile<T> above = narrowed_sums<T>(space, slopes, 0.0, scale * rows.weights());
     rows.write_gradients([&](int64_t leaf) EW_ALWAYS { return tile[leaf] * above[space.node_of[leaf]]; },
                          Double(0.0) - load(at_label));
     return rows.valid;

@@ -8,7 +8,7 @@ namespace {
 // A tile of logits with the class index, weight and probability of each row. A row that does not count has class 0 and
 // weight 0.
 template <class T> struct LabelTile {
-    const ew_space &space;
+    const ew_space space; // a copy: stores to a tile cannot change it
     const ew_call &call;
     const Rows rows; // of the gradients
     const Tile<T> tile;
@@ -28,7 +28,7 @@ template <class T> struct LabelTile {
             const bool inside = 0 <= found && found < space.bins, counts = inside && found != call.ignore;
             valid = valid && (inside || found == call.ignore);
             label[lane] = counts ? found : 0;
-            leaf[lane] = leaf_of(space, label[lane]);
+            leaf[lane] = leaf_of(space.places, label[lane]);
             weight[lane] = counts ? task.scale * (call.weights ? call.weights[label[lane]] : 1.0) : 0.0;
         }
     }

@@ -33,7 +33,7 @@ template <class T> struct Softmax {
 };
 
 template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const Slope<RHO> slope_of(task.call->option);
     Memory memory(task);
     const Tile<T> tile = memory.take<T>(space.bins), slopes = memory.take<T>(space.bins);
@@ -63,7 +63,7 @@ template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
 }
 
 template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const Slope<RHO> slope_of(task.call->option);
     const T *costs = numbers<T>(space.costs);
     Memory memory(task);
@@ -86,7 +86,7 @@ template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
     if (!task.call->gradients) return rows.valid;
     sum_slopes(space, sums);
     for (int lane = 0; lane < LANES; ++lane) above_label[lane] = sums.at(space.node_of[rows.leaf[lane]], lane);
-    const Tile<T> above = narrowed<T>(space, sums, cost / softmax.excess + edge_slope + load(above_label));
+    const Tile<T> above = narrowed_sums<T>(space, sums, cost / softmax.excess + edge_slope + load(above_label));
     rows.write_gradients([&](int64_t leaf) EW_ALWAYS {
         const Vector<T> e = tile[leaf], slope = KEEPS_SLOPES<RHO> ? slopes[leaf] : slope_of(e * softmax.scale, costs[leaf]);
         return e * softmax.factor * (above[space.node_of[leaf]] + slope);

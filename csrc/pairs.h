@@ -10,7 +10,7 @@ namespace {
 // difference in mass that is more than rounding is spread over all bins.
 template <class T> EW_INLINE bool load_differences(const Task &task, int64_t t, Tile<T> tile) {
     typedef Vector<T> V;
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const ew_call &call = *task.call;
     const Rows p_rows(t, call.rows, call.first_stride), q_rows(t, call.rows, call.second_stride);
     // Only the difference in mass has to be exact: the mass and the sum of all sizes multiply tolerances, so that what blocks
@@ -33,7 +33,7 @@ template <class T> EW_INLINE bool load_differences(const Task &task, int64_t t, 
             });
 #pragma GCC unroll 16
             for (int i = 0; i < SIZE; ++i) {
-                tile.set(leaf_of(space, j + i), x[i]);
+                tile.set(leaf_of(space.places, j + i), x[i]);
                 if (i < repeated) continue;
                 excess = excess + widen(x[i]);
                 size = size + absolute(x[i]);
@@ -70,7 +70,7 @@ template <class T> EW_INLINE void write_distances(const ew_call &call, const Row
 // ---- chain ----------------------------------------------------------------------------------------------------------
 
 template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const Slope<RHO> slope_of(task.call->option);
     const Tile<T> tile = Memory(task).take<T>(space.bins);
     const bool valid = load_differences(task, t, tile);
@@ -141,7 +141,7 @@ EW_INLINE Double sum_flows(const ew_space &space, const Slope<RHO> &slope_of, Ti
 }
 
 template <class T, int RHO> bool tree_pairs(const Task &task, int64_t t) {
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const Slope<RHO> slope_of(task.call->option);
     Memory memory(task);
     const Tile<double> sums = memory.take<double>(space.nodes);
@@ -154,7 +154,7 @@ template <class T, int RHO> bool tree_pairs(const Task &task, int64_t t) {
     write_distances<T>(*task.call, rows, total);
     if (!task.call->gradients) return valid;
     sum_slopes(space, sums);
-    const Tile<T> above = narrowed<T>(space, sums, slope_sum * Double(1.0 / double(space.bins)));
+    const Tile<T> above = narrowed_sums<T>(space, sums, slope_sum * Double(1.0 / double(space.bins)));
     const T *costs = numbers<T>(space.costs);
     store_tile<T>(space, rows, task.call->gradients, [&](int64_t leaf) EW_ALWAYS {
         return above[space.node_of[leaf]] + (KEEPS_SLOPES<RHO> ? slopes[leaf] : slope_of(tile[leaf], costs[leaf]));

@@ -11,8 +11,6 @@
 #include <utility>
 #if defined(__SSE2__)
 #include <immintrin.h>
-#elif defined(__ARM_NEON)
-#include <arm_neon.h>
 #endif
 
 #define EW_INLINE inline __attribute__((always_inline))
@@ -44,24 +42,51 @@ template <class W, int FIRST, class V, int... I> EW_INLINE W taken(V v, Lanes<I.
     return __builtin_shufflevector(v, v, FIRST + I...);
 }
 
+// What compilers do not make of loops or shuffles: whether any bit is set, square roots, and conversions.
+struct TwoDoubles {
+    Doubles a, b;
+};
 #if defined(__AVX512F__)
 EW_INLINE bool any(Integers64 m) { return _mm512_test_epi64_mask((__m512i)m, (__m512i)m) != 0; }
 EW_INLINE Floats root(Floats x) { return (Floats)_mm512_sqrt_ps((__m512)x); }
 EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm512_sqrt_pd((__m512d)x); }
+EW_INLINE TwoDoubles widened(Floats x) {
+    return {(Doubles)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x)),
+            (Doubles)_mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd((__m512d)x, 1)))};
+}
+EW_INLINE Floats narrowed(Doubles a, Doubles b) {
+    const __m512d low = _mm512_castpd256_pd512(_mm256_castps_pd(_mm512_cvtpd_ps((__m512d)a)));
+    return (Floats)_mm512_insertf64x4(low, _mm256_castps_pd(_mm512_cvtpd_ps((__m512d)b)), 1);
+}
 #elif defined(__AVX2__)
 EW_INLINE bool any(Integers64 m) { return !_mm256_testz_si256((__m256i)m, (__m256i)m); }
 EW_INLINE Floats root(Floats x) { return (Floats)_mm256_sqrt_ps((__m256)x); }
 EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm256_sqrt_pd((__m256d)x); }
+EW_INLINE TwoDoubles widened(Floats x) {
+    return {(Doubles)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x)),
+            (Doubles)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1))};
+}
+EW_INLINE Floats narrowed(Doubles a, Doubles b) {
+    return (Floats)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)b), _mm256_cvtpd_ps((__m256d)a));
+}
 #elif defined(__SSE2__)
 EW_INLINE bool any(Integers64 m) { return _mm_movemask_epi8((__m128i)m) != 0; }
 EW_INLINE Floats root(Floats x) { return (Floats)_mm_sqrt_ps((__m128)x); }
 EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm_sqrt_pd((__m128d)x); }
+EW_INLINE TwoDoubles widened(Floats x) {
+    return {(Doubles)_mm_cvtps_pd((__m128)x), (Doubles)_mm_cvtps_pd(_mm_movehl_ps((__m128)x, (__m128)x))};
+}
+EW_INLINE Floats narrowed(Doubles a, Doubles b) {
+    return (Floats)_mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b));
+}
 #else
 EW_INLINE bool any(Integers64 m) { return (m[0] | m[1]) != 0; }
 template <class V> EW_INLINE V root(V x) {
     for (size_t i = 0; i < sizeof x / sizeof x[0]; ++i) x[i] = __builtin_sqrt(x[i]);
     return x;
 }
+EW_INLINE TwoDoubles widened(Floats x) { return {(Doubles){x[0], x[1]}, (Doubles){x[2], x[3]}}; }
+EW_INLINE Floats narrowed(Doubles a, Doubles b) { return (Floats){float(a[0]), float(a[1]), float(b[0]), float(b[1])}; }
 #endif
 
 // ---- vectors --------------------------------------------------------------------------------------------------------
@@ -79,17 +104,25 @@ template <> struct Vector<double> {
     Doubles a, b;
     EW_INLINE Vector() = default;
     EW_INLINE Vector(Doubles a, Doubles b) : a(a), b(b) {}
+    EW_INLINE Vector(TwoDoubles x) : a(x.a), b(x.b) {}
     EW_INLINE Vector(double x) : a(x - Doubles{}), b(x - Doubles{}) {}
 };
 
 typedef Vector<double> Double;
 
-template <class T> EW_INLINE Vector<T> load(const T *from) {
-    Vector<T> v;
+// Register by register: compilers copy a pair in pieces.
+template <class V, class T> EW_INLINE V load_register(const T *from) {
+    V v;
     memcpy(&v, from, sizeof v);
     return v;
 }
-template <class T> EW_INLINE void store(Vector<T> v, T *to) { memcpy(to, &v, sizeof v); }
+EW_INLINE Vector<float> load(const float *from) { return load_register<Floats>(from); }
+EW_INLINE Double load(const double *from) { return {load_register<Doubles>(from), load_register<Doubles>(from + HALF)}; }
+EW_INLINE void store(Vector<float> v, float *to) { memcpy(to, &v.a, sizeof v.a); }
+EW_INLINE void store(Double v, double *to) {
+    memcpy(to, &v.a, sizeof v.a);
+    memcpy(to + HALF, &v.b, sizeof v.b);
+}
 
 // Where a comparison holds; of lanes as wide as those that were compared.
 struct Mask32 {
@@ -132,18 +165,15 @@ template <> struct Index<double> {
     EW_INLINE Mask64 operator>(int64_t j) const { return {a > j, b > j}; }
 };
 
-EW_INLINE Double widen(Vector<float> x) {
-    typedef float Half __attribute__((vector_size(2 * LANES)));
-    return {__builtin_convertvector((taken<Half, 0>(x.a, Count<HALF>())), Doubles),
-            __builtin_convertvector((taken<Half, HALF>(x.a, Count<HALF>())), Doubles)};
-}
+EW_INLINE Double widen(Vector<float> x) { return widened(x.a); }
 EW_INLINE Double widen(Double x) { return x; }
 
 // Rounded to the type of the data.
 template <class T> EW_INLINE Vector<T> narrow(Double x) {
-    typedef float Half __attribute__((vector_size(2 * LANES)));
-    if constexpr (sizeof(T) == 8) return x;
-    else return joined<Floats>(__builtin_convertvector(x.a, Half), __builtin_convertvector(x.b, Half), Count<LANES>());
+    if constexpr (sizeof(T) == 8)
+        return x;
+    else
+        return narrowed(x.a, x.b);
 }
 
 // ---- bits -----------------------------------------------------------------------------------------------------------
@@ -270,6 +300,15 @@ template <class T> EW_INLINE Vector<T> minus_log1m(Vector<T> v, Vector<T> &odds)
     odds = v * twice * r;
     return log1m_polynomial(v * rest * r);
 }
+
+// The same for 0 <= v <= SMALL_MASS, by the series.
+constexpr double SMALL_MASS = 1.0 / 32;
+constexpr float LOG1M_SMALL[] = {0.2f, 0.25f, 1.0f / 3, 0.5f, 1.0f}, ODDS_SMALL[] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+EW_INLINE Vector<float> minus_log1m_of_small(Vector<float> v, Vector<float> &odds) {
+    odds = polynomial(v, ODDS_SMALL) * v;
+    return polynomial(v, LOG1M_SMALL) * v;
+}
+EW_INLINE Double minus_log1m_of_small(Double v, Double &odds) { return minus_log1m(v, odds); }
 
 // An exponent y > 0; `high` has so few bits that its product with the power of two of a number is exact.
 template <class T> struct Exponent {

@@ -70,7 +70,7 @@ EW_INLINE void spread(const ew_space &space, const int64_t *labels, Tile<double>
 
 template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
     typedef Vector<T> V;
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     Memory memory(task);
     const Tile<double> reach = memory.take<double>(space.nodes);
     const Tile<T> tile = memory.take<T>(space.bins);
@@ -85,7 +85,7 @@ template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
         dots[lane] = missing[lane] > 0 ? missing[lane] * (double(tile.at(leaf, lane)) - highest[lane]) : 0.0;
     }
     spread(space, soft.rows.leaf, reach);
-    const Tile<T> products = narrowed<T>(space, reach);
+    const Tile<T> products = narrowed_sums<T>(space, reach);
     const T *factors = numbers<T>(space.costs);
     const auto product = [&](int64_t leaf) EW_ALWAYS { return products[space.node_of[leaf]] * V(factors[leaf]); };
     for (int64_t j = 0; j < space.bins; ++j) soft.add(j, product(j));
@@ -93,7 +93,7 @@ template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
 }
 
 template <class T> bool chain_soft_labels(const Task &task, int64_t t) {
-    const ew_space &space = *task.space;
+    const ew_space space = *task.space;
     const double *factors = space.costs.doubles;
     Memory memory(task);
     const Tile<T> tile = memory.take<T>(space.bins), reach = memory.take<T>(space.bins);

@@ -147,11 +147,12 @@ template <int SIZE, class F> EW_INLINE void each_block(int64_t bins, F f) {
 
 // ---- tiles ----------------------------------------------------------------------------------------------------------
 
-EW_INLINE int64_t leaf_of(const ew_space &space, int64_t bin) { return space.places ? space.places[bin] : bin; }
+EW_INLINE int64_t leaf_of(const int32_t *places, int64_t bin) { return places ? places[bin] : bin; }
 
 // Load rows into a tile; returns the largest number of each row.
 template <class T> EW_INLINE Vector<T> load_tile(const ew_space &space, const void *matrix, const Rows &rows, Tile<T> tile) {
     Vector<T> largest = T(-__builtin_inf());
+    const int32_t *places = space.places;
     with_block_size<T>(space.bins, [&](auto size) EW_ALWAYS {
         constexpr int SIZE = decltype(size)::value;
         each_block<SIZE>(space.bins, [&](int64_t j, int64_t) EW_ALWAYS {
@@ -160,7 +161,7 @@ template <class T> EW_INLINE Vector<T> load_tile(const ew_space &space, const vo
             load_columns<SIZE>(block, [&](int row) EW_ALWAYS { return gather<SIZE, WIDTH<T> / SIZE>(column, rows.offsets + row); });
 #pragma GCC unroll 16
             for (int i = 0; i < SIZE; ++i) {
-                tile.set(leaf_of(space, j + i), block[i]);
+                tile.set(leaf_of(places, j + i), block[i]);
                 largest = select(block[i] > largest, block[i], largest);
             }
         });
@@ -170,12 +171,13 @@ template <class T> EW_INLINE Vector<T> load_tile(const ew_space &space, const vo
 
 // Store f(leaf) of every bin to the rows of a matrix.
 template <class T, class F> EW_INLINE void store_tile(const ew_space &space, const Rows &rows, void *matrix, F f) {
+    const int32_t *places = space.places;
     with_block_size<T>(space.bins, [&](auto size) EW_ALWAYS {
         constexpr int SIZE = decltype(size)::value;
         each_block<SIZE>(space.bins, [&](int64_t j, int64_t) EW_ALWAYS {
             Vector<T> block[SIZE];
 #pragma GCC unroll 16
-            for (int i = 0; i < SIZE; ++i) block[i] = f(leaf_of(space, j + i));
+            for (int i = 0; i < SIZE; ++i) block[i] = f(leaf_of(places, j + i));
             store_columns<SIZE>(static_cast<T *>(matrix) + j, rows.offsets, block);
         });
     });
@@ -189,7 +191,7 @@ template <class T> EW_INLINE const T *numbers(const Numbers &table) {
 }
 
 // The sums of the nodes less `mean`, times `factor`, in the type of the data, at the front of the same memory.
-template <class T> EW_INLINE Tile<T> narrowed(const ew_space &space, Tile<double> sums, Double mean = 0.0, Double factor = 1.0) {
+template <class T> EW_INLINE Tile<T> narrowed_sums(const ew_space &space, Tile<double> sums, Double mean = 0.0, Double factor = 1.0) {
     const Tile<T> result{reinterpret_cast<T *>(sums.data)};
     for (int64_t k = 0; k < space.nodes; ++k) result.set(k, narrow<T>((sums[k] - mean) * factor));
     return result;
