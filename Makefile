@@ -15,17 +15,16 @@ LOWEST_CHOICE := not random_moments and not full_disk and not two_processes and 
 
 .PHONY: core sanitize demo test test-lowest lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
 
-# The compiled kernels, next to the package's own files: for work in a checkout that is not installed.
+# The compiled kernels, next to the package's source files: after a change of csrc, and to see what the compiler says.
 core:
-	cmake -S csrc -B build/core -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$(CURDIR)/src/earthwork/kernels/cpu
+	cmake -S csrc -B build/core
 	cmake --build build/core --parallel 2
 
-# Every operation of the kernels on random spaces under Clang's sanitizers: make sanitize CASES=20000
+# Every operation of the kernels on random spaces under the sanitizers of GCC or Clang: make sanitize CASES=20000 CXX=clang++
 CASES ?= 2000
-CLANG ?= clang++
 sanitize:
 	for kind in address undefined thread; do \
-		cmake -S csrc -B build/$$kind -DEW_DRIVER=ON -DEW_OPTIMIZE=-O1 -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER=$(CLANG) \
+		cmake -S csrc -B build/$$kind -DEW_DRIVER=ON -DEW_OPTIMIZE=-O1 -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER=$(CXX) \
 			-DCMAKE_CXX_FLAGS="-g1 -fno-omit-frame-pointer -fsanitize=$$kind -fno-sanitize-recover=all" && \
 		cmake --build build/$$kind --parallel 2 --target driver && build/$$kind/driver $(CASES) || exit 1; \
 	done
@@ -107,7 +106,8 @@ clean:
 
 PROJECTS := pyproject.toml lab/pyproject.toml
 
-$(READY): $(PROJECTS) constraints.txt
+# Installing again compiles what has changed.
+$(READY): $(PROJECTS) constraints.txt $(wildcard csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[dev]" -e "./lab[study]"
 	touch $@

@@ -100,10 +100,7 @@ def load() -> Any:
 
 def find_library() -> Path | None:
     """Return the path of the compiled core, or ``None``."""
-    # An editable install keeps it in another folder than the source files.
-    folders = import_module("earthwork.kernels.cpu").__path__
-    names = ("_core.so", "_core.dll")
-    return next((path for folder in folders for name in names if (path := Path(folder, name)).exists()), None)
+    return next((path for path in Path(__file__).parent.glob("_core.*") if path.suffix in (".so", ".dll")), None)
 
 
 # The functions of csrc/earthwork.h: what they return, and their arguments.
