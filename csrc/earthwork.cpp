@@ -1,6 +1,7 @@
 // Which build of the kernels serves, and how its tiles are spread over threads.
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -13,13 +14,9 @@
 #include <cpuid.h>
 extern const Build build_avx2, build_avx512;
 #endif
+extern const Build build_baseline; // on ARM with NEON
 #ifndef _WIN32
 #include <pthread.h>
-#endif
-#if defined(__aarch64__)
-extern const Build build_neon;
-#else
-extern const Build build_baseline;
 #endif
 
 namespace {
@@ -30,6 +27,9 @@ std::atomic<int64_t> elements_per_thread{ELEMENTS_PER_THREAD};
 
 // A tile of this size and the sums of its nodes fit into a level-2 cache.
 constexpr int64_t MOST_TILE_BYTES = 1 << 20;
+
+// A thread keeps this much scratch memory between calls.
+constexpr size_t MOST_KEPT_BYTES = size_t(1) << 28;
 
 // ---- builds ---------------------------------------------------------------------------------------------------------
 
@@ -60,11 +60,7 @@ const std::vector<const Build *> &builds() {
         if (processor.avx512) list.push_back(&build_avx512);
         if (processor.avx2) list.push_back(&build_avx2);
 #endif
-#if defined(__aarch64__)
-        list.push_back(&build_neon);
-#else
         list.push_back(&build_baseline);
-#endif
         return list;
     }();
     return found;
@@ -83,41 +79,34 @@ const Build &build_for(const ew_call &call) {
     const Build &best = build();
     if (chosen.load(std::memory_order_relaxed) || builds().size() < 3) return best;
     const int64_t half = best.lanes / 2, bytes = best.lanes * call.bins * (call.type == EW_FLOAT ? 4 : 8);
-    const bool few = call.rows <= half || (call.rows <= half * call.threads && call.rows * call.bins >= elements_per_thread * 2);
+    const bool few =
+        call.rows <= half || (call.rows <= half * call.threads && call.rows * call.bins >= elements_per_thread * 2);
     return few || bytes > MOST_TILE_BYTES ? *builds()[1] : best;
 }
 
 // ---- tasks ----------------------------------------------------------------------------------------------------------
 
 // Memory that a thread keeps for its next call: allocating and freeing many megabytes can take longer than a kernel.
-class Scratch {
-  public:
-    ~Scratch() { release(); }
-    void *get(size_t size) {
-        if (size > size_) {
+thread_local struct {
+    std::unique_ptr<char[]> memory;
+    size_t size = 0;
+
+    void *get(size_t wanted) {
+        constexpr size_t ALIGNMENT = 64;
+        if (wanted > size) {
             release();
-            memory_ = ::operator new(size, ALIGNMENT, std::nothrow);
-            size_ = memory_ ? size : 0;
+            memory.reset(new (std::nothrow) char[wanted + ALIGNMENT]);
+            size = memory ? wanted : 0;
         }
-        return memory_;
+        void *start = memory.get();
+        size_t space = size + ALIGNMENT;
+        return start ? std::align(ALIGNMENT, size, start, space) : nullptr;
     }
-    // Free more than 256 MB at once.
-    void trim() {
-        if (size_ > size_t(1) << 28) release();
-    }
-
-  private:
-    static constexpr std::align_val_t ALIGNMENT{64};
-    void *memory_ = nullptr;
-    size_t size_ = 0;
     void release() {
-        if (memory_) ::operator delete(memory_, ALIGNMENT);
-        memory_ = nullptr;
-        size_ = 0;
+        memory.reset();
+        size = 0;
     }
-};
-
-thread_local Scratch thread_scratch;
+} thread_scratch;
 
 // A queue of tiles that any number of threads take from, so it makes no difference how many take part or which is slow.
 struct Queue {
@@ -137,7 +126,7 @@ struct Queue {
         }
         for (int64_t tile; (tile = next.fetch_add(1, std::memory_order_relaxed)) < tiles;)
             if (!kernel(task, tile)) invalid.store(true, std::memory_order_relaxed);
-        thread_scratch.trim();
+        if (thread_scratch.size > MOST_KEPT_BYTES) thread_scratch.release();
     }
 };
 
@@ -158,8 +147,7 @@ void work_on_own_threads(Queue &queue, int64_t threads) {
         started.reserve(size_t(threads - 1));
         for (int64_t i = 1; i < threads; ++i) started.emplace_back([&queue] { queue.work(); });
     } catch (const std::system_error &) { // no more threads: those that there are do the work
-    } catch (const std::bad_alloc &) {
-    }
+    } catch (const std::bad_alloc &) {}
     queue.work();
     for (std::thread &thread : started) thread.join();
 }
@@ -210,7 +198,8 @@ int ew_run(ew_call *call) {
     const size_t lanes = size_t(best.lanes), bins = size_t(space.bins), size = call->type == EW_FLOAT ? 4 : 8;
     const size_t sums = size_t(operation.sums) * size_t(space.kind == TREE ? space.nodes : space.bins + 1);
     const int64_t tiles = (call->rows + best.lanes - 1) / best.lanes;
-    Queue queue{*call, kernel, call->total > 0 ? 1 / call->total : 0.0, lanes * (sums * 8 + size_t(operation.tiles) * bins * size), tiles};
+    Queue queue{*call, kernel, call->total > 0 ? 1 / call->total : 0.0,
+                lanes * (sums * 8 + size_t(operation.tiles) * bins * size), tiles};
     int64_t threads = call->rows * space.bins / elements_per_thread.load(std::memory_order_relaxed);
     threads = threads < tiles ? threads : tiles;
     threads = threads < call->threads ? threads : call->threads;
@@ -244,5 +233,5 @@ void ew_use_parallel_for(void *function) { parallel_for.store(reinterpret_cast<P
 void ew_set_elements_per_thread(int64_t elements) { elements_per_thread.store(elements > 0 ? elements : ELEMENTS_PER_THREAD); }
 
 void ew_exp_or_power(int64_t type, int64_t count, const void *x, void *result, double y) {
-    build().exp_or_power(type, count, x, result, y);
+    build().exp_or_power[type](count, x, result, y);
 }

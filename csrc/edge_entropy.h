@@ -1,7 +1,8 @@
 // Edge cross entropy: on which side of each edge is the label?
 //
 // With the mass s_e on the label's side of edge e, the loss is -sum_e w_e * log s_e, and its gradient with respect to the
-// logit of bin j is p_j * (d(label, j) - sum of b_e over the edges that have j on the label's side), b_e = w_e * (1 - s_e) / s_e.
+// logit of bin j is p_j * (d(label, j) - sum of b_e over the edges that have j on the label's side), b_e = w_e * (1 - s_e) /
+// s_e.
 //
 // On a tree, an edge is *light* if the mass below it is at most 1/2, otherwise *heavy*; the heavy edges are a path down
 // from the root. Most edges are light and do not lie above the label, so that s_e = 1 - m_e: these are summed for all rows
@@ -107,33 +108,28 @@ template <class T> struct TreeEdges {
     void follow_labels() {
         int64_t node[LANES];
         double cost[LANES], share[LANES], beyond[LANES];
-        bool climbing = false;
         for (int lane = 0; lane < LANES; ++lane) {
             node[lane] = space.node_of[rows.leaf[lane]];
             cost[lane] = space.costs.doubles[rows.leaf[lane]];
             share[lane] = double(tile.at(rows.leaf[lane], lane));
             beyond[lane] = sides.at(node[lane], lane);
-            climbing = climbing || node[lane] > 0;
         }
-        add_path_edges(load(cost), load(share), load(beyond));
-        while (climbing) {
+        for (bool climbing = true; climbing;) {
+            add_path_edges(load(cost), load(share), load(beyond));
             climbing = false;
             for (int lane = 0; lane < LANES; ++lane) {
                 const int64_t here = node[lane];
-                if (here == 0) {
-                    cost[lane] = 0;
-                    share[lane] = 0.5;
-                    continue;
-                }
+                cost[lane] = 0;
+                share[lane] = 0.5;
+                if (here == 0) continue;
+                climbing = true;
                 node[lane] = space.parents[here];
                 cost[lane] = space.node_costs.doubles[here];
                 share[lane] = masses.at(here, lane);
                 beyond[lane] = sides.at(node[lane], lane);
                 masses.at(here, lane) = -share[lane];
                 odds.at(here, lane) = T(-1 / share[lane] - 1);
-                climbing = climbing || node[lane] > 0;
             }
-            add_path_edges(load(cost), load(share), load(beyond));
         }
     }
 

@@ -7,21 +7,23 @@
 
 namespace {
 
-#define EW_BY_RHO(name)                                                                                                  \
-    template <class T> bool name##_by_rho(const Task &task, int64_t t) {                                                \
-        switch (kind_of(task.call->option)) {                                                                           \
-        case ONE: return name<T, ONE>(task, t);                                                                         \
-        case TWO: return name<T, TWO>(task, t);                                                                         \
-        case THREE_HALVES: return name<T, THREE_HALVES>(task, t);                                                       \
-        default: return name<T, ANY>(task, t);                                                                          \
-        }                                                                                                               \
+#define EW_BY_RHO(name)                                                                                                        \
+    template <class T> bool name##_by_rho(const Task &task, int64_t t) {                                                       \
+        switch (kind_of(task.call->option)) {                                                                                  \
+        case ONE: return name<T, ONE>(task, t);                                                                                \
+        case TWO: return name<T, TWO>(task, t);                                                                                \
+        case THREE_HALVES: return name<T, THREE_HALVES>(task, t);                                                              \
+        default: return name<T, ANY>(task, t);                                                                                 \
+        }                                                                                                                      \
     }
 EW_BY_RHO(chain_pairs)
 EW_BY_RHO(tree_pairs)
 EW_BY_RHO(chain_labels)
 EW_BY_RHO(tree_labels)
 
-template <class T> void exp_or_power_of(int64_t count, const T *x, T *result, double y) {
+template <class T> void exp_or_power(int64_t count, const void *from, void *to, double y) {
+    const T *x = static_cast<const T *>(from);
+    T *result = static_cast<T *>(to);
     const Exponent<T> exponent(y);
     for (int64_t i = 0; i < count; i += LANES) {
         T part[LANES];
@@ -31,17 +33,12 @@ template <class T> void exp_or_power_of(int64_t count, const T *x, T *result, do
     }
 }
 
-void exp_or_power(int64_t type, int64_t count, const void *x, void *result, double y) {
-    if (type == EW_FLOAT)
-        exp_or_power_of(count, static_cast<const float *>(x), static_cast<float *>(result), y);
-    else
-        exp_or_power_of(count, static_cast<const double *>(x), static_cast<double *>(result), y);
-}
-
 } // namespace
 
-#define EW_BOTH(kernel) {kernel<float>, kernel<double>}
-#define EW_NONE {{nullptr, nullptr}, 0, 0}
+#define EW_BOTH(kernel)                                                                                                        \
+    { kernel<float>, kernel<double> }
+#define EW_NONE                                                                                                                \
+    { {nullptr, nullptr}, 0, 0 }
 #define EW_STRING(name) EW_STRING_(name)
 #define EW_STRING_(name) #name
 #define EW_TABLE(name) EW_TABLE_(name)
@@ -49,7 +46,11 @@ void exp_or_power(int64_t type, int64_t count, const void *x, void *result, doub
 
 extern const Build EW_TABLE(EW_BUILD);
 const Build EW_TABLE(EW_BUILD) = {
+#ifdef __aarch64__
+    "neon",
+#else
     EW_STRING(EW_BUILD),
+#endif
     LANES,
     {
         // chain, tree, ring
@@ -60,5 +61,5 @@ const Build EW_TABLE(EW_BUILD) = {
         {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, EW_NONE},
         {{EW_BOTH(chain_expected), 1, 0}, {EW_BOTH(tree_expected), 1, 1}, {EW_BOTH(ring_expected), 1, 2}},
     },
-    exp_or_power,
+    EW_BOTH(exp_or_power),
 };

@@ -19,7 +19,7 @@ struct ew_space {
     const int32_t *places, *node_of, *bin_of; // smaller, because there is one entry for each bin
     const int64_t *leaves, *children, *parents, *far_sides;
     const double *contents, *positions, *signs;
-    Numbers costs;       // of the edges of a chain, of the leaves of a tree
+    Numbers costs; // of the edges of a chain, of the leaves of a tree
     Numbers node_costs;
     void *memory;
 };
@@ -35,7 +35,7 @@ struct Task {
 typedef bool (*Kernel)(const Task &task, int64_t tile);
 
 struct Operation {
-    Kernel kernel[2];   // by type
+    Kernel kernel[2];    // by type
     int64_t tiles, sums; // how many vectors of each bin and of each node (chains: bin) it keeps; sums are doubles
 };
 
@@ -43,5 +43,5 @@ struct Build {
     const char *name;
     int64_t lanes; // rows of a tile
     Operation operations[EW_OPERATIONS][KINDS];
-    void (*exp_or_power)(int64_t type, int64_t count, const void *x, void *result, double y);
+    void (*exp_or_power[2])(int64_t count, const void *x, void *result, double y); // by type
 };

@@ -24,7 +24,8 @@ template <class T> struct LabelTile {
         for (int lane = 0; lane < LANES; ++lane) {
             // Another thread may write to the labels meanwhile, so the value that is checked must be the value that is
             // used: an atomic load is never repeated by the compiler.
-            const int64_t found = __atomic_load_n(static_cast<const int64_t *>(call.second) + rows.index(lane), __ATOMIC_RELAXED);
+            const int64_t found =
+                __atomic_load_n(static_cast<const int64_t *>(call.second) + rows.index(lane), __ATOMIC_RELAXED);
             const bool inside = 0 <= found && found < space.bins, counts = inside && found != call.ignore;
             valid = valid && (inside || found == call.ignore);
             label[lane] = counts ? found : 0;

@@ -34,7 +34,7 @@ template <class T> struct Softmax {
 
 template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
     const ew_space space = *task.space;
-    const Slope<RHO> slope_of(task.call->option);
+    const Slope<T, RHO> slope_of(task.call->option);
     Memory memory(task);
     const Tile<T> tile = memory.take<T>(space.bins), slopes = memory.take<T>(space.bins);
     LabelTile<T> rows(task, t, tile);
@@ -45,7 +45,7 @@ template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
         before = before + widen(tile[j] * softmax.scale);
         const Mask64 label_after = label > j;
         const Double flow = before + select(label_after, 0.0, softmax.at_label);
-        const Double slope = slope_of_sum<T>(slope_of, flow, space.costs.doubles[j]);
+        const Double slope = slope_of.of_sum(flow, space.costs.doubles[j]);
         cost = slope * flow + cost;
         after = after + select(label_after, 0.0, slope);
         slopes.set(j, narrow<T>(slope));
@@ -64,7 +64,7 @@ template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
 
 template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
     const ew_space space = *task.space;
-    const Slope<RHO> slope_of(task.call->option);
+    const Slope<T, RHO> slope_of(task.call->option);
     const T *costs = numbers<T>(space.costs);
     Memory memory(task);
     const Tile<double> sums = memory.take<double>(space.nodes);
@@ -80,17 +80,18 @@ template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
         sums.at(space.node_of[rows.leaf[lane]], lane) = flow[lane];
     }
     const Double edge_slope = slope_of(softmax.at_label, 1.0) * load(edge);
-    const Double cost = edge_slope * softmax.at_label +
-                        sum_flows<T, RHO>(space, slope_of, tile, softmax.scale, sums, slopes, nullptr);
+    const Double cost = edge_slope * softmax.at_label + sum_flows(space, slope_of, tile, softmax.scale, sums, slopes, nullptr);
     rows.write_losses(cost * softmax.correction * Double(1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
     sum_slopes(space, sums);
     for (int lane = 0; lane < LANES; ++lane) above_label[lane] = sums.at(space.node_of[rows.leaf[lane]], lane);
     const Tile<T> above = narrowed_sums<T>(space, sums, cost / softmax.excess + edge_slope + load(above_label));
-    rows.write_gradients([&](int64_t leaf) EW_ALWAYS {
-        const Vector<T> e = tile[leaf], slope = KEEPS_SLOPES<RHO> ? slopes[leaf] : slope_of(e * softmax.scale, costs[leaf]);
-        return e * softmax.factor * (above[space.node_of[leaf]] + slope);
-    }, Double(0.0) - cost * softmax.correction);
+    rows.write_gradients(
+        [&](int64_t leaf) EW_ALWAYS {
+            const Vector<T> e = tile[leaf], slope = KEEPS_SLOPES<RHO> ? slopes[leaf] : slope_of(e * softmax.scale, costs[leaf]);
+            return e * softmax.factor * (above[space.node_of[leaf]] + slope);
+        },
+        Double(0.0) - cost * softmax.correction);
     return rows.valid;
 }
 

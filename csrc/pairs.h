@@ -71,13 +71,13 @@ template <class T> EW_INLINE void write_distances(const ew_call &call, const Row
 
 template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
     const ew_space space = *task.space;
-    const Slope<RHO> slope_of(task.call->option);
+    const Slope<T, RHO> slope_of(task.call->option);
     const Tile<T> tile = Memory(task).take<T>(space.bins);
     const bool valid = load_differences(task, t, tile);
     Double flow = 0.0, weighted = 0.0, total = 0.0;
     for (int64_t j = 0; j < space.bins - 1; ++j) {
         flow = flow + widen(tile[j]);
-        const Double slope = slope_of_sum<T>(slope_of, flow, space.costs.doubles[j]);
+        const Double slope = slope_of.of_sum(flow, space.costs.doubles[j]);
         total = slope * flow + total;
         weighted = slope * Double(double(j + 1)) + weighted;
         tile.set(j, narrow<T>(slope));
@@ -100,9 +100,8 @@ template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
 // The flow over each edge from the leaves up: returns rho * cost of all edges, and leaves the slope of the edge above each
 // node in `sums`. What `sums` hold is added to the flow of each node; the tile is multiplied by `scale`. `slopes` gets those
 // of the leaves if they are kept, `slope_sum`, if not null, the sum of the slopes of all bins.
-template <class T, int RHO>
-EW_INLINE Double sum_flows(const ew_space &space, const Slope<RHO> &slope_of, Tile<T> tile, Vector<T> scale, Tile<double> sums,
-                           Tile<T> slopes, Double *slope_sum) {
+template <class T, int RHO> EW_INLINE Double sum_flows(const ew_space &space, const Slope<T, RHO> &slope_of, Tile<T> tile,
+                                                       Vector<T> scale, Tile<double> sums, Tile<T> slopes, Double *slope_sum) {
     typedef Vector<T> V;
     const T *costs = numbers<T>(space.costs);
     Sum<T> sum, leaf_total;
@@ -127,7 +126,7 @@ EW_INLINE Double sum_flows(const ew_space &space, const Slope<RHO> &slope_of, Ti
             }
         }
         for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-            const Double flow = sums[c], slope = slope_of_sum<T>(slope_of, flow, space.node_costs.doubles[c]);
+            const Double flow = sums[c], slope = slope_of.of_sum(flow, space.node_costs.doubles[c]);
             below = below + flow;
             total = slope * flow + total;
             if (slope_sum) node_sum = slope * Double(space.contents[c]) + node_sum;
@@ -142,14 +141,14 @@ EW_INLINE Double sum_flows(const ew_space &space, const Slope<RHO> &slope_of, Ti
 
 template <class T, int RHO> bool tree_pairs(const Task &task, int64_t t) {
     const ew_space space = *task.space;
-    const Slope<RHO> slope_of(task.call->option);
+    const Slope<T, RHO> slope_of(task.call->option);
     Memory memory(task);
     const Tile<double> sums = memory.take<double>(space.nodes);
     const Tile<T> tile = memory.take<T>(space.bins), slopes = memory.take<T>(space.bins);
     const bool valid = load_differences(task, t, tile);
     for (int64_t k = 0; k < space.nodes; ++k) sums.set(k, 0.0);
     Double slope_sum;
-    const Double total = sum_flows<T, RHO>(space, slope_of, tile, T(1), sums, slopes, &slope_sum);
+    const Double total = sum_flows(space, slope_of, tile, Vector<T>(T(1)), sums, slopes, &slope_sum);
     const Rows rows(t, task.call->rows, space.bins);
     write_distances<T>(*task.call, rows, total);
     if (!task.call->gradients) return valid;

@@ -69,20 +69,10 @@ EW_INLINE TwoDoubles widened(Floats x) {
 EW_INLINE Floats narrowed(Doubles a, Doubles b) {
     return (Floats)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)b), _mm256_cvtpd_ps((__m256d)a));
 }
-#elif defined(__SSE2__)
-EW_INLINE bool any(Integers64 m) { return _mm_movemask_epi8((__m128i)m) != 0; }
-EW_INLINE Floats root(Floats x) { return (Floats)_mm_sqrt_ps((__m128)x); }
-EW_INLINE Doubles root(Doubles x) { return (Doubles)_mm_sqrt_pd((__m128d)x); }
-EW_INLINE TwoDoubles widened(Floats x) {
-    return {(Doubles)_mm_cvtps_pd((__m128)x), (Doubles)_mm_cvtps_pd(_mm_movehl_ps((__m128)x, (__m128)x))};
-}
-EW_INLINE Floats narrowed(Doubles a, Doubles b) {
-    return (Floats)_mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b));
-}
 #else
 EW_INLINE bool any(Integers64 m) { return (m[0] | m[1]) != 0; }
 template <class V> EW_INLINE V root(V x) {
-    for (size_t i = 0; i < sizeof x / sizeof x[0]; ++i) x[i] = __builtin_sqrt(x[i]);
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; ++i) x[i] = decltype(x[0] + x[0])(__builtin_sqrt(x[i]));
     return x;
 }
 EW_INLINE TwoDoubles widened(Floats x) { return {(Doubles){x[0], x[1]}, (Doubles){x[2], x[3]}}; }
@@ -132,8 +122,8 @@ struct Mask64 {
     Integers64 a, b;
 };
 
-#define EW_ARITHMETIC(op)                                                                                                \
-    EW_INLINE Vector<float> operator op(Vector<float> x, Vector<float> y) { return x.a op y.a; }                         \
+#define EW_ARITHMETIC(op)                                                                                                      \
+    EW_INLINE Vector<float> operator op(Vector<float> x, Vector<float> y) { return x.a op y.a; }                               \
     EW_INLINE Double operator op(Double x, Double y) { return {x.a op y.a, x.b op y.b}; }
 EW_ARITHMETIC(+)
 EW_ARITHMETIC(-)
@@ -234,8 +224,9 @@ constexpr double LOG2_STEP = 2.8853900817779268147; // 2/log(2)
 // In single precision, of (log(1 + f) - f + f^2/2) / f^3: minimax (Cephes), which needs no division.
 constexpr float LOG_FLOAT[] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
                                -1.6668057665e-1f, 2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
-constexpr double LOG2_DOUBLE[] = {LOG2_STEP / 21, LOG2_STEP / 19, LOG2_STEP / 17, LOG2_STEP / 15, LOG2_STEP / 13, LOG2_STEP / 11,
-                                  LOG2_STEP / 9,  LOG2_STEP / 7,  LOG2_STEP / 5,  LOG2_STEP / 3,  LOG2_STEP};
+constexpr double LOG2_DOUBLE[] = {LOG2_STEP / 21, LOG2_STEP / 19, LOG2_STEP / 17, LOG2_STEP / 15,
+                                  LOG2_STEP / 13, LOG2_STEP / 11, LOG2_STEP / 9,  LOG2_STEP / 7,
+                                  LOG2_STEP / 5,  LOG2_STEP / 3,  LOG2_STEP};
 constexpr double LOG2_E = 1.4426950408889634074, LN2 = 0.69314718055994530942;
 // log(2) in two parts; the first has so few bits that its product with a small integer is exact.
 constexpr double LN2_HIGH = 0.693359375, LN2_LOW = -2.12194440054690583e-4;

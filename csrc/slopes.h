@@ -10,49 +10,33 @@ enum Rho { ANY, ONE, TWO, THREE_HALVES };
 
 EW_INLINE Rho kind_of(double rho) { return rho == 2 ? TWO : rho == 1 ? ONE : rho == 1.5 ? THREE_HALVES : ANY; }
 
-template <int RHO> struct Slope;
-
-template <> struct Slope<TWO> {
-    explicit Slope(double) {}
-    template <class T> EW_INLINE Vector<T> operator()(Vector<T> flow, T cost) const { return flow * Vector<T>(cost + cost); }
-};
-
-template <> struct Slope<ONE> {
-    explicit Slope(double) {}
-    template <class T> EW_INLINE Vector<T> operator()(Vector<T> flow, T cost) const {
-        // NaN is propagated.
-        return select(absolute(flow) > Vector<T>(T(0)), with_sign(Vector<T>(cost), flow), flow * Vector<T>(T(0)));
-    }
-};
-
-template <> struct Slope<THREE_HALVES> {
-    explicit Slope(double) {}
-    template <class T> EW_INLINE Vector<T> operator()(Vector<T> flow, T cost) const {
-        return with_sign(square_root(absolute(flow)), flow) * Vector<T>(T(1.5) * cost);
-    }
-};
-
-// Powers are computed in the type of the data.
-template <> struct Slope<ANY> {
-    Exponent<float> single;
-    Exponent<double> exact;
-    double rho;
-    explicit Slope(double rho) : single(rho - 1), exact(rho - 1), rho(rho) {}
-    EW_INLINE Vector<float> operator()(Vector<float> flow, float cost) const {
-        return Vector<float>(float(rho) * cost) * with_sign(power(absolute(flow), single), flow);
-    }
-    EW_INLINE Double operator()(Double flow, double cost) const {
-        return Double(rho * cost) * with_sign(power(absolute(flow), exact), flow);
-    }
-};
-
-// Whether slopes take so long that those of leaves are kept.
+// Whether slopes take so long that those of leaves are kept, and powers are computed in the type of the data.
 template <int RHO> constexpr bool KEEPS_SLOPES = RHO == ANY || RHO == THREE_HALVES;
 
-// The slope for a flow that is a sum, and thus a double.
-template <class T, int RHO> EW_INLINE Double slope_of_sum(const Slope<RHO> &slope_of, Double flow, double cost) {
-    if constexpr (KEEPS_SLOPES<RHO>) return widen(slope_of(narrow<T>(flow), T(cost)));
-    return slope_of(flow, cost);
-}
+template <class T, int RHO> struct Slope {
+    const double rho;
+    const Exponent<float> single;
+    const Exponent<double> exact;
+    EW_INLINE explicit Slope(double rho) : rho(rho), single(rho - 1), exact(rho - 1) {}
+    EW_INLINE Vector<float> powers(Vector<float> x) const { return power(x, single); }
+    EW_INLINE Double powers(Double x) const { return power(x, exact); }
+
+    template <class U> EW_INLINE Vector<U> operator()(Vector<U> flow, U cost) const {
+        typedef Vector<U> V;
+        if constexpr (RHO == TWO) return flow * V(cost + cost);
+        // NaN is propagated.
+        if constexpr (RHO == ONE) return select(absolute(flow) > V(U(0)), with_sign(V(cost), flow), flow * V(U(0)));
+        if constexpr (RHO == THREE_HALVES) return with_sign(square_root(absolute(flow)), flow) * V(U(1.5) * cost);
+        if constexpr (RHO == ANY) return V(U(rho) * cost) * with_sign(powers(absolute(flow)), flow);
+    }
+
+    // The slope for a flow that is a sum, and thus a double.
+    EW_INLINE Double of_sum(Double flow, double cost) const {
+        if constexpr (KEEPS_SLOPES<RHO>)
+            return widen((*this)(narrow<T>(flow), T(cost)));
+        else
+            return (*this)(flow, cost);
+    }
+};
 
 } // namespace

@@ -1,6 +1,7 @@
 // Spaces: copies of tables, checked once, so that no kernel can be led out of bounds by them.
 #include <stddef.h>
 
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -10,28 +11,17 @@ namespace {
 
 constexpr int64_t MOST_BINS = INT32_MAX; // kernels compare class indices as 32-bit integers
 
-// Copies of tables of eight-byte numbers, and of doubles as floats, in one block of memory.
-class Tables {
-  public:
-    const int64_t *integers(const std::vector<int64_t> &table) { return copy(table.data(), table.size()); }
-    const int32_t *short_integers(const std::vector<int64_t> &table) {
-        std::vector<int32_t> entries;
-        for (int64_t entry : table) entries.push_back(int32_t(entry));
-        return copy(entries.data(), entries.size());
-    }
-    const double *doubles(const std::vector<double> &table) { return copy(table.data(), table.size()); }
-    Numbers numbers(const std::vector<double> &table) {
-        std::vector<float> single(table.begin(), table.end());
-        return {copy(single.data(), single.size()), doubles(table)};
-    }
-    std::vector<std::vector<char>> blocks;
+// The tables of a space.
+struct Tables {
+    std::vector<std::shared_ptr<void>> owned;
 
-  private:
-    template <class T> const T *copy(const T *from, size_t count) {
-        const char *bytes = reinterpret_cast<const char *>(from);
-        blocks.emplace_back(bytes, bytes + count * sizeof(T));
-        return reinterpret_cast<const T *>(blocks.back().data());
+    template <class T, class U> const T *keep(const std::vector<U> &table) {
+        const auto kept = std::make_shared<std::vector<T>>();
+        for (U entry : table) kept->push_back(T(entry));
+        owned.push_back(kept);
+        return kept->data();
     }
+    Numbers numbers(const std::vector<double> &table) { return {keep<float>(table), keep<double>(table)}; }
 };
 
 // The entries of a table that somebody else may be writing to meanwhile are read once.
@@ -62,8 +52,7 @@ template <class F> ew_space *make(Kind kind, int64_t bins, int64_t nodes, F fill
         space.nodes = nodes;
         space.memory = tables;
         if (fill(space, *tables)) return new ew_space(space);
-    } catch (const std::bad_alloc &) {
-    }
+    } catch (const std::bad_alloc &) {}
     delete tables;
     return nullptr;
 }
@@ -81,9 +70,9 @@ ew_space *ew_ring(int64_t bins, const double *positions, const int64_t *far_side
     return make(RING, bins, 0, [&](ew_space &space, Tables &tables) {
         std::vector<int64_t> far = copied(far_sides, bins);
         if (!are_indices(far, bins + 1)) return false;
-        space.far_sides = tables.integers(far);
-        space.positions = tables.doubles(copied(positions, bins + 1));
-        space.signs = tables.doubles(copied(signs, bins));
+        space.far_sides = tables.keep<int64_t>(far);
+        space.positions = tables.keep<double>(copied(positions, bins + 1));
+        space.signs = tables.keep<double>(copied(signs, bins));
         return true;
     });
 }
@@ -112,13 +101,13 @@ ew_space *ew_tree(int64_t bins, int64_t nodes, const int64_t *places, const int6
                 contents[k] += contents[size_t(c)];
             }
         }
-        space.places = tables.short_integers(place);
-        space.leaves = tables.integers(leaf);
-        space.children = tables.integers(child);
-        space.parents = tables.integers(parents);
-        space.node_of = tables.short_integers(node_of);
-        space.bin_of = tables.short_integers(bin_of);
-        space.contents = tables.doubles(contents);
+        space.places = tables.keep<int32_t>(place);
+        space.leaves = tables.keep<int64_t>(leaf);
+        space.children = tables.keep<int64_t>(child);
+        space.parents = tables.keep<int64_t>(parents);
+        space.node_of = tables.keep<int32_t>(node_of);
+        space.bin_of = tables.keep<int32_t>(bin_of);
+        space.contents = tables.keep<double>(contents);
         space.costs = tables.numbers(copied(leaf_costs, bins));
         space.node_costs = tables.numbers(copied(node_costs, nodes));
         return true;

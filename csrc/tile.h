@@ -75,10 +75,6 @@ template <int SIZE, int PIECES, class T> EW_INLINE auto gather(const T *column, 
     V v;
     if constexpr (PIECES == 1) {
         memcpy(&v, column + rows[0], sizeof v);
-    } else if constexpr (SIZE == 1) {
-        T numbers[PIECES];
-        for (int i = 0; i < PIECES; ++i) numbers[i] = column[rows[i]];
-        memcpy(&v, numbers, sizeof v);
     } else {
         const auto a = gather<SIZE, PIECES / 2>(column, rows), b = gather<SIZE, PIECES / 2>(column, rows + PIECES / 2 * SIZE);
         v = joined<V>(a, b, Count<SIZE * PIECES>());
@@ -89,8 +85,6 @@ template <int SIZE, int PIECES, class T> EW_INLINE auto gather(const T *column, 
 template <int SIZE, int PIECES, class T, class V> EW_INLINE void scatter(T *column, const int64_t *rows, V v) {
     if constexpr (PIECES == 1) {
         memcpy(column + rows[0], &v, sizeof v);
-    } else if constexpr (SIZE == 1) {
-        for (int i = 0; i < PIECES; ++i) column[rows[i]] = v[i];
     } else {
         constexpr int N = SIZE * PIECES / 2;
         typedef T Half __attribute__((vector_size(N * sizeof(T))));
@@ -124,9 +118,7 @@ template <int SIZE, class T> EW_INLINE void store_columns(T *column, const int64
     }
 }
 
-template <int SIZE> struct Size {
-    static constexpr int value = SIZE;
-};
+template <int SIZE> using Size = std::integral_constant<int, SIZE>;
 
 // Call f with the number of columns that are transposed at once: as many as fit into a register, or into 16 bytes, or 1.
 template <class T, class F> EW_INLINE void with_block_size(int64_t bins, F f) {
@@ -158,7 +150,8 @@ template <class T> EW_INLINE Vector<T> load_tile(const ew_space &space, const vo
         each_block<SIZE>(space.bins, [&](int64_t j, int64_t) EW_ALWAYS {
             const T *column = static_cast<const T *>(matrix) + j;
             Vector<T> block[SIZE];
-            load_columns<SIZE>(block, [&](int row) EW_ALWAYS { return gather<SIZE, WIDTH<T> / SIZE>(column, rows.offsets + row); });
+            load_columns<SIZE>(block,
+                               [&](int row) EW_ALWAYS { return gather<SIZE, WIDTH<T> / SIZE>(column, rows.offsets + row); });
 #pragma GCC unroll 16
             for (int i = 0; i < SIZE; ++i) {
                 tile.set(leaf_of(places, j + i), block[i]);
@@ -186,12 +179,15 @@ template <class T, class F> EW_INLINE void store_tile(const ew_space &space, con
 // ---- tables ---------------------------------------------------------------------------------------------------------
 
 template <class T> EW_INLINE const T *numbers(const Numbers &table) {
-    if constexpr (sizeof(T) == 4) return table.floats;
-    else return table.doubles;
+    if constexpr (sizeof(T) == 4)
+        return table.floats;
+    else
+        return table.doubles;
 }
 
 // The sums of the nodes less `mean`, times `factor`, in the type of the data, at the front of the same memory.
-template <class T> EW_INLINE Tile<T> narrowed_sums(const ew_space &space, Tile<double> sums, Double mean = 0.0, Double factor = 1.0) {
+template <class T>
+EW_INLINE Tile<T> narrowed_sums(const ew_space &space, Tile<double> sums, Double mean = 0.0, Double factor = 1.0) {
     const Tile<T> result{reinterpret_cast<T *>(sums.data)};
     for (int64_t k = 0; k < space.nodes; ++k) result.set(k, narrow<T>((sums[k] - mean) * factor));
     return result;

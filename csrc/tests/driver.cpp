@@ -63,7 +63,8 @@ Space random_tree(Random &random, int64_t bins, bool broken = false) {
         const int64_t rest = nodes - children.back();
         // Every node so far needs a successor, or the numbering would end here.
         const int64_t least = rest > 0 && children.back() == k + 1 ? 1 : 0;
-        children.push_back(last ? nodes : children.back() + (rest > 0 ? least + below(random, smaller_of(rest, 4) - least + 1) : 0));
+        children.push_back(last ? nodes
+                                : children.back() + (rest > 0 ? least + below(random, smaller_of(rest, 4) - least + 1) : 0));
         leaves.push_back(last ? bins : leaves.back() + below(random, smaller_of(bins - leaves.back(), 4) + 1));
     }
     for (int64_t i = 0; i < bins; ++i) places.push_back(i);
@@ -98,7 +99,9 @@ template <class T> int run(ew_call call, Batch<T> &batch, const ew_space *space,
     return error;
 }
 
-bool close(double a, double b, double tolerance) { return (a != a && b != b) || std::fabs(a - b) <= tolerance * (1 + std::fabs(a)); }
+bool close(double a, double b, double tolerance) {
+    return (a != a && b != b) || std::fabs(a - b) <= tolerance * (1 + std::fabs(a));
+}
 
 template <class T> void one_case(Random &random, const std::vector<const char *> &builds) {
     const int64_t bins = 1 + below(random, 45), rows = 1 + below(random, 40), kind = below(random, 3);
@@ -153,7 +156,8 @@ template <class T> void one_case(Random &random, const std::vector<const char *>
             found.push_back(std::move(other));
             if (threads > 1) {
                 const Batch<T> &alone = found[found.size() - 2], &together = found.back();
-                require(memcmp(alone.gradients.data(), together.gradients.data(), alone.gradients.size() * sizeof(T)) == 0, "threads");
+                require(memcmp(alone.gradients.data(), together.gradients.data(), alone.gradients.size() * sizeof(T)) == 0,
+                        "threads");
             }
         }
     }
@@ -161,7 +165,9 @@ template <class T> void one_case(Random &random, const std::vector<const char *>
     for (const Batch<T> &other : found) {
         for (size_t i = 0; i < other.values.size(); ++i) {
             const double a = double(found[0].values[i]), b = double(other.values[i]);
-            if (!close(a, b, tolerance)) std::fprintf(stderr, "operation %d, kind %d, type %d, %d bins: %g %g\n", int(operation), int(kind), int(sizeof(T)), int(bins), a, b);
+            if (!close(a, b, tolerance))
+                std::fprintf(stderr, "operation %d, kind %d, type %d, %d bins: %g %g\n", int(operation), int(kind),
+                             int(sizeof(T)), int(bins), a, b);
             require(close(a, b, tolerance), "builds agree");
             // Near the least probability that counts, builds may disagree about whether it does.
             if (a != a || b != b || !labelled || !gradient) continue;
