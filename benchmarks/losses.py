@@ -12,8 +12,7 @@ from torch.nn import functional
 import earthwork as ew
 from benchmarks.peers import cumsum_distance, cumsum_loss, dlordinal_loss, matrix_loss, nothing, nothing_by_operator
 from benchmarks.timing import Times, forward_backward, in_turns
-from earthwork.kernels.cpu import Layout, loading, without_kernels
-from earthwork.kernels.cpu.loading import load
+from earthwork.kernels.cpu import Layout, loading, run, without_kernels
 
 Cases = dict[str, Callable[[], object]]
 
@@ -89,7 +88,6 @@ def compiled(seconds: float) -> dict[str, Times]:
 
 def thread_pools(seconds: float) -> dict[str, Times]:
     """The kernel on torch's threads, and on threads of its own."""
-    run = load()
     core, pools = loading.library(), {"torch": "torch's threads", "own": "its own threads"}
     layout = Layout([torch.ones(())], CLASSES)
     found: dict[str, Times] = {}

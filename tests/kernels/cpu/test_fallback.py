@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 import earthwork as ew
-from earthwork.kernels.cpu import loading, run, without_kernels
+from earthwork.kernels.cpu import Layout, layout, loading, run, without_kernels
 from earthwork.transport import routes
 from earthwork.transport.routes import Kernels, choose
 from tests.cases import random_distribution
@@ -341,6 +341,7 @@ def test_bad_labels_are_named(rng):
 def _no_core(monkeypatch):
     """As if the package had been installed without a compiler."""
     monkeypatch.setattr(loading, "library", lambda: None)
+    monkeypatch.setattr(layout, "library", lambda: None)
     loading._warn_once.cache_clear()
 
 
@@ -356,7 +357,7 @@ def test_without_the_compiled_core(rng):
     # Once.
     torch.testing.assert_close(ew.emd(p, q, space), expected)
     with pytest.raises(ImportError, match="a compiled loss needs the compiled kernels: reinstall"):
-        loading.load()
+        Layout([torch.ones(())], 4)
 
 
 def _python(code: str, **environment: str) -> str:

@@ -33,21 +33,24 @@ class Layout:
         own: The cost of the missing edge between a bin that is an inner node and that node.
 
     Raises:
+        ImportError: If there is no compiled core.
         ValueError: If the tables do not fit together: a kernel would read or write out of bounds.
     """
 
     def __init__(self, tables: Sequence[Tensor | NDArray[Any]], bins: int, own: float = 0.0) -> None:
         core = library()
+        if core is None:
+            raise ImportError("a compiled loss needs the compiled kernels: reinstall earthwork with a C++ compiler")
         found = [_as_array(table) for table in tables]
         self.kind, self.bins = _KINDS[len(tables)], bins
         # The core copies the tables and checks the copies, so what happens to these afterwards does not matter.
         if self.kind == "chain":
-            address = core.ew_chain(bins, *_addresses(_edge_costs(found[0], bins - 1)))
+            address = _make(core.ew_chain, [bins], _edge_costs(found[0], bins - 1))
         elif self.kind == "tree":
             nodes, arrays = _unpacked(found[0], found[1], bins, own)
-            address = core.ew_tree(bins, nodes, *_addresses(*arrays))
+            address = _make(core.ew_tree, [bins, nodes], *arrays)
         else:
-            address = core.ew_ring(bins, *_addresses(*_checked_ring(bins, *found)))
+            address = _make(core.ew_ring, [bins], *_checked_ring(bins, *found))
         _check(address is not None)
         self.address: int = address
         weakref.finalize(self, core.ew_free, address)
@@ -59,17 +62,10 @@ def _as_array(table: Tensor | NDArray[Any]) -> NDArray[Any]:
     return np.asarray(table, dtype=np.float64 if table.dtype.kind == "f" else None)
 
 
-class _Address:
-    """The address of an array, which is held as long as this object."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        self.array = np.ascontiguousarray(array)
-        # Faster than `array.ctypes.data`.
-        self._as_parameter_ = self.array.__array_interface__["data"][0]
-
-
-def _addresses(*arrays: NDArray[Any]) -> list[_Address]:
-    return [_Address(array) for array in arrays]
+def _make(function: Any, sizes: Sequence[int], *arrays: NDArray[Any]) -> Any:
+    """Call a function of the core with sizes and the addresses of arrays, which are held meanwhile."""
+    held = [np.ascontiguousarray(array) for array in arrays]
+    return function(*sizes, *(array.ctypes.data for array in held))
 
 
 def _edge_costs(costs: Numbers, edges: int, root: int = -1) -> Numbers:

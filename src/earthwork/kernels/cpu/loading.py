@@ -21,17 +21,12 @@ from earthwork import private_api
 
 BUILDS = ("avx512", "avx2", "neon", "baseline")
 
-_SETTINGS = ("on", "off", *BUILDS)
-
 
 def setting(value: str) -> str:
-    """Return the value of ``EARTHWORK_KERNELS``: which kernels to use on CPUs; ``off`` is also for GPUs.
-
-    Raises:
-        ValueError: If it is not one of ``on``, ``off`` and the names of builds.
-    """
-    if value not in _SETTINGS:
-        raise ValueError(f"EARTHWORK_KERNELS: expected one of {', '.join(_SETTINGS)}, got {value!r}")
+    """Return the value of ``EARTHWORK_KERNELS``: which kernels to use on CPUs; ``off`` is also for GPUs."""
+    expected = ("on", "off", *BUILDS)
+    if value not in expected:
+        raise ValueError(f"EARTHWORK_KERNELS: expected one of {', '.join(expected)}, got {value!r}")
     return value
 
 
@@ -85,17 +80,6 @@ def _warn_once() -> None:
         RuntimeWarning,
         stacklevel=2,
     )
-
-
-def load() -> Any:
-    """Return `earthwork.kernels.cpu.run`.
-
-    Raises:
-        ImportError: If there is no compiled core.
-    """
-    if library() is None:
-        raise ImportError("a compiled loss needs the compiled kernels: reinstall earthwork with a C++ compiler")
-    return import_module("earthwork.kernels.cpu.run")
 
 
 def find_library() -> Path | None:

@@ -14,16 +14,14 @@ from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import library
 
 # See csrc/earthwork.h. A call is written and read as words of eight bytes.
-_OPERATIONS = {
-    name: i for i, name in enumerate(("pairs", "labels", "edges", "questions", "soft labels", "expectations"))
-}
+_OPERATIONS = {"pairs": 0, "labels": 1, "edges": 2, "questions": 3, "soft labels": 4, "expectations": 5}
 _TYPES = {torch.float32: 0, torch.float64: 1}
 _CALL = Struct("15q2d")
 _RESULTS = Struct("qd")
 _EMPTY = array("q", bytes(_CALL.size + _RESULTS.size))
 _OK, _NOT_IMPLEMENTED, _WRONG_ARGUMENT, _NO_MEMORY = range(4)
 
-_run_core = library().ew_run
+_run_core = getattr(library(), "ew_run", None)
 _write_call, _read_results = _CALL.pack_into, _RESULTS.unpack_from
 
 
@@ -68,24 +66,11 @@ def labels(
     slopes = torch.empty_like(logits) if gradient else None
     if weights is not None and len(weights) != layout.bins:
         raise ValueError(f"weight: expected {layout.bins} numbers, one for each class, got {len(weights)}")
+    x, y = logits.data_ptr() or address("input", logits), targets.data_ptr() or address("target", targets)
+    w, g = 0 if weights is None else weights.data_ptr(), 0 if slopes is None else slopes.data_ptr()
+    kernel, bins = _OPERATIONS[operation], layout.bins
     invalid, total = _run(
-        layout.address,
-        _OPERATIONS[operation],
-        _TYPES[dtype],
-        rows,
-        layout.bins,
-        torch.get_num_threads(),
-        logits.data_ptr() or address("input", logits),
-        layout.bins,
-        targets.data_ptr() or address("target", targets),
-        0,
-        0 if weights is None else weights.data_ptr(),
-        losses.data_ptr(),
-        0 if slopes is None else slopes.data_ptr(),
-        ignore,
-        mean,
-        option,
-        0.0,
+        layout, kernel, dtype, rows, x, bins, y, 0, w, losses.data_ptr(), g, ignore, mean, option, 0.0
     )
     return losses, slopes, not invalid, total
 
@@ -117,25 +102,9 @@ def pairs(
     slopes = None
     if gradient:
         slopes = torch.empty_like(p) if dense else torch.empty_like(p, memory_format=torch.contiguous_format)
-    invalid, _ = _run(
-        layout.address,
-        0,
-        _TYPES[dtype],
-        rows,
-        layout.bins,
-        torch.get_num_threads(),
-        p.data_ptr() or address("p", p),
-        p_stride,
-        q.data_ptr() or address("q", q),
-        q_stride,
-        0,
-        costs.data_ptr(),
-        0 if slopes is None else slopes.data_ptr(),
-        0,
-        0,
-        rho,
-        tolerance,
-    )
+    x, y = p.data_ptr() or address("p", p), q.data_ptr() or address("q", q)
+    c, g = costs.data_ptr(), 0 if slopes is None else slopes.data_ptr()
+    invalid, _ = _run(layout, 0, dtype, rows, x, p_stride, y, q_stride, 0, c, g, 0, False, rho, tolerance)
     return costs, slopes, not invalid
 
 
@@ -148,29 +117,19 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
     """
     p, stride = _contiguous_rows(p)
     results = torch.empty_like(p, memory_format=torch.contiguous_format)
-    _run(
-        layout.address,
-        _OPERATIONS["expectations"],
-        _TYPES[p.dtype],
-        len(p),
-        layout.bins,
-        torch.get_num_threads(),
-        address("p", p),
-        stride,
-        *(0, 0, 0, 0),
-        results.data_ptr(),
-        *(0, 0, 0.0, 0.0),
-    )
+    x, g, kernel = address("p", p), results.data_ptr(), _OPERATIONS["expectations"]
+    _run(layout, kernel, p.dtype, len(p), x, stride, 0, 0, 0, 0, g, 0, False, 0.0, 0.0)
     return results
 
 
-def _run(*words: Any) -> tuple[int, float]:
-    """Make a call; returns whether its input was invalid, and the total weight of the labels.
+def _run(layout: Layout, operation: int, dtype: torch.dtype, rows: int, *words: Any) -> tuple[int, float]:
+    """Make a call with the remaining words of ``ew_call``; returns whether its input was invalid, and the total weight.
 
     Everything that the core is given an address of is held by the caller, and Python handles no signal meanwhile.
     """
     call = _EMPTY[:]
-    _write_call(call, 0, *words)
+    threads = torch.get_num_threads()
+    _write_call(call, 0, layout.address, operation, _TYPES[dtype], rows, layout.bins, threads, *words)
     error = _run_core(call.buffer_info()[0])
     if error:
         _raise(error, words)
