@@ -18,8 +18,7 @@ Numbers = NDArray[np.float64]
 # By the number of tables that a space gives; see `Space.kernel_tables`.
 _KINDS = {1: "chain", 2: "tree", 4: "ring"}
 
-# How many numbers precede the tables in what `tree_tables` returns.
-_HEADER = 4
+_HEADER = 4  # numbers that precede the tables in what `tree_tables` returns
 
 
 class Layout:
