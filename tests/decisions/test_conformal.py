@@ -364,6 +364,16 @@ def test_arrays_shapes_and_types(rng: np.random.Generator) -> None:
     assert "not fitted" in repr(ew.ConformalPredictor(STARS))
 
 
+def test_the_default_device_does_not_matter(rng: np.random.Generator) -> None:
+    for kind, space in (("interval", STARS), ("node", ANIMALS), ("subtrees", ANIMALS), ("ball", STARS)):
+        p, y = labelled(rng, space, 60)
+        make: Any = lambda: ew.ConformalPredictor(space, 0.2, kind).fit(p, y)  # type: ignore[arg-type]  # noqa: B023, E731
+        wanted = make().predict(p)
+        with torch.device("meta"):
+            assert torch.equal(make().predict(p), wanted)
+            assert len(make().describe(wanted)) == 60
+
+
 def test_many_blocks_agree_with_one(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     p, y = labelled(rng, STARS, 50)
     groups = y.numpy() % 2

@@ -346,7 +346,7 @@ class ConformalPredictor:
         if (groups is not None) != (self.groups is not None and not self.by_class):
             raise ValueError(f"groups: expected {'None' if groups is not None else 'groups, as in fit'}, got others")
         if groups is None or self.groups is None:
-            return torch.zeros(1, dtype=torch.long)
+            return torch.zeros(1, dtype=torch.long, device="cpu")
         given = _as_groups(groups, shape)
         unknown = np.setdiff1d(given, self.groups)
         if len(unknown):
@@ -358,7 +358,7 @@ class ConformalPredictor:
         """Return the largest score in the set of each row: ``[rows or 1, num_bins or 1]``."""
 
         def table(values: list[float], dtype: torch.dtype) -> Tensor:
-            numbers = torch.tensor(values, dtype=torch.float64).to(dtype).to(rows.device)
+            numbers = torch.tensor(values, dtype=torch.float64, device="cpu").to(dtype).to(rows.device)
             return numbers.unsqueeze(0) if self.by_class else numbers[member.to(rows.device)].unsqueeze(-1)
 
         limit = table([threshold.limit for threshold in self.thresholds], rows.dtype)
