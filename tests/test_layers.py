@@ -35,7 +35,6 @@ LAYERS = [
     "evaluation",
     "boosting",
     "sklearn",
-    "testing",
     "plot",
     "cli",
 ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # Functions are imported from the modules that define them: in their packages some share a name with their module,
     # and documentation tools would take `earthwork.emd` for the module.
-    from earthwork import boosting, metrics, plot, sklearn, targets, testing, trees
+    from earthwork import boosting, metrics, plot, sklearn, targets, trees
     from earthwork.decisions.calibration import fit_temperature, tune_vagueness
     from earthwork.decisions.conformal import ConformalPredictor
     from earthwork.decisions.decide import decide, decide_top_k, expected_distance
@@ -64,7 +64,6 @@ __all__ = [
     "sinkhorn",
     "sklearn",
     "targets",
-    "testing",
     "trees",
     "tune_vagueness",
 ]

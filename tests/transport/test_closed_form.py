@@ -96,7 +96,7 @@ def test_what_is_balanced():
 
 
 @pytest.mark.parametrize("rho", [1.5, 3.0])
-def test_the_gradient_of_a_ring_moves_with_its_flow_and_costs(rng, rho):
+def test_gradient_ring_moves_with_flow_costs(rng, rho):
     """The derivatives of the gradient, with respect to masses and costs, by finite differences of the closed form."""
     costs = torch.from_numpy(rng.random(N) + 0.5).requires_grad_()
     x = torch.from_numpy(rng.normal(size=(3, N)))

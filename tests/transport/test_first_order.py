@@ -63,7 +63,7 @@ def test_second_derivatives(rng, name):
     torch.autograd.gradgradcheck(lambda x: ew.EMDLoss(space, rho=3)(x, labels), (x,))
 
 
-def test_no_operation_waits_for_the_device(monkeypatch):
+def test_no_operation_waits_for_device(monkeypatch):
     """On meta tensors nothing can be read, so whatever reads a value fails."""
     space = ew.Tree([-1, 0, 0, 1, 1])
     logits = torch.randn(4, 3, device="meta", requires_grad=True)
@@ -73,7 +73,7 @@ def test_no_operation_waits_for_the_device(monkeypatch):
 
 
 @pytest.mark.parametrize("learning", [False, True])
-def test_no_gradient_is_made_that_nobody_asked_for(rng, monkeypatch, learning):
+def test_no_gradient_made_nobody_asked(rng, monkeypatch, learning):
     def fail(*_):
         raise AssertionError("a gradient was made")
 

@@ -24,7 +24,7 @@ N = 5
     ("stored", "tolerance"),
     [(torch.float64, 1e-4), (torch.float32, 1e-4), (torch.float16, 1e-2), (torch.bfloat16, 1e-2)],
 )
-def test_the_tolerance_is_that_of_the_stored_type(stored, tolerance):
+def test_tolerance_is_that_of_stored_type(stored, tolerance):
     assert mass_tolerance(stored) == tolerance
     for factor, valid in ((1 + 0.9 * tolerance, True), (1 + 1.1 * tolerance, False)):
         p = P.double() * factor
@@ -40,7 +40,7 @@ def test_the_tolerance_is_that_of_the_stored_type(stored, tolerance):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_every_part_takes_half_precision_masses_that_miss_one_a_little(dtype):
+def test_part_takes_half_precision_masses_miss(dtype):
     p = P.to(dtype)
     p[0, 0] += 0.004
     assert ew.emd(p, P.to(dtype), CHAIN).shape == (2,)
@@ -52,7 +52,7 @@ def test_every_part_takes_half_precision_masses_that_miss_one_a_little(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_one_of_two_masses_may_be_stored_in_half_precision(dtype):
+def test_one_two_masses_may_stored_in_half_precision(dtype):
     """As the probabilities of a teacher, for logits in single precision."""
     q = P.to(dtype)
     q[0, 0] += 0.004
@@ -64,7 +64,7 @@ def test_one_of_two_masses_may_be_stored_in_half_precision(dtype):
         ew.EMDLoss(CHAIN)(P, q.float())
 
 
-def test_distributions_are_made_of_logits_and_of_masses():
+def test_distributions_made_logits_and_masses():
     logits = torch.randn(3, 4)
     torch.testing.assert_close(as_distributions(logits, CHAIN, "softmax"), logits.softmax(-1))
     torch.testing.assert_close(as_distributions(logits.exp(), CHAIN, "l1"), logits.softmax(-1))
@@ -86,12 +86,12 @@ def test_distributions_are_made_of_logits_and_of_masses():
         (P * torch.nan, ValueError, r"preds: .* got nan in bin 0 of row 0"),
     ],
 )
-def test_what_is_not_a_distribution(p, error, message):
+def test_what_is_not_distribution(p, error, message):
     with pytest.raises(error, match=f"^{message}"):
         as_distributions(p, CHAIN, name="preds")
 
 
-def test_the_rows_of_a_part_are_numbered_as_in_the_whole():
+def test_rows_of_part_are_numbered_as_in_whole():
     with pytest.raises(ValueError, match=r"^file: .* sum of 2 of row 8; divide them$"):
         check_distributions(P * torch.tensor([[1.0], [2.0]]), "file", remedy="divide them", first_row=7)
 
@@ -115,7 +115,7 @@ def test_masses():
 
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.float32])
-def test_the_tolerance_of_masses(stored):
+def test_tolerance_of_masses(stored):
     tolerance = masses.mass_tolerance(stored)
     p = torch.tensor([0.5, 0.5], dtype=torch.float64)
     for error, good in ((0.9 * tolerance, True), (1.1 * tolerance, False)):
@@ -134,7 +134,7 @@ def test_the_tolerance_of_masses(stored):
 
 
 @pytest.mark.parametrize("normalize", ["softmax", "l1"])
-def test_gradients_before_the_normalisation(rng, normalize):
+def test_gradients_before_normalisation(rng, normalize):
     """Also of masses of any sign, which are divided by the sum of their sizes."""
     x = torch.from_numpy(rng.normal(size=(2, 3, N))).requires_grad_()
     q = random_distribution(rng, 3, N)
@@ -147,7 +147,7 @@ def test_gradients_before_the_normalisation(rng, normalize):
     assert ew.emd_gradient(half, q.half(), ew.Chain(N), 2, normalize=normalize, validate=False).dtype == half.dtype
 
 
-def test_kernels_check_masses_by_the_type_they_were_stored_in():
+def test_kernels_check_masses_by_type_stored_in():
     p = torch.full((100, 4), 0.25)
     q = p * (1 + 5e-3)
     assert ew.emd(p.half(), q.half(), ew.Chain(4)).isfinite().all()
@@ -156,7 +156,7 @@ def test_kernels_check_masses_by_the_type_they_were_stored_in():
     assert ew.emd(p.view(4, 25, 4).half(), q[0].half(), ew.Chain(4)).shape == (4, 25)
 
 
-def test_a_trace_reads_no_values(monkeypatch):
+def test_trace_reads_no_values(monkeypatch):
     monkeypatch.setattr(private_api, "tracing_state", lambda: "a state")
     assert not masses.can_look(torch.ones(2))
 
@@ -171,7 +171,7 @@ def test_without_validation_there_is_no_error(function):
 
 
 @pytest.mark.parametrize("error", [0.6e-4, 0.9e-4, 1.2e-4])
-def test_kernels_check_masses_as_everything_else(error):
+def test_kernels_check_masses_everything_else(error):
     p = torch.full((100, 4), 0.25, dtype=torch.float64)
     for q in (p * (1 + error), p * (1 - error)):
         if error < 1e-4:

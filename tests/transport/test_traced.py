@@ -39,7 +39,7 @@ def gradients(values, *inputs):
 
 @pytest.mark.parametrize("name", ACYCLIC)
 @pytest.mark.parametrize("rho", [1.5, 2.0])
-def test_pairs_by_the_operator(rng, name, rho):
+def test_pairs_by_operator(rng, name, rho):
     space = SPACES[name]
     p, q = random_distribution(rng, 3, 1, C), random_distribution(rng, 2, C)
     results = []
@@ -54,7 +54,7 @@ def test_pairs_by_the_operator(rng, name, rho):
 
 
 @pytest.mark.parametrize("name", ACYCLIC)
-def test_labels_by_the_operator(rng, name):
+def test_labels_by_operator(rng, name):
     space = SPACES[name]
     logits, labels = torch.randn(2, 3, C, dtype=torch.float64), torch.randint(C, (2, 3), dtype=torch.int32)
     target, p = one_hot(labels.long(), C).double(), logits.softmax(-1)
@@ -79,7 +79,7 @@ def test_labels_by_the_operator(rng, name):
         assert OPERATOR.label_loss(logits, nothing, space, 2, (None, ignored, "mean", empty)) == empty
 
 
-def test_what_the_operator_serves(monkeypatch, tracing):
+def test_what_operator_serves(monkeypatch, tracing):
     chain = SPACES["chain"]
     p = torch.rand(20, C).softmax(-1)
     labels = torch.zeros(20, dtype=torch.int64)
@@ -106,7 +106,7 @@ def test_what_the_operator_serves(monkeypatch, tracing):
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_the_maps_are_plain_operations(request, name):
+def test_maps_are_plain_operations(request, name):
     space = SPACES[name]
     inputs = [torch.randn(2, n, dtype=torch.float64, requires_grad=True) for n in (space.num_bins, space.num_edges)]
     expected = [f(x) for f, x in zip((space.flow, space.potential), inputs, strict=True)]

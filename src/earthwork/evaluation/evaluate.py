@@ -208,14 +208,14 @@ class _Piece(NamedTuple):
         return log_probabilities(self.p) if self.logits is None else self.logits
 
     def softened(self, temperature: float) -> _Piece:
-        """The distributions whose logits are divided by a temperature."""
+        """Return the distributions whose logits are divided by a temperature."""
         if temperature == 1:
             return self
         logits = self.log_p / temperature
         return _Piece(logits.softmax(-1), self.labels, logits)
 
     def where(self, rows: Tensor) -> _Piece:
-        """Those of the rows that a mask chooses."""
+        """Return those of the rows that a mask chooses."""
         return _Piece(self.p[rows], self.labels[rows], None if self.logits is None else self.logits[rows])
 
 
@@ -230,7 +230,7 @@ class _Variant(NamedTuple):
     predictor: ConformalPredictor | None = None
 
     def batch(self, piece: _Piece, space: Space) -> Batch:
-        """Checked distributions and labels as a batch with this variant's answers and sets."""
+        """Return checked distributions and labels as a batch with this variant's answers and sets."""
         piece = piece.softened(self.temperature)
         sets = None if self.predictor is None else self.predictor.predict(piece.p)
         return Batch(space, piece.labels, piece.p, None, self.decision, self.vagueness, piece.logits, sets=sets)
@@ -239,7 +239,7 @@ class _Variant(NamedTuple):
 def _variants(
     source: Predictions, space: Space, normalize: Normalize, plan: _Plan, tuning: NDArray[np.bool_] | None
 ) -> list[_Variant]:
-    """The forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
+    """Return the forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
     variants = [_Variant("", None)]
     temperature, suffix, vagueness = 1.0, "", plan.vagueness
     if tuning is not None:
@@ -264,7 +264,7 @@ def _variants(
 
 
 def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
-    """One half of the rows, at random."""
+    """Return one half of the rows, at random."""
     if rows < 2:
         raise ValueError(f"predictions: expected at least 2 rows to hold one half out, got {rows}")
     chosen = np.zeros(rows, dtype=bool)
@@ -273,7 +273,7 @@ def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
 
 
 def _kept(pieces: Iterator[_Piece], classes: int) -> _Piece:
-    """The rows whose class is known, as many as fit the memory set aside for them."""
+    """Return the rows whose class is known, as many as fit the memory set aside for them."""
     found, rows = [], 0
     for piece in pieces:
         exact = piece.labels < classes
@@ -293,7 +293,7 @@ def _batches(
     left_out: NDArray[np.bool_] | None,
     progress: Callable[[float], None] | None,
 ) -> Iterator[_Piece]:
-    """The rows that are not left out, checked once."""
+    """Return the rows that are not left out, checked once."""
     if normalize is None and source.kind == "logits":
         normalize = "softmax"
     start = 0
@@ -309,7 +309,7 @@ def _batches(
 
 
 def _checked(values: NDArray[Any], source: Predictions, normalize: Normalize, first_row: int) -> Tensor:
-    """Distributions, or logits if ``normalize`` is ``"softmax"``."""
+    """Return distributions, or logits if ``normalize`` is ``"softmax"``."""
     stored = torch.float16 if source.half or values.dtype == np.float16 else torch.float32
     x = from_array(values.astype(np.float64, copy=False))
     if normalize is not None and not bool(torch.isfinite(x).all()):
@@ -328,7 +328,7 @@ def _named(progress: Progress | None, what: str) -> Callable[[float], None] | No
 
 
 def _open(predictions: Any, labels: Any, classes: ClassIndex, label_column: str | None) -> dict[str, Predictions]:
-    """The predictions of each model by its name, all with the same labels."""
+    """Return the predictions of each model by its name, all with the same labels."""
     given = _by_name(predictions)
     single = len(given) == 1
     opened = {
@@ -362,7 +362,7 @@ def _by_name(predictions: Any) -> dict[str, Any]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Short names that tell the files apart: their stems, or the parts of their paths that differ."""
+    """Return short names that tell the files apart: their stems, or the parts of their paths that differ."""
     parts = [(*path.parent.parts, path.stem) for path in paths]
     for end in (0, -1):
         while min(map(len, parts)) > 1 and len({part[end] for part in parts}) == 1:

@@ -154,3 +154,20 @@ def test_a_whole_loss(rng, chain, reduction):
     with without_kernels():
         theirs = loss(logits, LABELS)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_current_device(monkeypatch, rng, chain):
+    """Triton launches on the current device, so that is set to the device of the input."""
+    devices, device_of = [], torch.cuda.device_of
+    monkeypatch.setattr(torch.cuda, "device_of", lambda x: devices.append(x) or device_of(x))
+    p, q = distributions(rng, 2, 3), distributions(rng, 3)
+    route = choose(chain, p, q)
+    for call in (
+        lambda: route.distances(p, q, chain, 1.5),
+        lambda: route.gradient(p, q, chain, 1.5),
+        lambda: route.logit_distances(p, LABELS, chain, 1.5),
+    ):
+        call()
+        devices.clear()
+        call()
+        assert len(devices) == 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.testing import Finding, Report, check_emd_loss
+from earthwork_lab.testing import Finding, Report, check_emd_loss
 
 CHAIN = ew.Chain(10)
 SHUFFLED = ew.Tree([-1, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], bins=[4, 7, 10, 5, 8, 11, 6, 9, 12])
@@ -86,23 +86,23 @@ def never_zero(p, q):
         (rooted, "value", "not always the same"),
     ],
 )
-def test_a_failing_is_found_and_described(loss, check, detail):
+def test_failing_is_found_and_described(loss, check, detail):
     finding = check_emd_loss(loss, CHAIN, rho=2)[check]
     assert finding.status == "failed"
     assert re.search(detail, finding.detail), finding.detail
 
 
-def test_what_is_right_about_a_faulty_loss_is_not_reported():
+def test_what_right_about_faulty_loss_not_reported():
     assert check_emd_loss(squared, CHAIN, rho=2).failures == ("conserved mass", "unequal mass")
 
 
-def test_sums_in_the_order_of_the_classes_are_wrong_on_a_tree():
+def test_sums_in_order_classes_wrong_on_tree():
     finding = check_emd_loss(squared, SHUFFLED)["class order"]
     assert finding.status == "failed"
     assert "cost more than some farther mistake" in finding.detail
 
 
-def test_sums_in_half_precision_are_found_on_a_long_chain():
+def test_sums_in_half_precision_found_on_long_chain():
     long = ew.Chain(200)
     assert check_emd_loss(in_half, long)["half precision"].status == "failed"
     assert check_emd_loss(squared, long)["half precision"].status == "passed"
@@ -110,12 +110,12 @@ def test_sums_in_half_precision_are_found_on_a_long_chain():
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
 @pytest.mark.parametrize("space", [CHAIN, ew.Ring(12), SHUFFLED, ew.trees.cifar100()], ids=repr)
-def test_the_library_passes_every_check(space, rho):
+def test_library_passes_every_check(space, rho):
     report = check_emd_loss(ew.EMDLoss(space, rho, normalize=None), space, rho=rho)
     assert all(finding.status == "passed" for finding in report.findings), str(report)
 
 
-def test_the_library_passes_with_logits_and_with_a_metric():
+def test_library_passes_with_logits_with_metric():
     report = check_emd_loss(ew.EMDLoss(CHAIN), CHAIN, logits=True, rho=2)
     assert report.ok
     assert {f.name for f in report.findings if f.status == "skipped"} == {"conserved mass", "unequal mass"}
@@ -123,19 +123,19 @@ def test_the_library_passes_with_logits_and_with_a_metric():
     assert check_emd_loss(ew.EMDLoss(metric, 1.0, normalize=None), metric, rho=1).ok
 
 
-def test_a_loss_that_is_not_finite_for_certain_predictions_is_found():
+def test_loss_not_finite_for_certain_predictions_found():
     report = check_emd_loss(lambda p, q: (q * (q / p).log()).sum(-1).mean(), CHAIN)
     assert report["distance"].detail == "not finite for certain predictions"
 
 
-def test_a_space_without_near_and_far_has_nothing_to_know():
+def test_space_without_near_far_nothing_to_know():
     star = ew.Tree([-1, 0, 0, 0, 0])
     report = check_emd_loss(no_cdf, star)
     assert report["distance"].status == "skipped"
     assert report["float32"].status == "skipped"
 
 
-def test_a_report_prints_a_line_for_each_check():
+def test_report_prints_line_for_each_check():
     report = Report((Finding("distance", "passed"), Finding("p = q", "failed", "NaN"), Finding("float32", "skipped")))
     assert str(report).splitlines() == ["ok       distance", "FAILED   p = q              NaN", "skipped  float32"]
     assert report.failures == ("p = q",)

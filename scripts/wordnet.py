@@ -1,7 +1,16 @@
-"""Trees over WordNet's nouns, the rules that choose one parent for each node, and the file format."""
+"""Build a tree over WordNet's nouns, or compare the rules that choose one parent for each node.
+
+    python scripts/wordnet.py                                  the table of docs/hierarchies.md
+    python scripts/wordnet.py synsets.txt                      the same for other synsets, ids such as n02123045
+    python scripts/wordnet.py synsets.txt --out tree.json      the tree; --rule says by which rule
+
+WordNet 3.0 must be installed (Debian: ``apt-get install wordnet-base``) or given by ``--wordnet``. ``make_trees.py``
+makes the trees that come with the library with it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 from collections import Counter, defaultdict
@@ -9,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from earthwork.spaces import Tree
+from earthwork import Tree, save, trees
 from earthwork.trees.assemble import Classes, assemble, check_unique
 
 LICENCE = "WordNet licence: Copyright Princeton University, notice in earthwork/trees/data/WORDNET-LICENSE.txt"
@@ -28,7 +37,7 @@ def from_wordnet(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """A tree over WordNet's nouns: everything that the synsets are a kind of, with one parent for each node.
+    """Build a tree over WordNet's nouns: everything that the synsets are a kind of, with one parent for each node.
 
     In WordNet a synset may have several hypernyms, so there is a choice; ``info["rule"]`` of the result says which.
     The nodes are called by their first word, with the id after a full stop where words repeat (``crane.n02012849``).
@@ -362,3 +371,45 @@ def _word(fields: list[bytes], at: int) -> str:
         raise ValueError(f"field {at}: expected a word, got the end of the line") from None
     except UnicodeDecodeError:
         raise ValueError(f"field {at}: expected a word in UTF-8, got {fields[at][:20]!r}") from None
+
+
+def rules_table(synsets: Sequence[str] | None, database: PathLike | None) -> str:
+    """Return a Markdown table: for each rule, with single-child nodes dropped and kept, the size of the tree."""
+    paper = synsets is None
+    if synsets is None:
+        shipped = trees.imagenet1k()
+        synsets = [shipped.node_data["id"][node] for node in shipped.bins.tolist()]
+    rows = [
+        "| rule | single-child nodes | nodes | leaves | diameter, unit edges | diameter, hops |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    if paper:
+        rows.append("| *in the paper* | *not stated* | *1374* | *1000* | *26* | |")
+    for rule in RULES:
+        for collapse in (True, False):
+            tree = from_wordnet(synsets, database, rule, collapse=collapse, inner_bins=True)
+            unit, hops = (trees.reweight(tree, costs).diameter().item() for costs in ("unit", "hops"))
+            kept = "dropped" if collapse else "kept"
+            rows.append(f"| `{rule}` | {kept} | {tree.num_nodes} | {tree.num_bins} | {unit:g} | {hops:g} |")
+    return "\n".join(rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table, or write a tree."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("synsets", type=Path, nargs="?", help="a file of synset ids, in the order of the classes")
+    parser.add_argument("--wordnet", type=Path, help="the dict folder")
+    parser.add_argument("--rule", default="first", choices=RULES, help="which hypernym becomes the parent")
+    parser.add_argument("--out", type=Path, help="the file to write; its ending says the format")
+    options = parser.parse_args(arguments)
+    synsets = None if options.synsets is None else options.synsets.read_text(encoding="utf-8").split()
+    if options.out is None:
+        print(rules_table(synsets, options.wordnet))
+    elif synsets is None:
+        parser.error("--out needs a file of synset ids")
+    else:
+        save(from_wordnet(synsets, options.wordnet, options.rule), options.out)
+
+
+if __name__ == "__main__":
+    main()
