@@ -416,6 +416,7 @@ def test_too_few_rows_give_every_class_and_a_warning(rng: np.random.Generator) -
         (lambda: ew.ConformalPredictor(STARS, confidence=1.0), ValueError, "confidence: expected a number between"),
         (lambda: ew.ConformalPredictor(STARS, risk="distance", by_class=True), ValueError, "by_class, randomized"),
         (lambda: ew.ConformalPredictor(STARS).predict(P), ValueError, "call fit first"),
+        (lambda: ew.ConformalPredictor(STARS).save("predictor.json"), ValueError, "call fit first"),
         (lambda: ew.ConformalPredictor(STARS).fit(P, Y[:5]), ValueError, r"labels: .* shape \(20,\), got \(5,\)"),
         (lambda: ew.ConformalPredictor(STARS).fit(P, Y + 4), ValueError, "labels: expected class indices from 0 to 4"),
         (lambda: ew.ConformalPredictor(STARS).fit(P, P[:, 0]), TypeError, "labels: expected class indices"),

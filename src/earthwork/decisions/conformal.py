@@ -250,6 +250,7 @@ class ConformalPredictor:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted predictor and its space as JSON."""
+        self._check_fitted()
         options = {name: getattr(self, name) for name in _OPTIONS}
         thresholds = [threshold._asdict() for threshold in self.thresholds]
         document = {"format": _FORMAT, "version": _VERSION, **options, "groups": self.groups, "thresholds": thresholds}
@@ -339,10 +340,13 @@ class ConformalPredictor:
             got = f"{min(few)} to {max(few)} in {len(few)} of {len(self.groups)} groups: their sets hold all classes"
         warnings.warn(f"alpha={self.alpha:g}: expected {need} calibration rows, got {got}", stacklevel=3)
 
-    def _members(self, groups: Any, shape: torch.Size) -> Tensor:
-        """Return the place of the threshold of each row; one for all rows if there are no groups."""
+    def _check_fitted(self) -> None:
         if not self.thresholds:
             raise ValueError("predictor: expected a fitted one, got one without thresholds; call fit first")
+
+    def _members(self, groups: Any, shape: torch.Size) -> Tensor:
+        """Return the place of the threshold of each row; one for all rows if there are no groups."""
+        self._check_fitted()
         if (groups is not None) != (self.groups is not None and not self.by_class):
             raise ValueError(f"groups: expected {'None' if groups is not None else 'groups, as in fit'}, got others")
         if groups is None or self.groups is None:
