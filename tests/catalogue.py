@@ -71,7 +71,7 @@ LOSSES: dict[str, Callable[..., nn.Module]] = {
 
 # Functions of a space and of the options of every metric.
 METRICS: dict[str, Callable[..., Any]] = {
-    name: getattr(ew.metrics, name) for name in ew.metrics.__all__ if name not in ("SpaceMetric", "hierarchical_report")
+    name: getattr(ew.metrics, name) for name in ew.metrics.__all__ if name[0].isupper() and name != "SpaceMetric"
 }
 
 

@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import earthwork as ew
-from earthwork.sklearn import EMDClassifier, LeastRiskClassifier, _least_risk, scorer
+from earthwork.sklearn import ConformalClassifier, EMDClassifier, LeastRiskClassifier, _least_risk, scorer
 
 
 @parametrize_with_checks([EMDClassifier(random_state=0), LeastRiskClassifier(LogisticRegression())])
@@ -48,6 +48,23 @@ def test_least_risk_is_brute_force_minimum():
     by_argmax = p.argmax(1)
     distance = chain.distances().numpy()
     assert distance[model.predict(features), labels].mean() < distance[by_argmax, labels].mean()
+
+
+def test_conformal_sets_of_a_classifier():
+    features, labels = ordinal(3)
+    sizes = np.array(["small", "medium", "large"])[labels]
+    chain = ew.Chain(4, names=["small", "medium", "large", "huge"])
+    model = ConformalClassifier(LogisticRegression(), chain, 0.2, random_state=0).fit(features, sizes)
+    sets = model.predict_set(features)
+    assert sets.shape == (442, 4)
+    assert not sets[:, 3].all()
+    assert sets[np.arange(442), labels].mean() > 0.75
+    assert set(model.predictor_.describe(sets)) <= {
+        a if a == b else f"{a} to {b}" for a in chain.names for b in chain.names
+    }
+    by_index = ConformalClassifier(LogisticRegression(), chain, 0.2, random_state=0).fit(features, labels)
+    np.testing.assert_array_equal(by_index.predict_set(features), sets)
+    np.testing.assert_array_equal(model.predict(features), np.array(chain.names)[by_index.predict(features)])
 
 
 def test_labels_by_name_in_order_of_space():

@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     # and documentation tools would take `earthwork.emd` for the module.
     from earthwork import boosting, metrics, plot, sklearn, targets, trees
     from earthwork.decisions.calibration import fit_temperature, tune_vagueness
+    from earthwork.decisions.conformal import ConformalPredictor
     from earthwork.decisions.decide import decide, decide_top_k, expected_distance
+    from earthwork.decisions.risk import control_risk
     from earthwork.evaluation.evaluate import evaluate
     from earthwork.losses import (
         EdgeCrossEntropyLoss,
@@ -29,6 +31,7 @@ __version__ = "0.2.1"
 
 __all__ = [
     "Chain",
+    "ConformalPredictor",
     "ConvergenceWarning",
     "CostMatrix",
     "EMDLoss",
@@ -45,6 +48,7 @@ __all__ = [
     "TokenEMDLoss",
     "Tree",
     "boosting",
+    "control_risk",
     "decide",
     "decide_top_k",
     "emd",

@@ -252,3 +252,28 @@ def test_models_named_by_what_tells_files_apart(
             np.savez(file, probs=np.full((2, 2), 0.5), labels=[0, 1])
     result = ew.evaluate(files, None, ew.Chain(2), intervals=False)
     assert [model.name for model in result.models] == names
+
+
+def test_conformal_sets_are_measured_on_the_other_half(tree: ew.Tree, save: Any, capsys: Any) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, (400, tree.num_bins))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+    result = ew.evaluate(logits, labels, tree, normalize="softmax", conformal=0.2, calibrate=True)
+    assert result.held_out == 200
+    for place, model in enumerate(result.models):
+        assert model.predictor is not None
+        p = torch.from_numpy(logits / model.temperature).softmax(-1)
+        held_out = np.zeros(400, dtype=bool)
+        held_out[np.random.default_rng(0).permutation(400)[:200]] = True
+        own = ew.ConformalPredictor(tree, 0.2).fit(p[held_out], torch.from_numpy(labels[held_out]))
+        wanted = ew.metrics.set_report(own.predict(p[~held_out]), torch.from_numpy(labels[~held_out]), tree)
+        lines = ("set coverage", "set size, classes", "set width, distance")
+        found = [result.report.line(line).estimates[place] for line in lines]
+        assert_allclose([each.value for each in found], [wanted.coverage, wanted.size, wanted.width])
+        assert all(each.low < each.value < each.high for each in found)  # type: ignore[operator]
+    assert 'Sets of kind "subtrees" hold the label of a new row with probability ≥ 0.8.' in str(result)
+    ew.save(tree, (path := save("sets.npz", probs=None, logits=logits, labels=labels)).with_name("tree.json"))
+    assert run(["evaluate", str(path), "--space", str(path.with_name("tree.json")), "--conformal", "0.2"]) == 0
+    assert "set width, distance" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="conformal: expected a probability between 0 and 1"):
+        ew.evaluate(logits, labels, tree, normalize="softmax", conformal=1.0)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from earthwork.decisions.conformal import ConformalPredictor
 from earthwork.extras import require
 from earthwork.metrics.batch import Decision
 from earthwork.metrics.intervals import jackknife
@@ -125,6 +126,7 @@ class Model(NamedTuple):
         decision: How its answers were chosen.
         temperature: The temperature that its probabilities were calibrated with.
         vagueness: The cost of an inner node, with ``decision="inner"``.
+        predictor: What predicted its sets of classes, if that was asked for.
     """
 
     name: str
@@ -133,6 +135,7 @@ class Model(NamedTuple):
     decision: Decision = "argmax"
     temperature: float = 1.0
     vagueness: float = 0.0
+    predictor: ConformalPredictor | None = None
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,9 @@ class Evaluation:
             "hierarchical precision, recall and F1, accuracy at depth and expected − measured cost leave them out."
         )
         held_out = [f"Tuned on {self.held_out:,} other rows."] if self.held_out else []
+        if (predictor := self.models[0].predictor) is not None:
+            share = f"{1 - predictor.alpha:.4g}"
+            held_out += [f'Sets of kind "{predictor.kind}" hold the label of a new row with probability ≥ {share}.']
         return (*self.report.notes, *([coarse_note] if coarse else []), *held_out, *tuned)
 
     def to_frame(self) -> Any:

@@ -74,6 +74,7 @@ class Batch:
         vagueness: The cost of an inner node, for ``decision="inner"``.
         logits: What the distributions are the softmax of, ``[rows, num_bins]``; ``None`` if that is not known.
         weights: How much each row counts, ``[rows]``; ``None`` if all count the same.
+        sets: Predicted sets of classes, ``[rows, num_bins]``; ``None`` if there are none.
     """
 
     space: Space
@@ -84,6 +85,7 @@ class Batch:
     vagueness: float = 0.0
     logits: Tensor | None = None
     weights: Tensor | None = None
+    sets: Tensor | None = None
 
     @property
     def nodes(self) -> bool:

@@ -20,14 +20,14 @@ from typing import Any, get_type_hints
 
 from torch import Tensor
 
-from earthwork.metrics import curves, measures, scores
+from earthwork.metrics import curves, measures, scores, selective
 from earthwork.metrics.batch import Options
 from earthwork.metrics.measure import Measure
 
 # Every public measure by its name.
 MEASURES: dict[str, type[Measure]] = {
     name: found
-    for module in (measures, scores, curves)
+    for module in (measures, scores, curves, selective)
     for name, found in vars(module).items()
     if inspect.isclass(found) and issubclass(found, Measure) and found.__module__ == module.__name__ and name[0] != "_"
 }
