@@ -11,9 +11,9 @@ from torch import Tensor
 
 from earthwork.decisions.decide import first_least, fixed_risk, node_risk
 from earthwork.decisions.risk import control_risk
+from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Tree
 from earthwork.spaces.tree import as_tree
-from earthwork.transport.masses import as_distributions
 
 # Temperatures outside this range make no measurable difference.
 _COLDEST, _HOTTEST = 1e-2, 1e2

@@ -18,11 +18,11 @@ from torch.nn.functional import pad
 from earthwork.decisions.nested_sets import FAMILIES, EqualBalls, default_kind, maximal_nodes
 from earthwork.decisions.risk import mean_passes, p_values
 from earthwork.files import errors_naming, parse_json, read_json, to_json, write_atomically
+from earthwork.ops.masses import Normalize, as_distributions
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_space, check_word, from_array
 from earthwork.spaces.tree import as_tree
 from earthwork.storage.writing import dumps, from_document
-from earthwork.transport.masses import Normalize, as_distributions
 
 Kind: TypeAlias = Literal["interval", "arc", "node", "subtrees", "ball"]
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.decisions.decide import expected, first_least
+from earthwork.decisions.decide import first_least
+from earthwork.ops import expected_distances
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import distance_matrix, widest
@@ -174,7 +175,7 @@ class Balls(Family):
 
     def __init__(self, p: Tensor, space: Space) -> None:
         order, nearer = derived(space, _by_distance, p.device)
-        centre = first_least(expected(p, space))
+        centre = first_least(expected_distances(p, space))
         self.scores = pad(p.gather(-1, order[centre]).cumsum(-1), (1, 0)).gather(-1, nearer[centre])
 
 
@@ -182,7 +183,7 @@ class EqualBalls(Family):
     """Balls of one radius for all rows; a score is the distance from the class of least expected distance."""
 
     def __init__(self, p: Tensor, space: Space) -> None:
-        self.scores = derived(space, distance_matrix, p.device, p.dtype)[first_least(expected(p, space))]
+        self.scores = derived(space, distance_matrix, p.device, p.dtype)[first_least(expected_distances(p, space))]
 
 
 # By kind: the sets, and the spaces that have them.

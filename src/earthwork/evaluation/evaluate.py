@@ -26,10 +26,10 @@ from earthwork.metrics.report import (
     standard_measures,
 )
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
+from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_space, from_array
 from earthwork.spaces.tree import as_tree
-from earthwork.transport.masses import Normalize, check_distributions, check_normalize, l1_normalized
 
 Progress: TypeAlias = Callable[[str, float], None]
 Deciding: TypeAlias = Literal["least_risk", "inner"]

@@ -18,9 +18,10 @@ import earthwork as ew
 from earthwork import private_api
 from earthwork.kernels.cpu import loading
 from earthwork.kernels.gpu import check, common
-from earthwork.transport.gpu_route import GpuKernels
-from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER
-from earthwork.transport.routes import choose
+from earthwork.ops.definition import COMPOSED
+from earthwork.ops.first_order import FIRST_ORDER
+from earthwork.ops.gpu_route import GpuKernels
+from earthwork.ops.operations import choose
 from tests.cases import random_tree
 
 READS = {"_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal", "lift_fresh", "lift_fresh_copy"}
@@ -73,8 +74,7 @@ LOSSES = {
 @pytest.mark.parametrize("first_order", [False, True], ids=["composed", "first order"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
-    for module in ("transport.routes", "losses.emd_loss"):
-        monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
+    monkeypatch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
     if first_order:
         monkeypatch.setattr(private_api, "count_dispatch_modes", lambda: 0)
     loss = LOSSES[name](tree).to("meta")
@@ -89,8 +89,7 @@ def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
 
 @pytest.mark.parametrize("kind", ["labels", "distributions"])
 def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind):
-    for module in ("transport.routes", "losses.emd_loss"):
-        monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
+    monkeypatch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
     loss = ew.EMDLoss(tree)
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)
     target = targets(tree.num_bins)[kind]
@@ -158,7 +157,7 @@ def test_what_has_no_kernels(monkeypatch, tree):
     assert choose(ew.Chain(1), logits[:, :1], labels) is FIRST_ORDER
     assert not isinstance(choose(tree, logits.double(), labels), GpuKernels)
     assert isinstance(choose(tree, logits, logits), GpuKernels)
-    monkeypatch.setattr("earthwork.transport.gpu_route.gpu.MOST_BINS", tree.num_bins - 1)
+    monkeypatch.setattr("earthwork.ops.gpu_route.gpu.MOST_BINS", tree.num_bins - 1)
     assert choose(tree, logits, logits) is FIRST_ORDER
-    monkeypatch.setattr("earthwork.transport.gpu_route.gpu.AVAILABLE", False)
+    monkeypatch.setattr("earthwork.ops.gpu_route.gpu.AVAILABLE", False)
     assert choose(ew.Chain(4), logits[:, :4], labels) is FIRST_ORDER

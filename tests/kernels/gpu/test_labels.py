@@ -9,10 +9,9 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork import private_api
 from earthwork.kernels.cpu import without_kernels
 from earthwork.kernels.gpu import labels as label_kernels
-from earthwork.transport import gpu_route
+from earthwork.ops import gpu_route
 from tests.kernels.cpu.cases import space_of
 from tests.kernels.gpu.oracle import error, label_costs
 
@@ -103,10 +102,8 @@ def test_saturated_rows_of_a_star(rng):
     value, gradient = losses(star, 1.0, logits, labels)
     on_cpu = logits.clone().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("transport.routes", "losses.emd_loss"):
-            patch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
-        patch.setattr("earthwork.transport.routes.is_plain", private_api.is_plain)
-        patch.setattr("earthwork.transport.routes.MIN_ENTRIES", 0)
+        patch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
+        patch.setattr("earthwork.ops.operations.MIN_ENTRIES", 0)
         loss = ew.EMDLoss(star, 1.0, reduction="none")(on_cpu, labels)
         loss.sum().backward()
     assert error(value[:, None], expected[:, None]) <= max(VALUE, 10 * error(loss.detach()[:, None], expected[:, None]))

@@ -9,10 +9,12 @@ from torch import nn
 import earthwork as ew
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import without_kernels
-from earthwork.transport import gpu_route, routes
-from earthwork.transport.gpu_route import GpuKernels
-from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER
-from earthwork.transport.routes import choose
+from earthwork.ops import gpu_route
+from earthwork.ops import operations as routes
+from earthwork.ops.definition import COMPOSED
+from earthwork.ops.first_order import FIRST_ORDER
+from earthwork.ops.gpu_route import GpuKernels
+from earthwork.ops.operations import choose
 from tests.cases import random_distribution
 
 C = 6

@@ -9,8 +9,8 @@ import torch
 
 import earthwork as ew
 from earthwork import private_api
-from earthwork.transport import masses
-from earthwork.transport.masses import as_distributions, check_distributions, check_masses, mass_tolerance
+from earthwork.ops import masses
+from earthwork.ops.masses import as_distributions, check_distributions, check_masses, mass_tolerance
 from tests.cases import random_distribution
 
 CHAIN = ew.Chain(4)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +13,11 @@ from torch import Tensor, nn
 
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import loading
+from earthwork.ops.definition import COMPOSED, Route, as_rows, composed_cost
+from earthwork.ops.first_order import FIRST_ORDER, composed_gradients
+from earthwork.ops.labels import LabelledLoss
 from earthwork.spaces import EdgeSpace
 from earthwork.spaces.space import HALF
-from earthwork.transport.closed_form import composed_cost, composed_gradients
-from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, Route, as_rows
 
 _TYPES = (torch.float32, *HALF)
 _PLAIN = (Tensor, nn.Parameter)
@@ -91,6 +94,15 @@ class GpuKernels(Route):
             return COMPOSED.logit_distances(x, labels, space, rho)
 
         return self.label_loss(logits, labels, rho, (None, -1, "none", 0.0), composed)
+
+    def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        """Compute the whole loss of logits against class indices."""
+        kernel = loss.label_kernel
+        if kernel is None or kernel.operation != "labels":
+            return loss.defined_loss(logits, labels)
+        options = (weight, loss.ignore_index, loss.reduction, math.nan if loss.empty == "nan" else 0.0)
+        composed = partial(COMPOSED.loss_of_labels, loss.as_called(), labels=labels, weight=weight)
+        return self.label_loss(logits, labels, getattr(loss, kernel.option), options, composed)
 
     def label_loss(
         self,

@@ -1,4 +1,4 @@
-"""Predictions whose classes are sharded over several processes; imported at the first ``DTensor``."""
+"""Predictions whose classes are sharded over several processes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from earthwork.decisions import decide
-from earthwork.decisions.sharded import sharded_argmax, sharded_risk
 from earthwork.losses import EMDLoss
 from earthwork.metrics.batch import IGNORED, Batch, Options
+from earthwork.ops.masses import Normalize, check_normalize
+from earthwork.sharded.decisions import argmax, risk_of
 from earthwork.sharded.expected import check_on_shards
 from earthwork.sharded.mesh import read_axes
 from earthwork.spaces import Space
-from earthwork.transport.masses import Normalize, check_normalize
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class ShardedBatch(Batch):
     def _decided(self) -> DTensor:
         found: DTensor
         if self.decision == "argmax":
-            found = sharded_argmax(self.preds)
+            found = argmax(self.preds)
         else:
             found = cast(DTensor, decide(self.preds, self.space, normalize=self.normalize, validate=False))
         return found
@@ -61,7 +61,7 @@ class ShardedBatch(Batch):
     @property
     def expected_cost(self) -> Tensor:
         """The distance from each answer to the truth that its distribution expects."""
-        return self._gathered(sharded_risk(self.preds, self.space, self.normalize, self._decided))
+        return self._gathered(risk_of(self.preds, self.space, self.normalize, self._decided))
 
     def transport(self, rho: float) -> Tensor:
         """The EMD^ρ from each distribution to its label."""
@@ -76,7 +76,7 @@ class ShardedBatch(Batch):
         return rows.full_tensor().reshape(-1)[self.counted]
 
 
-def sharded_batch(preds: DTensor, labels: Tensor, counted: Any, space: Space, options: Options) -> ShardedBatch:
+def as_batch(preds: DTensor, labels: Tensor, counted: Any, space: Space, options: Options) -> ShardedBatch:
     """Check predictions of which no process has all classes.
 
     Args:

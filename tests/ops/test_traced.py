@@ -7,12 +7,13 @@ import torch
 from torch.nn.functional import one_hot
 
 import earthwork as ew
+from earthwork import private_api
 from earthwork.kernels.cpu import loading, operators
-from earthwork.transport import routes
-from earthwork.transport.labels import cost_to_label, ground_costs
-from earthwork.transport.masses import can_look
-from earthwork.transport.portable_routes import COMPOSED
-from earthwork.transport.routes import OPERATOR
+from earthwork.ops import operations as routes
+from earthwork.ops.definition import COMPOSED
+from earthwork.ops.labels import cost_to_label, ground_costs
+from earthwork.ops.masses import can_look
+from earthwork.ops.operations import OPERATORS
 from tests.cases import random_distribution
 
 C = 8
@@ -43,7 +44,7 @@ def test_pairs_by_operator(rng, name, rho):
     space = SPACES[name]
     p, q = random_distribution(rng, 3, 1, C), random_distribution(rng, 2, C)
     results = []
-    for route in (OPERATOR, COMPOSED):
+    for route in (OPERATORS, COMPOSED):
         ours, theirs = p.clone().requires_grad_(), q.clone().requires_grad_()
         distances = route.distances(ours, theirs, space, rho)
         results.append([distances, *gradients(distances, ours, theirs), route.gradient(ours, theirs, space, rho)])
@@ -59,24 +60,20 @@ def test_labels_by_operator(rng, name):
     logits, labels = torch.randn(2, 3, C, dtype=torch.float64), torch.randint(C, (2, 3), dtype=torch.int32)
     target, p = one_hot(labels.long(), C).double(), logits.softmax(-1)
     plain = ew.emd(p, target, space, 1.5)
-    torch.testing.assert_close(OPERATOR.logit_distances(logits, labels, space, 1.5), plain)
-    torch.testing.assert_close(OPERATOR.label_distances(p, labels, space, 1.5), plain)
-    smoothed = ew.emd(p, 0.8 * target + 0.2 / C, space, 1.5)
-    torch.testing.assert_close(OPERATOR.label_distances(p, labels, space, 1.5, 0.2), smoothed)
+    torch.testing.assert_close(OPERATORS.logit_distances(logits, labels, space, 1.5), plain)
+    torch.testing.assert_close(OPERATORS.label_distances(p, labels, space, 1.5), plain)
     ignored = int(labels[0, 0])
-    weight = torch.rand(C).where(torch.arange(C) != ignored, 0)
-    terms = plain * weight[labels.long()]
-    for reduction, expected in {
-        "none": terms,
-        "sum": terms.sum(),
-        "mean": terms.sum() / weight[labels.long()].sum(),
-    }.items():
-        given = torch.rand(C).where(torch.arange(C) == ignored, weight)
-        loss = OPERATOR.label_loss(logits, labels, space, 1.5, (given, ignored, reduction, 0.0))
-        torch.testing.assert_close(loss, expected.double())
+    for weight in (None, torch.rand(C) + 0.5):
+        factor = (torch.ones(C) if weight is None else weight)[labels.long()].double() * (labels != ignored)
+        terms = plain * factor
+        for reduction, expected in {"none": terms, "sum": terms.sum(), "mean": terms.sum() / factor.sum()}.items():
+            loss = ew.EMDLoss(space, 1.5, weight=weight, ignore_index=ignored, reduction=reduction)
+            torch.testing.assert_close(OPERATORS.loss_of_labels(loss, logits, labels, weight), expected)
     nothing = torch.full((2, 3), ignored)
-    for empty in (0.0, 7.0):
-        assert OPERATOR.label_loss(logits, nothing, space, 2, (None, ignored, "mean", empty)) == empty
+    for empty, value in (("zero", 0.0), ("nan", torch.nan)):
+        loss = ew.EMDLoss(space, ignore_index=ignored, empty=empty)
+        found = OPERATORS.loss_of_labels(loss, logits, nothing, None)
+        torch.testing.assert_close(found, torch.tensor(value, dtype=torch.float64), equal_nan=True)
 
 
 def test_what_operator_serves(monkeypatch, tracing):
@@ -85,7 +82,7 @@ def test_what_operator_serves(monkeypatch, tracing):
     labels = torch.zeros(20, dtype=torch.int64)
     assert operators.AVAILABLE
     for target in (None, p, labels):
-        assert routes.choose(chain, p, target) is OPERATOR
+        assert routes.choose(chain, p, target) is OPERATORS
     for space, x, target in (
         (SPACES["ring"], p, p),
         (chain, p.half(), p.half()),
@@ -96,7 +93,7 @@ def test_what_operator_serves(monkeypatch, tracing):
         assert routes.choose(space, x, target) is COMPOSED
     assert routes.choose(chain, p, expected=True) is COMPOSED
     with monkeypatch.context() as patch:
-        patch.setattr(routes, "is_exporting", lambda: True)
+        patch.setattr(private_api, "is_exporting", lambda: True)
         assert routes.choose(chain, p, p) is COMPOSED
     with monkeypatch.context() as patch:
         patch.setattr(loading, "enabled", False)

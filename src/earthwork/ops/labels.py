@@ -1,4 +1,4 @@
-r"""Distances to labels, in closed form on any space.
+r"""Labels: which are valid, what a loss of them says to an operation, and distances in closed form on any space.
 
 All mass must go to the label, so the plan is determined: the cost is the expected distance :math:`\sum_i p_i M_{il}`.
 The scalings that make this plan Sinkhorn's give the gradient :math:`\mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`;
@@ -8,20 +8,70 @@ The scalings that make this plan Sinkhorn's give the gradient :math:`\mathrm{cen
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from earthwork.ops.linear_programme import centred, with_gradients
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
-from earthwork.spaces.edges import one_hot
 from earthwork.spaces.space import columns, distance_matrix, widest
-from earthwork.transport.linear_programme import centred, with_gradients
 
 # Up to this many bins the matrix is kept for labels, 16 MB of float32: a lookup is far faster than the maps.
 _MAX_BINS = 2048
+
+
+class LabelKernel(NamedTuple):
+    """Which kernel computes the whole loss of logits against class indices, as a class of losses declares it."""
+
+    operation: str
+    """Its name; see ``kernels.cpu.run.labels``. ``"labels"`` is the cost of moving the softmax to the label."""
+    option: str = ""
+    """The option of the loss that the kernel takes."""
+    weights: Callable[[Any, float], Tensor] | None = None
+    """What the kernel takes in place of the costs of a space, as a function of the space and of a parameter."""
+    parameter: str = ""
+    """The option of the loss that is this parameter."""
+    unless: tuple[str, ...] = ()
+    """The options of the loss with which the kernel does not serve, unless they are 0, false or ``None``."""
+    underflows: bool = False
+    """Whether the kernel's loss is NaN where a probability underflows; the definition then serves that row."""
+
+
+class LabelledLoss(Protocol):
+    """What operations know of a loss."""
+
+    label_kernel: ClassVar[LabelKernel | None]
+    space: Space
+    ignore_index: int
+    reduction: Any
+    normalize: Any
+    empty: Any
+
+    def as_called(self) -> Self:
+        """Return the loss with its present options, for derivatives that are computed after it may have changed."""
+
+    def defined_loss(
+        self, rows: Tensor, labels: Tensor, row_losses: Callable[[Tensor, Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """Compute the whole loss as it is defined, given perhaps a function for the losses of single rows."""
+
+    def row_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """Compute the losses of single rows against their labels, which are valid."""
+
+
+def check_labels(labels: Tensor, num_bins: int, ignore_index: int) -> None:
+    """Raise a ``ValueError`` that names the first label that is neither a bin nor ``ignore_index``."""
+    bad = (labels != ignore_index) & ((labels < 0) | (labels >= num_bins))
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        raise ValueError(
+            f"target: expected class indices from 0 to {num_bins - 1} (or ignore_index {ignore_index}), got "
+            f"{int(labels[place])} at position {place if len(place) != 1 else place[0]}"
+        )
 
 
 def ground_costs(space: Space, like: Tensor) -> Tensor:
@@ -37,7 +87,7 @@ def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
 
 
 def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf, regularized: bool = False) -> Tensor:
-    """The cost of moving each distribution to its label, with the gradient of the Sinkhorn distance.
+    """Compute the cost of moving each distribution to its label, with the gradient of the Sinkhorn distance.
 
     Args:
         p: Distributions, shape ``[..., n]``.
@@ -61,20 +111,14 @@ def _label_value(p: Tensor, distances: Tensor, lam: float, regularized: bool) ->
 
 
 def label_gradient(p: Tensor, distances: Tensor, lam: float) -> Tensor:
-    """centre(M[:, label] + log(p)/λ); an empty bin counts as the smallest normal number of its type."""
+    """Return centre(M[:, label] + log(p)/λ); an empty bin counts as the smallest normal number of its type."""
     if lam < math.inf:
         distances = distances.add(p.clamp(min=torch.finfo(p.dtype).tiny).log(), alpha=1 / lam)
     return centred(distances)
 
 
-def smoothed_one_hot(labels: Tensor, like: Tensor, smoothing: float) -> Tensor:
-    """The distributions of labels, ``[...]`` to ``[..., n]``, in the type and with the bins of ``like[..., n]``."""
-    n = like.shape[-1]
-    return one_hot(labels, like) * (1 - smoothing) + smoothing / n
-
-
 def of_class(weight: Tensor, labels: Tensor) -> Tensor:
-    """The weight of each label's class; a single label may be one of many in a functional transform."""
+    """Return the weight of each label's class; a single label may be one of many in a functional transform."""
     return embedding(labels, weight.unsqueeze(-1)).squeeze(-1)
 
 

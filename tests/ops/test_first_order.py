@@ -7,7 +7,7 @@ import torch
 
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
-from earthwork.transport import closed_form
+from earthwork.ops import first_order
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import CLOSE, SPACES, composed_distance, composed_label_distance, space_of
 
@@ -20,7 +20,7 @@ def _portable():
 
 @pytest.fixture(params=[1, 1 << 17], ids=["a row at a time", "all at once"])
 def _parts(request, monkeypatch):
-    monkeypatch.setattr(closed_form, "_BLOCK", request.param)
+    monkeypatch.setattr(first_order, "_BLOCK", request.param)
 
 
 @pytest.mark.usefixtures("_parts")

@@ -1,4 +1,4 @@
-"""Decisions from a ``DTensor`` whose classes are sharded over several processes; imported at the first such input."""
+"""Decisions from a ``DTensor`` whose classes are sharded over several processes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from earthwork.ops.masses import Normalize, check_normalize
 from earthwork.sharded.expected import expected_on_shards, softmax_of_shards
 from earthwork.sharded.mesh import Axes, not_traced, read_axes
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import HALF, check_space, space_part
-from earthwork.transport.masses import Normalize, check_normalize
 
 
 @not_traced
-def sharded_expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> DTensor:
+def expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> DTensor:
     """The expected distances, sharded as ``p`` is; equal to those of ``p.full_tensor()``."""
     if normalize is not None and p.requires_grad and torch.is_grad_enabled():
         raise ValueError("normalize: expected None for a DTensor that requires grad; use p.detach(), or p.softmax(-1)")
@@ -26,7 +26,7 @@ def sharded_expected_distance(p: DTensor, space: Space, normalize: Normalize, va
 
 
 @not_traced
-def sharded_decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, rounding: float) -> DTensor:
+def decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, rounding: float) -> DTensor:
     """The class of least expected distance for each row, found by one more sum over the shards.
 
     Args:
@@ -42,14 +42,14 @@ def sharded_decide(p: DTensor, space: Space, normalize: Normalize, validate: boo
 
 
 @not_traced
-def sharded_argmax(p: DTensor) -> DTensor:
+def argmax(p: DTensor) -> DTensor:
     """The class of the largest number in each row, found by one sum over the shards. Ties go to the lowest index."""
     axes, local = read_axes("p", p, p.ndim - 1), p.to_local()
     return axes.spread(_first_least(-local.detach(), axes, 0.0), p.shape[:-1], axes.rows)
 
 
 @not_traced
-def sharded_risk(p: DTensor, space: Space, normalize: Normalize, answers: DTensor) -> DTensor:
+def risk_of(p: DTensor, space: Space, normalize: Normalize, answers: DTensor) -> DTensor:
     """The expected distance of the given answers, one for each row, in double precision."""
     with torch.no_grad():
         risk, axes = _risks(p, space, normalize, False)
