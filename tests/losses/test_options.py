@@ -399,7 +399,7 @@ def test_labels_that_cannot_be_read_are_checked_by_their_loss(make, monkeypatch,
     with without_kernels():
         expected = run(labels)
         readable = run(labels, "none")
-        monkeypatch.setattr(contract, "reads_values", lambda *tensors: False)
+        monkeypatch.setattr(contract, "can_read_without_sync", lambda *tensors: False)
         torch.testing.assert_close(run(labels), expected)
         for label in (-1, C, C + 9):
             wrong = labels.clone()

@@ -327,7 +327,7 @@ def _cells(places: Sequence[Tensor], columns: Tensor) -> tuple[Tensor, ...]:
 
 
 def _is_special(x: Tensor) -> bool:
-    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.is_watched()
+    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.under_transform()
 
 
 class _Selected(torch.autograd.Function):

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from earthwork.ops.labels import LabelledLoss, cost_to_label
 from earthwork.ops.linear_programme import simplex_cost, simplex_gradient
-from earthwork.ops.masses import can_look, check_masses
+from earthwork.ops.masses import can_read, check_masses
 from earthwork.spaces import EdgeSpace
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor, one_hot
@@ -62,7 +62,7 @@ class Route:
             validate: Check the masses.
             names: What the caller calls ``p`` and ``q``.
         """
-        if validate and can_look(p, q):
+        if validate and can_read(p, q):
             check_masses(p, q, stored, names)
         return self.distances(p, q, space, rho)
 

@@ -140,9 +140,8 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         if on_gpu(p):
             return gpu_route(space, p, target, expected) or COMPOSED
         return OPERATORS if not expected and _can_be_operators(space, p, target) else COMPOSED
-    # What is watched by forward-mode differentiation, a trace, a mode or a transform has to consist of visible
-    # operations. This is `is_watched`, and below `is_plain`, without calls: on a small batch all that comes before the
-    # kernel takes as long as the kernel.
+    # Forward-mode differentiation, traces, modes and transforms have to see every operation. This is `under_transform`,
+    # and below `is_plain`, without calls: on a small batch what comes before the kernel takes as long as the kernel.
     if (
         private_api.forward_mode._current_level >= 0
         or private_api.tracing_state() is not None

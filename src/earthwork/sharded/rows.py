@@ -27,6 +27,7 @@ from torch import Tensor
 
 from earthwork.ops.first_order import with_gradient
 from earthwork.spaces.derived import derived
+from earthwork.spaces.log_masses import LOG_ZERO
 from earthwork.spaces.parts import Part
 
 Losses = Callable[[Tensor, Tensor], Tensor]
@@ -34,8 +35,6 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 # The label of a row that does not count, for the losses on parts.
 IGNORED = -100
 
-# Stands for the logarithm of no mass. Not −inf, whose derivatives would be NaN.
-_LOG_NOTHING = -1e30
 
 # Up to this many runs of classes below the same shared node, each is reduced on its own, which is faster.
 _MAX_RUNS = 64
@@ -290,7 +289,7 @@ def _differentiated(losses: Losses, rows: Tensor, labels: Tensor, wanted: bool) 
 
 
 def _finite(logs: Tensor) -> Tensor:
-    return logs.clamp(min=_LOG_NOTHING)
+    return logs.clamp(min=LOG_ZERO)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
