@@ -81,7 +81,7 @@ fuzz: $(READY)
 	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[fuzz]"
 	$(BIN)/python scripts/fuzz --minutes $(MINUTES)
 
-# Changes spaces and transport in small ways and counts what the tests detect. SAMPLE=0 for all mutants, which takes hours;
+# Changes spaces, ops and transport in small ways and counts what the tests detect. SAMPLE=0 for all mutants, which takes hours;
 # OPTIONS are those of scripts/mutation, such as --again.
 SAMPLE ?= 400
 mutation: $(READY)

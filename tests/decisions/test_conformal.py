@@ -364,6 +364,16 @@ def test_arrays_shapes_and_types(rng: np.random.Generator) -> None:
     assert "not fitted" in repr(ew.ConformalPredictor(STARS))
 
 
+def test_the_default_device_does_not_matter(rng: np.random.Generator) -> None:
+    for kind, space in (("interval", STARS), ("node", ANIMALS), ("subtrees", ANIMALS), ("ball", STARS)):
+        p, y = labelled(rng, space, 60)
+        make: Any = lambda: ew.ConformalPredictor(space, 0.2, kind).fit(p, y)  # type: ignore[arg-type]  # noqa: B023, E731
+        wanted = make().predict(p)
+        with torch.device("meta"):
+            assert torch.equal(make().predict(p), wanted)
+            assert len(make().describe(wanted)) == 60
+
+
 def test_many_blocks_agree_with_one(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     p, y = labelled(rng, STARS, 50)
     groups = y.numpy() % 2
@@ -406,6 +416,7 @@ def test_too_few_rows_give_every_class_and_a_warning(rng: np.random.Generator) -
         (lambda: ew.ConformalPredictor(STARS, confidence=1.0), ValueError, "confidence: expected a number between"),
         (lambda: ew.ConformalPredictor(STARS, risk="distance", by_class=True), ValueError, "by_class, randomized"),
         (lambda: ew.ConformalPredictor(STARS).predict(P), ValueError, "call fit first"),
+        (lambda: ew.ConformalPredictor(STARS).save("predictor.json"), ValueError, "call fit first"),
         (lambda: ew.ConformalPredictor(STARS).fit(P, Y[:5]), ValueError, r"labels: .* shape \(20,\), got \(5,\)"),
         (lambda: ew.ConformalPredictor(STARS).fit(P, Y + 4), ValueError, "labels: expected class indices from 0 to 4"),
         (lambda: ew.ConformalPredictor(STARS).fit(P, P[:, 0]), TypeError, "labels: expected class indices"),

@@ -30,6 +30,7 @@ from earthwork.ops.definition import COMPOSED, Route
 from earthwork.ops.first_order import FIRST_ORDER
 from earthwork.ops.gpu_route import gpu_route
 from earthwork.ops.labels import LabelledLoss
+from earthwork.ops.masses import can_read, check_masses
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
@@ -68,7 +69,11 @@ def pair_costs(
         names: What the caller calls ``p`` and ``q``.
     """
     route = choose(space, p, q) if costs is None else Route(costs)
-    return route.checked_distances(p, q, space, rho, check or p.dtype, check is not None, names)
+    if isinstance(route, Kernels):
+        return route.distances(p, q, space, rho, check, names)
+    if check is not None and can_read(p, q):
+        check_masses(p, q, check, names)
+    return route.distances(p, q, space, rho)
 
 
 def pair_gradients(p: Tensor, q: Tensor, space: Space, rho: float) -> Tensor:
