@@ -98,7 +98,7 @@ def student_tails(t: float, freedom: float) -> float:
 
 
 def _log_gamma_ratio(a: float) -> float:
-    """The logarithm of Γ(a + 1/2) / Γ(a), by its asymptotic series where the difference of logarithms cancels."""
+    """Compute the logarithm of Γ(a + 1/2) / Γ(a), by its asymptotic series where logarithms would cancel."""
     if a < 50:
         return math.lgamma(a + 0.5) - math.lgamma(a)
     return math.log(a) / 2 - 1 / (8 * a) + 1 / (192 * a**3) - 1 / (640 * a**5)

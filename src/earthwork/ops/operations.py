@@ -124,7 +124,7 @@ def expected_distances(p: Tensor, space: Space) -> Tensor:
 
 
 def on_gpu(x: Tensor) -> bool:
-    """Whether ``x`` is on a GPU for which Triton compiles: NVIDIA's, or AMD's, which torch calls "cuda" too."""
+    """Return whether ``x`` is on a GPU for which Triton compiles: NVIDIA's, or AMD's, which torch calls "cuda" too."""
     return x.is_cuda
 
 

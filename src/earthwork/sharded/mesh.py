@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def not_traced(function: _Function) -> _Function:
-    """The function, which ``torch.compile`` calls as it is; with ``fullgraph=True`` its error gives the reason."""
+    """Return the function, which ``torch.compile`` calls as it is; with ``fullgraph=True`` its error says why."""
     reason = (
         "earthwork: all-reduces over the shards of a DTensor are not traced; leave fullgraph=False, or compile the "
         "network only and call the loss, decision or metric outside"
@@ -58,7 +58,7 @@ class Axes(NamedTuple):
         return result
 
     def local(self, name: str, x: Tensor) -> Tensor:
-        """This process's part of a tensor with an entry for each row, which may be a plain tensor if all have it."""
+        """Return this process's part of a tensor with an entry for each row; it may be a plain one if all have it."""
         if not isinstance(x, DTensor):
             if any(isinstance(placement, Shard) for placement in self.rows):
                 raise TypeError(

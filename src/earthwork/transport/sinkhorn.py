@@ -53,7 +53,7 @@ def sinkhorn(
     *,
     chunk_size: int | None = None,
 ) -> SinkhornResult:
-    r"""The Sinkhorn distance between distributions (not samples, and not logits).
+    r"""Compute the Sinkhorn distance between distributions (not samples, and not logits).
 
     .. math:: \mathrm{SD}_\lambda(p, q) = \langle M, T \rangle, \qquad
               \nabla_p = \mathrm{centre}(\log(u) / \lambda), \qquad \nabla_q = \mathrm{centre}(\log(v) / \lambda)
@@ -116,7 +116,7 @@ def sinkhorn_prepared(
     chunk_size: int | None = None,
     regularized: bool = False,
 ) -> SinkhornResult:
-    """:func:`sinkhorn` of masses that were checked; if ``regularized`` the value is the minimum, entropy included."""
+    """Compute :func:`sinkhorn` of checked masses; if ``regularized`` the value is the minimum, entropy included."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
     needs_q = q.requires_grad or not can_read(q)
