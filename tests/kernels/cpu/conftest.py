@@ -20,7 +20,7 @@ def _builds():
 @pytest.fixture(autouse=True)
 def _kernels_on_small_input_too(monkeypatch):
     assert CORE is not None, "the compiled kernels are missing: reinstall the package with a C++ compiler"
-    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES", 0)
+    monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES", 0)
 
 
 @pytest.fixture(params=_builds())

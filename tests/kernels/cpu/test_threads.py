@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import earthwork as ew
 from earthwork.kernels.cpu import loading, run
-from earthwork.transport import routes
+from earthwork.ops import operations as routes
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 
@@ -39,7 +39,7 @@ def _each_thread_pool(request):
 @pytest.mark.usefixtures("_each_thread_pool")
 @pytest.mark.parametrize("name", ["any", "chain"])
 @pytest.mark.parametrize("rows", [1, 16, 53])
-def test_results_do_not_depend_on_the_number_of_threads(rng, name, rows):
+def test_results_not_depend_on_number_threads(rng, name, rows):
     space = space_of(name, rng)
     p, q = (random_distribution(rng, rows, space.num_bins).float() for _ in range(2))
     labels = torch.randint(space.num_bins, (rows,))
@@ -55,7 +55,7 @@ def test_results_do_not_depend_on_the_number_of_threads(rng, name, rows):
 
 
 @pytest.mark.usefixtures("_each_thread_pool")
-def test_an_invalid_row_is_reported_by_every_thread(rng):
+def test_invalid_row_reported_by_every_thread(rng):
     torch.set_num_threads(3)
     space = space_of("any", rng)
     p = random_distribution(rng, 80, space.num_bins)
@@ -82,7 +82,7 @@ def test_called_from_several_threads_at_once(rng):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.usefixtures("_each_thread_pool")
-def test_a_forked_child_has_its_own_threads(rng):
+def test_forked_child_has_its_own_threads(rng):
     torch.set_num_threads(2)
     space = space_of("any", rng)
     layout = routes.choose(space, torch.rand(1, space.num_bins)).layout
@@ -119,7 +119,7 @@ class _Distances(Dataset):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_in_the_workers_of_a_data_loader(rng):
+def test_in_workers_of_data_loader(rng):
     torch.set_num_threads(2)
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 40, space.num_bins) for _ in range(2))
