@@ -231,7 +231,7 @@ def fixed_risk(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
 
 def _dividing(tree: Tree) -> Tree:
     """Return the tree with a bin at every node, where only edges with classes on both sides cost anything."""
-    return Tree(tree.parents, tree.flow_costs, bins=torch.arange(tree.num_nodes))
+    return Tree(tree.parents, tree.flow_costs, bins=torch.arange(tree.num_nodes, device="cpu"))
 
 
 def _distance_from_above(tree: Tree) -> Tensor:

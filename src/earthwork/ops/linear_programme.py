@@ -35,7 +35,7 @@ def simplex_cost(p: Tensor, q: Tensor, space: Space) -> Tensor:
 
 
 def simplex_gradient(p: Tensor, q: Tensor, space: Space) -> Tensor:
-    """The gradient of :func:`simplex_cost` with respect to ``p``."""
+    """Return the gradient of :func:`simplex_cost` with respect to ``p``."""
     p, q = torch.broadcast_tensors(p, q)
     gradient: Tensor = simplex(p.detach(), q.detach(), derived(space, distance_matrix, p.device, widest(p.device)))[1]
     return gradient
@@ -44,7 +44,7 @@ def simplex_gradient(p: Tensor, q: Tensor, space: Space) -> Tensor:
 # A custom operator is opaque to the compiler and to functional transforms.
 @torch.library.custom_op("earthwork::simplex", mutates_args=())
 def simplex(p: Tensor, q: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The cost of each row, ``[...]``, and its gradients for p and q, centred, ``[..., n]``."""
+    """Return the cost of each row, ``[...]``, and its gradients for p and q, centred, ``[..., n]``."""
     solver = require("ot", "exact", "the exact distance on a CostMatrix")
     shape = p.shape
     sources, sinks = (x.reshape(-1, shape[-1]).double().cpu().numpy() for x in (p, q))
@@ -112,7 +112,7 @@ def with_gradients(value: Tensor, p: Tensor, p_gradient: Tensor, q: Tensor, q_gr
 
 
 def centred(x: Tensor) -> Tensor:
-    """``x`` minus its mean over the last axis: the part of a dual that conserves mass."""
+    """Return ``x`` minus its mean over the last axis: the part of a dual that conserves mass."""
     x = x - x.mean(-1, keepdim=True)
     # The rounding error of the first mean is relative to the largest entry; the second removes it.
     return x - x.mean(-1, keepdim=True)

@@ -18,7 +18,7 @@ from earthwork.spaces.space import HALF, check_space, space_part
 
 @not_traced
 def expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> DTensor:
-    """The expected distances, sharded as ``p`` is; equal to those of ``p.full_tensor()``."""
+    """Return the expected distances, sharded as ``p`` is; equal to those of ``p.full_tensor()``."""
     if normalize is not None and p.requires_grad and torch.is_grad_enabled():
         raise ValueError("normalize: expected None for a DTensor that requires grad; use p.detach(), or p.softmax(-1)")
     rows, axes = _risks(p, space, normalize, validate)
@@ -27,7 +27,7 @@ def expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: 
 
 @not_traced
 def decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, rounding: float) -> DTensor:
-    """The class of least expected distance for each row, found by one more sum over the shards.
+    """Return the class of least expected distance for each row, found by one more sum over the shards.
 
     Args:
         p: Probabilities or logits.
@@ -50,7 +50,7 @@ def argmax(p: DTensor) -> DTensor:
 
 @not_traced
 def risk_of(p: DTensor, space: Space, normalize: Normalize, answers: DTensor) -> DTensor:
-    """The expected distance of the given answers, one for each row, in double precision."""
+    """Return the expected distance of the given answers, one for each row, in double precision."""
     with torch.no_grad():
         risk, axes = _risks(p, space, normalize, False)
     inside = axes.local("answers", answers) - axes.bounds[axes.rank]
@@ -79,7 +79,7 @@ def _first_least(risk: Tensor, axes: Axes, rounding: float) -> Tensor:
 
 
 def _risks(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> tuple[Tensor, Axes]:
-    """The expected distances of the rows and classes of this process, at least in float32."""
+    """Return the expected distances of the rows and classes of this process, at least in float32."""
     check_space(space)
     check_normalize(normalize)
     if normalize == "l1":

@@ -21,7 +21,7 @@ from earthwork.spaces.parts import Part
 
 
 def softmax_of_shards(x: Tensor, part: Part, reduce: Reduce) -> Tensor:
-    """The softmax over all classes, of the logits ``x[rows, classes]`` of this shard."""
+    """Return the softmax over all classes, of the logits ``x[rows, classes]`` of this shard."""
     logs = x.new_zeros((len(x), len(part.bounds) - 1), dtype=torch.float64)
     logs[:, part.rank] = x.double().logsumexp(-1) if x.shape[-1] else -math.inf
     return (x - reduce(logs).logsumexp(-1, keepdim=True)).exp().to(x.dtype)

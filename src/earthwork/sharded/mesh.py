@@ -52,7 +52,7 @@ class Axes(NamedTuple):
         return x
 
     def sum_over_rows(self, x: Tensor) -> Tensor:
-        """The sum of ``x`` over all shards of the rows. Each process's derivative is that by its own part."""
+        """Return the sum of ``x`` over all shards of the rows. Each process's derivative is that by its own part."""
         axes = [axis for axis, placement in enumerate(self.rows) if isinstance(placement, Shard)]
         result: Tensor = _SumOver.apply(x, self.mesh, axes) if axes else x  # type: ignore[no-untyped-call]
         return result
@@ -73,7 +73,7 @@ class Axes(NamedTuple):
         return x.redistribute(placements=self.rows).to_local()
 
     def replicated(self, x: Tensor) -> DTensor:
-        """A number that all processes have."""
+        """Return a number that all processes have."""
         return DTensor.from_local(x, self.mesh, [Replicate()] * self.mesh.ndim, run_check=False)
 
     def spread(self, x: Tensor, shape: torch.Size, placements: tuple[Placement, ...]) -> DTensor:
@@ -117,7 +117,7 @@ def read_axes(name: str, x: DTensor, axis: int) -> Axes:
 
 
 def _without(placement: Placement, axis: int) -> Placement:
-    """The placement of a tensor without an axis."""
+    """Return the placement of a tensor without an axis."""
     if not isinstance(placement, Shard) or placement.dim == axis:
         return Replicate()
     return Shard(placement.dim - (placement.dim > axis))

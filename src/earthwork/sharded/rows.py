@@ -69,7 +69,7 @@ class ShardLosses:
         self.logarithmic = logarithmic
 
     def __call__(self, x: Tensor, labels: Tensor, reduce: Reduce) -> Tensor:
-        """The losses of all rows, the same in all processes; differentiable once by the logits of this shard.
+        """Return the losses of all rows, the same in all processes; differentiable once by the logits of this shard.
 
         Args:
             x: The logits of this shard, ``[rows, classes]``, float32 or float64.
@@ -108,7 +108,7 @@ class Slots:
         self._run_slots, self._ends = self._run_slots.to(device), self._ends.to(device)
 
     def of(self, classes: Tensor) -> Tensor:
-        """The shared node of some classes, which are counted from the start of the shard."""
+        """Return the shared node of some classes, which are counted from the start of the shard."""
         return self._run_slots[torch.bucketize(classes, self._ends, right=True)]
 
     def exponentials(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,7 +124,7 @@ class Slots:
         return quotients, self._reduced(quotients, "sum"), top
 
     def sums(self, x: Tensor) -> Tensor:
-        """The sum of ``x`` for each shared node, in float64: ``[rows, count]``."""
+        """Return the sum of ``x`` for each shared node, in float64: ``[rows, count]``."""
         return self._reduced(x, "sum")
 
     def spread(self, values: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class _Step:
         self._exchange_masses()
 
     def _exchange_masses(self) -> None:
-        """The first two sums."""
+        """Make the first two sums."""
         rows = len(self.x)
         scale = self._scale()
         ends = torch.tensor(self.part.bounds[1:], device=self.labels.device)
@@ -200,7 +200,7 @@ class _Step:
         return torch.where(scale == -math.inf, 0, scale).double()
 
     def solve(self, wanted: bool) -> tuple[Tensor, Tensor | None]:
-        """The losses of all rows, and the gradient of each w.r.t. the logits of this shard if required."""
+        """Return the losses of all rows, and the gradient of each w.r.t. the logits of this shard if required."""
         total = self.shard_logs.logsumexp(-1, keepdim=True)
         self.before, self.after = self._other_logs()
         local, slopes = self._local(total, wanted)
@@ -222,7 +222,7 @@ class _Step:
         return values.to(self.x.dtype), slopes
 
     def _local(self, total: Tensor, wanted: bool) -> tuple[Tensor | None, Tensor | None]:
-        """The loss of the local edges, and its derivative with respect to the logits of `Part.local`."""
+        """Return the loss of the local edges, and its derivative with respect to the logits of `Part.local`."""
         if self.losses.local is None:
             return None, None
         part, x = self.part, self.x
@@ -258,7 +258,7 @@ class _Step:
         return _differentiated(self.losses.shared, _finite(self.shared_logs - total), labels, wanted)
 
     def _gradient(self, slopes: Tensor, sums: Tensor, shared_slopes: Tensor | None) -> Tensor:
-        """The gradient w.r.t. the logits of this shard, given that of its own loss and those of other shards."""
+        """Return the gradient w.r.t. the logits of this shard, given that of its own loss and those of other shards."""
         assert self.own is not None
         rank, ranks, x = self.rank, self.ranks, self.x
         mine = self.shard_logs[:, rank : rank + 1]
@@ -294,7 +294,7 @@ def _finite(logs: Tensor) -> Tensor:
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """The share of a mass in another one that contains it, from their logarithms; 0 where one of them is 0."""
+    """Return the share of a mass in another one that contains it, from their logarithms; 0 where one of them is 0."""
     nothing = (part == -math.inf) | (whole == -math.inf)
     # Where the whole is so small that it was rounded, its part may seem larger.
     return torch.where(nothing, 0, (part - whole).clamp(max=0).exp())

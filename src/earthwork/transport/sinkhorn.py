@@ -53,7 +53,7 @@ def sinkhorn(
     *,
     chunk_size: int | None = None,
 ) -> SinkhornResult:
-    r"""The Sinkhorn distance between distributions (not samples, and not logits).
+    r"""Compute the Sinkhorn distance between distributions (not samples, and not logits).
 
     .. math:: \mathrm{SD}_\lambda(p, q) = \langle M, T \rangle, \qquad
               \nabla_p = \mathrm{centre}(\log(u) / \lambda), \qquad \nabla_q = \mathrm{centre}(\log(v) / \lambda)
