@@ -107,7 +107,7 @@ class TokenEMDLoss(CheckedLoss):
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, rho: float = 2.0, *, digits: bool = True, **options: Any) -> Self:
-        """Return the loss over the number tokens of a Hugging Face tokenizer.
+        """Make the loss over the number tokens of a Hugging Face tokenizer.
 
         A token counts if the text that it decodes to, without spaces around it, is a number in ASCII digits.
 
@@ -191,8 +191,8 @@ class TokenEMDLoss(CheckedLoss):
         return self._reduced(self._losses(logits, bins, total), where, num_items)
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
-        """Return the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
-        logits = widened(logits)
+        """Compute the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
+        logits = _wide(logits)
         if not len(bins):
             return logits.sum(-1)
         if self._fused:
@@ -214,7 +214,7 @@ class TokenEMDLoss(CheckedLoss):
         return loss
 
     def _numbers(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Where a position predicts a number token, and the bins of these tokens.
+        """Return where a position predicts a number token, and the bins of these tokens.
 
         With ``shift`` there is one position less: the last one predicts nothing.
         """
@@ -305,7 +305,7 @@ def _with_axis(x: Tensor, where: Tensor) -> Tensor:
 
 
 def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tuple[Tensor, Tensor | None]:
-    """Some columns of ``x[..., n]`` at the positions where ``where[...]`` is true, and the logsumexp of whole rows.
+    """Return some columns of ``x[..., n]`` where ``where[...]`` is true, and the logsumexp of the whole rows there.
 
     ``where`` may have fewer positions than ``x`` on its last axis. They are indexed rather than sliced off, because the
     gradient of a slice is another tensor of the size of ``x``.
@@ -327,7 +327,7 @@ def _cells(places: Sequence[Tensor], columns: Tensor) -> tuple[Tensor, ...]:
 
 
 def _is_special(x: Tensor) -> bool:
-    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.is_watched()
+    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.under_transform()
 
 
 class _Selected(torch.autograd.Function):
@@ -377,7 +377,7 @@ def _parts(total: Tensor, width: int) -> list[slice]:
 
 
 def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
-    """Zeros of the dtype of a tensor.
+    """Return zeros of the dtype of a tensor.
 
     ``torch.zeros`` writes all of them, and most of its time goes into page faults. The memory here comes from calloc,
     which takes zeroed pages from the system, in huge pages where it has them.

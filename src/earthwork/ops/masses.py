@@ -36,8 +36,8 @@ def mass_tolerance(stored: torch.dtype) -> float:
     return _HALF_TOLERANCE if stored in HALF else _TOLERANCE
 
 
-def can_look(*tensors: Tensor) -> bool:
-    """Whether values can be read: not inside the compiler, a trace or a transform, nor of fake or meta tensors."""
+def can_read(*tensors: Tensor) -> bool:
+    """Return whether values can be read: not in the compiler, a trace or a transform, nor of fake or meta tensors."""
     # A trace would keep the branches that the values of its example took.
     if torch.compiler.is_compiling() or private_api.tracing_state() is not None:
         return False
@@ -90,7 +90,7 @@ def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
         raise TypeError(f"costs: expected a floating point tensor, got {what}")
     if costs.shape != (space.num_edges,):
         raise ValueError(f"costs: expected {space.num_edges} edge costs of {space}, got shape {tuple(costs.shape)}")
-    if validate and can_look(costs):
+    if validate and can_read(costs):
         check_costs("costs", costs.detach())
     return space
 
@@ -139,9 +139,9 @@ def of_row(row: tuple[int, ...], first_row: int = 0) -> str:
 
 
 def l1_normalized(name: str, x: Tensor, validate: bool) -> Tensor:
-    """Return each row divided by its mass: the paper's ℓ1 layer."""
+    """Return the paper's ℓ1 layer: each row divided by its mass."""
     mass = x.abs().sum(-1, keepdim=True)
-    if validate and can_look(x) and (mass == 0).any():
+    if validate and can_read(x) and (mass == 0).any():
         row = tuple((mass.squeeze(-1) == 0).nonzero()[0].tolist())
         raise ValueError(f'{name}: expected some mass in each row to normalise by "l1", got none{of_row(row)}')
     return x / mass
@@ -213,7 +213,7 @@ def as_distributions(
         p = p.softmax(-1)
     elif normalize == "l1":
         p = l1_normalized(name, p, validate)
-    if validate and can_look(p):
+    if validate and can_read(p):
         check_distributions(p, name, stored)
     return p
 

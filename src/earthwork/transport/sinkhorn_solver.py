@@ -40,7 +40,7 @@ def solve(
     needs_q: bool,
     regularized: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Value, gradients for p and q, and a tensor of the number of iterations and whether they converged.
+    """Return value, gradients for p and q, and a tensor of the number of iterations and whether they converged.
 
     ``needs_q`` says that the gradient for q is needed, which the closed form does not provide. The value is ⟨M, T⟩, or
     if ``regularized`` the minimum ⟨M, T⟩ + ⟨T, log T⟩/λ.
@@ -141,7 +141,7 @@ class _Solver:
 
 
 def _distributions(x: Tensor) -> Tensor:
-    """Each row divided by its mass; a row without mass becomes uniform."""
+    """Return each row divided by its mass; a row without mass becomes uniform."""
     mass = x.sum(-1, keepdim=True)
     return torch.where(mass > 0, x / torch.where(mass > 0, mass, 1), 1 / x.shape[-1])
 
@@ -186,12 +186,12 @@ def scattered(parts: Sequence[tuple[Tensor, Solution]], dtype: torch.dtype) -> S
 
 
 def dual_value(p: Tensor, log_u: Tensor, q: Tensor, log_v: Tensor, lam: float) -> Tensor:
-    """(⟨p, log u⟩ + ⟨q, log v⟩)/λ; an empty bin, whose logarithm is -∞, adds nothing."""
+    """Return (⟨p, log u⟩ + ⟨q, log v⟩)/λ; an empty bin, whose logarithm is -∞, adds nothing."""
     return (torch.where(p > 0, p * log_u, 0) + torch.where(q > 0, q * log_v, 0)).sum(-1) / lam
 
 
 def dual(mass: Tensor, log_sum: Tensor, lam: float, stored: torch.dtype) -> Tensor:
-    """Centred log(u)/λ with u = mass / sum; an empty bin counts as the least normal number of the ``stored`` type."""
+    """Return centred log(u)/λ with u = mass / sum; an empty bin counts as the least normal number of ``stored``."""
     return centred((mass.clamp(min=torch.finfo(stored).tiny).log() - log_sum) / lam)
 
 
@@ -279,7 +279,7 @@ class _Finished:
         self.parts: list[tuple[Tensor, ...]] = []
 
     def due(self, iteration: int) -> bool:
-        """Whether rows can be finished after this iteration."""
+        """Return whether rows can be finished after this iteration."""
         return self.tol is not None or iteration == self.max_iter
 
     def add(self, iteration: int, rows: Tensor, error: Tensor, *state: Tensor) -> bool:
@@ -428,3 +428,20 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
     minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
     solution = Solution(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iterations)
     return scattered([(rows, solution)], matrix.dtype)
+
+
+def printed_kernel(matrix: Tensor, lam: float) -> Tensor:
+    """Return the kernel of Algorithm 1."""
+    return torch.exp(-lam * matrix - 1)
+
+
+def printed_sweep(u: Tensor, p: Tensor, q: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """Run one iteration of Algorithm 1: return the next u and the v that it is computed from."""
+    v = q / (u @ kernel)
+    return p / (v @ kernel.T), v
+
+
+def printed_value(u: Tensor, q: Tensor, kernel: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the last v of Algorithm 1 and the cost of the plan."""
+    v = q / (u @ kernel)
+    return v, (u * (v @ (kernel * matrix).T)).sum(-1)
