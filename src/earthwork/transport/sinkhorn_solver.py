@@ -428,20 +428,3 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
     minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
     solution = Solution(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iterations)
     return scattered([(rows, solution)], matrix.dtype)
-
-
-def printed_kernel(matrix: Tensor, lam: float) -> Tensor:
-    """Return the kernel of Algorithm 1."""
-    return torch.exp(-lam * matrix - 1)
-
-
-def printed_sweep(u: Tensor, p: Tensor, q: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """Run one iteration of Algorithm 1: return the next u and the v that it is computed from."""
-    v = q / (u @ kernel)
-    return p / (v @ kernel.T), v
-
-
-def printed_value(u: Tensor, q: Tensor, kernel: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the last v of Algorithm 1 and the cost of the plan."""
-    v = q / (u @ kernel)
-    return v, (u * (v @ (kernel * matrix).T)).sum(-1)
