@@ -65,7 +65,7 @@ class MixedLoss(CheckedLoss):
         return tuple(map(float, weights))
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The weighted sum of the losses of ``input`` against ``target``."""
+        """Compute the weighted sum of the losses of ``input`` against ``target``."""
         if target.dtype == torch.bool and any(type(loss) is nn.CrossEntropyLoss for loss in self.losses):
             raise TypeError(
                 "target: expected class indices or distributions for nn.CrossEntropyLoss, got sets (boolean); "
@@ -105,7 +105,7 @@ class MixedLoss(CheckedLoss):
         return moved.flatten(0, -2), target, batch
 
     def extra_repr(self) -> str:
-        """The weights, and the options that are not the default."""
+        """Return the weights, and the options that are not the default."""
         shown = ", ".join(f"{weight:g} × {name}" for weight, name in zip(self.weights, self.names, strict=True))
         shown += "" if self.class_dim is None else f", class_dim={self.class_dim}"
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
