@@ -21,7 +21,7 @@ _RESULTS = Struct("qd")
 _EMPTY = array("q", bytes(_CALL.size + _RESULTS.size))
 _OK, _NOT_IMPLEMENTED, _WRONG_ARGUMENT, _NO_MEMORY = range(4)
 
-_run_core = getattr(library(), "ew_run", None)
+_run_core: Any = getattr(library(), "ew_run", None)
 _write_call, _read_results = _CALL.pack_into, _RESULTS.unpack_from
 
 
