@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from earthwork import private_api
 from earthwork.spaces import Space
 from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, check_word
+from earthwork.targets import AnyOf, without_meaning
 from earthwork.transport.labels import of_class
 from earthwork.transport.masses import (
     Normalize,
@@ -205,20 +206,22 @@ class StructuredLoss(CheckedLoss):
         if reads_values(p, q):
             check_masses(p, q, stored, ("input", "target"))
 
-    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor | AnyOf, mask: Tensor | None = None) -> Tensor:
         """The loss.
 
         Args:
             input: Logits (or what ``normalize`` makes a distribution), shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``,
                 or with the classes on axis ``class_dim``.
             target: Class indices (integers) of the input's shape without ``C``, distributions (floating point) of the
-                input's shape, or sets of possible classes (boolean) of the input's shape.
+                input's shape, or sets of possible classes: ``ew.targets.any_of(mask)`` with a mask of the input's
+                shape.
             mask: True for the rows that count, of the input's shape without ``C``. ``None``: all of them.
 
         Returns:
             A tensor without axes, or with ``reduction="none"`` one value for each row of ``C``.
         """
         axis, kind = self._check_shapes(input, target)
+        target = target.mask if isinstance(target, AnyOf) else target
         # A lookup as an attribute takes several times as long.
         weight = self._buffers["weight"] if "weight" in self._buffers else self.weight  # noqa: SIM401
         if weight is not None and weight.shape != (self.space.num_bins,):
@@ -323,8 +326,10 @@ class StructuredLoss(CheckedLoss):
         empty = total == 0
         return torch.where(empty, self._mean_of_nothing, loss.sum() / (total + empty))
 
-    def _check_shapes(self, input: Tensor, target: Tensor) -> tuple[int, Kind]:
+    def _check_shapes(self, input: Tensor, target: Tensor | AnyOf) -> tuple[int, Kind]:
         """The axis of the classes, and what the target holds."""
+        sets = isinstance(target, AnyOf)
+        target = target.mask if isinstance(target, AnyOf) else target
         if type(input) is Tensor or not isinstance(input, Tensor) or not private_api.is_sharded(input):
             check_not_sharded("target", target)
             if self.space.partial:
@@ -335,6 +340,8 @@ class StructuredLoss(CheckedLoss):
         if not isinstance(target, Tensor) or target.is_complex():
             what = target.dtype if isinstance(target, Tensor) else type(target).__name__
             raise TypeError(f"target: expected class indices, distributions or sets, got {what}")
+        if target.dtype == torch.bool and not sets:
+            raise without_meaning()
         shape, classes, dim = input.shape, self.space.num_bins, self.class_dim
         ndim = len(shape)
         axis = min(1, ndim - 1) if dim is None or ndim < 2 else dim + ndim if dim < 0 else dim
@@ -345,13 +352,13 @@ class StructuredLoss(CheckedLoss):
                 f"input: expected shape {where} with C = {classes}, the bins of {self.space}, got {tuple(shape)}{hint}"
             )
         kind: Kind = "distributions" if target.is_floating_point() else "labels"
-        kind = "sets" if target.dtype == torch.bool else kind
+        kind = "sets" if sets else kind
         soft = kind != "labels"
         indices = shape[:axis] + shape[axis + 1 :]
         if target.shape != (shape if soft else indices):
             raise ValueError(
                 f"target: expected class indices (integers) of shape {tuple(indices)}, or distributions (floating "
-                f"point) or sets (boolean) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
+                f"point) or sets (any_of) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
             )
         if dim is None and ndim > 2 and shape[-1] == classes and (soft or indices == shape[:-1]):
             raise ValueError(

@@ -19,7 +19,7 @@ from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import check_ignore_index, check_space
 from earthwork.spaces.tree import as_tree, node_tables
-from earthwork.targets import coarse as classes_below
+from earthwork.targets import AnyOf, classes_below
 from earthwork.transport.emd import label_distances
 from earthwork.transport.masses import Normalize, as_distributions
 
@@ -195,7 +195,7 @@ class Batch:
             return label_distances(self.p, self.labels, self.space, rho).detach().double()
         exact, distances = ~self.coarse, self.p.new_zeros(len(self.labels), dtype=torch.float64)
         loss = EMDLoss(self.space, rho, normalize=None, reduction="none")
-        distances[self.coarse] = loss(self.p[self.coarse], self.allowed).detach().double()
+        distances[self.coarse] = loss(self.p[self.coarse], AnyOf(self.allowed)).detach().double()
         known = label_distances(self.p[exact], self.labels[exact], self.space, rho)
         distances[exact] = known.detach().double()
         return distances
