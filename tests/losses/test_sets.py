@@ -98,7 +98,9 @@ def test_the_two_meanings_of_several_classes(kind):
     loss = kind(ew.Tree([-1, 0, 0, 1, 1, 2]))
     logits, mask = torch.tensor([[40.0, 0.0, 0.0]]), torch.tensor([[True, False, True]])
     shares = mask / mask.sum(-1, keepdim=True)
-    with pytest.raises(TypeError, match=r'"one of these classes" \(pass ew\.targets\.any_of\(mask\)\) or "all of these'):
+    with pytest.raises(
+        TypeError, match=r'"one of these classes" \(pass ew\.targets\.any_of\(mask\)\) or "all of these'
+    ):
         loss(logits, mask)
     if kind is not ew.SoftLabelLoss:  # its own targets are never certain
         assert loss(logits, ew.targets.any_of(mask)) < 1e-6
@@ -108,7 +110,9 @@ def test_the_two_meanings_of_several_classes(kind):
 
 
 def test_a_data_loader_collates_sets():
-    rows = [(torch.zeros(3), ew.targets.any_of(torch.tensor(row))) for row in ([True, True, False], [False, True, True])]
+    rows = [
+        (torch.zeros(3), ew.targets.any_of(torch.tensor(row))) for row in ([True, True, False], [False, True, True])
+    ]
     (logits, target) = next(iter(torch.utils.data.DataLoader(rows, batch_size=2)))
     assert isinstance(target, ew.targets.AnyOf)
     assert ew.EMDLoss(ew.Chain(3), rho=1)(logits, target) == pytest.approx(1 / 3)

@@ -5,7 +5,7 @@ from earthwork.trees.nested import from_nested, to_nested
 from earthwork.trees.newick import from_newick, to_newick
 from earthwork.trees.parts import TreePart, read_part
 from earthwork.trees.paths import from_paths, from_table, to_paths, to_table
-from earthwork.trees.relations import from_edges, from_networkx, from_parents, to_edges, to_networkx
+from earthwork.trees.relations import from_dag, from_edges, from_networkx, from_parents, to_edges, to_networkx
 from earthwork.trees.shaping import collapse, relabel, restrict, reweight
 from earthwork.trees.shipped import SHIPPED, cifar10, cifar100, imagenet1k, tiny_imagenet200
 from earthwork.trees.wordnet import from_wordnet
@@ -17,6 +17,7 @@ __all__ = [
     "cifar100",
     "collapse",
     "from_confusion",
+    "from_dag",
     "from_edges",
     "from_embeddings",
     "from_linkage",

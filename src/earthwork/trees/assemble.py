@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
 from earthwork.text import abbreviate, with_near_matches
+from earthwork.trees.cleaning import clean_name
 
 Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
 Indices: TypeAlias = NDArray[np.int64]
@@ -30,6 +31,7 @@ def assemble(
     node_data: Mapping[str, Sequence[Any]] | None = None,
     info: Mapping[str, Any] | None = None,
     names_hint: bool = False,
+    notes: Sequence[str] = (),
 ) -> Tree:
     """A `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
 
@@ -43,6 +45,7 @@ def assemble(
         node_data: As for `Tree`.
         info: As for `Tree`.
         names_hint: Suggest ``full_names`` if names are not unique.
+        notes: What was changed in the source, for ``tree.notes``.
     """
     array = np.asarray(parents, dtype=np.int64)
     if names is not None:
@@ -50,6 +53,8 @@ def assemble(
     if classes is not None:
         ids = (node_data or {}).get("id")
         bins = class_bins(class_order(classes), _leaves(array) if bins is None else bins, names, ids)
+    if notes:
+        info = {**(info or {}), "notes": [*(info or {}).get("notes", ()), *notes]}
     tree = Tree(array, costs, bins, names, node_data=node_data, info=info)
     if bins is not None and not inner_bins:
         _refuse_inner_bins(array, np.asarray(bins), names)
@@ -188,7 +193,7 @@ def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
 def find_nodes(
     what: str, wanted: Sequence[str], names: Sequence[str] | None, ids: Sequence[str] | None = None
 ) -> list[int]:
-    """The node of each wanted name, or of each wanted id (a synset id, for instance).
+    """The node of each wanted name, as it is written or cleaned, or of each wanted id (a synset id, for instance).
 
     Raises:
         ValueError: If some are unknown: all of them, with near matches. If several nodes have a wanted name.
@@ -198,6 +203,7 @@ def find_nodes(
     found = [(str(name), node) for node, name in enumerate(ids or ()) if name]
     found += [(name, node) for node, name in enumerate(names)]
     places = dict(found)
+    wanted = [name if name in places else clean_name(name) for name in wanted]
     unknown = [name for name in wanted if name not in places]
     if unknown:
         raise ValueError(f"{what}: {len(unknown)} not in the tree: {with_near_matches(unknown, names)}")

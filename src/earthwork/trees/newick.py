@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from earthwork.files import place
 from earthwork.spaces import Tree
 from earthwork.trees.assemble import Classes, assemble, check_names, node_costs
+from earthwork.trees.cleaning import Names
 
 _QUOTED = r"'[^']*(?:''[^']*)*'"
 _BARE = r"[^\s()\[\]:;,']+"
@@ -32,6 +33,8 @@ def from_newick(
     default_length: float | None = None,
     classes: Classes | None = None,
     inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
 ) -> Tree:
     """A tree from a Newick text: branch lengths become costs; without any, every edge costs 1.
 
@@ -43,6 +46,9 @@ def from_newick(
         default_length: The cost of edges without a length where others have one; without it that is an error.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, left to right.
         inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
+            changed.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
 
     Raises:
         ValueError: If it is not Newick, or a length is negative or missing: at which line and column.
@@ -56,12 +62,15 @@ def from_newick(
     if not isinstance(text, str):
         raise TypeError(f"text: expected a string, got {type(text).__name__}")
     nodes = _parse(text, _blank_comments(text))
+    reader = Names("text", "node", clean=clean, strict=strict)
+    names = [reader.read(name, at) if name else "" for at, name in enumerate(nodes.names)]
     return assemble(
         nodes.parents,
-        nodes.names if any(nodes.names) else None,
+        names if any(names) else None,
         _costs(text, nodes, default_length),
         classes=classes,
         inner_bins=inner_bins,
+        notes=reader.notes(names, nodes.parents, range(len(names))),
     )
 
 
