@@ -148,7 +148,7 @@ class Dag(EdgeSpace):
     ) -> Tensor:
         """Return the cost of the groups that hold one of the bins ``i`` and ``j`` and not the other."""
         both = torch.stack(torch.broadcast_tensors(*self._bin_indices(i, j, device)))
-        pairs, where = both.flatten(1).unique(dim=1, return_inverse=True)
+        pairs, where = both.reshape(2, -1).unique(dim=1, return_inverse=True)
         costs = to_tensor(self.flow_costs, both.device, widest(both.device))
         found = []
         for part in pairs.split(max(1, _BLOCK // self.num_nodes), dim=1):

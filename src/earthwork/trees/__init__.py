@@ -1,6 +1,7 @@
 """Hierarchies: build and shape the tree for any set of classes."""
 
 from earthwork.trees.clusters import from_confusion, from_embeddings, from_linkage
+from earthwork.trees.migration import Migration, migrate
 from earthwork.trees.nested import from_nested, to_nested
 from earthwork.trees.newick import from_newick, to_newick
 from earthwork.trees.parts import TreePart, read_part
@@ -12,6 +13,7 @@ from earthwork.trees.wordnet import from_wordnet
 
 __all__ = [
     "SHIPPED",
+    "Migration",
     "TreePart",
     "cifar10",
     "cifar100",
@@ -29,6 +31,7 @@ __all__ = [
     "from_table",
     "from_wordnet",
     "imagenet1k",
+    "migrate",
     "read_part",
     "relabel",
     "restrict",
