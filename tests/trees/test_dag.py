@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,6 +188,43 @@ def test_a_graph_too_deep_to_keep(monkeypatch):
     monkeypatch.setattr("earthwork.spaces.dag._MAX_PAIRS", 1000)
     with pytest.raises(ValueError, match="expected at most 1,000 pairs of a node and one above it"):
         ew.Dag([[], *([node] for node in range(100))])
+
+
+def hypernyms(folder):
+    """(synset, hypernym) of WordNet's nouns, read by hand."""
+    edges = []
+    for line in (folder / "data.noun").read_text(encoding="utf-8").splitlines():
+        fields = line.split(" | ")[0].split()
+        if line.startswith(" ") or not fields:
+            continue
+        pointers = fields[5 + 2 * int(fields[3], 16) :]
+        edges += [
+            (f"n{fields[0]}", f"n{offset}")
+            for symbol, offset, kind, _ in zip(*[iter(pointers)] * 4, strict=False)
+            if symbol in ("@", "@i") and kind == "n"
+        ]
+    return edges
+
+
+def test_wordnet_by_rule_and_whole():
+    folder = Path("/usr/share/wordnet")
+    if not (folder / "data.noun").is_file() or "WordNet 3.0" not in (folder / "data.noun").read_text()[:1000]:
+        pytest.skip("needs WordNet 3.0 where Debian's wordnet-base puts it")
+    shipped = trees.relabel(trees.imagenet1k("hops"), "id")
+    edges = hypernyms(folder)
+    dag = trees.from_dag(edges, classes=shipped.bin_names)
+    assert dag.num_bins == 1000
+    above = set(dag.names)
+    tree = trees.restrict(trees.from_edges([e for e in edges if e[0] in above], rule="first"), shipped.bin_names)
+    assert torch.equal(tree.distances(), shipped.distances())
+    named = trees.imagenet1k().bin_names
+    tabby, tiger, dalmatian = map(named.index, ["tabby", "tiger", "dalmatian"])
+    assert dag.distance(tabby, tiger) < dag.distance(tabby, named.index("container_ship"))
+    logits = torch.randn(4, 1000, requires_grad=True)
+    loss = ew.EMDLoss(dag, rho=1)(logits, torch.tensor([tabby, tiger, dalmatian, 0]))
+    expected = (logits.softmax(-1) * dag.distances()[[tabby, tiger, dalmatian, 0]].float()).sum(-1).mean()
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
 
 
 def test_it_trains():

@@ -1,5 +1,6 @@
 """Hierarchies: build and shape the tree for any set of classes."""
 
+from earthwork.trees.classifications import from_codes, read_obo
 from earthwork.trees.clusters import from_confusion, from_embeddings, from_linkage
 from earthwork.trees.migration import Migration, migrate
 from earthwork.trees.nested import from_nested, to_nested
@@ -18,6 +19,7 @@ __all__ = [
     "cifar10",
     "cifar100",
     "collapse",
+    "from_codes",
     "from_confusion",
     "from_dag",
     "from_edges",
@@ -32,6 +34,7 @@ __all__ = [
     "from_wordnet",
     "imagenet1k",
     "migrate",
+    "read_obo",
     "read_part",
     "relabel",
     "restrict",

@@ -115,9 +115,10 @@ def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | N
 
 def _below(old: Tree, called: Sequence[str], classes: Sequence[str]) -> dict[str, list[int]]:
     """The classes below each inner node of the old tree, by name."""
-    place = old._order[old._bins]
+    place, start = old._order[old._bins], old._order
+    end, known = start + old._size, set(classes)
     return {
-        called[node]: np.flatnonzero((place >= old._order[node]) & (place < old._order[node] + old._size[node])).tolist()
+        called[node]: np.flatnonzero((place >= start[node]) & (place < end[node])).tolist()
         for node in np.flatnonzero(old._size > 1).tolist()
-        if called[node] not in classes
+        if called[node] not in known
     }
