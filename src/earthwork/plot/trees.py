@@ -104,7 +104,7 @@ def plot_tree(
 
 
 def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
-    """The tree with at most so many leaves and classes, and which of its classes each class became part of.
+    """The tree with at most ``most`` leaves and classes, and which of its classes each class became part of.
 
     From the root down, the group with the most classes is unfolded, as long as its children fit.
     """

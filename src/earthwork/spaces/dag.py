@@ -38,7 +38,7 @@ class Dag(EdgeSpace):
     Args:
         parents: The parents of each node, an empty list at a root; there may be several roots.
         costs: The cost of every node, or one for each. Finite and ≥ 0.
-        bins: The node of each class, in the order of the classes. Default: the nodes that are nobody's parent.
+        bins: The node of each class, in the order of the classes. Default: the nodes without children.
         names: The names of all nodes; :attr:`bin_names` are those of the classes.
 
     Example:

@@ -18,14 +18,14 @@ class Graph:
     def __init__(self, nodes: Iterable[str] = ()) -> None:
         self.nodes: dict[str, list[str]] = {node: [] for node in nodes}
         self.rows: dict[tuple[str, str], int] = {}
-        self.repeated: list[tuple[str, str]] = []
+        self.repeated: list[str] = []
 
     def add(self, child: str, parent: str | None, row: int) -> None:
         """Add an edge that stands in a row of the source; of an edge that occurs twice the first row counts."""
         if parent is None:
             self.nodes.setdefault(child, [])
         elif self.rows.setdefault((child, parent), row) != row:
-            self.repeated.append((child, parent))
+            self.repeated.append(f"{child!r} is below {parent!r} twice")
         else:
             self.nodes.setdefault(child, []).append(parent)
 
@@ -83,7 +83,7 @@ class Graph:
         return seen
 
     def with_one_parent(self, what: str, rule: str | None) -> tuple[list[str], list[str | None], list[str]]:
-        """The nodes that were named as children, the parent of each or ``None``, and notes of what was left out.
+        """The nodes that were named as children, the parent of each or ``None``, and a note of the choice.
 
         Args:
             what: The argument that holds the edges, for messages.
@@ -92,7 +92,7 @@ class Graph:
         if rule is not None and rule not in RULES:
             raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
         several = [node for node, parents in self.nodes.items() if len(parents) > 1]
-        notes = [f"{child!r} is below {parent!r} twice" for child, parent in self.repeated]
+        notes: list[str] = []
         if several and rule is None:
             shown = abbreviate(f"{node!r} ({', '.join(map(repr, self.nodes[node]))})" for node in several)
             raise ValueError(

@@ -95,7 +95,7 @@ def from_parents(
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"parents: expected indices, or names together with `names`, got {array.dtype}")
     if names is not None and len(names) == len(array):
-        notes = reader.notes(names, array.tolist(), range(len(names)), notes)
+        notes = [*reader.notes(names, array.tolist(), range(len(names))), *notes]
     return assemble(array, names, costs, classes=classes, inner_bins=inner_bins, notes=notes)
 
 
@@ -215,7 +215,7 @@ def tree_of_edges(
         1.0 if costs is None else np.asarray(kept),
         classes=classes,
         inner_bins=inner_bins,
-        notes=reader.notes(names, nodes, found, notes),
+        notes=[*reader.notes(names, nodes, found, graph.repeated), *notes],
     )
 
 
@@ -403,7 +403,7 @@ def from_networkx(
         inner_bins=inner_bins or classes is None,
         node_data=_node_data(attributes),
         info={key: value for key, value in graph.graph.items() if isinstance(key, str)},
-        notes=reader.notes(names, parents.tolist(), range(len(names)), notes),
+        notes=[*reader.notes(names, parents.tolist(), range(len(names))), *notes],
     )
 
 
