@@ -32,7 +32,7 @@ class AnyOf(NamedTuple):
 
 
 def any_of(mask: Tensor) -> AnyOf:
-    """Sets of possible classes: exactly one of them is right, and it is not known which one.
+    """Return sets of possible classes: exactly one of them is right, and it is not known which one.
 
     Without this type a boolean tensor is an error, because it could as well say that *all* of the classes apply. For
     that, give each of the k classes the share 1/k: ``mask / mask.sum(-1, keepdim=True)`` is a distribution.
@@ -54,7 +54,7 @@ def any_of(mask: Tensor) -> AnyOf:
 
 
 def without_meaning() -> TypeError:
-    """The error for a boolean target, which has two meanings."""
+    """Return the error for a boolean target, which has two meanings."""
     return TypeError(
         'target: expected class indices, distributions or sets, got booleans, which could mean "one of these classes" '
         '(pass ew.targets.any_of(mask)) or "all of these classes" (pass mask / mask.sum(-1, keepdim=True), a share '
@@ -63,7 +63,7 @@ def without_meaning() -> TypeError:
 
 
 def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
-    r"""Numbers as histograms of a normal distribution around them (HL-Gauss).
+    r"""Return numbers as histograms of a normal distribution around them (HL-Gauss).
 
     .. math:: q_i = \frac{\Phi((e_{i+1} - v) / \sigma) - \Phi((e_i - v) / \sigma)}
                          {\Phi((e_n - v) / \sigma) - \Phi((e_0 - v) / \sigma)}
@@ -95,7 +95,7 @@ def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
 
 
 def two_hot(values: Tensor, centers: Tensor) -> Tensor:
-    r"""Numbers as two neighbouring classes, weighted so that the mean of their centers is the number.
+    r"""Return numbers as two neighbouring classes, weighted so that the mean of their centers is the number.
 
     Args:
         values: Numbers, shape ``[...]``. Those outside the centers go to the nearest one.
@@ -122,7 +122,7 @@ def two_hot(values: Tensor, centers: Tensor) -> Tensor:
 
 
 def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> AnyOf:
-    """Sets of neighbouring classes, ``low`` to ``high`` inclusive: censored labels on a chain.
+    """Return sets of neighbouring classes, ``low`` to ``high`` inclusive: censored labels on a chain.
 
     Args:
         low: The lowest possible class, shape ``[...]``; ``None``: the first one.
@@ -159,7 +159,7 @@ Nodes: TypeAlias = Tensor | Sequence[str] | Sequence[int] | str | int
 
 
 def coarse(nodes: Nodes, tree: Tree) -> AnyOf:
-    """Sets of the classes below nodes of a tree: labels that name a group.
+    """Return sets of the classes below nodes of a tree: labels that name a group.
 
     Args:
         nodes: Nodes, as indices of any shape ``[...]`` or as names.
@@ -179,7 +179,7 @@ def coarse(nodes: Nodes, tree: Tree) -> AnyOf:
 
 
 def classes_below(nodes: Nodes, tree: Tree) -> Tensor:
-    """Masks ``[..., num_bins]`` of the classes below nodes of a tree, given as for `coarse`."""
+    """Return masks ``[..., num_bins]`` of the classes below nodes of a tree, given as for `coarse`."""
     tree = as_tree(tree, "tree", "whose nodes are groups of classes")
     index = _nodes(nodes, tree)
     # A bin lies below a node if its place in a depth-first walk is among those of the node's subtree.

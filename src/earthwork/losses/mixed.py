@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Empty
+from earthwork.ops.labels import of_class
 from earthwork.targets import AnyOf
-from earthwork.transport.labels import of_class
 
 
 class MixedLoss(CheckedLoss):

@@ -12,7 +12,7 @@ from earthwork.text import printable
 
 
 def tree_page(tree: Tree, title: str | None = None) -> str:
-    """The text of an HTML file that shows a tree: nodes fold, names can be searched for. It loads nothing.
+    """Return the text of an HTML file that shows a tree: nodes fold, names can be searched for. It loads nothing.
 
     Args:
         tree: The tree. A hundred thousand nodes are no problem: what is folded is not drawn.

@@ -104,7 +104,7 @@ def plot_tree(
 
 
 def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
-    """The tree with at most ``most`` leaves and classes, and which of its classes each class became part of.
+    """Return the tree with at most ``most`` leaves and classes, and which of its classes each class became part of.
 
     From the root down, the group with the most classes is unfolded, as long as its children fit.
     """
@@ -264,7 +264,7 @@ class _Mark(NamedTuple):
 
 
 def _new_axes(layout: _Layout, names: Sequence[_Mark], marks: Sequence[_Mark], rows: int) -> Axes:
-    """Axes in which neighbouring texts do not overlap, up to 60 inches wide."""
+    """Make axes in which neighbouring texts do not overlap, up to 60 inches wide."""
     pyplot = require("matplotlib.pyplot", "plot", "plot_tree")
     slot = 0.3 if layout.slots > _MANY else 1.3
     levels: dict[tuple[float, float], list[_Mark]] = {}
@@ -282,7 +282,7 @@ def _new_axes(layout: _Layout, names: Sequence[_Mark], marks: Sequence[_Mark], r
 
 
 def _below_names(names: Sequence[_Mark]) -> float:
-    """Where the rows of numbers begin: below the names of the leaves."""
+    """Return where the rows of numbers begin: below the names of the leaves."""
     lengths = [mark.extent[0 if mark.upright else 1] for mark in names if mark.align == "top"]
     return -(max(lengths) + 0.2) / _LEVEL if lengths else -0.1
 
@@ -296,7 +296,7 @@ def _limits(layout: _Layout, names: Sequence[_Mark], rows: int) -> tuple[float, 
 
 
 def _edges(tree: Tree) -> list[tuple[int, int, int]]:
-    """(edge, child, parent) of each edge."""
+    """Return (edge, child, parent) of each edge."""
     pairs = [(node, parent) for node, parent in enumerate(tree.parents.tolist()) if parent >= 0]
     return [(edge, *pair) for edge, pair in enumerate(pairs)]
 
@@ -315,7 +315,7 @@ def _draw_edges(ax: Axes, tree: Tree, layout: _Layout, flow: NDArray[np.float64]
 
 
 def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, with_costs: bool) -> list[_Mark]:
-    """The amount and the cost of each edge, one above the other, half a level above its lower end."""
+    """Draw the amount and the cost of each edge, one above the other, half a level above its lower end."""
     costs = tree._costs.tolist()
     leaf = tree._size == 1
     marks = []
@@ -333,7 +333,7 @@ def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, w
 
 
 def _names(tree: Tree, layout: _Layout) -> list[_Mark]:
-    """The names of the leaves below them, and of the inner nodes above them."""
+    """Draw the names of the leaves below them, and of the inner nodes above them."""
     leaf = tree._size == 1
     marks = []
     for node in range(tree.num_nodes):
@@ -410,7 +410,7 @@ def _draw_lines(
     named: bool,
     ax: Axes | None,
 ) -> Axes:
-    """The tree from left to right, the classes below each other, and what they hold beside them."""
+    """Return the tree from left to right, the classes below each other, and what they hold beside them."""
     leaf = tree._size == 1
     names = [str(node) for node in range(tree.num_nodes)] if tree.names is None else list(tree.names)
     texts = [_fit(name, _LONGEST_IN_LINE if leaf[node] else _LONGEST_INNER) for node, name in enumerate(names)]
@@ -460,7 +460,7 @@ def _draw_lines(
 
 
 def _width(text: str, size: float) -> float:
-    """The width of a text in inches."""
+    """Return the width of a text in inches."""
     path = require("matplotlib.textpath", "plot", "plot_tree").TextPath((0, 0), text, size=size)
     return float(path.get_extents().width) / 72 if text.strip() else 0.0
 

@@ -112,12 +112,12 @@ class Dag(EdgeSpace):
         return None if self.names is None else tuple(self.names[node] for node in self._bins.tolist())
 
     def flow(self, x: Tensor) -> Tensor:
-        """The total content of the bins below each node: ``[..., num_bins]`` to ``[..., num_nodes]``."""
+        """Return the total content of the bins below each node: ``[..., num_bins]`` to ``[..., num_nodes]``."""
         self._check_last_axis("x", x, self.num_bins, "bins")
         return linear(x, self._sum_below, self._sum_above)
 
     def potential(self, g: Tensor) -> Tensor:
-        """The sum of ``g`` over each bin's node and those above it: ``[..., num_nodes]`` to ``[..., num_bins]``."""
+        """Return the sum of ``g`` over each bin's node and those above: ``[..., num_nodes]`` to ``[..., num_bins]``."""
         self._check_last_axis("g", g, self.num_nodes, "nodes")
         return linear(g, self._sum_above, self._sum_below)
 
@@ -169,7 +169,7 @@ class Dag(EdgeSpace):
 
 
 def _ancestors(parents: Sequence[Sequence[int]], bins: Sequence[int], call: Callable[[int], str]) -> list[list[int]]:
-    """Each bin's node and all nodes above it."""
+    """Return each bin's node and all nodes above it."""
     above: dict[int, list[int]] = {}
     total = 0
     open_nodes: set[int] = set()
@@ -207,7 +207,7 @@ def _one_hot(bins: Tensor, count: int, like: Tensor) -> Tensor:
 
 
 def _summed(x: Tensor, places: Tensor, count: int) -> Tensor:
-    """The sums of the entries of each place, in double precision: noise where they cancel would have a sign."""
+    """Return the sums of the entries of each place, in double precision: noise where they cancel would have a sign."""
     wide = x.to(widest(x.device))
     return wide.new_zeros(*x.shape[:-1], count).index_add(-1, places, wide).to(x.dtype)
 

@@ -11,7 +11,16 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
-from earthwork.files import errors_naming, parse_csv, parse_number, read_json, read_lines, read_text, read_yaml
+from earthwork.files import (
+    check_regular,
+    errors_naming,
+    parse_csv,
+    parse_number,
+    read_json,
+    read_lines,
+    read_text,
+    read_yaml,
+)
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
@@ -85,7 +94,7 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
 
 
 def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
-    """Like `load`, but only trees are accepted."""
+    """Load a tree as `load` does, and nothing but a tree."""
     space = load(what, **options)
     if not isinstance(space, Tree):
         raise ValueError(f"{what}: expected a tree, got {space}")
@@ -108,7 +117,7 @@ def options_of(*builders: Reader) -> Callable[[AnyReader], AnyReader]:
 
 
 def option_names(function: Reader) -> list[str]:
-    """The names of the optional arguments of a function, or of the builders of a reader, each once."""
+    """Return the names of the optional arguments of a function, or of the builders of a reader, each once."""
     builders = getattr(function, "builders", (function,))
     parameters = [parameter for builder in builders for parameter in inspect.signature(builder).parameters.values()]
     return list(dict.fromkeys(parameter.name for parameter in parameters if parameter.default is not parameter.empty))
@@ -158,13 +167,13 @@ def _read_json(path: Path, **options: Any) -> Space:
 
 @options_of(from_nested)
 def read_nested(path: Path, **options: Any) -> Tree:
-    """A tree from nested dicts and lists in a YAML file, or in a JSON file."""
+    """Build a tree from nested dicts and lists in a YAML file, or in a JSON file."""
     return from_nested(read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else read_json(path), **options)
 
 
 @options_of(from_newick)
 def read_newick(path: Path, **options: Any) -> Tree:
-    """A tree from a Newick file."""
+    """Build a tree from a Newick file."""
     return from_newick(read_text(path), **options)
 
 
@@ -187,7 +196,7 @@ def _read_csv(path: Path, **options: Any) -> Space:
 
 
 def _given(options: dict[str, Any], builder: Reader) -> dict[str, Any]:
-    """The options, or an error if one is not the builder's: a table holds levels or edges."""
+    """Return the options, or an error if one is not the builder's: a table holds levels or edges."""
     _check_options(f"{builder.__name__}, which reads this file", option_names(builder), options)
     return options
 
@@ -206,13 +215,13 @@ def _plain(header: Sequence[str]) -> list[str]:
 
 @options_of(from_table)
 def read_table(path: Path, columns: Sequence[str] | None = None, **options: Any) -> Tree:
-    """A tree from a table with a row for each class and a column for each level."""
+    """Build a tree from a table with a row for each class and a column for each level."""
     return from_csv(read_text(path), columns, name=str(path), delimiter=_delimiter(path), **options)
 
 
 @options_of(from_edges)
 def read_edges(path: Path, *, clean: bool = True, strict: bool = False, **options: Any) -> Tree:
-    """A tree from a table with the columns child, parent and perhaps cost; the root may have a row without parent."""
+    """Build a tree from the columns child, parent and perhaps cost; the root may have a row without parent."""
     (_, header), *rows = _read_cells(path)
     if _plain(header) not in (["child", "parent"], ["child", "parent", "cost"]):
         raise ValueError(f"{path}, line 1: expected the columns child,parent[,cost], got {','.join(header)}")
@@ -222,7 +231,7 @@ def read_edges(path: Path, *, clean: bool = True, strict: bool = False, **option
 
 
 def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
-    """The cells child, parent and perhaps cost; the cost of a root is not used."""
+    """Return the cells child, parent and perhaps cost; the cost of a root is not used."""
     if not cells[0].strip():
         raise ValueError(f"{where}: expected the name of a child, got {cells[0]!r}")
     parent = cells[1] if cells[1].strip() else None
@@ -234,20 +243,18 @@ def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
 
 @options_of(from_paths)
 def read_paths(path: Path, **options: Any) -> Tree:
-    """A tree from a text file with the path to a class in each line."""
+    """Build a tree from a text file with the path to a class in each line."""
     lines = [(at, line) for at, line in enumerate(read_lines(path), 1) if line.strip()]
     return tree_of_paths([line for _, line in lines], numbers=[at for at, _ in lines], **options)
 
 
 @options_of(from_networkx)
 def read_graph(path: Path, **options: Any) -> Tree:
-    """A tree from a .graphml or .gml file."""
+    """Build a tree from a .graphml or .gml file."""
     if path.suffix.lower() not in (".graphml", ".gml"):
         raise ValueError(f"{path}: expected a .graphml or .gml file")
     nx = require("networkx", "trees", f"reading {path.suffix} files")
-    if not path.is_file():
-        path.stat()  # an OSError that names the file
-        raise ValueError(f"{path}: expected a regular file")
+    check_regular(path)
     read = nx.read_gml if path.suffix.lower() == ".gml" else nx.read_graphml
     try:
         graph = read(path)
@@ -291,7 +298,7 @@ class Found(NamedTuple):
 
 
 def parse_matrix(lines: Lines) -> Found | None:
-    """The cost matrix that the lines of a table hold, or ``None`` if they hold something else.
+    """Return the cost matrix that the lines of a table hold, or ``None`` if they hold something else.
 
     A matrix of n classes is n lines of n numbers, a line of n names above them or not; or n + 1 lines of n + 1 cells,
     of which the first line and the first column hold the names.
@@ -317,7 +324,7 @@ def parse_matrix(lines: Lines) -> Found | None:
 
 
 def read_numbers(path: Path) -> list[list[float]]:
-    """The numbers of a .csv or .tsv file."""
+    """Read the numbers of a .csv or .tsv file."""
     lines = _read_cells(path)
     for line, cells in lines:
         for column, cell in enumerate(cells, 1):
@@ -327,7 +334,7 @@ def read_numbers(path: Path) -> list[list[float]]:
 
 
 def _numbers(lines: Lines, first_column: int = 1) -> list[list[float]] | None:
-    """The numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
+    """Return the numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
     blank = ""
     rows: list[list[float]] = []
     for line, cells in lines:

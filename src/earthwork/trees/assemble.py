@@ -33,7 +33,7 @@ def assemble(
     names_hint: bool = False,
     notes: Sequence[str] = (),
 ) -> Tree:
-    """A `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
+    """Return a `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
 
     Args:
         parents: The index of each node's parent, -1 at the root.
@@ -62,7 +62,7 @@ def assemble(
 
 
 def full_node_names(names: Sequence[str], parents: Sequence[int], separator: str, *, added_root: bool) -> list[str]:
-    """The path from the top to each node, joined by a separator; parents must come before their children.
+    """Return the path from the top to each node, joined by a separator; parents must come before their children.
 
     An added root keeps its name and is not part of the paths.
     """
@@ -79,7 +79,7 @@ def class_bins(
     names: Sequence[str] | None,
     ids: Sequence[str] | None = None,
 ) -> list[int]:
-    """The node of each wanted class; an error names all classes that the tree lacks and all bins without a class."""
+    """Return the node of each wanted class; an error names classes that the tree lacks and bins without a class."""
     try:
         nodes = find_nodes("classes", wanted, names, ids)
     except ValueError as error:
@@ -141,7 +141,7 @@ def check_names(tree: Tree, what: str) -> None:
 
 
 def need_names(tree: Tree, what: str) -> tuple[str, ...]:
-    """The names of the nodes, or an error that says what needs them."""
+    """Return the names of the nodes, or an error that says what needs them."""
     check_names(tree, what)
     if tree.names is None:
         raise ValueError(f"tree: {what} needs names, and the nodes have none; relabel(tree, names) gives them")
@@ -152,13 +152,13 @@ def need_names(tree: Tree, what: str) -> tuple[str, ...]:
 
 
 def node_costs(tree: Tree) -> NDArray[np.float64]:
-    """The cost of the edge above each node, with 0 at the root."""
+    """Return the cost of the edge above each node, with 0 at the root."""
     costs = tree._costs
     return np.insert(costs, tree.root, 0.0)
 
 
 def class_order(classes: Classes) -> list[str]:
-    """The names of the classes in their order, from a sequence or from a dataset's ``class_to_idx``."""
+    """Return the names of the classes in their order, from a sequence or from a dataset's ``class_to_idx``."""
     if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
         raise TypeError(f"classes: expected a sequence of names or a mapping name → index, got {classes!r}")
     names = list(classes)
@@ -193,7 +193,7 @@ def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
 def find_nodes(
     what: str, wanted: Sequence[str], names: Sequence[str] | None, ids: Sequence[str] | None = None
 ) -> list[int]:
-    """The node of each wanted name, as it is written or cleaned, or of each wanted id (a synset id, for instance).
+    """Return the node of each wanted name, as it is written or cleaned, or of each wanted id (such as a synset id).
 
     Raises:
         ValueError: If some are unknown: all of them, with near matches. If several nodes have a wanted name.

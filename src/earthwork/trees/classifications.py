@@ -22,7 +22,7 @@ def from_codes(
     clean: bool = True,
     strict: bool = False,
 ) -> Tree:
-    """A tree from codes that say which group they belong to: ICD-10, ISCO, UNSPSC, NAICS, HS.
+    """Build a tree from codes that say which group they belong to: ICD-10, ISCO, UNSPSC, NAICS, HS.
 
     The group of a code is the narrowest range that holds it (``A00-A09`` holds ``A05``) or, before that, the longest
     code that it begins with (``A00.1`` belongs to ``A00``, ``2111`` to ``211``). The nodes are called ``"code title"``;
@@ -80,7 +80,7 @@ def _without(code: str, fill: str) -> str:
 
 
 def _groups(codes: Sequence[str]) -> list[int]:
-    """The index of the group of each code, -1 at the top."""
+    """Return the index of the group of each code, -1 at the top."""
     index = {code: at for at, code in enumerate(codes)}
     ends = [(at, code.partition("-")) for at, code in enumerate(codes) if code.count("-") == 1]
     ranges = [(at, low, high) for at, (low, _, high) in ends if low and low <= high]
@@ -106,7 +106,7 @@ def _groups(codes: Sequence[str]) -> list[int]:
 def read_obo(
     path: str | os.PathLike[str], *, names: str = "name", relations: Sequence[str] = ("is_a",)
 ) -> list[tuple[str, str]]:
-    """The edges (child, parent) of an ontology in an OBO file, such as the Gene Ontology, without obsolete terms.
+    """Return the edges (child, parent) of an ontology in an OBO file (the Gene Ontology), without obsolete terms.
 
     Terms have several parents: `from_dag` keeps them, and `from_edges` chooses one by its ``rule``.
 

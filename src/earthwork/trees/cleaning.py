@@ -16,7 +16,7 @@ _BETWEEN_WORDS = re.compile(r"[\s_-]+")
 
 
 def clean_name(name: str) -> str:
-    r"""A name without white space at its ends and invisible characters, with single blanks, in Unicode's form NFC.
+    r"""Return a name without white space at its ends and invisible characters, with single blanks, in Unicode's NFC.
 
     Example:
         >>> from earthwork.trees.cleaning import clean_name
@@ -29,7 +29,7 @@ def clean_name(name: str) -> str:
 
 
 def fold_name(name: str) -> str:
-    """A name without what people spell differently: case, accents, hyphens and underscores between words."""
+    """Return a name without what people spell differently: case, accents, hyphens and underscores between words."""
     if not name.isascii():
         parts = unicodedata.normalize("NFKD", name)
         name = "".join(sign for sign in parts if not unicodedata.combining(sign)) or name
@@ -56,7 +56,7 @@ class Names:
         self._changed: dict[str, list[int | str]] = {}
 
     def read(self, name: str, at: int | str) -> str:
-        """The name as it is used.
+        """Return the name as it is used.
 
         Args:
             name: The name as it is written.
@@ -74,7 +74,7 @@ class Names:
     def notes(
         self, names: Sequence[str], parents: Sequence[int], places: Sequence[int | str], more: Iterable[str] = ()
     ) -> list[str]:
-        """What was changed, one note for each spelling. What looks like a mistake is a warning.
+        """Return what was changed, one note for each spelling. What looks like a mistake is a warning.
 
         Args:
             names: The name of each node.
@@ -119,10 +119,10 @@ class Names:
                 yield f"{name!r} ({self.place(places[node])}) looks like a path with the separator {found[0]!r}"
 
     def place(self, at: int | str) -> str:
-        """Where an entry is, in words."""
+        """Return where an entry is, in words."""
         return at if isinstance(at, str) else f"{self.unit} {at if self.numbers is None else self.numbers[at]}"
 
 
 def _spelled(name: str) -> str:
-    """A name in quotes; with escapes if its letters and accents are apart, which looks the same."""
+    """Return a name in quotes; with escapes if its letters and accents are apart, which looks the same."""
     return repr(name) if unicodedata.is_normalized("NFC", name) else ascii(name)

@@ -60,7 +60,7 @@ class Graph:
         return [*path[path.index(node) :], node]
 
     def depths(self, choose: Callable[[Iterable[int]], int]) -> dict[str, int]:
-        """The length of the shortest (``min``) or longest (``max``) path from a root to each node."""
+        """Return the length of the shortest (``min``) or longest (``max``) path from a root to each node."""
         depth: dict[str, int] = {}
         for node in self.parents_first("parents"):
             above = self.nodes.get(node)
@@ -68,11 +68,11 @@ class Graph:
         return depth
 
     def child_counts(self) -> Mapping[str, int]:
-        """How many children each node has."""
+        """Count how many children each node has."""
         return Counter(parent for parents in self.nodes.values() for parent in parents)
 
     def above(self, wanted: Iterable[str]) -> set[str]:
-        """The wanted nodes and all nodes above them."""
+        """Return the wanted nodes and all nodes above them."""
         seen: set[str] = set()
         todo = list(wanted)
         while todo:
@@ -83,7 +83,7 @@ class Graph:
         return seen
 
     def with_one_parent(self, what: str, rule: str | None) -> tuple[list[str], list[str | None], list[str]]:
-        """The nodes that were named as children, the parent of each or ``None``, and a note of the choice.
+        """Return the nodes that were named as children, the parent of each or ``None``, and a note of the choice.
 
         Args:
             what: The argument that holds the edges, for messages.

@@ -27,7 +27,7 @@ class Migration(NamedTuple):
     """The names of the classes that are gone."""
 
     def carry(self, rows: Tensor) -> Tensor:
-        """Rows of the old classes as rows of the new ones: a class keeps its own, a new one gets a mean.
+        """Return rows of the old classes as rows of the new ones: a class keeps its own, a new one gets a mean.
 
         Args:
             rows: One for each old class, shape ``[old classes, ...]``: the weight or the bias of a head.
@@ -41,7 +41,7 @@ class Migration(NamedTuple):
         return torch.stack([rows[list(source)].mean(0) for source in self.sources])
 
     def labels(self, labels: Tensor, missing: int = -100) -> Tensor:
-        """Old labels as new ones; ``missing``, which losses ignore, for a class that is gone."""
+        """Return old labels as new ones; ``missing``, which losses ignore, for a class that is gone."""
         bad = labels[(labels < 0) | (labels >= len(self.kept))]
         if len(bad):
             raise ValueError(f"labels: expected old classes from 0 to {len(self.kept) - 1}, got {int(bad[0])}")
@@ -56,7 +56,7 @@ class Migration(NamedTuple):
 
 
 def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | None = None) -> Migration:
-    """The mapping from the classes of an old hierarchy to those of a new one, by name.
+    """Return the mapping from the classes of an old hierarchy to those of a new one, by name.
 
     A class that is new is made from the classes of the group that was divided, or of the classes that were joined; else
     from its siblings: the old classes below the lowest node that has some.
@@ -114,7 +114,7 @@ def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | N
 
 
 def _below(old: Tree, called: Sequence[str], classes: Sequence[str]) -> dict[str, list[int]]:
-    """The classes below each inner node of the old tree, by name."""
+    """Return the classes below each inner node of the old tree, by name."""
     place, start = old._order[old._bins], old._order
     end, known = start + old._size, set(classes)
     return {

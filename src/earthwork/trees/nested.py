@@ -27,7 +27,7 @@ def from_nested(
     clean: bool = True,
     strict: bool = False,
 ) -> Tree:
-    """A tree from nested dicts and lists.
+    """Build a tree from nested dicts and lists.
 
     Two forms are accepted, also mixed: ``{name: children}``, where the children are a dict, a list or nothing; and
     ``{"name": …, "children": […], "cost": …}``. A string in a list is a leaf.
@@ -79,7 +79,7 @@ class _Node(NamedTuple):
 
 
 def _walk(source: Any, root: str, reader: Names) -> list[_Node]:
-    """The nodes, a parent before its children and the children in their order."""
+    """Return the nodes, a parent before its children and the children in their order."""
     top = _entries(source, "the top")
     if not top:
         raise ValueError(f"nested: expected at least one name, got {source!r:.60}")
@@ -151,9 +151,10 @@ def _text(name: Any, where: str) -> str:
 
 
 def to_nested(tree: Tree) -> dict[str, Any]:
-    """A tree as nested dicts ``{name: {child: {…}}}``; with ``name``, ``children`` and ``cost`` where costs are not 1.
+    """Return a tree as nested dicts ``{name: {child: {…}}}``, or with ``name``, ``children`` and ``cost``.
 
-    Children are in the order of the nodes; the order of the classes, node data and info are not in it.
+    The second form is for costs that are not all 1. Children are in the order of the nodes; the order of the classes,
+    node data and info are not in it.
 
     Example:
         >>> import earthwork as ew
@@ -176,7 +177,7 @@ def to_nested(tree: Tree) -> dict[str, Any]:
 
 
 def dump_yaml(tree: Tree) -> str:
-    """The text of a YAML file of the nested tree."""
+    """Return the text of a YAML file of the nested tree."""
     yaml = require("yaml", "trees", "writing YAML")
     try:
         text: str = yaml.safe_dump(to_nested(tree), allow_unicode=True, sort_keys=False)
@@ -192,7 +193,7 @@ VERSION = 1
 
 
 def dump_json(tree: Tree) -> str:
-    """The JSON text of a tree with its names, costs, classes, node data and info.
+    """Return the JSON text of a tree with its names, costs, classes, node data and info.
 
     .. code-block:: json
 
@@ -232,12 +233,12 @@ def _short(costs: Any) -> list[float | int]:
 
 
 def load_json(text: str, *, classes: Classes | None = None) -> Tree:
-    """The tree of a text that `dump_json` wrote."""
+    """Return the tree of a text that `dump_json` wrote."""
     return from_document(parse_json(text), classes=classes)
 
 
 def from_document(document: Any, *, classes: Classes | None = None) -> Tree:
-    """The tree of parsed JSON, with every part checked."""
+    """Return the tree of parsed JSON, with every part checked."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'expected an object with "format": "{FORMAT}"')
     version = document.get("version")

@@ -12,12 +12,10 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NoReturn, Self, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from earthwork.array_files import ArrayFile
 from earthwork.spaces import Space, Tree
@@ -43,7 +41,7 @@ class TreePart(Space):
     """
 
     default_rho = 2.0
-    partial = True
+    acyclic = True
 
     def __init__(self, part: Part, num_nodes: int) -> None:
         self.num_bins = part.bounds[-1]
@@ -71,16 +69,16 @@ class TreePart(Space):
         spaces = [table for space in (part.local, part.shared) if space is not None for table in space._tables()]
         return [sizes, part.slots.numpy(), part.lengths.numpy(), *spaces]
 
-    def distance(
-        self,
-        i: Tensor | int,
-        j: Tensor | int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
+    def distance(self, *_: Any, **__: Any) -> NoReturn:
         """Raise, because other shards are unknown."""
         raise TypeError(f"space: expected a whole tree for distances, got {self}")
+
+    def flow(self, *_: Any) -> NoReturn:
+        """Raise, because a plain tensor holds the masses of all classes."""
+        raise TypeError(f"input: expected a DTensor for {self}, got a plain tensor")
+
+    # What operations on plain tensors ask a space for.
+    log_masses = kernel_tables = _split_costs = distances_to = nearest = expected_distances = flow  # type: ignore[assignment]
 
     def _scaled(self, factor: float) -> Self:
         raise TypeError(f"space: expected a whole tree to scale its costs, got {self}")
@@ -139,7 +137,7 @@ class _NarrowTree(Tree):
 
 
 def read_arrays(path: Path) -> Tree:
-    """The whole tree of an .npz file."""
+    """Return the whole tree of an .npz file."""
     file = _TreeFile(path)
     parents, costs, bins = map(Given, (np.array(file.parents), file.all_costs(), np.array(file.bins)))
     # As in `read_part`.
@@ -148,7 +146,7 @@ def read_arrays(path: Path) -> Tree:
 
 
 def dump_arrays(tree: Tree) -> bytes:
-    """The content of an .npz file of the tree, without names, node data and info."""
+    """Return the content of an .npz file of the tree, without names, node data and info."""
     place = tree._order
     walk = np.argsort(place)
     parents = tree._parents[walk]
@@ -191,7 +189,7 @@ class _TreeFile:
             raise ValueError(f"{path}: `costs`: expected {self.num_nodes}, one for each node, got {len(self.costs)}")
 
     def shared_nodes(self, bounds: Sequence[int]) -> NDArray[np.int64]:
-        """The nodes with classes of several shards below them, ascending."""
+        """Return the nodes with classes of several shards below them, ascending."""
         found = [np.zeros(0, dtype=np.int64)]
         for first in sorted({bound for bound in bounds if 0 < bound < bounds[-1]}):
             before, node = int(self.bins[first - 1]), int(self.bins[first])
@@ -202,7 +200,7 @@ class _TreeFile:
         return np.unique(np.concatenate(found))
 
     def pieces(self, start: int, stop: int, shared: NDArray[np.int64]) -> Pieces:
-        """The subtrees whose classes are all from ``start`` to ``stop - 1``."""
+        """Return the subtrees whose classes are all from ``start`` to ``stop - 1``."""
         bins = np.array(self.bins[start:stop])
         self._check_order(bins)
         bins = bins.astype(self.index_type, copy=False)
@@ -227,7 +225,7 @@ class _TreeFile:
         return 0
 
     def parents_of(self, nodes: NDArray[Any]) -> NDArray[Any]:
-        """The parents of some nodes."""
+        """Return the parents of some nodes."""
         parents = np.empty(len(nodes), dtype=self.index_type)
         for piece in slices(len(nodes)):
             found, below = self.parents[nodes[piece]], nodes[piece]
@@ -242,7 +240,7 @@ class _TreeFile:
             raise ValueError(f"{self.path}: `bins`: expected the classes in the order of their nodes")
 
     def ancestors(self, node: int) -> NDArray[np.int64]:
-        """The nodes above a node, from the root down."""
+        """Return the nodes above a node, from the root down."""
         path = []
         while (parent := int(self.parents[node])) >= 0:
             if parent >= node:
@@ -252,7 +250,7 @@ class _TreeFile:
         return np.array(path[::-1], dtype=np.int64)
 
     def node_costs(self, nodes: NDArray[Any]) -> float | NDArray[np.float64]:
-        """The costs above some nodes."""
+        """Return the costs above some nodes."""
         if self.costs is None:
             return 1.0
         costs = np.empty(len(nodes))
@@ -262,7 +260,7 @@ class _TreeFile:
         return costs
 
     def all_costs(self) -> float | NDArray[np.float64]:
-        """The costs above all nodes."""
+        """Return the costs above all nodes."""
         return 1.0 if self.costs is None else np.array(self.costs, dtype=np.float64)
 
 

@@ -25,7 +25,7 @@ def from_paths(
     clean: bool = True,
     strict: bool = False,
 ) -> Tree:
-    """A tree from the path of each class, coarse to fine; the classes are in the order of the paths.
+    """Build a tree from the path of each class, coarse to fine; the classes are in the order of the paths.
 
     Args:
         paths: ``"animal/cat/tabby"``, or the parts as a sequence.
@@ -114,7 +114,7 @@ Rows: TypeAlias = list[tuple[int, list[str]]]
 def _grow(
     names: Names, rows: Rows, root: str, separator: str | None, classes: Classes | None, inner_bins: bool
 ) -> Tree:
-    """A tree from rows; a separator asks for full names."""
+    """Build a tree from rows; a separator asks for full names."""
     what = names.what
     if not rows:
         raise ValueError(f"{what}: expected at least one, got none")
@@ -152,7 +152,7 @@ def _grow(
 
 
 def to_paths(tree: Tree, separator: str | None = "/") -> list[Any]:
-    """The path from the root to each class, in the order of the classes.
+    """Return the path from the root to each class, in the order of the classes.
 
     Args:
         tree: The tree. Its costs, and leaves that are not classes, are not in the paths.
@@ -191,7 +191,7 @@ def from_table(
     clean: bool = True,
     strict: bool = False,
 ) -> Tree:
-    """A tree from a table whose columns go from coarse to fine (order, family, genus, species); each row is a class.
+    """Build a tree from a table whose columns go from coarse to fine (order, family, species); each row is a class.
 
     Blank cells are skipped, so the depth may be uneven. The classes are in the order of the rows.
 
@@ -311,7 +311,7 @@ def _cell_parts(cells: Iterable[Any], where: str) -> list[str]:
 
 
 def to_table(tree: Tree) -> list[list[str]]:
-    """The names from the root to each class, a row for each class, with blank cells at the end of shorter ones.
+    """Return the names from the root to each class, a row for each class, with blank cells at the end of shorter ones.
 
     Example:
         >>> import earthwork as ew
@@ -327,7 +327,7 @@ def to_table(tree: Tree) -> list[list[str]]:
 
 
 def dump_csv(tree: Tree, delimiter: str = ",") -> str:
-    """The text of a CSV file of the tree, with the column names ``level 0``, ``level 1`` …."""
+    """Return the text of a CSV file of the tree, with the column names ``level 0``, ``level 1`` …."""
     rows = to_table(tree)
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")

@@ -42,7 +42,7 @@ def from_parents(
     clean: bool = True,
     strict: bool = False,
 ) -> Tree:
-    """A tree from each node's parent, by name or by index.
+    """Build a tree from each node's parent, by name or by index.
 
     Args:
         parents: A mapping child → parent with ``None`` at the root; or for each node of ``names`` the parent's name
@@ -106,7 +106,7 @@ def _check_texts(what: str, names: Iterable[object]) -> None:
 
 
 def _graph(reader: Names, names: Sequence[str], parents: Sequence[Any]) -> Graph:
-    """The graph of nodes with the names of their parents: text, a sequence of them, or ``None``."""
+    """Return the graph of nodes with the names of their parents: text, a sequence of them, or ``None``."""
     if len(names) != len(parents):
         raise ValueError(f"names: expected {len(parents)}, one for each parent, got {len(names)}")
     graph = Graph(names)
@@ -152,7 +152,7 @@ def from_edges(
     clean: bool = True,
     strict: bool = False,
 ) -> Tree:
-    """A tree from its edges, (child, parent) or (child, parent, cost).
+    """Build a tree from its edges, (child, parent) or (child, parent, cost).
 
     The root is the only parent that is not a child. It becomes node 0, and the children follow in the order of the
     edges; so the classes are by default the leaves in the order of the edges. A million edges take a few seconds.
@@ -227,7 +227,7 @@ def from_dag(
     clean: bool = True,
     strict: bool = False,
 ) -> Dag:
-    """A hierarchy in which nodes keep all their parents, from its edges (child, parent); see :class:`~earthwork.Dag`.
+    """Build a hierarchy in which nodes keep all their parents, a :class:`~earthwork.Dag`, from edges (child, parent).
 
     Args:
         edges: Tuples of names, or a mapping child → parents.
@@ -270,7 +270,7 @@ def from_dag(
 def _edge_graph(
     reader: Names, edges: Iterable[Sequence[Any]] | NDArray[Any]
 ) -> tuple[Graph, NDArray[np.float64] | None]:
-    """The graph of edges (child, parent), and the cost of each if they have one."""
+    """Return the graph of edges (child, parent), and the cost of each if they have one."""
     children, parents, costs = _columns(edges)
     graph = Graph()
     for at, (child, parent) in enumerate(zip(children, parents, strict=True)):
@@ -327,7 +327,7 @@ def _number(value: Any) -> float:
 
 
 def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
-    """The edges (child, parent, cost) of a tree, in the order of the nodes.
+    """Return the edges (child, parent, cost) of a tree, in the order of the nodes.
 
     Example:
         >>> import earthwork as ew
@@ -352,7 +352,7 @@ def from_networkx(
     clean: bool = True,
     strict: bool = False,
 ) -> Tree:
-    """A tree from a networkx graph: directed from parent to child, or undirected with a root.
+    """Build a tree from a networkx graph: directed from parent to child, or undirected with a root.
 
     Args:
         graph: The graph. Nodes that are not strings are called by their ``str``. Attributes of nodes become
@@ -454,7 +454,7 @@ def _node_data(data: dict[int, dict[Any, Any]]) -> dict[str, list[Any]]:
 
 
 def to_networkx(tree: Tree) -> nx.DiGraph[Any]:
-    """A networkx graph with an edge from each parent to its child.
+    """Return a networkx graph with an edge from each parent to its child.
 
     Edges hold the cost as ``weight``; nodes hold their ``node_data``, and the index of their class as ``bin``; the
     graph holds the info. Nodes are called by their names, or by their numbers where they have none.
