@@ -1,7 +1,7 @@
 """The table of docs/guides/several-labels.md: ``EARTHWORK_DATA=… python scripts/measure_several_labels.py [seeds]``.
 
-Texts that are made of one to three articles of WikiVitals, with the articles' categories as labels. A seed takes about ten
-minutes. Needs scikit-learn, and earthwork-lab for the articles.
+Texts that are made of one to three articles of WikiVitals, with the articles' categories as labels. A seed takes about
+ten minutes. Needs scikit-learn, and earthwork-lab for the articles.
 """
 
 from __future__ import annotations
@@ -131,7 +131,11 @@ def main(seeds: int = 2) -> None:
     print("| loss | F1 of the labels | F1 with their ancestors |\n|---|---:|---:|")
     for name in LOSSES:
         found = [measure(name, parts[seed], seed) for seed in range(seeds)]
-        print(f"| {name} | " + " | ".join(", ".join(f"{100 * x:.1f}" for x in column) for column in zip(*found)) + " |")
+        print(
+            f"| {name} | "
+            + " | ".join(", ".join(f"{100 * x:.1f}" for x in column) for column in zip(*found, strict=True))
+            + " |"
+        )
 
 
 if __name__ == "__main__":
