@@ -130,12 +130,9 @@ def main(seeds: int = 2) -> None:
     parts = [data(seed) for seed in range(seeds)]
     print("| loss | F1 of the labels | F1 with their ancestors |\n|---|---:|---:|")
     for name in LOSSES:
-        found = [measure(name, parts[seed], seed) for seed in range(seeds)]
-        print(
-            f"| {name} | "
-            + " | ".join(", ".join(f"{100 * x:.1f}" for x in column) for column in zip(*found, strict=True))
-            + " |"
-        )
+        columns = zip(*(measure(name, parts[seed], seed) for seed in range(seeds)), strict=True)
+        cells = [", ".join(f"{100 * x:.1f}" for x in column) for column in columns]
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_the_keys_of_wrapped_tensors():
         assert not private_api.is_plain(x)
         assert private_api.is_wrapped(x)
         assert private_api.transform_level() is not None
-        assert private_api.is_watched()
+        assert private_api.under_transform()
         return x
 
     torch.func.vmap(keys)(torch.rand(3, 4))
@@ -69,13 +69,13 @@ def test_the_keys_of_wrapped_tensors():
 
 
 def test_modes_are_seen():
-    assert not private_api.is_watched()
+    assert not private_api.under_transform()
     with forward_ad.dual_level():
-        assert private_api.is_watched()
+        assert private_api.under_transform()
     assert private_api.count_dispatch_modes() == 0
     with FakeTensorMode():
         assert private_api.count_dispatch_modes() == 1
-        assert private_api.is_watched()
+        assert private_api.under_transform()
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")

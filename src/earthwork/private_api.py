@@ -118,7 +118,7 @@ def is_forward_mode() -> bool:
     return active
 
 
-def is_watched() -> bool:
+def under_transform() -> bool:
     """Whether every operation has to be visible: to forward-mode differentiation, a trace, a mode or a transform."""
     return (
         forward_mode._current_level >= 0

@@ -38,14 +38,14 @@ def test_routes(route: str, rng: np.random.Generator, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 301])
-def test_equals_the_matrix_product(route: str, kind: str, size: int, rng: np.random.Generator) -> None:
+def test_equals_matrix_product(route: str, kind: str, size: int, rng: np.random.Generator) -> None:
     space = random_space(rng, kind, size)
     p = random_distribution(rng, 5, 7, space.num_bins)
     torch.testing.assert_close(ew.expected_distance(p, space), p @ space.distances(), atol=1e-10, rtol=0)
 
 
 @given(data=st.data(), space=spaces())
-def test_equals_the_matrix_product_everywhere(data: st.DataObject, space: ew.Space) -> None:
+def test_equals_matrix_product_everywhere(data: st.DataObject, space: ew.Space) -> None:
     p = data.draw(distributions(space.num_bins))
     scale = float(space.distances().max())
     torch.testing.assert_close(
@@ -96,7 +96,7 @@ def test_derivatives(route: str, kind: str, rng: np.random.Generator) -> None:
     torch.testing.assert_close(rows, p.detach() @ space.distances())
 
 
-def test_one_hot_target_distance_is_the_expected_distance_to_the_label(rng: np.random.Generator) -> None:
+def test_one_hot_target_distance_expected_distance_to(rng: np.random.Generator) -> None:
     for kind in KINDS:
         space = random_space(rng, kind, 30)
         p = random_distribution(rng, 40, space.num_bins)
@@ -107,7 +107,7 @@ def test_one_hot_target_distance_is_the_expected_distance_to_the_label(rng: np.r
 
 
 @pytest.mark.parametrize("shape", ["random", "path", "star", "chain", "ring"])
-def test_a_hundred_thousand_bins(shape: str, rng: np.random.Generator) -> None:
+def test_hundred_thousand_bins(shape: str, rng: np.random.Generator) -> None:
     count = 100_000
     if shape == "random":
         inner = 20_000

@@ -65,7 +65,7 @@ def test_every_loss(space):
     check([*cases_on(space), *pairs])
 
 
-def test_without_the_kernels(monkeypatch):
+def test_without_kernels(monkeypatch):
     monkeypatch.setattr(operators, "AVAILABLE", False)
     names = [name for name in CASES if name.startswith("EMDLoss")]
     check([of_target(make_loss(name), LABELS) for name in names if name.endswith((", chain", ", tree"))])
@@ -73,7 +73,7 @@ def test_without_the_kernels(monkeypatch):
 
 @pytest.mark.xfail(strict=True, reason="inductor of torch 2.13 on the CPU: the gradient of a running sum is wrong")
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
-def test_inductor_differentiates_a_running_sum():
+def test_inductor_differentiates_running_sum():
     """A bug of torch, not of this library: it is why compiled losses use operators of their own."""
 
     def squared_distance(logits, q):
@@ -89,7 +89,7 @@ def test_inductor_differentiates_a_running_sum():
 
 
 @pytest.mark.parametrize("name", ["chain", "ring", "tree"])
-def test_an_ignored_row_has_no_gradient_even_if_it_is_nan(name):
+def test_ignored_row_no_gradient_even_if_nan(name):
     labels = torch.arange(8) % CLASSES
     labels[1] = -100
     logits = torch.randn(8, CLASSES)

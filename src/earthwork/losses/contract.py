@@ -21,7 +21,7 @@ from earthwork.ops import LabelKernel, label_loss
 from earthwork.ops.labels import check_labels, of_class
 from earthwork.ops.masses import (
     Normalize,
-    can_look,
+    can_read,
     check_masses,
     check_normalize,
     check_not_sharded,
@@ -258,9 +258,9 @@ class StructuredLoss(CheckedLoss):
 
     def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> Weighted:
         stored, bins = rows.dtype, self.space.num_bins
-        rows, labels = widened(rows), labels.long()
+        rows, labels = at_least_float32(rows), labels.long()
         valid = counted = labels != self.ignore_index
-        readable = reads_values(rows, labels)
+        readable = can_read_without_sync(rows, labels)
         if readable:
             check_labels(labels, bins, self.ignore_index)
         else:
@@ -283,12 +283,12 @@ class StructuredLoss(CheckedLoss):
         bins, sets = self.space.num_bins, target.dtype == torch.bool
         # The masses miss each other by what the narrower type rounds.
         stored = target.dtype if target.dtype in HALF else rows.dtype
-        rows = widened(rows)
+        rows = at_least_float32(rows)
         if mask is not None:
             # Rows that do not count may hold anything, padding included.
             rows = torch.where(mask.unsqueeze(-1), rows, 1 / bins)
             target = target | ~mask.unsqueeze(-1) if sets else torch.where(mask.unsqueeze(-1), target, 1 / bins)
-        readable = reads_values(rows, target)
+        readable = can_read_without_sync(rows, target)
         if sets:
             if readable:
                 _check_sets(target)
@@ -424,14 +424,14 @@ class StructuredLoss(CheckedLoss):
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
 
 
-def widened(rows: Tensor) -> Tensor:
+def at_least_float32(rows: Tensor) -> Tensor:
     """Return ``rows`` in float32 if they are stored in half precision."""
     return rows.float() if rows.dtype in HALF else rows
 
 
-def reads_values(*tensors: Tensor) -> bool:
+def can_read_without_sync(*tensors: Tensor) -> bool:
     """Whether values can be checked without waiting for an accelerator."""
-    return can_look(*tensors) and tensors[0].device.type == "cpu"
+    return can_read(*tensors) and tensors[0].device.type == "cpu"
 
 
 def check_class_dim(class_dim: int | None) -> int | None:
@@ -466,7 +466,7 @@ def _check_weight(weight: Tensor | NDArray[Any], space: Space, filled: bool) -> 
         raise TypeError(f"weight: expected a floating point tensor or array, got {what}")
     if weight.shape != (space.num_bins,):
         raise _wrong_weight(weight, space)
-    if filled and can_look(weight):
+    if filled and can_read(weight):
         check_costs("weight", weight)
     return weight
 

@@ -107,7 +107,7 @@ class TokenEMDLoss(CheckedLoss):
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, rho: float = 2.0, *, digits: bool = True, **options: Any) -> Self:
-        """The loss over the number tokens of a Hugging Face tokenizer.
+        """Make the loss over the number tokens of a Hugging Face tokenizer.
 
         A token counts if the text that it decodes to, without spaces around it, is a number in ASCII digits.
 
@@ -125,7 +125,7 @@ class TokenEMDLoss(CheckedLoss):
         return cls(list(found), list(found.values()), rho, **options)
 
     def forward(self, logits: Tensor, labels: Tensor, num_items: float | Tensor | None = None) -> Tensor:
-        """The loss.
+        """Compute the loss.
 
         Args:
             logits: Shape ``[..., vocabulary]``.
@@ -157,7 +157,7 @@ class TokenEMDLoss(CheckedLoss):
         bias: Tensor | None = None,
         num_items: float | Tensor | None = None,
     ) -> Tensor:
-        """The same loss from the last hidden states, without the logits of the whole vocabulary.
+        """Return the same loss from the last hidden states, without the logits of the whole vocabulary.
 
         Computes only the logits of the number tokens where the label is a number; with ``outside`` those of all tokens,
         but still only where the label is a number.
@@ -191,7 +191,7 @@ class TokenEMDLoss(CheckedLoss):
         return self._reduced(self._losses(logits, bins, total), where, num_items)
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
-        """The distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
+        """Compute the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
         logits = _wide(logits)
         if not len(bins):
             return logits.sum(-1)
@@ -214,7 +214,7 @@ class TokenEMDLoss(CheckedLoss):
         return loss
 
     def _numbers(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Where a position predicts a number token, and the bins of these tokens.
+        """Return where a position predicts a number token, and the bins of these tokens.
 
         With ``shift`` there is one position less: the last one predicts nothing.
         """
@@ -239,7 +239,7 @@ class TokenEMDLoss(CheckedLoss):
         return losses.sum() / (max(len(losses), 1) if num_items is None else num_items)
 
     def extra_repr(self) -> str:
-        """The options."""
+        """Return the options."""
         return f"{self._vocabulary.size} tokens, rho={self.rho:g}, outside={self.outside}, reduction={self.reduction!r}"
 
 
@@ -277,7 +277,7 @@ def _token_tables(vocabulary: _Vocabulary, device: torch.device) -> _TokenTables
 
 
 def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
-    """The tokens that decode to a number, and the numbers.
+    """Return the tokens that decode to a number, and the numbers.
 
     Args:
         tokenizer: A Hugging Face tokenizer.
@@ -296,7 +296,7 @@ def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
 
 
 def _places(where: Tensor) -> tuple[Tensor, ...]:
-    """The indices of the positions that are true; a single position has an axis of its own."""
+    """Return the indices of the positions that are true; a single position has an axis of its own."""
     return _with_axis(where, where).nonzero(as_tuple=True)
 
 
@@ -305,7 +305,7 @@ def _with_axis(x: Tensor, where: Tensor) -> Tensor:
 
 
 def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tuple[Tensor, Tensor | None]:
-    """Some columns of ``x[..., n]`` at the positions where ``where[...]`` is true, and the logsumexp of whole rows.
+    """Return some columns of ``x[..., n]`` where ``where[...]`` is true, and the logsumexp of the whole rows there.
 
     ``where`` may have fewer positions than ``x`` on its last axis. They are indexed rather than sliced off, because the
     gradient of a slice is another tensor of the size of ``x``.
@@ -327,7 +327,7 @@ def _cells(places: Sequence[Tensor], columns: Tensor) -> tuple[Tensor, ...]:
 
 
 def _is_special(x: Tensor) -> bool:
-    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.is_watched()
+    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.under_transform()
 
 
 class _Selected(torch.autograd.Function):
@@ -371,13 +371,13 @@ class _SelectedWithTotal(torch.autograd.Function):
 
 
 def _parts(total: Tensor, width: int) -> list[slice]:
-    """The rows, a few at a time, so that they stay in the cache."""
+    """Return the rows, a few at a time, so that they stay in the cache."""
     step = max(1, _IN_CACHE // width)
     return [slice(start, start + step) for start in range(0, len(total), step)]
 
 
 def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
-    """Zeros of the dtype of a tensor.
+    """Return zeros of the dtype of a tensor.
 
     ``torch.zeros`` writes all of them, and most of its time goes into page faults. The memory here comes from calloc,
     which takes zeroed pages from the system, in huge pages where it has them.

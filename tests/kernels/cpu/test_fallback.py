@@ -109,7 +109,7 @@ def test_half_precision_goes_through_single(rng, calls, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_may_miss_by_more(calls, dtype):
+def test_half_precision_may_miss_by(calls, dtype):
     p, q = torch.full((4, 10), 0.1, dtype=dtype), torch.full((4, 10), 0.1, dtype=dtype)
     p[0, 0] += 0.008
     assert ew.emd(p, q, ew.Chain(10)).shape == (4,)
@@ -120,7 +120,7 @@ def test_half_precision_may_miss_by_more(calls, dtype):
 
 
 @pytest.mark.parametrize("narrow", [0, 1])
-def test_types_that_differ_meet_in_the_wider_one(rng, narrow, calls):
+def test_types_that_differ_meet_in_wider(rng, narrow, calls):
     space = space_of("any", rng)
     pair = [random_distribution(rng, 4, space.num_bins) for _ in range(2)]
     loss = ew.EMDLoss(space, normalize=None, reduction="none")
@@ -136,7 +136,7 @@ def test_types_that_differ_meet_in_the_wider_one(rng, narrow, calls):
     torch.testing.assert_close(loss(*pair), expected.to(loss(*pair)))
 
 
-def test_distributions_as_targets_go_by_the_kernel(rng, calls):
+def test_distributions_as_targets_go_by_kernel(rng, calls):
     space = space_of("any", rng)
     logits, q = torch.randn(4, space.num_bins), random_distribution(rng, 4, space.num_bins).float()
     loss = ew.EMDLoss(space)(logits, q)
@@ -159,7 +159,7 @@ def test_any_leading_shape(rng, calls, shape):
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_no_gradient_is_made_that_nobody_asked_for(rng, name, monkeypatch):
+def test_no_gradient_made_nobody_asked(rng, name, monkeypatch):
     asked = []
     pairs = run.pairs
 
@@ -180,7 +180,7 @@ def test_no_gradient_is_made_that_nobody_asked_for(rng, name, monkeypatch):
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-def test_what_the_kernel_can_do_is_left_to_it(rng, reduction, monkeypatch):
+def test_what_kernel_can_do_is_left_to_it(rng, reduction, monkeypatch):
     space = space_of("any", rng)
     logits, target = torch.randn(4, space.num_bins), torch.arange(4) % space.num_bins
     loss = ew.EMDLoss(space, reduction=reduction)
@@ -190,7 +190,7 @@ def test_what_the_kernel_can_do_is_left_to_it(rng, reduction, monkeypatch):
     torch.testing.assert_close(loss(logits, target), expected)
 
 
-def test_no_gradient_of_a_loss_is_made_that_nobody_asked_for(rng, monkeypatch):
+def test_no_gradient_loss_made_nobody_asked(rng, monkeypatch):
     asked = []
     labels = run.labels
     monkeypatch.setattr(run, "labels", lambda *options: asked.append(options[4]) or labels(*options))
@@ -206,7 +206,7 @@ def test_no_gradient_of_a_loss_is_made_that_nobody_asked_for(rng, monkeypatch):
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
 @pytest.mark.parametrize("name", ["any", "star", "chain"])
 @pytest.mark.parametrize(("left", "right"), [((), ()), ((3,), (3,)), ((2, 1), (3,)), ((), (4,)), ((0,), ())])
-def test_the_gradient_by_itself(rng, calls, name, rho, left, right):
+def test_gradient_by_itself(rng, calls, name, rho, left, right):
     space = space_of(name, rng)
     p, q = (random_distribution(rng, *shape, space.num_bins) for shape in (left, right))
     for pair in ((p, q), (p.requires_grad_(), q), (p.T.contiguous().T if p.ndim == 2 else p, q)):
@@ -288,7 +288,7 @@ def test_unusual_circumstances_take_another_route(rng, monkeypatch):
     assert choose(space.with_costs(2.0), p, q) not in (known, routes.FIRST_ORDER)
 
 
-def test_inference_tensors_take_the_same_route(rng):
+def test_inference_tensors_take_same_route(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
     expected = ew.emd(p, q, space)
@@ -300,7 +300,7 @@ def test_inference_tensors_take_the_same_route(rng):
     assert torch.equal(ew.emd(p, q, space), expected)
 
 
-def test_small_input_does_not_load_the_kernels(calls, monkeypatch):
+def test_small_input_does_not_load_kernels(calls, monkeypatch):
     monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES", 256)
     p = torch.full((2, 4), 0.25)
     assert (ew.emd(p, p, ew.Chain(4)) == 0).all()
@@ -364,7 +364,7 @@ def _python(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_importing_earthwork_does_not_import_numba():
+def test_importing_earthwork_not_import_numba():
     code = """
         import sys, torch, earthwork as ew
         ew.emd(torch.full((2, 4), 0.25), torch.full((2, 4), 0.25), ew.Chain(4))
@@ -373,7 +373,7 @@ def test_importing_earthwork_does_not_import_numba():
     assert _python(code) == "False\n"
 
 
-def test_no_folder_for_the_compiled_code(monkeypatch):
+def test_no_folder_for_compiled_code(monkeypatch):
     numba = pytest.importorskip("numba")
     real = numba.cfunc
 
@@ -388,7 +388,7 @@ def test_no_folder_for_the_compiled_code(monkeypatch):
     assert address != 0
 
 
-def test_damaged_files_in_the_cache(tmp_path):
+def test_damaged_files_in_cache(tmp_path):
     code = """
         import torch, earthwork as ew
         torch.set_num_threads(1)

@@ -34,7 +34,7 @@ def test_no_kernel_leaves_its_buffers(seed):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")
-def test_the_guard_pages_catch_an_access_out_of_bounds():
+def test_guard_pages_catch_access_out_bounds():
     assert _python("-m", "tests.kernels.cpu.guarded", "overrun").returncode == -signal.SIGSEGV
 
 
@@ -84,7 +84,7 @@ def test_labels_that_another_thread_writes_to():
 
 
 @pytest.mark.parametrize("share", ["share_memory", "spawn"])
-def test_two_spaces_of_which_one_is_shared_with_another_process(share):
+def test_two_spaces_one_shared_with_another_process(share):
     tree = ew.Tree([-1] + [0] * 7 + [1 + i % 7 for i in range(1000)])
     twin = tree.with_costs(2 * tree.costs)
     p, q = (torch.rand(64, 1000).softmax(-1) for _ in range(2))
@@ -111,7 +111,7 @@ class _Collate:
         return self.space.num_bins
 
 
-def test_a_layout_is_a_copy():
+def test_layout_is_copy():
     tree = ew.Tree([-1, 0, 0, 1, 1], [1.0, 2.0, 3.0, 4.0])
     tables = kernel_tables(tree)
     owned = Layout(tables, tree.num_bins)
@@ -135,7 +135,7 @@ _REFUSED = "tables: expected the kernel tables of a space"
 
 @pytest.mark.parametrize("value", [-2, 2**40])
 @pytest.mark.parametrize("index", [0, 1, 2, 3, 5, 6], ids=["places", "leaves", "children", "slots", "leaf", "node"])
-def test_tables_with_an_index_out_of_range_are_refused(rng, index, value):
+def test_tables_with_index_out_range_refused(rng, index, value):
     (numbers, costs), bins = _tables("any", rng)
     starts = _starts(numbers)
     assert starts[-1] == len(numbers)
@@ -147,7 +147,7 @@ def test_tables_with_an_index_out_of_range_are_refused(rng, index, value):
 
 
 @pytest.mark.parametrize("entry", [0, 1, 2, 3], ids=["bins", "nodes", "edges", "root"])
-def test_a_header_that_does_not_fit_is_refused(rng, entry):
+def test_header_that_does_not_fit_is_refused(rng, entry):
     (numbers, costs), bins = _tables("any", rng)
     for value in (-1, 0 if entry < 3 else len(numbers), 2**62):
         changed = numbers.clone()
@@ -167,7 +167,7 @@ def test_tables_of_another_shape_are_refused(rng, name, count, change):
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_tables_for_another_number_of_bins_are_refused(rng, name):
+def test_tables_for_another_number_bins_refused(rng, name):
     tables, bins = _tables(name, rng)
     with pytest.raises(ValueError, match=_REFUSED):
         Layout(tables, bins + 1)
@@ -181,7 +181,7 @@ def test_indices_of_another_type_are_refused(rng):
 
 
 @pytest.mark.parametrize("root", [0, 3])
-def test_costs_of_a_layout_in_every_form(root):
+def test_costs_of_layout_in_every_form(root):
     parents = torch.full((6,), root)
     parents[root] = -1
     each = torch.arange(6.0).double() + 1
@@ -195,7 +195,7 @@ def test_costs_of_a_layout_in_every_form(root):
     assert Layout(kernel_tables(ew.Chain(4, 2.5)), 4).tables[1].tolist() == [2.5] * 3
 
 
-def test_an_out_of_range_label_is_skipped_and_reported(rng):
+def test_out_range_label_skipped_and_reported(rng):
     space = space_of("any", rng)
     layout = Layout(kernel_tables(space), space.num_bins)
     logits, labels = torch.randn(9, space.num_bins), torch.zeros(9, dtype=torch.int64)
@@ -213,7 +213,7 @@ def test_an_out_of_range_label_is_skipped_and_reported(rng):
 
 @pytest.mark.parametrize("which", ["input", "target", "weight"])
 @pytest.mark.parametrize("loss", [ew.EMDLoss, ew.SoftLabelLoss])
-def test_labelled_batches_whose_storage_has_been_freed(which, loss):
+def test_labelled_batches_whose_storage_freed(which, loss):
     batch = {"input": torch.randn(100, 7), "target": torch.randint(7, (100,)), "weight": torch.rand(7)}
     function = loss(ew.Chain(7), weight=batch["weight"])
     batch[which].untyped_storage().resize_(0)
@@ -233,7 +233,7 @@ def test_masses_whose_storage_has_been_freed():
         run.expectations(Layout(kernel_tables(chain), 7), freed)
 
 
-def test_a_kernel_checks_the_length_of_its_class_weights():
+def test_kernel_checks_length_of_class_weights():
     layout = Layout(kernel_tables(ew.Chain(7)), 7)
     with pytest.raises(ValueError, match="weight: expected 7 numbers, one for each class, got 2"):
         run.labels(layout, torch.randn(3, 7), torch.zeros(3, dtype=torch.long), 2.0, False, torch.ones(2).double())

@@ -54,7 +54,7 @@ def _code(function):
 @pytest.mark.usefixtures("_each_thread_pool")
 @pytest.mark.parametrize("name", ["any", "chain"])
 @pytest.mark.parametrize("rows", [1, 16, 53])
-def test_results_do_not_depend_on_the_number_of_threads(rng, name, rows):
+def test_results_not_depend_on_number_threads(rng, name, rows):
     space = space_of(name, rng)
     p, q = (random_distribution(rng, rows, space.num_bins).float() for _ in range(2))
     labels = torch.randint(space.num_bins, (rows,))
@@ -70,7 +70,7 @@ def test_results_do_not_depend_on_the_number_of_threads(rng, name, rows):
 
 
 @pytest.mark.usefixtures("_each_thread_pool")
-def test_an_invalid_row_is_reported_by_every_thread(rng):
+def test_invalid_row_reported_by_every_thread(rng):
     torch.set_num_threads(3)
     space = space_of("any", rng)
     p = random_distribution(rng, 80, space.num_bins)
@@ -105,7 +105,7 @@ def test_no_more_threads_than_pay_off(available, tiles, elements, count):
 
 
 @pytest.mark.usefixtures("_each_thread_pool")
-def test_the_call_waits_for_all_threads():
+def test_call_waits_for_all_threads():
     finished = []
 
     def work(task):
@@ -118,7 +118,7 @@ def test_the_call_waits_for_all_threads():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_the_call_waits_after_ctrl_c(monkeypatch, request):
+def test_call_waits_after_ctrl_c(monkeypatch, request):
     # A command that a shell script runs in the background ignores Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
@@ -139,7 +139,7 @@ def test_the_call_waits_after_ctrl_c(monkeypatch, request):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("can't start new thread")])
-def test_the_call_waits_if_a_thread_cannot_be_started(monkeypatch, error):
+def test_call_waits_if_thread_cannot_started(monkeypatch, error):
     """The task and its buffers are freed when the call ends, so no thread may be using them then."""
     submit, events = ThreadPoolExecutor.submit, []
 
@@ -179,7 +179,7 @@ def test_called_from_several_threads_at_once(rng):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.usefixtures("_each_thread_pool")
-def test_a_forked_child_has_its_own_threads(rng):
+def test_forked_child_has_its_own_threads(rng):
     torch.set_num_threads(2)
     space = space_of("any", rng)
     layout = routes.choose(space, torch.rand(1, space.num_bins)).layout
@@ -216,7 +216,7 @@ class _Distances(Dataset):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_in_the_workers_of_a_data_loader(rng):
+def test_in_workers_of_data_loader(rng):
     torch.set_num_threads(2)
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 40, space.num_bins) for _ in range(2))
