@@ -121,7 +121,8 @@ def measure(name: str, parts: list[Part], seed: int) -> tuple[float, ...]:
             for threshold in THRESHOLDS:
                 found = scores(answer(on_val, sigmoids, threshold), y_val)
                 tested = scores(answer(on_test, sigmoids, threshold), y_test)
-                best = [max(b, pair) for b, pair in zip(best, zip(found, tested, strict=True), strict=True)]
+                # By the validation data alone, also where they are equal.
+                best = [(v, t) if v > b[0] else b for b, v, t in zip(best, found, tested, strict=True)]
     return tuple(tested for _, tested in best)
 
 
