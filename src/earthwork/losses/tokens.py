@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import CheckedLoss, Reduction
+from earthwork.losses.contract import CheckedLoss, Reduction, at_least_float32
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.ops.masses import check_not_sharded
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import HALF, check_rho, to_tensor
+from earthwork.spaces.space import check_rho, to_tensor
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 # From this size on NumPy asks for huge pages, where the system has them.
@@ -182,7 +182,7 @@ class TokenEMDLoss(CheckedLoss):
         rows = _with_axis(hidden, where)[_places(where)]
         total = None
         if self.outside is not None:
-            total = _wide(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
+            total = at_least_float32(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
         # The backward pass of an embedding is far faster than that of index_select.
         tokens = derived(self._vocabulary, _token_tables, hidden.device).tokens
         own_weight = nn.functional.embedding(tokens, weight)
@@ -192,7 +192,7 @@ class TokenEMDLoss(CheckedLoss):
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
         """Compute the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
-        logits = _wide(logits)
+        logits = at_least_float32(logits)
         if not len(bins):
             return logits.sum(-1)
         if self._fused:
@@ -315,7 +315,7 @@ def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tupl
         if not with_total:
             return x[_cells(places, columns)], None
         rows = x[places]
-        return rows.index_select(-1, columns), _wide(rows).logsumexp(-1, keepdim=True)
+        return rows.index_select(-1, columns), at_least_float32(rows).logsumexp(-1, keepdim=True)
     if not with_total:
         return _Selected.apply(x, columns, *places), None  # type: ignore[no-untyped-call]
     found: tuple[Tensor, Tensor] = _SelectedWithTotal.apply(x, columns, *places)  # type: ignore[no-untyped-call]
@@ -352,9 +352,9 @@ class _SelectedWithTotal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, columns: Tensor, *places: Tensor) -> tuple[Tensor, Tensor]:
-        total = _wide(x.new_empty(len(places[0]), 1))
+        total = at_least_float32(x.new_empty(len(places[0]), 1))
         for rows in _parts(total, x.shape[-1]):
-            total[rows] = _wide(x[tuple(place[rows] for place in places)]).logsumexp(-1, keepdim=True)
+            total[rows] = at_least_float32(x[tuple(place[rows] for place in places)]).logsumexp(-1, keepdim=True)
         ctx.save_for_backward(x, total, columns, *places)
         return x[_cells(places, columns)], total
 
@@ -364,7 +364,7 @@ class _SelectedWithTotal(torch.autograd.Function):
         slope = _zeros(x.shape, slopes[0])
         for rows in _parts(total, x.shape[-1]):
             part = tuple(place[rows] for place in places)
-            softmax = (_wide(x[part]) - total[rows]).exp()
+            softmax = (at_least_float32(x[part]) - total[rows]).exp()
             slope.index_put_(part, (slopes[1][rows] * softmax).to(x.dtype))
         slope.index_put_(_cells(places, columns), slopes[0], accumulate=True)
         return slope, None, *(None for _ in places)
@@ -387,10 +387,6 @@ def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
     memory = np.zeros(shape.numel() * like.element_size(), np.uint8)
     # Resized instead of viewed: autograd does not add to a view in place.
     return torch.frombuffer(memory, dtype=like.dtype).resize_(shape)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in HALF else x
 
 
 def _check_tokens(token_ids: Sequence[int] | Tensor) -> NDArray[np.int64]:

@@ -75,19 +75,6 @@ def check_rows(name: str, x: Tensor, space: Space, what: str = "masses") -> None
         )
 
 
-def check_pair(p: Tensor, q: Tensor, space: Space) -> None:
-    """Raise unless ``p`` and ``q`` are floating point, have the space's bins last and broadcast together."""
-    check_space(space)
-    check_rows("p", p, space)
-    check_rows("q", q, space)
-    try:
-        torch.broadcast_shapes(p.shape, q.shape)
-    except RuntimeError:
-        raise ValueError(
-            f"p and q: expected shapes that broadcast together, got {tuple(p.shape)} and {tuple(q.shape)}"
-        ) from None
-
-
 def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
     """Return ``space``, or raise unless its edges may cost ``costs``: one number for each, finite and ≥ 0.
 
@@ -184,7 +171,14 @@ def as_pair(
         and shape[-1] == space.num_bins
     ):
         return p, q, stored
-    check_pair(p, q, space)
+    check_space(space)
+    check_rows("p", p, space)
+    check_rows("q", q, space)
+    try:
+        torch.broadcast_shapes(p.shape, q.shape)
+    except RuntimeError:
+        shapes = f"{tuple(p.shape)} and {tuple(q.shape)}"
+        raise ValueError(f"p and q: expected shapes that broadcast together, got {shapes}") from None
     stored = p.dtype if p.dtype is q.dtype else torch.promote_types(p.dtype, q.dtype)
     if stored in HALF:
         p, q = p.float(), q.float()

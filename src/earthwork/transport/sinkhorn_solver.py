@@ -411,35 +411,20 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
     The printed loop never increments its counter; this one does. And log(u)/λ is centred, so that it conserves mass.
     """
     matrix = matrix.to(p.dtype)
-    kernel = printed_kernel(matrix, lam)
+    kernel = torch.exp(-lam * matrix - 1)
     rows = torch.arange(len(p), device=p.device)
     finished = _Finished(rows, max_iter, tol)
     u = torch.ones_like(p)
     for iteration in range(1, max_iter + 1):
-        u, v = printed_sweep(u, p, q, kernel)
+        v = q / (u @ kernel)
+        u = p / (v @ kernel.T)
         if finished.due(iteration) and finished.add(iteration, rows, (v * (u @ kernel) - q).abs().sum(-1), u):
             break
     rows, iterations, error, u = finished.state()
     p, q = p[rows], q[rows]
-    v, value = printed_value(u, q, kernel, matrix)
+    v = q / (u @ kernel)
+    value = (u * (v @ (kernel * matrix).T)).sum(-1)
     # This kernel is 1/e of the others', so the logarithm of a plan of mass 1 is less by 1.
     minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
     solution = Solution(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iterations)
     return scattered([(rows, solution)], matrix.dtype)
-
-
-def printed_kernel(matrix: Tensor, lam: float) -> Tensor:
-    """Return the kernel of Algorithm 1."""
-    return torch.exp(-lam * matrix - 1)
-
-
-def printed_sweep(u: Tensor, p: Tensor, q: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """Run one iteration of Algorithm 1: return the next u and the v that it is computed from."""
-    v = q / (u @ kernel)
-    return p / (v @ kernel.T), v
-
-
-def printed_value(u: Tensor, q: Tensor, kernel: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the last v of Algorithm 1 and the cost of the plan."""
-    v = q / (u @ kernel)
-    return v, (u * (v @ (kernel * matrix).T)).sum(-1)
