@@ -92,7 +92,6 @@ def check(space: ew.Space, expected: str, rows: int = 20, dtype: torch.dtype = t
 
 @pytest.mark.parametrize("name", SPACES)
 def test_loss_distance_choose_same_route_once(name):
-    pytest.importorskip("numba")
     check(SPACES[name](), ROUTES[name])
 
 
@@ -101,7 +100,6 @@ def test_loss_distance_choose_same_route_once(name):
     ("dtype", "expected"), [(torch.float64, "kernels"), (torch.bfloat16, "kernels"), (torch.float16, "kernels")]
 )
 def test_types(name, dtype, expected):
-    pytest.importorskip("numba")
     check(SPACES[name](), expected, dtype=dtype)
 
 
@@ -132,7 +130,6 @@ def test_transforms_are_composed(name):
 @pytest.mark.parametrize(("rows", "kernel"), [(4096, "kernels"), (4095, "definition")])
 @pytest.mark.parametrize("name", ["chain", "ring", "tree"])
 def test_expected_distances(name, rows, kernel):
-    pytest.importorskip("numba")
     space = SPACES[name]()
     p = torch.rand(rows, C).softmax(-1)
     kernel = "first order" if kernel != "kernels" and space.acyclic else kernel

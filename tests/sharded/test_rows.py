@@ -170,7 +170,6 @@ def test_second_derivatives_are_error():
 
 
 def test_kernels_do_local_part(rng):
-    pytest.importorskip("numba")
     tree = ew.Tree([-1, *(np.arange(30) // 3), *rng.integers(1, 31, 400)])
     loss = ew.EMDLoss(tree, reduction="none")
     losses = losses_on_part(loss, SimpleNamespace(bounds=shard_bounds(tree.num_bins, 2), rank=0))

@@ -113,7 +113,6 @@ def test_whole_message(errors):
 
 
 def test_label_that_kernel_finds_out_of_range(monkeypatch):
-    pytest.importorskip("numba")
     logits, labels = torch.rand(100, 3), torch.zeros(100, dtype=torch.int64)
     route = choose(CHAIN, logits)
     assert isinstance(route, Kernels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import textwrap
@@ -12,8 +13,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 import earthwork as ew
-from earthwork import private_api
-from earthwork.kernels.cpu import loading, run, without_kernels
+from earthwork.kernels.cpu import Layout, layout, loading, run, without_kernels
 from earthwork.ops import operations as routes
 from earthwork.ops.operations import Kernels, choose
 from tests.cases import random_distribution
@@ -337,19 +337,27 @@ def test_bad_labels_are_named(rng):
         ew.EMDLoss(space)(logits, torch.tensor([0, 1, space.num_bins, 0]))
 
 
-def test_without_numba(rng, monkeypatch):
+@pytest.fixture
+def _no_core(monkeypatch):
+    """As if the package had been installed without a compiler."""
+    monkeypatch.setattr(loading, "library", lambda: None)
+    monkeypatch.setattr(layout, "library", lambda: None)
+    loading._warn_once.cache_clear()
+
+
+@pytest.mark.usefixtures("_no_core")
+def test_without_the_compiled_core(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
-    expected = ew.emd(p, q, space)
-    monkeypatch.setitem(sys.modules, "numba", None)
-    loading._load.cache_clear()
-    try:
-        assert loading.kernels() is None
+    with without_kernels():
+        expected = ew.emd(p, q, space)
+    assert ew.backend() == "none"
+    with pytest.warns(RuntimeWarning, match=r"installed without its compiled kernels.* install a C.. compiler"):
         torch.testing.assert_close(ew.emd(p, q, space), expected)
-        with pytest.raises(ImportError, match=r"a compiled loss needs `numba`: pip install 'earthwork\[fast\]'"):
-            loading.load()
-    finally:
-        loading._load.cache_clear()
+    # Once.
+    torch.testing.assert_close(ew.emd(p, q, space), expected)
+    with pytest.raises(ImportError, match="a compiled loss needs the compiled kernels: reinstall"):
+        Layout([torch.ones(())], 4)
 
 
 def _python(code: str, **environment: str) -> str:
@@ -364,40 +372,17 @@ def _python(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_importing_earthwork_not_import_numba():
-    code = """
-        import sys, torch, earthwork as ew
-        ew.emd(torch.full((2, 4), 0.25), torch.full((2, 4), 0.25), ew.Chain(4))
-        print("numba" in sys.modules)
-    """
-    assert _python(code) == "False\n"
+def test_setting():
+    code = "import earthwork as ew, torch; ew.emd(torch.eye(20), torch.eye(20), ew.Chain(20)); print(ew.backend())"
+    assert _python(code, EARTHWORK_KERNELS="off") == "none\n"
+    assert _python(code, EARTHWORK_KERNELS="on") == f"{ew.backend()}\n" != "none\n"
+    if platform.machine() in ("x86_64", "AMD64"):
+        assert _python(code, EARTHWORK_KERNELS="baseline") == "baseline\n"
+    with pytest.raises(ValueError, match=r"EARTHWORK_KERNELS: expected one of on, off, .*, got 'fast'"):
+        loading.setting("fast")
 
 
-def test_no_folder_for_compiled_code(monkeypatch):
-    numba = pytest.importorskip("numba")
-    real = numba.cfunc
-
-    def without_cache(*args, cache=False, **options):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return real(*args, **options)
-
-    monkeypatch.setattr(numba, "cfunc", without_cache)
-    monkeypatch.setattr(private_api, "load_from_numba_cache", lambda *_: None)
-    address = loading.machine_code.__wrapped__(lambda pointer: None, True).address
-    assert address != 0
-
-
-def test_damaged_files_in_cache(tmp_path):
-    code = """
-        import torch, earthwork as ew
-        torch.set_num_threads(1)
-        print(ew.emd(torch.eye(40), torch.full((40, 40), 0.025), ew.Chain(40)).sum().item())
-    """
-    printed = _python(code, NUMBA_CACHE_DIR=str(tmp_path))
-    files = list(tmp_path.rglob("*.nb?"))
-    assert files
-    for damage in (lambda data: b"", lambda data: b"damaged" + data, lambda data: data[: len(data) // 2]):
-        for path in files:
-            path.write_bytes(damage(path.read_bytes()))
-        assert _python(code, NUMBA_CACHE_DIR=str(tmp_path)) == printed
+def test_build_that_machine_cannot_run(monkeypatch):
+    monkeypatch.setattr(loading, "_chosen", "neon" if platform.machine() in ("x86_64", "AMD64") else "avx2")
+    with pytest.raises(ValueError, match="EARTHWORK_KERNELS: expected a build that this machine can run, got"):
+        loading.library.__wrapped__()

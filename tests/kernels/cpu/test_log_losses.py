@@ -26,6 +26,8 @@ CASES = [
 ]
 FEW = [("edge", "any"), ("edge", "chain"), ("hierarchical", "any"), ("soft", "any"), ("soft", "chain")]
 
+pytestmark = pytest.mark.usefixtures("each_build")
+
 
 def make(name, space, **options):
     if name == "edge":
@@ -230,12 +232,11 @@ def test_odd_layouts_and_types(rng, name, kind, calls):
 
 
 @pytest.mark.parametrize(("name", "kind"), FEW)
-def test_any_number_of_threads(rng, name, kind, monkeypatch):
+@pytest.mark.usefixtures("threads_on_small_input")
+def test_any_number_of_threads(rng, name, kind):
     space = space_of(kind, rng)
     loss = make(name, space)
     logits, labels = 4 * torch.randn(101, space.num_bins), torch.randint(space.num_bins, (101,))
-    monkeypatch.setattr("earthwork.kernels.cpu.threads._ELEMENTS_PER_THREAD", 1)
-    monkeypatch.setattr(run, "MIN_PARALLEL", 0)
     before, found = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 5):

@@ -20,6 +20,8 @@ from tests.kernels.cpu.cases import (
 RHOS = (1.0, 1.5, 2.0, 3.0)
 DTYPES = (torch.float32, torch.float64)
 
+pytestmark = pytest.mark.usefixtures("each_build")
+
 
 @pytest.fixture(autouse=True)
 def _by_kernels(monkeypatch):

@@ -113,10 +113,14 @@ class _Collate:
 
 def test_layout_is_copy():
     tree = ew.Tree([-1, 0, 0, 1, 1], [1.0, 2.0, 3.0, 4.0])
-    tables = kernel_tables(tree)
+    tables = [np.array(table) for table in kernel_tables(tree)]
     owned = Layout(tables, tree.num_bins)
-    assert not any(np.shares_memory(one, other) for one in owned.tables for other in tables)
-    assert all(table.flags.owndata for table in owned.tables)
+    p, distances = torch.eye(3), tree.distances().float()
+    before = run.expectations(owned, p)
+    torch.testing.assert_close(before, distances)
+    for table in tables:
+        table.fill(7)
+    assert torch.equal(run.expectations(owned, p), before)
 
 
 def _tables(name, rng):
@@ -127,14 +131,14 @@ def _tables(name, rng):
 def _starts(numbers):
     """Where the tables of indices begin in what `tree_tables` returns, and where the last one ends."""
     bins, nodes = numbers[:2].tolist()
-    return np.cumsum([4, bins, nodes + 1, nodes + 1, bins, nodes, bins, nodes]).tolist()
+    return np.cumsum([4, bins, nodes + 1, nodes + 1, bins, nodes]).tolist()
 
 
 _REFUSED = "tables: expected the kernel tables of a space"
 
 
 @pytest.mark.parametrize("value", [-2, 2**40])
-@pytest.mark.parametrize("index", [0, 1, 2, 3, 5, 6], ids=["places", "leaves", "children", "slots", "leaf", "node"])
+@pytest.mark.parametrize("index", range(5), ids=["places", "leaves", "children", "leaf", "node"])
 def test_tables_with_index_out_range_refused(rng, index, value):
     (numbers, costs), bins = _tables("any", rng)
     starts = _starts(numbers)
@@ -180,19 +184,44 @@ def test_indices_of_another_type_are_refused(rng):
             Layout([wrong, costs], bins)
 
 
+def test_places_that_are_not_a_permutation_are_refused(rng):
+    (numbers, costs), bins = _tables("any", rng)
+    numbers[4] = numbers[5]
+    with pytest.raises(ValueError, match=_REFUSED):
+        Layout([numbers, costs], bins)
+
+
+def test_children_before_their_parents_are_refused(rng):
+    (numbers, costs), bins = _tables("path", rng)
+    nodes, start = int(numbers[1]), _starts(numbers)[2]
+    # All nodes but the root are children of the last one.
+    numbers[start + 1 : start + nodes] = 1
+    with pytest.raises(ValueError, match=_REFUSED):
+        Layout([numbers, costs], bins)
+
+
+def test_arrays_are_tables_too(rng):
+    for name in ("any", "chain"):
+        tables, bins = _tables(name, rng)
+        x, labels = torch.randn(9, bins), torch.arange(9) % bins
+        layouts = [Layout(tables, bins), Layout([table.numpy() for table in tables], bins)]
+        assert torch.equal(*(run.labels(layout, x, labels, 2.0, True)[1] for layout in layouts))
+
+
 @pytest.mark.parametrize("root", [0, 3])
 def test_costs_of_layout_in_every_form(root):
     parents = torch.full((6,), root)
     parents[root] = -1
     each = torch.arange(6.0).double() + 1
     of_edges = torch.cat([each[:root], each[root + 1 :]])
-    layouts = [Layout(kernel_tables(ew.Tree(parents, costs)), 5) for costs in (each, of_edges, of_edges.float())]
-    for layout in layouts:
-        # Places are in the order of the bins here: all of them are children of the root.
-        assert layout.tables[4].tolist() == of_edges.tolist()
-        assert layout.tables[5].tolist() == [0.0]
-    assert Layout(kernel_tables(ew.Tree(parents, 2.5)), 5).tables[4].tolist() == [2.5] * 5
-    assert Layout(kernel_tables(ew.Chain(4, 2.5)), 4).tables[1].tolist() == [2.5] * 3
+    distances = of_edges + of_edges.unsqueeze(-1)
+    for costs in (each, of_edges, of_edges.float()):
+        layout = Layout(kernel_tables(ew.Tree(parents, costs)), 5)
+        expected = run.expectations(layout, torch.eye(5).double())
+        torch.testing.assert_close(expected, distances.fill_diagonal_(0))
+    for space, distance in ((ew.Tree(parents, 2.5), 5.0), (ew.Chain(5, 2.5), 2.5)):
+        layout = Layout(kernel_tables(space), 5)
+        assert run.expectations(layout, torch.eye(5))[0, 1] == distance
 
 
 def test_out_range_label_skipped_and_reported(rng):

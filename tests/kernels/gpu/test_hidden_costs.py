@@ -144,11 +144,8 @@ def test_switch(monkeypatch, tree):
     """``EARTHWORK_KERNELS=off`` is for GPUs too."""
     logits, labels = torch.randn(3, tree.num_bins), torch.zeros(3, dtype=torch.int64)
     assert isinstance(choose(tree, logits, labels), GpuKernels)
-    monkeypatch.setattr(loading, "enabled", loading.switch("off"))
+    monkeypatch.setattr(loading, "enabled", False)
     assert choose(tree, logits, labels) is FIRST_ORDER
-    assert loading.switch("on")
-    with pytest.raises(ValueError, match='EARTHWORK_KERNELS: expected "on" or "off", got \'0\''):
-        loading.switch("0")
 
 
 def test_what_has_no_kernels(monkeypatch, tree):
