@@ -89,7 +89,7 @@ class MixedLoss(CheckedLoss):
         return total
 
     def _as_rows(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
-        """Input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
+        """Return input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
         if not -input.ndim <= (axis := self.class_dim or 0) < input.ndim:
             raise ValueError(f"input: expected an axis class_dim={axis}, got shape {tuple(input.shape)}")
         moved = input.movedim(axis, -1)

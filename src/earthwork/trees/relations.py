@@ -26,7 +26,7 @@ def from_parents(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """A tree from each node's parent, by name or by index.
+    """Build a tree from each node's parent, by name or by index.
 
     Args:
         parents: A mapping child → parent with ``None`` at the root; or for each node of ``names`` the parent's name
@@ -103,7 +103,7 @@ def from_edges(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """A tree from its edges, (child, parent) or (child, parent, cost).
+    """Build a tree from its edges, (child, parent) or (child, parent, cost).
 
     The root is the only parent that is not a child. It becomes node 0, and the children follow in the order of the
     edges; so the classes are by default the leaves in the order of the edges. A million edges take a few seconds.
@@ -194,7 +194,7 @@ def _number(value: Any) -> float:
 
 
 def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
-    """The edges (child, parent, cost) of a tree, in the order of the nodes.
+    """Return the edges (child, parent, cost) of a tree, in the order of the nodes.
 
     Example:
         >>> import earthwork as ew
@@ -216,7 +216,7 @@ def from_networkx(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """A tree from a networkx graph: directed from parent to child, or undirected with a root.
+    """Build a tree from a networkx graph: directed from parent to child, or undirected with a root.
 
     Args:
         graph: The graph. Nodes that are not strings are called by their ``str``. Attributes of nodes become
@@ -314,7 +314,7 @@ def _node_data(data: dict[int, dict[Any, Any]]) -> dict[str, list[Any]]:
 
 
 def to_networkx(tree: Tree) -> nx.DiGraph[Any]:
-    """A networkx graph with an edge from each parent to its child.
+    """Return a networkx graph with an edge from each parent to its child.
 
     Edges hold the cost as ``weight``; nodes hold their ``node_data``, and the index of their class as ``bin``; the
     graph holds the info. Nodes are called by their names, or by their numbers where they have none.
