@@ -22,7 +22,7 @@ __all__ = ["coarse", "gaussian", "interval", "two_hot"]
 
 
 def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
-    r"""Turn numbers into histograms of a normal distribution around them (HL-Gauss).
+    r"""Numbers as histograms of a normal distribution around them (HL-Gauss).
 
     .. math:: q_i = \frac{\Phi((e_{i+1} - v) / \sigma) - \Phi((e_i - v) / \sigma)}
                          {\Phi((e_n - v) / \sigma) - \Phi((e_0 - v) / \sigma)}
@@ -54,7 +54,7 @@ def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
 
 
 def two_hot(values: Tensor, centers: Tensor) -> Tensor:
-    r"""Turn numbers into two neighbouring classes, weighted so that the mean of their centers is the number.
+    r"""Numbers as two neighbouring classes, weighted so that the mean of their centers is the number.
 
     Args:
         values: Numbers, shape ``[...]``. Those outside the centers go to the nearest one.
@@ -81,7 +81,7 @@ def two_hot(values: Tensor, centers: Tensor) -> Tensor:
 
 
 def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Tensor:
-    """Return sets of neighbouring classes, ``low`` to ``high`` inclusive: censored labels on a chain.
+    """Sets of neighbouring classes, ``low`` to ``high`` inclusive: censored labels on a chain.
 
     Args:
         low: The lowest possible class, shape ``[...]``; ``None``: the first one.
@@ -116,7 +116,7 @@ def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Ten
 
 
 def coarse(nodes: Tensor | Sequence[str] | Sequence[int] | str | int, tree: Tree) -> Tensor:
-    """Return sets of the classes below nodes of a tree: labels that name a group.
+    """Sets of the classes below nodes of a tree: labels that name a group.
 
     Args:
         nodes: Nodes, as indices of any shape ``[...]`` or as names.

@@ -24,7 +24,7 @@ _BLOCK = 2**23
 
 
 def fit_temperature(logits: Any, labels: Any) -> float:
-    r"""Return the temperature at which a model's probabilities fit held-out labels best.
+    r"""The temperature at which a model's probabilities fit held-out labels best.
 
     It minimises the log loss of :math:`\mathrm{softmax}(z / T)` over :math:`T` (Guo et al., "On calibration of modern
     neural networks", ICML 2017). Least-risk decisions rely on the probabilities, so they are only as good as the
@@ -54,7 +54,7 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     own = z.gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
     def slope(inverse: float) -> float:
-        """Compute the derivative of the log loss with respect to 1 / T, which increases with 1 / T."""
+        """The derivative of the log loss with respect to 1 / T, which increases with 1 / T."""
         p = (z * inverse).softmax(-1)
         return float(((p * z).sum(-1) - own).mean())
 
@@ -86,7 +86,7 @@ def _check(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
 
 
 def _check_labels(name: str, rows: Tensor, labels: Any) -> Tensor:
-    """Return the labels of ``rows[N, C]`` as a tensor."""
+    """The labels of ``rows[N, C]`` as a tensor."""
     y = torch.as_tensor(labels) if isinstance(labels, np.ndarray | list) else labels
     if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool:
         raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
@@ -109,7 +109,7 @@ def tune_vagueness(
     coverage: float | None = None,
     confidence: float | None = None,
 ) -> float:
-    """Return the ``vagueness`` with which :func:`~earthwork.decide` reaches a target, from held-out data.
+    """The ``vagueness`` with which :func:`~earthwork.decide` reaches a target, from held-out data.
 
     Args:
         p: The probabilities of held-out rows, shape ``[N, C]``.
@@ -158,7 +158,7 @@ def tune_vagueness(
 
 
 def _answers(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> tuple[Tensor, Tensor]:
-    """Find for each vagueness which answers are not at or above the label, and the share of those that are classes."""
+    """For each vagueness which answers are neither the label nor above it, and the share of those that are classes."""
     fixed = [fixed_risk(tree, vagueness, p) for vagueness in candidates]
     is_class = torch.zeros(tree.num_nodes, dtype=torch.bool, device=p.device)
     is_class[tree.bins.to(p.device)] = True

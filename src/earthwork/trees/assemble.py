@@ -31,7 +31,7 @@ def assemble(
     info: Mapping[str, Any] | None = None,
     names_hint: bool = False,
 ) -> Tree:
-    """Return a `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
+    """A `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
 
     Args:
         parents: The index of each node's parent, -1 at the root.
@@ -57,7 +57,7 @@ def assemble(
 
 
 def full_node_names(names: Sequence[str], parents: Sequence[int], separator: str, *, added_root: bool) -> list[str]:
-    """Return the path from the top to each node, joined by a separator; parents must come before their children.
+    """The path from the top to each node, joined by a separator; parents must come before their children.
 
     An added root keeps its name and is not part of the paths.
     """
@@ -74,7 +74,7 @@ def class_bins(
     names: Sequence[str] | None,
     ids: Sequence[str] | None = None,
 ) -> list[int]:
-    """Find the node of each wanted class; an error names all classes that are missing and all bins without a class."""
+    """The node of each wanted class; an error names all classes that the tree lacks and all bins without a class."""
     try:
         nodes = find_nodes("classes", wanted, names, ids)
     except ValueError as error:
@@ -136,7 +136,7 @@ def check_names(tree: Tree, what: str) -> None:
 
 
 def need_names(tree: Tree, what: str) -> tuple[str, ...]:
-    """Return the names of the nodes, or an error that says what needs them."""
+    """The names of the nodes, or an error that says what needs them."""
     check_names(tree, what)
     if tree.names is None:
         raise ValueError(f"tree: {what} needs names, and the nodes have none; relabel(tree, names) gives them")
@@ -147,13 +147,13 @@ def need_names(tree: Tree, what: str) -> tuple[str, ...]:
 
 
 def node_costs(tree: Tree) -> NDArray[np.float64]:
-    """Compute the cost of the edge above each node, with 0 at the root."""
+    """The cost of the edge above each node, with 0 at the root."""
     costs = tree._costs
     return np.insert(costs, tree.root, 0.0)
 
 
 def class_order(classes: Classes) -> list[str]:
-    """Return the names of the classes in their order, from a sequence or from a dataset's ``class_to_idx``."""
+    """The names of the classes in their order, from a sequence or from a dataset's ``class_to_idx``."""
     if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
         raise TypeError(f"classes: expected a sequence of names or a mapping name → index, got {classes!r}")
     names = list(classes)
@@ -188,7 +188,7 @@ def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
 def find_nodes(
     what: str, wanted: Sequence[str], names: Sequence[str] | None, ids: Sequence[str] | None = None
 ) -> list[int]:
-    """Return the node of each wanted name, or of each wanted id (a synset id, for instance).
+    """The node of each wanted name, or of each wanted id (a synset id, for instance).
 
     Raises:
         ValueError: If some are unknown: all of them, with near matches. If several nodes have a wanted name.

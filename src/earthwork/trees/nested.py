@@ -24,7 +24,7 @@ def from_nested(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """Build a tree from nested dicts and lists.
+    """A tree from nested dicts and lists.
 
     Two forms are accepted, also mixed: ``{name: children}``, where the children are a dict, a list or nothing; and
     ``{"name": …, "children": […], "cost": …}``. A string in a list is a leaf.
@@ -71,7 +71,7 @@ class _Node(NamedTuple):
 
 
 def _walk(source: Any, root: str) -> list[_Node]:
-    """Return the nodes, a parent before its children and the children in their order."""
+    """The nodes, a parent before its children and the children in their order."""
     top = _entries(source, "the top")
     if not top:
         raise ValueError(f"nested: expected at least one name, got {source!r:.60}")
@@ -95,7 +95,7 @@ def _walk(source: Any, root: str) -> list[_Node]:
 
 
 def _entries(value: Any, where: str) -> list[tuple[str, float | None, Any]]:
-    """Return (name, cost, children) of each node that a container holds."""
+    """(name, cost, children) of each node that a container holds."""
     if isinstance(value, str):
         return [(value, None, None)]
     if isinstance(value, Mapping):
@@ -137,7 +137,7 @@ def _text(name: Any, where: str) -> str:
 
 
 def to_nested(tree: Tree) -> dict[str, Any]:
-    """Return a tree as nested dicts ``{name: {child: {…}}}``; with ``name``, ``children``, ``cost`` if costs differ.
+    """A tree as nested dicts ``{name: {child: {…}}}``; with ``name``, ``children`` and ``cost`` where costs are not 1.
 
     Children are in the order of the nodes; the order of the classes, node data and info are not in it.
 
@@ -162,7 +162,7 @@ def to_nested(tree: Tree) -> dict[str, Any]:
 
 
 def dump_yaml(tree: Tree) -> str:
-    """Return the text of a YAML file of the nested tree."""
+    """The text of a YAML file of the nested tree."""
     yaml = require("yaml", "trees", "writing YAML")
     try:
         text: str = yaml.safe_dump(to_nested(tree), allow_unicode=True, sort_keys=False)
@@ -178,7 +178,7 @@ VERSION = 1
 
 
 def dump_json(tree: Tree) -> str:
-    """Return the JSON text of a tree with its names, costs, classes, node data and info.
+    """The JSON text of a tree with its names, costs, classes, node data and info.
 
     .. code-block:: json
 
@@ -218,12 +218,12 @@ def _short(costs: Any) -> list[float | int]:
 
 
 def load_json(text: str, *, classes: Classes | None = None) -> Tree:
-    """Return the tree of a text that `dump_json` wrote."""
+    """The tree of a text that `dump_json` wrote."""
     return from_document(parse_json(text), classes=classes)
 
 
 def from_document(document: Any, *, classes: Classes | None = None) -> Tree:
-    """Return the tree of parsed JSON, with every part checked."""
+    """The tree of parsed JSON, with every part checked."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'expected an object with "format": "{FORMAT}"')
     version = document.get("version")

@@ -33,7 +33,7 @@ def from_newick(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """Build a tree from a Newick text: branch lengths become costs; without any, every edge costs 1.
+    """A tree from a Newick text: branch lengths become costs; without any, every edge costs 1.
 
     Quoted names, comments in brackets and nodes without a name (``""``) are supported. Underscores stay as they are.
     A length at the root has no edge and is ignored.
@@ -119,7 +119,7 @@ def _check_end(text: str, bare: str, end: int, still_open: int | None) -> None:
 
 
 def _diagnose(bare: str, at: int) -> tuple[int, str]:
-    """Return where and why no label, length and delimiter begin here."""
+    """Where and why no label, length and delimiter begin here."""
     at += len(bare[at:]) - len(bare[at:].lstrip())
     if not bare.strip():
         return at, "expected a tree, got no text"
@@ -152,7 +152,7 @@ def _costs(text: str, nodes: _Nodes, default: float | None) -> float | NDArray[n
 
 
 def _blank_comments(text: str) -> str:
-    """Return the text with blanks in the place of comments, so that positions stay the same. Comments may be nested."""
+    """The text with blanks in the place of comments, so that positions stay the same. Comments may be nested."""
     if "[" not in text:
         return text
     parts, at = [], 0
@@ -183,7 +183,7 @@ def _error(text: str, at: int, what: str) -> ValueError:
 
 
 def to_newick(tree: Tree) -> str:
-    """Return a tree as Newick text, with every branch length; without the order of the classes, node data and info.
+    """A tree as Newick text, with every branch length; the order of the classes, node data and info are not in it.
 
     Children are written in the order of the nodes. Names other than letters, digits and ``.+-`` are quoted, so that
     readers that turn underscores into blanks leave them alone.

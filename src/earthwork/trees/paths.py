@@ -22,7 +22,7 @@ def from_paths(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """Build a tree from the path of each class, coarse to fine; the classes are in the order of the paths.
+    """A tree from the path of each class, coarse to fine; the classes are in the order of the paths.
 
     Args:
         paths: ``"animal/cat/tabby"``, or the parts as a sequence.
@@ -83,7 +83,7 @@ def _grow(
     classes: Classes | None,
     inner_bins: bool,
 ) -> Tree:
-    """Return a tree from rows (where it is in the source, the parts of its path); a separator asks for full names."""
+    """A tree from rows (where it is in the source, the parts of its path); a separator asks for full names."""
     if not rows:
         raise ValueError(f"{what}: expected at least one, got none")
     # A node is identified by (its parent's index, its own name), so equal names in two places are two nodes.
@@ -115,7 +115,7 @@ def _grow(
 
 
 def to_paths(tree: Tree, separator: str | None = "/") -> list[Any]:
-    """Return the path from the root to each class, in the order of the classes.
+    """The path from the root to each class, in the order of the classes.
 
     Args:
         tree: The tree. Its costs, and leaves that are not classes, are not in the paths.
@@ -152,7 +152,7 @@ def from_table(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """Build a tree from a table whose columns go from coarse to fine (order, family, species); each row is a class.
+    """A tree from a table whose columns go from coarse to fine (order, family, genus, species); each row is a class.
 
     Blank cells are skipped, so the depth may be uneven. The classes are in the order of the rows.
 
@@ -193,7 +193,7 @@ def from_csv(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """Build what `from_table` does from the text of a CSV file whose first line holds the column names."""
+    """Like `from_table`, from the text of a CSV file whose first line holds the column names."""
     check_separator(separator)
     rows = _csv_rows(parse_csv(text, name, delimiter), columns, name)
     return _grow("table", rows, root, separator if full_names else None, classes, inner_bins)
@@ -269,7 +269,7 @@ def _cell_parts(cells: Iterable[Any], where: str) -> list[str]:
 
 
 def to_table(tree: Tree) -> list[list[str]]:
-    """Return the names from the root to each class, a row for each class, with blank cells at the end of shorter ones.
+    """The names from the root to each class, a row for each class, with blank cells at the end of shorter ones.
 
     Example:
         >>> import earthwork as ew
@@ -285,7 +285,7 @@ def to_table(tree: Tree) -> list[list[str]]:
 
 
 def dump_csv(tree: Tree, delimiter: str = ",") -> str:
-    """Return the text of a CSV file of the tree, with the column names ``level 0``, ``level 1`` …."""
+    """The text of a CSV file of the tree, with the column names ``level 0``, ``level 1`` …."""
     rows = to_table(tree)
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
