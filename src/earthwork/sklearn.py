@@ -22,6 +22,7 @@ from earthwork.extras import require
 from earthwork.losses import EMDLoss
 from earthwork.metrics import functional
 from earthwork.spaces import Chain, CostMatrix, Space
+from earthwork.targets import AnyOf
 
 require("sklearn", "sklearn", "earthwork.sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone  # noqa: E402
@@ -339,7 +340,8 @@ class EMDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.loss_curve_.append(total / float(weight.sum()))
 
     def _losses(self, logits: Tensor, target: Tensor) -> Tensor:
-        losses: Tensor = (1 - self.mix) * EMDLoss(self.space_, self.rho, reduction="none")(logits, target)
+        given = AnyOf(target) if target.dtype == torch.bool else target
+        losses: Tensor = (1 - self.mix) * EMDLoss(self.space_, self.rho, reduction="none")(logits, given)
         if not self.mix:
             return losses
         log_p = logits.log_softmax(-1)
