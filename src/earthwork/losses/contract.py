@@ -430,7 +430,7 @@ def at_least_float32(rows: Tensor) -> Tensor:
 
 
 def can_read_without_sync(*tensors: Tensor) -> bool:
-    """Whether values can be checked without waiting for an accelerator."""
+    """Return whether values can be checked without waiting for an accelerator."""
     return can_read(*tensors) and tensors[0].device.type == "cpu"
 
 

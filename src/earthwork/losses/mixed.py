@@ -91,7 +91,7 @@ class MixedLoss(CheckedLoss):
         return total
 
     def _as_rows(self, input: Tensor, target: Tensor | AnyOf) -> tuple[Tensor, Tensor | AnyOf, torch.Size]:
-        """Input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
+        """Return input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
         if isinstance(target, AnyOf):
             rows, mask, batch = self._as_rows(input, target.mask)
             return rows, AnyOf(cast(Tensor, mask)), batch
@@ -117,7 +117,7 @@ class MixedLoss(CheckedLoss):
 
 
 def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor | AnyOf) -> Tensor:
-    """``value``, or 0 if it is a mean and no row of ``target`` counts for a loss with cross entropy's contract."""
+    """Return ``value``, or 0 if it is a mean and no row of ``target`` counts, as cross entropy counts them."""
     if getattr(loss, "reduction", None) != "mean":
         return value
     if isinstance(target, AnyOf) or target.is_floating_point():
