@@ -5,6 +5,8 @@ A public function asks with the name of its package and its own, and leaves the 
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +18,6 @@ def override(x: object, package: str, name: str) -> Any:
     """Return what serves in place of a function for a tensor like ``x``; ``None`` if that is the function itself."""
     if type(x) is Tensor or not isinstance(x, Tensor) or not is_sharded(x):
         return None
-    from earthwork import sharded
-
-    return getattr(getattr(sharded, package), name)
+    # Looked up first, because the compiler does not trace an import.
+    layer = sys.modules.get("earthwork.sharded") or import_module("earthwork.sharded")
+    return getattr(getattr(layer, package), name)

@@ -1,4 +1,4 @@
-"""Every private interface of PyTorch and Numba that the library uses, with a fallback where it is missing.
+"""Every private interface of PyTorch that the library uses, with a fallback where it is missing.
 
 Without them the library still works, more slowly; `tests/test_private_api.py` says which one has changed.
 """
@@ -9,7 +9,6 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def find(path: str) -> Any:
-    """The attribute of torch at a dotted path, or ``None``."""
+    """Return the attribute of torch at a dotted path, or ``None``."""
     found: Any = torch
     for name in path.split("."):
         found = getattr(found, name, None)
@@ -51,7 +50,7 @@ PLAIN_KEYS = _plain_keys()
 
 
 def is_plain(x: Tensor, other: Tensor | None = None) -> bool:
-    """Whether one or two tensors are strided memory on the CPU and nothing else. If torch cannot tell, none is."""
+    """Return whether one or two tensors are plain strided memory on the CPU. If torch cannot tell, none is."""
     return dispatch_keys(x).raw_repr() in PLAIN_KEYS and (
         other is None or dispatch_keys(other).raw_repr() in PLAIN_KEYS
     )
@@ -87,13 +86,13 @@ def plain_tensors() -> Iterator[None]:
 
 
 def is_fake(x: Tensor) -> bool:
-    """Whether a tensor has a shape and no values: one of a ``FakeTensorMode``."""
+    """Return whether a tensor has a shape and no values: one of a ``FakeTensorMode``."""
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and isinstance(x, getattr(module, "FakeTensor", ()))
 
 
 def in_fake_mode() -> bool:
-    """Whether a ``FakeTensorMode`` is active, which does not take plain tensors."""
+    """Return whether a ``FakeTensorMode`` is active, which does not take plain tensors."""
     if not count_dispatch_modes():
         return False
     fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensorMode", ())
@@ -102,7 +101,7 @@ def in_fake_mode() -> bool:
 
 
 def is_sharded(x: Tensor) -> bool:
-    """Whether a tensor is a ``DTensor``, spread over several processes."""
+    """Return whether a tensor is a ``DTensor``, spread over several processes."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(x, getattr(module, "DTensor", ()))
 
@@ -113,13 +112,13 @@ forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else Sim
 
 
 def is_forward_mode() -> bool:
-    """Whether forward-mode differentiation is active."""
+    """Return whether forward-mode differentiation is active."""
     active: bool = forward_mode._current_level >= 0
     return active
 
 
-def is_watched() -> bool:
-    """Whether every operation has to be visible: to forward-mode differentiation, a trace, a mode or a transform."""
+def under_transform() -> bool:
+    """Return whether forward-mode differentiation, a trace, a mode or a transform has to see every operation."""
     return (
         forward_mode._current_level >= 0
         or tracing_state() is not None
@@ -154,7 +153,7 @@ _softmax_backward: Any = find("_softmax_backward_data")
 
 
 def softmax_backward(gradient: Tensor, p: Tensor, result: Tensor) -> None:
-    """The gradient with respect to logits from that w.r.t. their softmax ``p``, written to ``result``.
+    """Compute the gradient with respect to logits from that w.r.t. their softmax ``p``, written to ``result``.
 
     Autograd's own function for ``softmax``: one pass instead of four. It ignores the strides of ``result``.
     """
@@ -165,71 +164,22 @@ def softmax_backward(gradient: Tensor, p: Tensor, result: Tensor) -> None:
 
 
 def fast_apply(function: type[torch.autograd.Function]) -> Any:
-    """``function.apply`` without its check for functional transforms, for callers that have made it."""
+    """Return ``function.apply`` without its check for functional transforms, for callers that have made it."""
     parent: Any = super(torch.autograd.Function, function)
     return parent.apply
 
 
 # ---- PyTorch: its thread pool ----------------------------------------------------------------------------------------
 
+_LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
+
 
 def parallel_for() -> Any:
-    """``at::parallel_for`` as the stable ABI exports it, or ``None``: ``(begin, end, grain, callback, context)``."""
-    function = _torch_symbol("torch_parallel_for")
+    """Return ``at::parallel_for`` of the stable ABI, or ``None``: ``(begin, end, grain, callback, context)``."""
+    folder = Path(torch.__file__).parent / "lib"
+    path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
+    function = None if path is None else getattr(ctypes.CDLL(str(path)), "torch_parallel_for", None)
     if function is not None:
         function.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
         function.restype = ctypes.c_int32
     return function
-
-
-def gomp_parallel() -> Any:
-    """What GCC calls for ``#pragma omp parallel``, or ``None``: ``(function, data, threads, flags)``.
-
-    Looked up through torch's library, so that it is the OpenMP runtime that torch is linked to.
-    """
-    function = _torch_symbol("GOMP_parallel")
-    if function is not None:
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        function.restype = None
-    return function
-
-
-_LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
-
-
-@cache
-def _torch_library() -> ctypes.CDLL | None:
-    folder = Path(torch.__file__).parent / "lib"
-    path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
-    return None if path is None else ctypes.CDLL(str(path))
-
-
-def _torch_symbol(name: str) -> Any:
-    return getattr(_torch_library(), name, None)
-
-
-# ---- Numba: its cache on disk ----------------------------------------------------------------------------------------
-
-# The versions of Numba with which `load_from_numba_cache` has been tested.
-TESTED_NUMBA = "0.68."
-
-
-def load_from_numba_cache(function: Callable[..., Any], signature: Any) -> tuple[Any, int] | None:
-    """Machine code that an earlier process left on disk: the object that owns it and its address, or ``None``.
-
-    ``numba.cfunc`` would first import everything that is needed to compile, SciPy included, which takes ten times as
-    long as loading a kernel. A kernel needs only the symbols of Numba's runtime.
-    """
-    if not import_module("numba").__version__.startswith(TESTED_NUMBA):
-        return None
-    context = import_module("numba.core.registry").cpu_target.target_context
-    runtime: Any = import_module("numba.core.runtime")
-    runtime.rtsys.initialize(context)
-    try:
-        found = import_module("numba.core.caching").FunctionCache(function)._load_overload(signature, context)
-    except Exception:
-        # There is no folder for the cache, or a file in it is damaged, which is any exception of pickle.
-        return None
-    if found is None:
-        return None
-    return found, int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))

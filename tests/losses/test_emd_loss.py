@@ -33,17 +33,19 @@ def rows(space, logits, labels, rho=2.0, smoothing=0.0):
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_class_indices_are_one_hot_targets_bit_for_bit(space, rho, smoothing):
-    for dtype in (torch.float32, torch.float64):
-        logits, labels = torch.randn(50, C, dtype=dtype), torch.randint(C, (50,))
-        for reduction in ("none", "mean", "sum"):
-            loss = ew.EMDLoss(space, rho, label_smoothing=smoothing, reduction=reduction)
-            by_index = logits.clone().requires_grad_()
-            by_row = logits.clone().requires_grad_()
-            a, b = loss(by_index, labels), loss(by_row, one_hot(labels, C).to(dtype))
-            assert torch.equal(a, b)
-            a.sum().backward()
-            b.sum().backward()
-            torch.testing.assert_close(by_index.grad, by_row.grad)
+    """In plain PyTorch; kernels add up in another order."""
+    with without_kernels():
+        for dtype in (torch.float32, torch.float64):
+            logits, labels = torch.randn(50, C, dtype=dtype), torch.randint(C, (50,))
+            for reduction in ("none", "mean", "sum"):
+                loss = ew.EMDLoss(space, rho, label_smoothing=smoothing, reduction=reduction)
+                by_index = logits.clone().requires_grad_()
+                by_row = logits.clone().requires_grad_()
+                a, b = loss(by_index, labels), loss(by_row, one_hot(labels, C).to(dtype))
+                assert torch.equal(a, b)
+                a.sum().backward()
+                b.sum().backward()
+                torch.testing.assert_close(by_index.grad, by_row.grad)
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
@@ -283,7 +285,12 @@ def test_a_space_is_needed():
         (torch.randn(2, 5), torch.rand(2, 4), ValueError, r"distributions .* \(2, 5\), got torch.float32 .* \(2, 4\)"),
         (torch.randn(2, 5), torch.rand(2), ValueError, r"got torch.float32 of shape \(2,\)"),
         (torch.randn(2, 5), [0, 1], TypeError, "target: expected class indices, distributions or sets, got list"),
-        (torch.randn(2, 5), torch.tensor([True, False]), ValueError, "target: .* got torch.bool of shape"),
+        (
+            torch.randn(2, 5),
+            ew.targets.any_of(torch.tensor([True, False])),
+            ValueError,
+            "target: .* got torch.bool of shape",
+        ),
         (torch.randn(2, 5), torch.tensor([0, 5]), ValueError, r"target: .* from 0 to 4 .*, got 5 at position 1"),
         (torch.randn(2, 5, 2), torch.tensor([[0, 1], [-3, 0]]), ValueError, r"got -3 at position \(1, 0\)"),
         (torch.randn(5), torch.tensor(7), ValueError, "got 7 at position"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,7 +25,7 @@ def layer(dtype: torch.dtype = torch.float64, rows: int = ROWS) -> list[Tensor]:
     return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def labels_of(kind: str, dtype: torch.dtype = torch.float64) -> Tensor:
+def labels_of(kind: str, dtype: torch.dtype = torch.float64) -> Any:
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(CLASSES, (ROWS,), generator=generator)
     if kind == "labels":
@@ -33,17 +35,19 @@ def labels_of(kind: str, dtype: torch.dtype = torch.float64) -> Tensor:
     if kind == "none counts":
         return torch.full_like(labels, -100)
     scores = torch.randn(ROWS, CLASSES, generator=generator, dtype=dtype)
-    return scores.softmax(-1) if kind == "distributions" else (scores > 0) | (scores == scores.amax(-1, keepdim=True))
+    if kind == "distributions":
+        return scores.softmax(-1)
+    return ew.targets.any_of((scores > 0) | (scores == scores.amax(-1, keepdim=True)))
 
 
-def assert_same(loss: nn.Module, tensors: list[Tensor], target: Tensor, mask: Tensor | None = None, **call: object):
+def assert_same(loss: nn.Module, tensors: list[Tensor], target: Any, mask: Tensor | None = None, **call: object):
     """Value and all gradients are those of the loss of the logits, for any chunks and factor."""
     hidden, weight, bias = tensors
     # Single precision is compared with the same in double precision, so that the errors of the two do not add up.
     dtype, given = hidden.dtype, {} if mask is None else {"mask": mask}
     wide = [x.detach().double().requires_grad_() for x in tensors]
     learned = [x for x in loss.parameters() if x.requires_grad]
-    soft = target.double() if target.is_floating_point() else target
+    soft = target.double() if isinstance(target, Tensor) and target.is_floating_point() else target
     expected = loss.double()(linear(*wide), soft, **given)
     upstream = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     slopes = torch.autograd.grad(expected, [*wide, *learned], upstream, allow_unused=True)

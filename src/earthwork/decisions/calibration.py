@@ -163,7 +163,7 @@ def _answers(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> 
     is_class = torch.zeros(tree.num_nodes, dtype=torch.bool, device=p.device)
     is_class[tree.bins.to(p.device)] = True
     wrong = torch.zeros(len(p), len(candidates), dtype=torch.bool, device=p.device)
-    classes = torch.zeros(len(candidates), dtype=torch.float64)
+    classes = torch.zeros(len(candidates), dtype=torch.float64, device="cpu")
     for part in torch.arange(len(p)).split(max(1, _BLOCK // tree.num_nodes)):
         risk = node_risk(p[part], tree).between
         truth = tree.nodes_of(labels[part])

@@ -250,6 +250,7 @@ class ConformalPredictor:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted predictor and its space as JSON."""
+        self._check_fitted()
         options = {name: getattr(self, name) for name in _OPTIONS}
         thresholds = [threshold._asdict() for threshold in self.thresholds]
         document = {"format": _FORMAT, "version": _VERSION, **options, "groups": self.groups, "thresholds": thresholds}
@@ -339,14 +340,17 @@ class ConformalPredictor:
             got = f"{min(few)} to {max(few)} in {len(few)} of {len(self.groups)} groups: their sets hold all classes"
         warnings.warn(f"alpha={self.alpha:g}: expected {need} calibration rows, got {got}", stacklevel=3)
 
-    def _members(self, groups: Any, shape: torch.Size) -> Tensor:
-        """Return the place of the threshold of each row; one for all rows if there are no groups."""
+    def _check_fitted(self) -> None:
         if not self.thresholds:
             raise ValueError("predictor: expected a fitted one, got one without thresholds; call fit first")
+
+    def _members(self, groups: Any, shape: torch.Size) -> Tensor:
+        """Return the place of the threshold of each row; one for all rows if there are no groups."""
+        self._check_fitted()
         if (groups is not None) != (self.groups is not None and not self.by_class):
             raise ValueError(f"groups: expected {'None' if groups is not None else 'groups, as in fit'}, got others")
         if groups is None or self.groups is None:
-            return torch.zeros(1, dtype=torch.long)
+            return torch.zeros(1, dtype=torch.long, device="cpu")
         given = _as_groups(groups, shape)
         unknown = np.setdiff1d(given, self.groups)
         if len(unknown):
@@ -358,7 +362,7 @@ class ConformalPredictor:
         """Return the largest score in the set of each row: ``[rows or 1, num_bins or 1]``."""
 
         def table(values: list[float], dtype: torch.dtype) -> Tensor:
-            numbers = torch.tensor(values, dtype=torch.float64).to(dtype).to(rows.device)
+            numbers = torch.tensor(values, dtype=torch.float64, device="cpu").to(dtype).to(rows.device)
             return numbers.unsqueeze(0) if self.by_class else numbers[member.to(rows.device)].unsqueeze(-1)
 
         limit = table([threshold.limit for threshold in self.thresholds], rows.dtype)

@@ -22,7 +22,7 @@ from earthwork.ops import LabelKernel, label_loss
 from earthwork.ops.labels import check_labels, of_class
 from earthwork.ops.masses import (
     Normalize,
-    can_look,
+    can_read,
     check_masses,
     check_normalize,
     check_not_sharded,
@@ -32,6 +32,7 @@ from earthwork.overrides import override
 from earthwork.spaces import Space
 from earthwork.spaces.edges import one_hot
 from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, check_word, widest
+from earthwork.targets import AnyOf, without_meaning
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Empty: TypeAlias = Literal["nan", "zero"]
@@ -79,7 +80,7 @@ class CheckedLoss(nn.Module):
         self,
         hidden: Tensor,
         weight: Tensor,
-        labels: Tensor,
+        labels: Tensor | AnyOf,
         bias: Tensor | None = None,
         *,
         mask: Tensor | None = None,
@@ -94,7 +95,7 @@ class CheckedLoss(nn.Module):
         Args:
             hidden: The input of the last layer, shape ``[..., features]``.
             weight: Its weight, shape ``[C, features]``.
-            labels: Class indices ``[...]``, or distributions or sets ``[..., C]``.
+            labels: Class indices ``[...]``, distributions ``[..., C]``, or sets ``any_of(mask)`` of ``[..., C]``.
             bias: Its bias, shape ``[C]``.
             mask: True for the rows that count, shape ``[...]``.
             chunk_rows: How many rows are processed together. By default as many as have 64 MiB of logits, or a quarter
@@ -102,14 +103,16 @@ class CheckedLoss(nn.Module):
         """
         return untraced(self._from_hidden)(Layer(hidden, weight, bias), labels, mask, chunk_rows)
 
-    def _from_hidden(self, layer: Layer, labels: Tensor, mask: Tensor | None, chunk_rows: int | None) -> Tensor:
+    def _from_hidden(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None, chunk_rows: int | None) -> Tensor:
         layer.check(None)
         batch, by_row = layer.hidden.shape[:-1], self._by_row()
         if mask is not None:
             check_mask(mask, batch)
         self._check_layer(layer, labels, mask)
         hidden = layer.hidden.reshape(-1, layer.hidden.shape[-1])
-        target = labels.reshape(-1) if labels.shape == batch else labels.reshape(-1, len(layer.weight))
+        # Inside, boolean targets are sets.
+        target = labels.mask if isinstance(labels, AnyOf) else labels
+        target = target.reshape(-1) if target.shape == batch else target.reshape(-1, len(layer.weight))
         if mask is not None:
             mask = mask.reshape(-1)
             hidden, target = hidden[mask], target[mask]
@@ -121,7 +124,7 @@ class CheckedLoss(nn.Module):
         self._keep_parts(parts)
         return loss
 
-    def _check_layer(self, layer: Layer, labels: Tensor, mask: Tensor | None) -> None:
+    def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
         """Raise unless a last layer and the labels fit the loss."""
         raise NotImplementedError
 
@@ -261,14 +264,15 @@ class StructuredLoss(CheckedLoss):
 
     # ---- everything else ---------------------------------------------------------------------------------------------
 
-    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor | AnyOf, mask: Tensor | None = None) -> Tensor:
         """Compute the loss.
 
         Args:
             input: Logits (or what ``normalize`` makes a distribution), shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``,
                 or with the classes on axis ``class_dim``.
             target: Class indices (integers) of the input's shape without ``C``, distributions (floating point) of the
-                input's shape, or sets of possible classes (boolean) of the input's shape.
+                input's shape, or sets of possible classes: ``ew.targets.any_of(mask)`` with a mask of the input's
+                shape.
             mask: True for the rows that count, of the input's shape without ``C``. ``None``: all of them.
 
         Returns:
@@ -276,6 +280,7 @@ class StructuredLoss(CheckedLoss):
         """
         other = None if type(input) is Tensor else override(input, "losses", "forward")
         axis, kind = self.check_shapes(input, target, plain=other is None)
+        target = target.mask if isinstance(target, AnyOf) else target
         # A lookup as an attribute takes several times as long.
         weight = self._buffers["weight"] if "weight" in self._buffers else self.weight  # noqa: SIM401
         if weight is not None and weight.shape != (self.space.num_bins,):
@@ -317,9 +322,9 @@ class StructuredLoss(CheckedLoss):
 
     def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> Weighted:
         stored, bins = rows.dtype, self.space.num_bins
-        rows, labels = widened(rows), labels.long()
+        rows, labels = at_least_float32(rows), labels.long()
         valid = counted = labels != self.ignore_index
-        readable = reads_values(rows, labels)
+        readable = can_read_without_sync(rows, labels)
         if readable:
             check_labels(labels, bins, self.ignore_index)
         else:
@@ -342,12 +347,12 @@ class StructuredLoss(CheckedLoss):
         bins, sets = self.space.num_bins, target.dtype == torch.bool
         # The masses miss each other by what the narrower type rounds.
         stored = target.dtype if target.dtype in HALF else rows.dtype
-        rows = widened(rows)
+        rows = at_least_float32(rows)
         if mask is not None:
             # Rows that do not count may hold anything, padding included.
             rows = torch.where(mask.unsqueeze(-1), rows, 1 / bins)
             target = target | ~mask.unsqueeze(-1) if sets else torch.where(mask.unsqueeze(-1), target, 1 / bins)
-        readable = reads_values(rows, target)
+        readable = can_read_without_sync(rows, target)
         if sets:
             if readable:
                 _check_sets(target)
@@ -433,8 +438,10 @@ class StructuredLoss(CheckedLoss):
         twin.__dict__.update(self.__dict__, _buffers=self._buffers.copy(), _parameters=self._parameters.copy())
         return twin
 
-    def check_shapes(self, input: Tensor, target: Tensor, plain: bool = True) -> tuple[int, Kind]:
+    def check_shapes(self, input: Tensor, target: Tensor | AnyOf, plain: bool = True) -> tuple[int, Kind]:
         """Return the axis of the classes, and what the target holds; it must be a plain tensor if the input is one."""
+        sets = isinstance(target, AnyOf)
+        target = target.mask if isinstance(target, AnyOf) else target
         if plain and type(target) is not Tensor:
             check_not_sharded("target", target)
         if not isinstance(input, Tensor) or not input.is_floating_point():
@@ -443,6 +450,8 @@ class StructuredLoss(CheckedLoss):
         if not isinstance(target, Tensor) or target.is_complex():
             what = target.dtype if isinstance(target, Tensor) else type(target).__name__
             raise TypeError(f"target: expected class indices, distributions or sets, got {what}")
+        if target.dtype == torch.bool and not sets:
+            raise without_meaning()
         shape, classes, dim = input.shape, self.space.num_bins, self.class_dim
         ndim = len(shape)
         axis = min(1, ndim - 1) if dim is None or ndim < 2 else dim + ndim if dim < 0 else dim
@@ -453,13 +462,13 @@ class StructuredLoss(CheckedLoss):
                 f"input: expected shape {where} with C = {classes}, the bins of {self.space}, got {tuple(shape)}{hint}"
             )
         kind: Kind = "distributions" if target.is_floating_point() else "labels"
-        kind = "sets" if target.dtype == torch.bool else kind
+        kind = "sets" if sets else kind
         soft = kind != "labels"
         indices = shape[:axis] + shape[axis + 1 :]
         if target.shape != (shape if soft else indices):
             raise ValueError(
                 f"target: expected class indices (integers) of shape {tuple(indices)}, or distributions (floating "
-                f"point) or sets (boolean) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
+                f"point) or sets (any_of) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
             )
         if dim is None and ndim > 2 and shape[-1] == classes and (soft or indices == shape[:-1]):
             raise ValueError(
@@ -468,19 +477,24 @@ class StructuredLoss(CheckedLoss):
             )
         return axis, kind
 
-    def _check_layer(self, layer: Layer, labels: Tensor, mask: Tensor | None) -> None:
+    def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
         layer.check(self.space.num_bins)
         check_not_sharded("labels", labels)
         shape = (*layer.hidden.shape[:-1], self.space.num_bins)
         # A tensor of this shape that takes no memory.
         kind = self._each_row().check_shapes(layer.hidden.new_empty(1).expand(shape), labels)[1]
-        if kind == "labels" and reads_values(labels):
+        if isinstance(labels, Tensor) and kind == "labels" and can_read_without_sync(labels):
             counted = labels.long() if mask is None else torch.where(mask, labels.long(), self.ignore_index)
             check_labels(counted, self.space.num_bins, self.ignore_index)
 
     def _terms(self, target: Tensor) -> list[Term]:
         divisor = rows_weight(target, self.weight, self.ignore_index, self.reduction)
-        return [Term(self._each_row().forward, divisor, math.nan if self.empty == "nan" else 0.0)]
+        each = self._each_row()
+
+        def row_losses(logits: Tensor, target: Tensor) -> Tensor:
+            return each.forward(logits, AnyOf(target) if target.dtype == torch.bool else target)
+
+        return [Term(row_losses, divisor, math.nan if self.empty == "nan" else 0.0)]
 
     def _each_row(self) -> Self:
         """Return this loss of rows ``[..., C]``, without a reduction."""
@@ -499,7 +513,7 @@ class StructuredLoss(CheckedLoss):
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
 
 
-def widened(rows: Tensor) -> Tensor:
+def at_least_float32(rows: Tensor) -> Tensor:
     """Return ``rows`` in float32 if they are stored in half precision."""
     return rows.float() if rows.dtype in HALF else rows
 
@@ -530,9 +544,9 @@ def _at_rows(losses: Tensor, mask: Tensor | None) -> Tensor:
     return losses if mask is None else losses.new_zeros(mask.shape).masked_scatter(mask, losses)
 
 
-def reads_values(*tensors: Tensor) -> bool:
-    """Whether values can be checked without waiting for an accelerator."""
-    return can_look(*tensors) and tensors[0].device.type == "cpu"
+def can_read_without_sync(*tensors: Tensor) -> bool:
+    """Return whether values can be checked without waiting for an accelerator."""
+    return can_read(*tensors) and tensors[0].device.type == "cpu"
 
 
 def check_class_dim(class_dim: int | None) -> int | None:
@@ -568,7 +582,7 @@ def _check_weight(weight: Tensor | NDArray[Any], space: Space, filled: bool) -> 
         raise TypeError(f"weight: expected a floating point tensor or array, got {what}")
     if weight.shape != (space.num_bins,):
         raise _wrong_weight(weight, space)
-    if filled and can_look(weight):
+    if filled and can_read(weight):
         check_costs("weight", weight)
     return weight
 

@@ -10,6 +10,7 @@ from earthwork.losses.emd_loss import EMDLoss
 from earthwork.losses.mixed import MixedLoss
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_space
+from earthwork.targets import AnyOf
 
 
 class Head(nn.Linear):
@@ -57,12 +58,12 @@ class Head(nn.Linear):
         self.space = space
         self.loss = MixedLoss((0.5, EMDLoss(space)), (0.5, nn.CrossEntropyLoss())) if loss is None else loss
 
-    def forward(self, hidden: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, labels: Tensor | AnyOf | None = None, mask: Tensor | None = None) -> Tensor:
         """Compute logits, or the loss if there are labels.
 
         Args:
             hidden: Features, shape ``[..., hidden]``.
-            labels: Class indices ``[...]``, or distributions or sets ``[..., C]``.
+            labels: Class indices ``[...]``, distributions ``[..., C]``, or sets ``any_of(mask)`` of ``[..., C]``.
             mask: True for the rows that count, shape ``[...]``.
         """
         if labels is None:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Empty, rows_weight
 from earthwork.losses.through_head import Layer, Term
 from earthwork.ops.masses import check_not_sharded
+from earthwork.targets import AnyOf, without_meaning
 
 
 class MixedLoss(CheckedLoss):
@@ -68,8 +69,8 @@ class MixedLoss(CheckedLoss):
                 raise ValueError(f"terms: expected finite weights, got {weight!r}")
         return tuple(map(float, weights))
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The weighted sum of the losses of ``input`` against ``target``."""
+    def forward(self, input: Tensor, target: Tensor | AnyOf) -> Tensor:
+        """Compute the weighted sum of the losses of ``input`` against ``target``."""
         self._check_kind(target)
         if self.class_dim is None or input.ndim < 2:
             values = [loss(input, target) for loss in self.losses]
@@ -85,20 +86,22 @@ class MixedLoss(CheckedLoss):
             total = total + weight * value
         return total
 
-    def _check_kind(self, target: Tensor) -> None:
-        if target.dtype == torch.bool and any(type(loss) is nn.CrossEntropyLoss for loss in self.losses):
+    def _check_kind(self, target: Tensor | AnyOf) -> None:
+        if isinstance(target, AnyOf) and any(type(loss) is nn.CrossEntropyLoss for loss in self.losses):
             raise TypeError(
-                "target: expected class indices or distributions for nn.CrossEntropyLoss, got sets (boolean); "
+                "target: expected class indices or distributions for nn.CrossEntropyLoss, got sets; "
                 "HierarchicalCrossEntropyLoss at alpha=0 is cross entropy that takes sets"
             )
 
-    def _check_layer(self, layer: Layer, labels: Tensor, mask: Tensor | None) -> None:
+    def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
         check_not_sharded("labels", labels)
         self._check_kind(labels)
         batch, classes = layer.hidden.shape[:-1], len(layer.weight)
-        if labels.shape not in (batch, (*batch, classes)):
-            expected = f"{tuple(batch)} or {(*batch, classes)}"
-            raise ValueError(f"target: expected shape {expected}, got {tuple(labels.shape)}")
+        shape = (labels.mask if isinstance(labels, AnyOf) else labels).shape
+        if shape not in (batch, (*batch, classes)):
+            raise ValueError(f"target: expected shape {tuple(batch)} or {(*batch, classes)}, got {tuple(shape)}")
+        if isinstance(labels, Tensor) and labels.dtype == torch.bool:
+            raise without_meaning()
         for loss in self.losses:
             if isinstance(loss, CheckedLoss) and not isinstance(loss, MixedLoss):
                 loss._check_layer(layer, labels, mask)
@@ -127,8 +130,11 @@ class MixedLoss(CheckedLoss):
         kept = kept and not private_api.is_exporting()
         self.parts = {name: part.detach() for name, part in zip(self.names, parts, strict=True) if kept}
 
-    def _as_rows(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
-        """Input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
+    def _as_rows(self, input: Tensor, target: Tensor | AnyOf) -> tuple[Tensor, Tensor | AnyOf, torch.Size]:
+        """Return input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
+        if isinstance(target, AnyOf):
+            rows, mask, batch = self._as_rows(input, target.mask)
+            return rows, AnyOf(cast(Tensor, mask)), batch
         if not -input.ndim <= (axis := self.class_dim or 0) < input.ndim:
             raise ValueError(f"input: expected an axis class_dim={axis}, got shape {tuple(input.shape)}")
         moved = input.movedim(axis, -1)
@@ -144,18 +150,19 @@ class MixedLoss(CheckedLoss):
         return moved.flatten(0, -2), target, batch
 
     def extra_repr(self) -> str:
-        """The weights, and the options that are not the default."""
+        """Return the weights, and the options that are not the default."""
         shown = ", ".join(f"{weight:g} × {name}" for weight, name in zip(self.weights, self.names, strict=True))
         shown += "" if self.class_dim is None else f", class_dim={self.class_dim}"
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
 
 
-def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor) -> Tensor:
-    """``value``, or 0 if it is a mean and no row of ``target`` counts for a loss with cross entropy's contract."""
+def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor | AnyOf) -> Tensor:
+    """Return ``value``, or 0 if it is a mean and no row of ``target`` counts, as cross entropy counts them."""
     if getattr(loss, "reduction", None) != "mean":
         return value
-    if target.is_floating_point() or target.dtype == torch.bool:
-        return value if target.numel() else torch.zeros_like(value)
+    if isinstance(target, AnyOf) or target.is_floating_point():
+        rows = target.mask if isinstance(target, AnyOf) else target
+        return value if rows.numel() else torch.zeros_like(value)
     weight, ignore_index = getattr(loss, "weight", None), getattr(loss, "ignore_index", -100)
     return torch.where(rows_weight(target, weight, ignore_index, "mean") == 0, 0, value)
 

@@ -135,7 +135,7 @@ def loss_through_head(
     chunks = _Chunks([term.row_losses for term in terms], layer.dtype, chunk_rows, torch.is_grad_enabled())
     tensors, dtype = (layer.hidden, target, layer.weight, layer.bias, *learned), layer.loss_dtype
     # What has to see every operation gets them, for all rows at once.
-    watched = private_api.is_watched()
+    watched = private_api.under_transform()
     if by_row:
         each = chunks.losses(linear(*layer), target) if watched else _Rows.apply(chunks, *tensors)  # type: ignore[no-untyped-call]
         shares = each.new_tensor([term.share for term in terms]).unsqueeze(-1)

@@ -15,13 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import CheckedLoss, Reduction, check_mask
+from earthwork.losses.contract import CheckedLoss, Reduction, at_least_float32, check_mask
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.losses.through_head import Layer, Term, loss_through_head, untraced
 from earthwork.ops.masses import check_not_sharded
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import HALF, check_rho, to_tensor
+from earthwork.spaces.space import check_rho, to_tensor
+from earthwork.targets import AnyOf
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 # From this size on NumPy asks for huge pages, where the system has them.
@@ -109,7 +110,7 @@ class TokenEMDLoss(CheckedLoss):
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, rho: float = 2.0, *, digits: bool = True, **options: Any) -> Self:
-        """The loss over the number tokens of a Hugging Face tokenizer.
+        """Make the loss over the number tokens of a Hugging Face tokenizer.
 
         A token counts if the text that it decodes to, without spaces around it, is a number in ASCII digits.
 
@@ -127,7 +128,7 @@ class TokenEMDLoss(CheckedLoss):
         return cls(list(found), list(found.values()), rho, **options)
 
     def forward(self, logits: Tensor, labels: Tensor, num_items: float | Tensor | None = None) -> Tensor:
-        """The loss.
+        """Compute the loss.
 
         Args:
             logits: Shape ``[..., vocabulary]``.
@@ -155,14 +156,14 @@ class TokenEMDLoss(CheckedLoss):
         self,
         hidden: Tensor,
         weight: Tensor,
-        labels: Tensor,
+        labels: Tensor | AnyOf,
         bias: Tensor | None = None,
         num_items: float | Tensor | None = None,
         *,
         mask: Tensor | None = None,
         chunk_rows: int | None = None,
     ) -> Tensor:
-        """The same loss from the last hidden states, without the logits of the whole vocabulary.
+        """Return the same loss from the last hidden states, without the logits of the whole vocabulary.
 
         Computes only the logits of the number tokens where the label is a number; with ``outside`` those of all tokens,
         but still only where the label is a number, and only a few rows at a time. Second derivatives are an error.
@@ -177,6 +178,8 @@ class TokenEMDLoss(CheckedLoss):
             chunk_rows: As for :meth:`EMDLoss.from_hidden`.
         """
         self._check_num_items(num_items)
+        if isinstance(labels, AnyOf):
+            raise TypeError("labels: expected tokens (integers), got sets")
         if mask is not None:
             check_mask(mask, labels.shape)
             labels = torch.where(mask, labels, self.ignore_index)
@@ -205,7 +208,9 @@ class TokenEMDLoss(CheckedLoss):
         loss = loss_through_head([term], selected, bins, by_row, chunk_rows=chunk_rows)[0]
         return loss.new_zeros(where.shape).masked_scatter(where, loss) if by_row else loss
 
-    def _check_layer(self, layer: Layer, labels: Tensor, mask: Tensor | None) -> None:
+    def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
+        if isinstance(labels, AnyOf):
+            raise TypeError("labels: expected tokens (integers), got sets")
         _check_pair("hidden", layer.hidden, labels)
         layer.check(None, self._vocabulary.least_size)
         if self.shift:
@@ -222,8 +227,8 @@ class TokenEMDLoss(CheckedLoss):
         return torch.as_tensor((max(count, 1) if num_items is None else num_items) if mean else 1, device=device)
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
-        """The distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
-        logits = _wide(logits)
+        """Compute the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
+        logits = at_least_float32(logits)
         if not len(bins):
             return logits.sum(-1)
         if self._fused:
@@ -245,7 +250,7 @@ class TokenEMDLoss(CheckedLoss):
         return loss
 
     def _numbers(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Where a position predicts a number token, and the bins of these tokens.
+        """Return where a position predicts a number token, and the bins of these tokens.
 
         With ``shift`` there is one position less: the last one predicts nothing.
         """
@@ -273,7 +278,7 @@ class TokenEMDLoss(CheckedLoss):
             raise ValueError(f'num_items: expected only with reduction="mean", got it with {self.reduction!r}')
 
     def extra_repr(self) -> str:
-        """The options."""
+        """Return the options."""
         return f"{self._vocabulary.size} tokens, rho={self.rho:g}, outside={self.outside}, reduction={self.reduction!r}"
 
 
@@ -311,7 +316,7 @@ def _token_tables(vocabulary: _Vocabulary, device: torch.device) -> _TokenTables
 
 
 def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
-    """The tokens that decode to a number, and the numbers.
+    """Return the tokens that decode to a number, and the numbers.
 
     Args:
         tokenizer: A Hugging Face tokenizer.
@@ -330,7 +335,7 @@ def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
 
 
 def _places(where: Tensor) -> tuple[Tensor, ...]:
-    """The indices of the positions that are true; a single position has an axis of its own."""
+    """Return the indices of the positions that are true; a single position has an axis of its own."""
     return _with_axis(where, where).nonzero(as_tuple=True)
 
 
@@ -339,7 +344,7 @@ def _with_axis(x: Tensor, where: Tensor) -> Tensor:
 
 
 def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tuple[Tensor, Tensor | None]:
-    """Some columns of ``x[..., n]`` at the positions where ``where[...]`` is true, and the logsumexp of whole rows.
+    """Return some columns of ``x[..., n]`` where ``where[...]`` is true, and the logsumexp of the whole rows there.
 
     ``where`` may have fewer positions than ``x`` on its last axis. They are indexed rather than sliced off, because the
     gradient of a slice is another tensor of the size of ``x``.
@@ -349,7 +354,7 @@ def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tupl
         if not with_total:
             return x[_cells(places, columns)], None
         rows = x[places]
-        return rows.index_select(-1, columns), _wide(rows).logsumexp(-1, keepdim=True)
+        return rows.index_select(-1, columns), at_least_float32(rows).logsumexp(-1, keepdim=True)
     if not with_total:
         return _Selected.apply(x, columns, *places), None  # type: ignore[no-untyped-call]
     found: tuple[Tensor, Tensor] = _SelectedWithTotal.apply(x, columns, *places)  # type: ignore[no-untyped-call]
@@ -361,7 +366,7 @@ def _cells(places: Sequence[Tensor], columns: Tensor) -> tuple[Tensor, ...]:
 
 
 def _is_special(x: Tensor) -> bool:
-    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.is_watched()
+    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.under_transform()
 
 
 class _Selected(torch.autograd.Function):
@@ -386,9 +391,9 @@ class _SelectedWithTotal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, columns: Tensor, *places: Tensor) -> tuple[Tensor, Tensor]:
-        total = _wide(x.new_empty(len(places[0]), 1))
+        total = at_least_float32(x.new_empty(len(places[0]), 1))
         for rows in _parts(total, x.shape[-1]):
-            total[rows] = _wide(x[tuple(place[rows] for place in places)]).logsumexp(-1, keepdim=True)
+            total[rows] = at_least_float32(x[tuple(place[rows] for place in places)]).logsumexp(-1, keepdim=True)
         ctx.save_for_backward(x, total, columns, *places)
         return x[_cells(places, columns)], total
 
@@ -398,20 +403,20 @@ class _SelectedWithTotal(torch.autograd.Function):
         slope = _zeros(x.shape, slopes[0])
         for rows in _parts(total, x.shape[-1]):
             part = tuple(place[rows] for place in places)
-            softmax = (_wide(x[part]) - total[rows]).exp()
+            softmax = (at_least_float32(x[part]) - total[rows]).exp()
             slope.index_put_(part, (slopes[1][rows] * softmax).to(x.dtype))
         slope.index_put_(_cells(places, columns), slopes[0], accumulate=True)
         return slope, None, *(None for _ in places)
 
 
 def _parts(total: Tensor, width: int) -> list[slice]:
-    """The rows, a few at a time, so that they stay in the cache."""
+    """Return the rows, a few at a time, so that they stay in the cache."""
     step = max(1, _IN_CACHE // width)
     return [slice(start, start + step) for start in range(0, len(total), step)]
 
 
 def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
-    """Zeros of the dtype of a tensor.
+    """Return zeros of the dtype of a tensor.
 
     ``torch.zeros`` writes all of them, and most of its time goes into page faults. The memory here comes from calloc,
     which takes zeroed pages from the system, in huge pages where it has them.
@@ -421,10 +426,6 @@ def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
     memory = np.zeros(shape.numel() * like.element_size(), np.uint8)
     # Resized instead of viewed: autograd does not add to a view in place.
     return torch.frombuffer(memory, dtype=like.dtype).resize_(shape)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in HALF else x
 
 
 def _check_tokens(token_ids: Sequence[int] | Tensor) -> NDArray[np.int64]:

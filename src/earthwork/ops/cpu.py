@@ -35,30 +35,26 @@ class Kernels(Route):
         self.run = run
         self.layout = layout
 
-    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """Compute the distance of each row of ``p`` to that of ``q``, which were checked."""
-        return self.checked_distances(p, q, space, rho, p.dtype, False)
-
-    def checked_distances(
+    def distances(
         self,
         p: Tensor,
         q: Tensor,
         space: Any,
         rho: float,
-        stored: torch.dtype,
-        validate: bool,
+        check: torch.dtype | None = None,
         names: tuple[str, str] = ("p", "q"),
     ) -> Tensor:
-        """As `Route.checked_distances`; the kernel checks the masses. If it rejects them they are rechecked exactly."""
+        """Compute the distances, and check the masses in the same pass, as `pair_costs` does."""
         x, y, shape = p, q, None
         # The last axes are equal, so as many entries means as many rows.
         if p.ndim != 2 or q.ndim != 2 or p.numel() != q.numel():
             x, y = torch.broadcast_tensors(p, q)
             x, y, shape = as_rows(x), as_rows(y), x.shape[:-1]
         needs_gradient = (x.requires_grad or y.requires_grad) and torch.is_grad_enabled()
-        costs, slopes, valid = self.run.pairs(self.layout, x, y, rho, needs_gradient, _TOLERANCES[stored])
-        if validate and not valid:
-            check_masses(p, q, stored, names)
+        tolerance = _TOLERANCES[check or p.dtype]
+        costs, slopes, valid = self.run.pairs(self.layout, x, y, rho, needs_gradient, tolerance)
+        if check is not None and not valid:
+            check_masses(p, q, check, names)
         if needs_gradient:
             if y.requires_grad:
                 costs = with_gradient((costs, slopes, lambda x, y: composed_cost(x - y, space, rho)), x, y)
@@ -128,7 +124,7 @@ class Kernels(Route):
 
 
 def _hides_nan(rows: Tensor, labels: Tensor, weight: Tensor, ignore: int) -> bool:
-    """Whether a row of weight 0, which the kernels skip, may be NaN, which 0 times NaN is for cross entropy."""
+    """Return whether a row of weight 0, which the kernels skip, may be NaN, which 0 times NaN is for cross entropy."""
     if weight.all():
         return False
     skipped = (weight == 0)[torch.where(labels == ignore, 0, labels)] & (labels != ignore)

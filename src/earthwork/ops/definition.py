@@ -17,7 +17,6 @@ from torch.nn.functional import pad
 
 from earthwork.ops.labels import LabelledLoss, cost_to_label
 from earthwork.ops.linear_programme import simplex_cost, simplex_gradient
-from earthwork.ops.masses import can_look, check_masses
 from earthwork.spaces import EdgeSpace
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor, one_hot
@@ -40,31 +39,6 @@ class Route:
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """Compute the distance of each row of ``p`` to that of ``q``, which were checked."""
         return self._cost(p - q, space, rho) if isinstance(space, EdgeSpace) else simplex_cost(p, q, space)
-
-    def checked_distances(
-        self,
-        p: Tensor,
-        q: Tensor,
-        space: Any,
-        rho: float,
-        stored: torch.dtype,
-        validate: bool,
-        names: tuple[str, str] = ("p", "q"),
-    ) -> Tensor:
-        """Compute the distance of each row of ``p`` to that of ``q``, which are checked here.
-
-        Args:
-            p: Masses, at least in float32.
-            q: Masses of a shape that broadcasts with that of ``p``.
-            space: How the bins are arranged.
-            rho: The exponent.
-            stored: The type in which the masses were stored.
-            validate: Check the masses.
-            names: What the caller calls ``p`` and ``q``.
-        """
-        if validate and can_look(p, q):
-            check_masses(p, q, stored, names)
-        return self.distances(p, q, space, rho)
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """Return the derivative of the distances with respect to ``p``, of the shape to which both broadcast."""

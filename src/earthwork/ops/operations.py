@@ -30,13 +30,13 @@ from earthwork.ops.definition import COMPOSED, Route
 from earthwork.ops.first_order import FIRST_ORDER
 from earthwork.ops.gpu_route import gpu_route
 from earthwork.ops.labels import LabelledLoss
+from earthwork.ops.masses import can_read, check_masses
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
 from earthwork.spaces.space import HALF
 
-# Below this many entries, loading or calling a compiled kernel costs more than it saves.
-MIN_ENTRIES = 256
+# Below this many entries, a kernel for expected distances saves nothing.
 MIN_ENTRIES_EXPECTED = 2**16
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -68,7 +68,11 @@ def pair_costs(
         names: What the caller calls ``p`` and ``q``.
     """
     route = choose(space, p, q) if costs is None else Route(costs)
-    return route.checked_distances(p, q, space, rho, check or p.dtype, check is not None, names)
+    if isinstance(route, Kernels):
+        return route.distances(p, q, space, rho, check, names)
+    if check is not None and can_read(p, q):
+        check_masses(p, q, check, names)
+    return route.distances(p, q, space, rho)
 
 
 def pair_gradients(p: Tensor, q: Tensor, space: Space, rho: float) -> Tensor:
@@ -119,7 +123,7 @@ def expected_distances(p: Tensor, space: Space) -> Tensor:
 
 
 def on_gpu(x: Tensor) -> bool:
-    """Whether ``x`` is on a GPU for which Triton compiles: NVIDIA's, or AMD's, which torch calls "cuda" too."""
+    """Return whether ``x`` is on a GPU for which Triton compiles: NVIDIA's, or AMD's, which torch calls "cuda" too."""
     return x.is_cuda
 
 
@@ -140,9 +144,8 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         if on_gpu(p):
             return gpu_route(space, p, target, expected) or COMPOSED
         return OPERATORS if not expected and _can_be_operators(space, p, target) else COMPOSED
-    # What is watched by forward-mode differentiation, a trace, a mode or a transform has to consist of visible
-    # operations. This is `is_watched`, and below `is_plain`, without calls: on a small batch all that comes before the
-    # kernel takes as long as the kernel.
+    # Forward-mode differentiation, traces, modes and transforms have to see every operation. This is `under_transform`,
+    # and below `is_plain`, without calls: on a small batch what comes before the kernel takes as long as the kernel.
     if (
         private_api.forward_mode._current_level >= 0
         or private_api.tracing_state() is not None
@@ -157,7 +160,7 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
     if (
         (acyclic or expected)
         and dtype in TYPES
-        and p.numel() >= (MIN_ENTRIES_EXPECTED if expected else MIN_ENTRIES)
+        and (not expected or p.numel() >= MIN_ENTRIES_EXPECTED)
         and type(p) in _PLAIN
         and keys(p).raw_repr() in plain
         and (

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import weakref
 import zlib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from earthwork.kernels.cpu import run
 from earthwork.kernels.cpu.layout import Layout
-from earthwork.kernels.cpu.loading import load
+from earthwork.kernels.cpu.loading import find_library
 
 # Looked up once, so that the compiler can treat it as a constant.
-AVAILABLE = find_spec("numba") is not None
+AVAILABLE = find_library() is not None
 
 # A value of ``ignore`` that never occurs as a label.
 NONE_IGNORED = -(2**63)
@@ -51,7 +51,7 @@ for _schema in (
 
 
 def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
-    """The cost of moving each row of ``p[rows, bins]`` to that of ``q[rows, bins]`` in the space of these tables.
+    """Compute the cost of moving each row of ``p[rows, bins]`` to that of ``q`` in the space of these tables.
 
     Returns:
         The costs, and if ``gradient`` their derivatives with respect to ``p``, otherwise an empty tensor.
@@ -59,7 +59,7 @@ def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradien
     layout = _layout_of(tables, p)
     _check_bins("p", p, layout)
     _check_bins("q", q, layout)
-    costs, slopes, _ = load().pairs(layout, p, q, rho, gradient)
+    costs, slopes, _ = run.pairs(layout, p, q, rho, gradient)
     return costs, p.new_empty(0) if slopes is None else slopes
 
 
@@ -74,7 +74,7 @@ def _label_kernel(
     empty: float,
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The weighted loss of moving the softmax of each row of ``logits[rows, bins]`` to its class ``labels[rows]``.
+    """Compute the weighted loss of moving the softmax of each row of ``logits[rows, bins]`` to its label.
 
     Returns:
         The loss, one number or one for each row, and if ``gradient`` its derivatives with respect to the logits,
@@ -98,9 +98,7 @@ def _label_kernel(
     labels = labels.contiguous()
     weight = None if weight is None else weight.contiguous()
     mean = reduction == "mean"
-    losses, slopes, valid, total = load().labels(
-        layout, logits.contiguous(), labels, rho, gradient, weight, ignore, mean
-    )
+    losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, weight, ignore, mean)
     if not valid:
         _raise_out_of_range(labels, layout.bins, ignore)
     if reduction != "none":
@@ -122,7 +120,7 @@ class _Known:
         self.tables = [(weakref.ref(table), table._version, table.data_ptr()) for table in tables]
 
     def fits(self, tables: list[Tensor], bins: int) -> bool:
-        """Whether these are the same tables, unchanged."""
+        """Return whether these are the same tables, unchanged."""
         known = self.tables
         if len(known) != len(tables) or self.layout.bins != bins:
             return False
@@ -139,7 +137,7 @@ _layouts: dict[int, _Known] = {}
 
 
 def _layout_of(tables: list[Tensor], x: Tensor) -> Layout:
-    """The layout of these tables for the rows of ``x``, which is built again only if they have changed."""
+    """Return the layout of these tables for the rows of ``x``, which is built again only if they have changed."""
     bins, costs = x.shape[-1], tables[-1]
     key = id(costs)
     known = _layouts.get(key)
@@ -172,17 +170,8 @@ def _fake_pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gr
     return p.new_empty(p.shape[0]), _fake_slopes(p, gradient)
 
 
-def _fake_label_kernel(
-    logits: Tensor,
-    labels: Tensor,
-    weight: Tensor | None,
-    tables: list[Tensor],
-    rho: float,
-    ignore: int,
-    reduction: str,
-    empty: float,
-    gradient: bool,
-) -> tuple[Tensor, Tensor]:
+def _fake_label_kernel(logits: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    reduction, _, gradient = arguments[-3:]
     return logits.new_empty(logits.shape[:1] if reduction == "none" else ()), _fake_slopes(logits, gradient)
 
 
@@ -229,12 +218,12 @@ class _DifferentiableOnce(torch.autograd.Function):
 
 
 def _pair_costs(p: Tensor, q: Tensor, *options: Any) -> Tensor:
-    """The costs that `pair_kernel` returns, differentiable."""
+    """Return the costs that `pair_kernel` returns, differentiable."""
     return _costs(pair_kernel, p.requires_grad or q.requires_grad, p, q, *options)
 
 
 def _label_loss(logits: Tensor, *options: Any) -> Tensor:
-    """The loss that `label_kernel` returns, differentiable."""
+    """Return the loss that `label_kernel` returns, differentiable."""
     return _costs(label_kernel, logits.requires_grad, logits, *options)
 
 
