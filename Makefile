@@ -113,7 +113,7 @@ clean:
 PROJECTS := pyproject.toml lab/pyproject.toml
 
 # Installing again compiles what has changed.
-$(READY): $(PROJECTS) constraints.txt $(wildcard csrc/*)
+$(READY): $(PROJECTS) constraints.txt $(wildcard csrc/*.h csrc/*.cpp csrc/CMakeLists.txt)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[dev]" -e "./lab[study]"
 	touch $@

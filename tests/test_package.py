@@ -113,6 +113,7 @@ SIGNATURES = {
     "reduction='mean')",
     "targets.gaussian": "(values, edges, sigma)",
     "targets.two_hot": "(values, centers)",
+    "targets.any_of": "(mask)",
     "targets.interval": "(low, high, n)",
     "targets.coarse": "(nodes, tree)",
 }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         SoftLabelLoss,
         TokenEMDLoss,
     )
-    from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
+    from earthwork.spaces import Chain, CostMatrix, Dag, EdgeSpace, Ring, Space, Tree
     from earthwork.storage import load, save
     from earthwork.transport.emd import emd, emd_gradient, emd_hessian
     from earthwork.transport.sinkhorn import ConvergenceWarning, SinkhornResult, sinkhorn
@@ -35,6 +35,7 @@ __all__ = [
     "ConformalPredictor",
     "ConvergenceWarning",
     "CostMatrix",
+    "Dag",
     "EMDLoss",
     "EdgeCrossEntropyLoss",
     "EdgeSpace",

@@ -22,6 +22,7 @@ from earthwork.extras import require
 from earthwork.losses import EMDLoss
 from earthwork.metrics import functional
 from earthwork.spaces import Chain, CostMatrix, Space
+from earthwork.targets import AnyOf
 
 require("sklearn", "sklearn", "earthwork.sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone  # noqa: E402
@@ -92,7 +93,7 @@ class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """The (calibrated) probabilities of ``classes_``, shape ``[rows, classes]``."""
+        """Return the (calibrated) probabilities of ``classes_``, shape ``[rows, classes]``."""
         check_is_fitted(self)
         p = np.asarray(self.estimator_.predict_proba(X))
         if self.temperature_ == 1:
@@ -101,7 +102,7 @@ class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         return scaled
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The class of least expected distance for each row."""
+        """Return the class of least expected distance for each row."""
         answers = _least_risk(self.predict_proba(X), self.space_, self._bins)
         labels: Array = self.classes_[answers]
         return labels
@@ -177,22 +178,22 @@ class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """The probabilities of ``classes_``, shape ``[rows, classes]``."""
+        """Compute the probabilities of ``classes_``, shape ``[rows, classes]``."""
         p: Array = self._all_bins(X)[:, self._bins]
         return p
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The most probable class of each row."""
+        """Return the most probable class of each row."""
         answers = self.predict_proba(X).argmax(-1)
         labels: Array = self.classes_[answers]
         return labels
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
-        """Whether each class of the space is in the set of each row, shape ``[rows, num_bins]``."""
+        """Return whether each class of the space is in the set of each row, shape ``[rows, num_bins]``."""
         return self.predictor_.predict(self._all_bins(X))
 
     def _all_bins(self, X: Any) -> Array:  # noqa: N803
-        """The probabilities of all classes of the space, 0 for those that the estimator has not seen."""
+        """Compute the probabilities of all classes of the space, 0 for those that the estimator has not seen."""
         check_is_fitted(self, "estimator_")
         p = np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
         whole = np.zeros((len(p), self.space_.num_bins))
@@ -281,7 +282,7 @@ class EMDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """The probabilities of ``classes_``, shape ``[rows, classes]``."""
+        """Compute the probabilities of ``classes_``, shape ``[rows, classes]``."""
         check_is_fitted(self)
         x = validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
@@ -290,7 +291,7 @@ class EMDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return p
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The most probable class for each row, or that of least risk."""
+        """Return the most probable class for each row, or that of least risk."""
         p = self.predict_proba(X)
         answers = p.argmax(1) if self.decision == "argmax" else _least_risk(p, self.space_, self._bins)
         labels: Array = self.classes_[answers]
@@ -339,7 +340,8 @@ class EMDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.loss_curve_.append(total / float(weight.sum()))
 
     def _losses(self, logits: Tensor, target: Tensor) -> Tensor:
-        losses: Tensor = (1 - self.mix) * EMDLoss(self.space_, self.rho, reduction="none")(logits, target)
+        given = AnyOf(target) if target.dtype == torch.bool else target
+        losses: Tensor = (1 - self.mix) * EMDLoss(self.space_, self.rho, reduction="none")(logits, given)
         if not self.mix:
             return losses
         log_p = logits.log_softmax(-1)
@@ -349,7 +351,7 @@ class EMDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def scorer(name: Literal["mae", "rps", "kappa"], space: Space | None = None) -> Callable[[Any, Any, Any], float]:
-    """A scorer for ``GridSearchCV(scoring=…)`` and ``cross_val_score``; higher is better.
+    """Return a scorer for ``GridSearchCV(scoring=…)`` and ``cross_val_score``; higher is better.
 
     Args:
         name: ``"mae"``: minus the mean distance of ``predict`` to the label. ``"rps"``: minus the ranked probability
@@ -416,7 +418,7 @@ _SCORES: dict[str, Callable[[Any, Any, Tensor, Space, Array], float]] = {
 
 
 def _arranged(classes: Array, space: Space | None, default: Callable[[int], Space] = Chain) -> tuple[Space, Array]:
-    """The space, and the bin of each class, by the rule of :func:`~earthwork.evaluate`."""
+    """Return the space, and the bin of each class, by the rule of :func:`~earthwork.evaluate`."""
     if space is None:
         return default(len(classes)), np.arange(len(classes))
     if not isinstance(space, Space):
@@ -429,7 +431,7 @@ def _all_alike(count: int) -> Space:
 
 
 def _least_risk(p: Array, space: Space, bins: Array) -> Array:
-    """For each row, the class of least expected distance among those with these bins."""
+    """Return for each row the class of least expected distance among those with these bins."""
     full = torch.zeros(len(p), space.num_bins, dtype=torch.float64)
     full[:, torch.from_numpy(bins)] = torch.as_tensor(p, dtype=torch.float64)
     answers: Array = first_least(expected_distance(full, space)[:, torch.from_numpy(bins)]).numpy()

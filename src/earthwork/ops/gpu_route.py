@@ -35,6 +35,7 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
         and p.dtype in _TYPES
         and type(p) in _PLAIN
         and space.acyclic
+        and type(space).intervals is not EdgeSpace.intervals
         and 1 < space.num_bins <= gpu.MOST_BINS
         and (target is None or (type(target) in _PLAIN and target.device == p.device))
         and (target is None or target.dtype is p.dtype or not target.is_floating_point())
