@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from earthwork.losses import (
         EdgeCrossEntropyLoss,
         EMDLoss,
+        Head,
         HierarchicalCrossEntropyLoss,
         LearnedCosts,
         MixedLoss,
@@ -39,6 +40,7 @@ __all__ = [
     "EMDLoss",
     "EdgeCrossEntropyLoss",
     "EdgeSpace",
+    "Head",
     "HierarchicalCrossEntropyLoss",
     "LearnedCosts",
     "MixedLoss",
