@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from earthwork import private_api
 from earthwork.spaces import Space
-from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, check_word
+from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, check_word, widest
 from earthwork.transport.labels import of_class
 from earthwork.transport.masses import (
     Normalize,
@@ -198,7 +198,8 @@ class StructuredLoss(CheckedLoss):
         """The logarithms of the distributions that ``rows`` stand for, finite also where a probability is 0."""
         if self.normalize == "softmax":
             return rows.log_softmax(-1)
-        return rows.clamp(min=torch.finfo(rows.dtype).tiny).log()
+        # The second derivative of the logarithm of a tiny probability overflows float32.
+        return rows.clamp(min=torch.finfo(rows.dtype).tiny).to(widest(rows.device)).log().to(rows.dtype)
 
     def check_pair(self, p: Tensor, q: Tensor, stored: torch.dtype) -> None:
         """Raise unless the masses of ``p`` and ``q`` are valid and equal, where that can be seen without waiting."""

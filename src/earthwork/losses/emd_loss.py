@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values
 from earthwork.spaces import EdgeSpace, Space
-from earthwork.spaces.space import HALF
+from earthwork.spaces.space import HALF, widest
 from earthwork.transport.closed_form import composed_root
 from earthwork.transport.gpu_route import GpuKernels
 from earthwork.transport.labels import smoothed_one_hot
@@ -228,7 +228,9 @@ class EMDLoss(StructuredLoss):
     def _rooted(self, distances: Tensor) -> Tensor:
         # A root has an infinite slope at 0, where the distance has slope 0: their product is 0, and not NaN.
         moved = ~(distances <= 0)  # also where it is NaN
-        return torch.where(moved, torch.where(moved, distances, 1).pow(1 / self.rho), 0)
+        # The second derivative of the root of a tiny distance overflows float32.
+        wide = torch.where(moved, distances, 1).to(widest(distances.device))
+        return torch.where(moved, wide.pow(1 / self.rho).to(distances.dtype), 0)
 
     def _shown_options(self) -> str:
         return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super()._shown_options()}"

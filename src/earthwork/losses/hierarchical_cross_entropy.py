@@ -115,7 +115,7 @@ class _EdgeTables(NamedTuple):
         above: The edge above each edge.
         heights: The height of the node below each edge, as float64.
         depths: The depth of that node.
-        stops: Whether each bin is an inner node.
+        stops: Whether each bin is an inner node or the root.
         own: The edge above each bin.
     """
 
@@ -132,7 +132,7 @@ def _edge_tables(tree: Tree, device: torch.device) -> _EdgeTables:
     edge_of = torch.full((tree.num_nodes,), tree.num_edges, device="cpu")
     edge_of[nodes] = torch.arange(tree.num_edges, device="cpu")
     inner = torch.zeros(tree.num_nodes, dtype=torch.bool, device="cpu")
-    inner[parents[nodes]] = True
+    inner[parents[nodes]] = inner[parents < 0] = True
     heights = tree.heights()[nodes].to(widest(device))
     tables = _EdgeTables(edge_of[parents[nodes]], heights, tree.depths[nodes], inner[bins], edge_of[bins])
     return _EdgeTables(*(table.to(device) for table in tables))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import loading
 from earthwork.spaces import EdgeSpace
-from earthwork.spaces.derived import derived
 from earthwork.spaces.space import HALF
 from earthwork.transport.closed_form import composed_cost, composed_gradients
 from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, Route, as_rows
@@ -19,7 +19,7 @@ from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER, Route, as
 _TYPES = (torch.float32, *HALF)
 _PLAIN = (Tensor, nn.Parameter)
 
-# The operators of `kernels.gpu.operators`, found by name so that the compiler need not trace an import.
+# The operators of `kernels.gpu`, found by name so that the compiler need not trace an import.
 _operators: Any = torch.ops.earthwork
 
 
@@ -32,53 +32,39 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
         and p.dtype in _TYPES
         and type(p) in _PLAIN
         and space.acyclic
-        and 1 < space.num_bins <= _most_bins(target)
+        and 1 < space.num_bins <= gpu.MOST_BINS
         and (target is None or (type(target) in _PLAIN and target.device == p.device))
         and (target is None or target.dtype is p.dtype or not target.is_floating_point())
     )
-    if not serves:
-        return None
-    tables = derived(space, _tables, p.device)
-    return LargeGpuKernels(tables) if space.num_bins > gpu.MOST_BINS else GpuKernels(tables)
-
-
-def _most_bins(target: Tensor | None) -> int:
-    labels = target is not None and not target.is_floating_point()
-    return gpu.MOST_BINS_IN_SEGMENTS if labels else gpu.MOST_BINS
-
-
-def _tables(space: EdgeSpace, device: torch.device) -> tuple[Any, ...]:
-    """Return what operators take of the tables of a space on a device; imports the operators too."""
-    gpu.load()
-    intervals = space.intervals()
-    assert intervals is not None, "every acyclic space has them"
-    branches = gpu.branches_of(*intervals, space.flow_costs)
-    large = space.num_bins > gpu.MOST_BINS
-    return (gpu.segment_tables_of if large else gpu.tables_of)(branches, device).arguments
+    return GpuKernels(space) if serves else None
 
 
 class GpuKernels(Route):
-    """Triton kernels with the tables of one space. The backward kernel recomputes everything but a few numbers."""
+    """Triton kernels, or plain PyTorch if `gpu.checked_tables` has found them wrong.
+
+    The backward kernel recomputes everything but a few numbers.
+    """
 
     name = "GPU kernels"
-    loss_operator, slopes_operator = "label_loss_gpu", "label_slopes_gpu"
 
-    def __init__(self, tables: tuple[Any, ...]) -> None:
-        self.tables = tables
+    def __init__(self, space: EdgeSpace) -> None:
+        self.space = space
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The distance of each row of ``p`` to that of ``q``."""
         p, q = torch.broadcast_tensors(p, q)
-        rho = float(rho)
+        tables, rho = gpu.checked_tables(self.space, "pairs", p, rho), float(rho)
+        if tables is None:
+            return _portable().distances(p, q, space, rho)
 
         def costs_of(p: Tensor, q: Tensor) -> tuple[Tensor, ...]:
-            costs: Tensor = _operators.pair_costs_gpu(_contiguous_rows(p), _contiguous_rows(q), *self.tables, rho)
+            costs: Tensor = _operators.pair_costs_gpu(_contiguous_rows(p), _contiguous_rows(q), tables, rho)
             return (costs.view(p.shape[:-1]),)
 
         def slopes_of(upstream: Tensor, p: Tensor, q: Tensor) -> list[Tensor | None]:
             rows = _contiguous_rows(p), _contiguous_rows(q)
             upstream = upstream.reshape(-1).contiguous()
-            slopes: Tensor = _operators.pair_slopes_gpu(upstream, *rows, *self.tables, rho).view(p.shape)
+            slopes: Tensor = _operators.pair_slopes_gpu(upstream, *rows, tables, rho).view(p.shape)
             return [slopes if p.requires_grad else None, -slopes if q.requires_grad else None]
 
         def composed(p: Tensor, q: Tensor) -> Tensor:
@@ -89,9 +75,13 @@ class GpuKernels(Route):
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """The derivative of the distances with respect to ``p``, of the shape to which ``p`` and ``q`` broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
+        tables = gpu.checked_tables(self.space, "pairs", p, rho)
+        if tables is None:
+            return _portable().gradient(p, q, space, rho)
         rows = _contiguous_rows(p), _contiguous_rows(q)
         ones = torch.ones_like(rows[0][:, 0], memory_format=torch.contiguous_format)
-        slopes: Tensor = _operators.pair_slopes_gpu(ones, *rows, *self.tables, float(rho))
+        with nullcontext() if torch.compiler.is_compiling() else torch.cuda.device_of(p):
+            slopes: Tensor = _operators.pair_slopes_gpu(ones, *rows, tables, float(rho))
         return slopes.view(p.shape)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
@@ -122,39 +112,23 @@ class GpuKernels(Route):
         weight, ignore, reduction, empty = options
         weight = None if weight is None else weight.detach().to(logits.device, torch.float32).contiguous()
         flat, rho = labels.reshape(-1).long().contiguous(), float(rho)
+        innermost = _as_block(logits).stride(1) == 1
+        tables = gpu.checked_tables(self.space, "labels", logits, rho, weight is not None, reduction, innermost)
+        if tables is None:
+            return composed(logits)
 
         def loss_of(x: Tensor) -> tuple[Tensor, ...]:
-            loss_operator = getattr(_operators, self.loss_operator)
-            loss, *kept = loss_operator(_as_block(x), flat, weight, *self.tables, rho, ignore, reduction, empty)
+            block = _as_block(x)
+            loss, *kept = _operators.label_loss_gpu(block, flat, weight, tables, rho, ignore, reduction, empty)
             return (loss.view(labels.shape) if reduction == "none" else loss, *kept)
 
         def slopes_of(upstream: Tensor, x: Tensor, *kept: Tensor) -> list[Tensor | None]:
             block = _as_block(x)
             upstream = upstream.float().reshape(-1).contiguous()
-            slopes_operator = getattr(_operators, self.slopes_operator)
-            slopes: Tensor = slopes_operator(upstream, block, flat, *kept, *self.tables, rho, ignore, reduction)
+            slopes: Tensor = _operators.label_slopes_gpu(upstream, block, flat, *kept, tables, rho, ignore, reduction)
             return [_from_block(slopes, x)]
 
         return _recomputed(loss_of, slopes_of, composed, logits, constants=(flat, options[0]))
-
-
-class LargeGpuKernels(GpuKernels):
-    """The kernels for spaces that are cut into segments. They serve logits and labels; pairs of masses have none."""
-
-    name = "GPU kernels for large spaces"
-    loss_operator, slopes_operator = "large_label_loss_gpu", "large_label_slopes_gpu"
-
-    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The distance of each row of ``p`` to that of ``q``, in plain PyTorch."""
-        return _portable().distances(p, q, space, rho)
-
-    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The derivative of the distances with respect to ``p``, in plain PyTorch."""
-        return _portable().gradient(p, q, space, rho)
-
-    def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float, smoothing: float = 0.0) -> Tensor:
-        """The distance of each distribution to its (smoothed) label, in plain PyTorch."""
-        return _portable().label_distances(p, labels, space, rho, smoothing)
 
 
 def _portable() -> Route:
@@ -187,7 +161,9 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, functions: tuple[Any, Any, Any, Sequence[Tensor | None]], *inputs: Tensor) -> Tensor:
         values_of, *ctx.functions, constants = functions
-        values, *kept = values_of(*inputs)
+        # Triton launches on the current device, which need not be that of the inputs.
+        with torch.cuda.device_of(inputs[0]):
+            values, *kept = values_of(*inputs)
         ctx.count, ctx.kept = len(inputs), len(inputs) + len(kept)
         # Saved only to detect changes in place; inference tensors cannot be saved.
         ctx.save_for_backward(*inputs, *kept, *(x for x in constants if x is not None and not x.is_inference()))

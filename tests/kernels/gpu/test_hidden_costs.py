@@ -16,9 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 import earthwork as ew
 from earthwork import private_api
-from earthwork.kernels import gpu
 from earthwork.kernels.cpu import loading
-from earthwork.kernels.gpu import operators
+from earthwork.kernels.gpu import check, common
 from earthwork.transport.gpu_route import GpuKernels
 from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER
 from earthwork.transport.routes import choose
@@ -101,13 +100,10 @@ def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind
     assert recorder.waits == []
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["", "large"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_the_kernels(monkeypatch, tree, reduction, large):
-    """Three launches, or four for a large tree, and nothing else but memory for the results."""
+def test_the_kernels(monkeypatch, tree, reduction):
+    """Three launches, and nothing else but memory for the results."""
     launched = []
-    if large:
-        monkeypatch.setattr(gpu, "MOST_BINS", 1)
 
     class Kernel:
         def __init__(self, kernel):
@@ -116,7 +112,7 @@ def test_the_kernels(monkeypatch, tree, reduction, large):
         def __getitem__(self, grid):
             return lambda *arguments, **options: launched.append(self.name)
 
-    monkeypatch.setattr(operators, "launch", Kernel)
+    monkeypatch.setattr(common, "launch", Kernel)
     monkeypatch.setattr(private_api, "count_dispatch_modes", lambda: 0)
     loss = ew.EMDLoss(tree, reduction=reduction)
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)
@@ -126,17 +122,15 @@ def test_the_kernels(monkeypatch, tree, reduction, large):
     with Recorder() as recorder:
         value = loss(logits, labels)
         torch.autograd.grad(value, logits, torch.empty_like(value))
-    forward = ["segment_stats", "segment_costs", "span_costs"] if large else ["tree_costs"]
-    backward = ["segment_slopes"] if large else ["tree_slopes"]
-    assert launched == forward + ["reduce_rows"][: not large and reduction != "none"] + backward
+    reduce = ["reduce_kernel"] if reduction != "none" else []
+    assert launched == ["label_costs_kernel", *reduce, "label_slopes_kernel"]
     assert recorder.waits == []
-    name = "large_label" if large else "label"
-    assert set(recorder.operations) <= {f"{name}_loss_gpu", f"{name}_slopes_gpu", "detach"}
+    assert set(recorder.operations) <= {"label_loss_gpu", "label_slopes_gpu", "detach"}
 
 
 def test_tables_are_kept_for_each_device(monkeypatch, tree):
-    built, tables_of = [], gpu.tables_of
-    monkeypatch.setattr(gpu, "tables_of", lambda *arguments: built.append(arguments[1].type) or tables_of(*arguments))
+    built, tables_of = [], check.tables_of
+    monkeypatch.setattr(check, "tables_of", lambda *arguments: built.append(arguments[1].type) or tables_of(*arguments))
     loss = ew.EMDLoss(tree)
     logits, labels = torch.randn(3, tree.num_bins), torch.zeros(3, dtype=torch.int64)
     for _ in range(2):

@@ -10,7 +10,7 @@ import earthwork as ew
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import without_kernels
 from earthwork.transport import gpu_route, routes
-from earthwork.transport.gpu_route import GpuKernels, LargeGpuKernels
+from earthwork.transport.gpu_route import GpuKernels
 from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER
 from earthwork.transport.routes import choose
 from tests.cases import random_distribution
@@ -58,17 +58,11 @@ def test_what_it_serves(monkeypatch, chain):
     ):
         assert not isinstance(choose(chain, p, target), GpuKernels)
     assert not isinstance(choose(chain, x, expected=True), GpuKernels)
-    # At the limits, and one bin beyond them.
+    # At the limit, and one bin beyond it.
     monkeypatch.setattr(gpu, "MOST_BINS", C)
     assert type(choose(chain, x, labels)) is type(choose(chain, x, x)) is GpuKernels
     monkeypatch.setattr(gpu, "MOST_BINS", C - 1)
-    monkeypatch.setattr(gpu, "MOST_BINS_IN_SEGMENTS", C)
-    fresh = chain.with_costs(1.0)
-    assert type(choose(fresh, x, labels)) is LargeGpuKernels
-    assert not isinstance(choose(fresh, x, x), GpuKernels)
-    assert not isinstance(choose(fresh, x, None), GpuKernels)
-    monkeypatch.setattr(gpu, "MOST_BINS_IN_SEGMENTS", C - 1)
-    assert not isinstance(choose(fresh, x, labels), GpuKernels)
+    assert not any(isinstance(choose(chain, x, target), GpuKernels) for target in (labels, x, None))
     two = ew.Chain(2)
     assert type(choose(two, x[:, :2], labels)) is GpuKernels
 
@@ -150,13 +144,6 @@ def test_labels_that_change_before_the_gradient_are_an_error(chain):
     labels += 1
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
-
-
-def test_tables_are_made_once_for_each_space(chain):
-    x = torch.randn(3, C)
-    known = choose(chain, x).tables[0]
-    assert choose(chain, x).tables[0] is known
-    assert choose(chain.with_costs(2.0), x).tables[0] is not known
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
