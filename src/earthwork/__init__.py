@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from earthwork import boosting, metrics, plot, sklearn, targets, testing, trees
     from earthwork.decisions.calibration import fit_temperature, tune_vagueness
     from earthwork.decisions.decide import decide, decide_top_k, expected_distance
+    from earthwork.decisions.fitted import FittedDecision
     from earthwork.evaluation.evaluate import evaluate
     from earthwork.losses import (
         EdgeCrossEntropyLoss,
@@ -34,6 +35,7 @@ __all__ = [
     "EMDLoss",
     "EdgeCrossEntropyLoss",
     "EdgeSpace",
+    "FittedDecision",
     "HierarchicalCrossEntropyLoss",
     "LearnedCosts",
     "MixedLoss",

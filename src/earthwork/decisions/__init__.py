@@ -2,5 +2,6 @@
 
 from earthwork.decisions.calibration import fit_temperature, tune_vagueness
 from earthwork.decisions.decide import decide, decide_top_k, expected_distance
+from earthwork.decisions.fitted import FittedDecision
 
-__all__ = ["decide", "decide_top_k", "expected_distance", "fit_temperature", "tune_vagueness"]
+__all__ = ["FittedDecision", "decide", "decide_top_k", "expected_distance", "fit_temperature", "tune_vagueness"]
