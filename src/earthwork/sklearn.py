@@ -337,6 +337,8 @@ def _train_xgboost(
         "learning_rate": model.learning_rate,
         "disable_default_eval_metric": True,
         "base_score": 0.0,
+        # As in LightGBM: the default of 1 is meant for the log loss, whose curvature is larger than that of EMD^ρ.
+        "min_child_weight": 1e-3,
         "seed": seed,
         **({} if model.n_jobs is None else {"nthread": model.n_jobs}),
         **(model.params or {}),
@@ -480,8 +482,8 @@ def _probabilities_of_rows(estimator: Any, X: Any, y: Any, cv: Any, params: dict
     """Return the probabilities of each row by an estimator that has not seen it."""
     objective = _objective(estimator)
     if objective is None:
-        return cross_val_predict(clone(estimator), X, y, cv=cv, method="predict_proba", params=params or None)
-    held_out = cross_val_predict(_Raw(clone(estimator)), X, y, cv=cv, method="predict", params=params or None)
+        return np.asarray(cross_val_predict(estimator, X, y, cv=cv, method="predict_proba", params=params or None))
+    held_out = cross_val_predict(_Raw(estimator), X, y, cv=cv, method="predict", params=params or None)
     return objective.predict_proba(held_out)
 
 

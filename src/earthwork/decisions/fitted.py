@@ -106,9 +106,9 @@ class FittedDecision:
         >>> import torch, earthwork as ew
         >>> p = torch.tensor([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3], [0.3, 0.3, 0.4], [0.2, 0.3, 0.5]])
         >>> ew.decide(p, ew.Chain(3))
-        tensor([0, 1, 1, 2])
+        tensor([0, 1, 1, 1])
         >>> ew.FittedDecision(ew.Chain(3), maximize="kappa").fit(p).predict(p)
-        tensor([0, 0, 2, 2])
+        tensor([0, 1, 1, 2])
     """
 
     def __init__(self, space: Space, maximize: str = "kappa", *, allow_inner: bool = False) -> None:
@@ -136,17 +136,15 @@ class FittedDecision:
             self.temperature_ = fit_temperature(_log(rows), check_labels("p", rows, labels))
             rows = self._calibrated(rows)
         self.prior_ = rows.mean(0)
-        self.trade_off_, answers = 0.0, None
-        if self._target.cost is None:
-            return self
-        for _ in range(_STEPS):
-            last, answers = answers, self._answers(rows)
-            if last is not None and torch.equal(answers, last):
+        self.trade_off_ = 0.0
+        gain, cost, independent = self._target
+        for _ in range(_STEPS if cost is not None else 0):
+            last, answers = self.trade_off_, self._answers(rows)
+            weights = self.prior_ if independent else rows
+            whole = float((weights * cost.to(rows)[answers]).sum())  # type: ignore[union-attr]
+            self.trade_off_ = float((rows * gain.to(rows)[answers]).sum()) / whole if whole else 0.0
+            if abs(self.trade_off_ - last) <= 1e-12:
                 break
-            gain = (rows * self._target.gain.to(rows)[answers]).sum()
-            weights = self.prior_ if self._target.independent else rows
-            cost = (weights * self._target.cost.to(rows)[answers]).sum()
-            self.trade_off_ = float(gain / cost) if cost != 0 else 0.0
         return self
 
     def predict(self, p: Any) -> Any:
