@@ -19,8 +19,9 @@ from earthwork_lab.training.settings import Settings
 def frame(rows: int = 40) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     grade = rng.integers(0, 3, rows)
-    return pd.DataFrame({"size": grade + rng.normal(0, 0.1, rows), "colour": rng.choice(["red", "blue"], rows),
-                         "grade": np.array(["low", "middle", "high"])[grade], "extra": rng.normal(size=rows)})  # fmt: skip
+    names = np.array(["low", "middle", "high"])[grade]
+    colours, size = rng.choice(["red", "blue"], rows), grade + rng.normal(0, 0.1, rows)
+    return pd.DataFrame({"size": size, "colour": colours, "grade": names, "extra": rng.normal(size=rows)})
 
 
 def write(folder: Path, ending: str) -> Path:
