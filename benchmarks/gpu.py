@@ -33,7 +33,7 @@ from triton.backends.compiler import GPUTarget
 import earthwork as ew
 from earthwork.kernels.gpu import common, labels, pairs
 from earthwork.kernels.gpu.tables import Tables, branches_of, tables_of
-from earthwork.transport.portable_routes import FIRST_ORDER
+from earthwork.ops.first_order import FIRST_ORDER
 
 TARGETS = {
     "A100 (sm_80)": GPUTarget("cuda", 80, 32),
@@ -226,7 +226,7 @@ def measure(quick: bool = False) -> dict[str, Any]:
     loss = ew.EMDLoss(tree).to("meta")
 
     def first_order(logits: Tensor, labels: Tensor) -> Tensor:
-        return loss._loss_by(FIRST_ORDER, logits, labels, logits.dtype)
+        return FIRST_ORDER.loss_of_labels(loss, logits, labels, None)
 
     tables = tables_of(branches_of(*tree.intervals(), tree.flow_costs), torch.device("meta"))
     traffic = {

@@ -18,7 +18,7 @@ from torch.nn.functional import one_hot
 
 import earthwork as ew
 from earthwork.kernels.cpu import run, without_kernels
-from earthwork.transport import routes
+from earthwork.ops import operations as routes
 from tests.cases import random_distribution, random_space
 
 SPACES: dict[str, ew.Space] = {
@@ -38,7 +38,7 @@ MAKERS: dict[str, Callable[[], ew.Space]] = {
 @pytest.fixture(params=["kernels", "portable"], autouse=True)
 def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(routes, "MIN_ENTRIES", 0)
-    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES_EXPECTED", 0)
+    monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES_EXPECTED", 0)
     run._like.cache_clear()
     if request.param == "kernels":
         yield
@@ -134,14 +134,14 @@ def test_inner_answers(rows):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_space_is_made_on_the_cpu(name):
+def test_space_is_made_on_cpu(name):
     """A model may be made on "meta" to be filled later, but nobody will fill in a space."""
     with torch.device("meta"):
         loss = ew.EMDLoss(MAKERS[name](), 1.0)
     assert torch.equal(loss.space.distances(), MAKERS[name]().distances())
 
 
-def test_a_default_that_was_set_before_the_import():
+def test_default_that_was_set_before_import():
     code = """
 import torch
 torch.set_default_device("meta")

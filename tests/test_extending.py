@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,11 @@ from earthwork.metrics.batch import Batch, as_batch
 from earthwork.metrics.functional import function_of
 from earthwork.metrics.measure import MeanMeasure
 from earthwork.metrics.report import measure_rows, report_of
-from earthwork.transport.closed_form import composed_cost, with_gradient
-from earthwork.transport.routes import COMPOSED, Route
+from earthwork.ops.definition import COMPOSED, Route, composed_cost
+from earthwork.ops.first_order import with_gradient
 from tests.cases import random_distribution
+from tests.catalogue import CLASSES, weights
+from tests.contract import CHECKS, batch
 
 
 class Star(ew.EdgeSpace):
@@ -45,7 +47,7 @@ class Star(ew.EdgeSpace):
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
-def test_a_space(rng, rho):
+def test_space(rng, rho):
     costs = [0.5, 1.0, 2.0, 1.5]
     star, tree = Star(4, costs), ew.Tree([-1, 0, 0, 0, 0], costs)
     p, q = (random_distribution(rng, 100, 4) for _ in range(2))
@@ -60,26 +62,94 @@ def test_a_space(rng, rho):
 class BrierLoss(StructuredLoss):
     """A new loss: the squared error of the probabilities."""
 
-    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        return (self.probabilities(rows) - torch.nn.functional.one_hot(labels, rows.shape[-1])).square().sum(-1)
-
-    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
-        return (self.probabilities(rows) - q).square().sum(-1)
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return (p - q).square().sum(-1)
 
 
-def test_a_loss():
-    logits = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
-    labels = torch.tensor([0, 4, 2, 255, 1, 3])
-    weight = torch.rand(5, dtype=torch.float64)
-    counted = labels != 255
-    truth = torch.eye(5, dtype=torch.float64)[labels[counted]]
+class SphericalLoss(StructuredLoss):
+    """Another one, with a formula for labels: 1 minus the spherical score."""
+
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return 1 - (p * q).sum(-1) / p.norm(dim=-1)
+
+    def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
+        return 1 - p.gather(-1, labels.unsqueeze(-1)).squeeze(-1) / p.norm(dim=-1)
+
+
+@pytest.mark.parametrize("loss", [BrierLoss, SphericalLoss])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_loss(loss, check):
+    check(partial(loss, ew.Chain(CLASSES)))
+
+
+def test_loss_against_its_formula():
+    logits, labels, _ = batch(6)
+    labels[3] = 255
+    weight, counted = weights().double(), labels != 255
+    truth = torch.eye(CLASSES, dtype=torch.float64)[labels[counted]]
     rows = (logits.softmax(-1)[counted] - truth).square().sum(-1)
     by_hand = (rows * weight[labels[counted]]).sum() / weight[labels[counted]].sum()
-    loss = BrierLoss(ew.Chain(5), weight=weight, ignore_index=255)(logits, labels)
+    loss = BrierLoss(ew.Chain(CLASSES), weight=weight, ignore_index=255)(logits, labels)
     torch.testing.assert_close(loss, by_hand)
-    soft = BrierLoss(ew.Chain(5), reduction="none")(logits[counted], truth)
-    torch.testing.assert_close(soft, rows)
-    assert torch.autograd.gradcheck(lambda x: BrierLoss(ew.Chain(5), ignore_index=255)(x, labels), logits)
+
+
+class OtherLabels(BrierLoss):
+    """Wrong: its formula for labels is not that for one-hot distributions."""
+
+    def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
+        return 1 - p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+
+
+class MixedRows(BrierLoss):
+    """Wrong: the loss of a row depends on the other rows."""
+
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return super().losses(p, q) - p.mean() + super().losses(p, q).mean()
+
+
+class NoGradient(BrierLoss):
+    """Wrong: its gradient is not its derivative."""
+
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return (p * (p.detach() - 2 * q) + q * q).sum(-1)
+
+
+class Logarithm(BrierLoss):
+    """Wrong: the logarithm of a probability that underflows; it should be `logarithmic`."""
+
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return -(q * p.log()).sum(-1)
+
+
+class Unsmoothed(BrierLoss):
+    """Wrong: it keeps the smoothing from its formula for labels by overriding more than formulas."""
+
+    def row_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        return self.label_losses(self.probabilities(rows), labels)
+
+
+class Unchecked(BrierLoss):
+    """Wrong: it leaves out the checks of masses by overriding more than formulas."""
+
+    def _checked_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype | None) -> Tensor:
+        return self.losses(self.probabilities(rows), q)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "check"),
+    [
+        (OtherLabels, "labels_are_distributions"),
+        (MixedRows, "rows_are_independent"),
+        (NoGradient, "gradients_are_derivatives"),
+        (Logarithm, "sure_predictions_are_finite"),
+        (Unsmoothed, "targets_are_smoothed"),
+        (Unchecked, "masses_are_checked"),
+    ],
+)
+def test_wrong_loss_fails(wrong, check):
+    (chosen,) = (one for one in CHECKS if one.__name__ == check)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        chosen(partial(wrong, ew.Chain(CLASSES)))
 
 
 @dataclass(frozen=True)
@@ -97,7 +167,7 @@ class SphericalScore(MeanMeasure):
         return p.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1) / p.norm(self.power, -1) ** (self.power - 1)
 
 
-def test_a_metric():
+def test_metric():
     pytest.importorskip("torchmetrics")
     from earthwork.metrics.torchmetric import metric_of
 
@@ -120,17 +190,14 @@ def test_a_metric():
         function(labels, labels, chain)
 
 
-class NumbaChain(Route):
-    """A new kernel: the squared distance on a chain and its gradient, in one pass of compiled code."""
+class LoopOverEdges(Route):
+    """A new implementation: the squared distance on a chain and its gradient, in one pass."""
 
-    name = "numba chain"
-
-    def __init__(self) -> None:
-        self.solve = pytest.importorskip("numba").njit(_solve)
+    name = "loop over edges"
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         values, slopes = torch.zeros(len(p), dtype=p.dtype), torch.zeros_like(p)
-        self.solve((p - q).detach().numpy(), space.costs.numpy(), values.numpy(), slopes.numpy())
+        _solve((p - q).detach().numpy(), space.costs.numpy(), values.numpy(), slopes.numpy())
         return with_gradient((values, slopes, lambda p, q: composed_cost(p - q, space, rho)), p, q)
 
 
@@ -144,8 +211,8 @@ def _solve(x, costs, values, slopes):
         slopes[row] -= slopes[row].mean()
 
 
-def test_a_kernel(rng, monkeypatch):
-    chain, route = ew.Chain(6, [1.0, 0.5, 2.0, 1.0, 0.0]), NumbaChain()
+def test_kernel(rng, monkeypatch):
+    chain, route = ew.Chain(6, [1.0, 0.5, 2.0, 1.0, 0.0]), LoopOverEdges()
     p, q = (random_distribution(rng, 40, 6).requires_grad_() for _ in range(2))
     (gradient,) = torch.autograd.grad(route.distances(p, q, chain, 2.0).sum(), p)
     torch.testing.assert_close(gradient, COMPOSED.gradient(p, q, chain, 2.0).detach())
@@ -153,5 +220,5 @@ def test_a_kernel(rng, monkeypatch):
     assert second.abs().max() < 1e-12, "moving every bin alike changes nothing"
     # `choose` is the one place that has to know about it.
     plain = ew.emd(p, q, chain, rho=2)
-    monkeypatch.setattr(sys.modules["earthwork.transport.emd"], "choose", lambda *_, **__: route)
+    monkeypatch.setattr("earthwork.ops.operations.choose", lambda *_, **__: route)
     torch.testing.assert_close(ew.emd(p, q, chain, rho=2), plain)

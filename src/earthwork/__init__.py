@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # Functions are imported from the modules that define them: in their packages some share a name with their module,
     # and documentation tools would take `earthwork.emd` for the module.
-    from earthwork import boosting, metrics, plot, sklearn, targets, testing, trees
+    from earthwork import boosting, metrics, plot, sklearn, targets, trees
     from earthwork.decisions.calibration import fit_temperature, tune_vagueness
+    from earthwork.decisions.conformal import ConformalPredictor
     from earthwork.decisions.decide import decide, decide_top_k, expected_distance
     from earthwork.decisions.fitted import FittedDecision
+    from earthwork.decisions.risk import control_risk
     from earthwork.evaluation.evaluate import evaluate
+    from earthwork.kernels.cpu.loading import backend
     from earthwork.losses import (
         EdgeCrossEntropyLoss,
         EMDLoss,
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
         SoftLabelLoss,
         TokenEMDLoss,
     )
-    from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
+    from earthwork.spaces import Chain, CostMatrix, Dag, EdgeSpace, Ring, Space, Tree
     from earthwork.storage import load, save
     from earthwork.transport.emd import emd, emd_gradient, emd_hessian
     from earthwork.transport.sinkhorn import ConvergenceWarning, SinkhornResult, sinkhorn
@@ -30,8 +33,10 @@ __version__ = "0.2.1"
 
 __all__ = [
     "Chain",
+    "ConformalPredictor",
     "ConvergenceWarning",
     "CostMatrix",
+    "Dag",
     "EMDLoss",
     "EdgeCrossEntropyLoss",
     "EdgeSpace",
@@ -46,7 +51,9 @@ __all__ = [
     "Space",
     "TokenEMDLoss",
     "Tree",
+    "backend",
     "boosting",
+    "control_risk",
     "decide",
     "decide_top_k",
     "emd",
@@ -62,14 +69,13 @@ __all__ = [
     "sinkhorn",
     "sklearn",
     "targets",
-    "testing",
     "trees",
     "tune_vagueness",
 ]
 
 # Where names are looked up, in this order; the others are modules. They are imported on first access, so that each part
 # of the library needs only its own extra, and the command line prints its help without PyTorch, which takes seconds.
-_PACKAGES = ("spaces", "transport", "losses", "decisions", "storage", "evaluation")
+_PACKAGES = ("spaces", "kernels.cpu", "transport", "losses", "decisions", "storage", "evaluation")
 
 
 def __getattr__(name: str) -> Any:

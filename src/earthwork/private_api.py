@@ -1,4 +1,4 @@
-"""Every private interface of PyTorch and Numba that the library uses, with a fallback where it is missing.
+"""Every private interface of PyTorch that the library uses, with a fallback where it is missing.
 
 Without them the library still works, more slowly; `tests/test_private_api.py` says which one has changed.
 """
@@ -9,7 +9,6 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +32,7 @@ def find(path: str) -> Any:
 # ---- PyTorch: what is special about a tensor or a call ---------------------------------------------------------------
 
 # If they are unknown, those of no two tensors are equal.
-_dispatch_keys: Any = find("_C._dispatch_keys") or (lambda x: SimpleNamespace(raw_repr=object))
+dispatch_keys: Any = find("_C._dispatch_keys") or (lambda x: SimpleNamespace(raw_repr=object))
 
 
 def _plain_keys() -> frozenset[int]:
@@ -42,7 +41,7 @@ def _plain_keys() -> frozenset[int]:
     # Explicitly, because the library may be imported inside inference mode.
     with torch.inference_mode(False):
         normal = torch.empty(0, device="cpu")
-    return frozenset(_dispatch_keys(x).raw_repr() for x in (normal, inference))
+    return frozenset(dispatch_keys(x).raw_repr() for x in (normal, inference))
 
 
 # The dispatch keys of ordinary and of inference tensors on the CPU. Other devices and layouts, lazy negation, and
@@ -52,8 +51,8 @@ PLAIN_KEYS = _plain_keys()
 
 def is_plain(x: Tensor, other: Tensor | None = None) -> bool:
     """Whether one or two tensors are strided memory on the CPU and nothing else. If torch cannot tell, none is."""
-    return _dispatch_keys(x).raw_repr() in PLAIN_KEYS and (
-        other is None or _dispatch_keys(other).raw_repr() in PLAIN_KEYS
+    return dispatch_keys(x).raw_repr() in PLAIN_KEYS and (
+        other is None or dispatch_keys(other).raw_repr() in PLAIN_KEYS
     )
 
 
@@ -109,19 +108,19 @@ def is_sharded(x: Tensor) -> bool:
 
 # Torch keeps the level of forward-mode differentiation in a module variable, -1 outside of it. If it is unknown, assume
 # that there is one.
-_forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=0)
+forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=0)
 
 
 def is_forward_mode() -> bool:
     """Whether forward-mode differentiation is active."""
-    active: bool = _forward_mode._current_level >= 0
+    active: bool = forward_mode._current_level >= 0
     return active
 
 
-def is_watched() -> bool:
+def under_transform() -> bool:
     """Whether every operation has to be visible: to forward-mode differentiation, a trace, a mode or a transform."""
     return (
-        _forward_mode._current_level >= 0
+        forward_mode._current_level >= 0
         or tracing_state() is not None
         or count_dispatch_modes() > 0
         or transform_level() is not None
@@ -172,64 +171,15 @@ def fast_apply(function: type[torch.autograd.Function]) -> Any:
 
 # ---- PyTorch: its thread pool ----------------------------------------------------------------------------------------
 
+_LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
+
 
 def parallel_for() -> Any:
     """``at::parallel_for`` as the stable ABI exports it, or ``None``: ``(begin, end, grain, callback, context)``."""
-    function = _torch_symbol("torch_parallel_for")
+    folder = Path(torch.__file__).parent / "lib"
+    path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
+    function = None if path is None else getattr(ctypes.CDLL(str(path)), "torch_parallel_for", None)
     if function is not None:
         function.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
         function.restype = ctypes.c_int32
     return function
-
-
-def gomp_parallel() -> Any:
-    """What GCC calls for ``#pragma omp parallel``, or ``None``: ``(function, data, threads, flags)``.
-
-    Looked up through torch's library, so that it is the OpenMP runtime that torch is linked to.
-    """
-    function = _torch_symbol("GOMP_parallel")
-    if function is not None:
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        function.restype = None
-    return function
-
-
-_LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
-
-
-@cache
-def _torch_library() -> ctypes.CDLL | None:
-    folder = Path(torch.__file__).parent / "lib"
-    path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
-    return None if path is None else ctypes.CDLL(str(path))
-
-
-def _torch_symbol(name: str) -> Any:
-    return getattr(_torch_library(), name, None)
-
-
-# ---- Numba: its cache on disk ----------------------------------------------------------------------------------------
-
-# The versions of Numba with which `load_from_numba_cache` has been tested.
-TESTED_NUMBA = "0.68."
-
-
-def load_from_numba_cache(function: Callable[..., Any], signature: Any) -> tuple[Any, int] | None:
-    """Machine code that an earlier process left on disk: the object that owns it and its address, or ``None``.
-
-    ``numba.cfunc`` would first import everything that is needed to compile, SciPy included, which takes ten times as
-    long as loading a kernel. A kernel needs only the symbols of Numba's runtime.
-    """
-    if not import_module("numba").__version__.startswith(TESTED_NUMBA):
-        return None
-    context = import_module("numba.core.registry").cpu_target.target_context
-    runtime: Any = import_module("numba.core.runtime")
-    runtime.rtsys.initialize(context)
-    try:
-        found = import_module("numba.core.caching").FunctionCache(function)._load_overload(signature, context)
-    except Exception:
-        # There is no folder for the cache, or a file in it is damaged, which is any exception of pickle.
-        return None
-    if found is None:
-        return None
-    return found, int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))

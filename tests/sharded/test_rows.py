@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.losses.sharded import _check_options, _losses_on_part
+from earthwork.losses.emd_loss import root_of
 from earthwork.sharded import rows
-from earthwork.sharded.rows import IGNORED, ShardLosses
+from earthwork.sharded.losses import check_options, losses_on_part
+from earthwork.sharded.rows import IGNORED
 from earthwork.spaces.parts import shard_bounds
 from tests.cases import random_space, random_tree
 from tests.sharded.threads import Threads
@@ -30,13 +31,12 @@ def sharded(loss, x, labels, bounds):
     """The values of the rows, the same on every shard, the gradient of their sum, and the number of sums."""
 
     def work(rank, reduce):
-        part = loss.space.part(bounds, rank)
-        on_parts = [None if space is None else loss.on_part(space).forward for space in (part.local, part.shared)]
+        on_part = losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank))
         logits = x[:, bounds[rank] : bounds[rank + 1]].clone().requires_grad_()
-        values = ShardLosses(part, *on_parts, loss.logarithmic)(logits, labels, reduce)
+        values = on_part(logits, labels, reduce)
         values.sum().backward()
         with torch.no_grad():
-            again = ShardLosses(part, *on_parts, loss.logarithmic)(logits, labels, reduce)
+            again = on_part(logits, labels, reduce)
         return values.detach(), logits.grad, again
 
     threads = Threads(len(bounds) - 1)
@@ -86,7 +86,7 @@ def test_random_spaces(kind, name, rng):
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("kind", ["chain", "tree"])
-def test_single_precision_where_the_local_part_is_too(kind, name, rng):
+def test_single_precision_where_local_part_too(kind, name, rng):
     space = random_space(rng, kind, 3000)
     x, labels = torch.randn(8, space.num_bins) * 2, torch.randint(space.num_bins, (8,))
     assert x.numel() // 2 > rows._MAX_EXACT
@@ -104,7 +104,7 @@ def test_shards_of_any_size_and_empty_ones(name, rng):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_many_runs_of_classes_below_the_same_node(name, rng):
+def test_many_runs_of_classes_below_same_node(name, rng):
     # More runs than are reduced one by one, in a tree with several levels of shared nodes.
     parents = [-1, 0, 0, 1, 1, 2, 2, *(3 + rng.integers(0, 4, 300))]
     tree = ew.Tree(parents, rng.random(len(parents)))
@@ -116,7 +116,7 @@ def test_many_runs_of_classes_below_the_same_node(name, rng):
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("scale", [40.0, 1e4])
-def test_saturated_logits_are_as_with_one_process(name, scale, rng):
+def test_saturated_logits_as_with_one_process(name, scale, rng):
     for space in (ew.Chain(12, rng.random(11)), random_tree(rng, 25, "binary"), random_tree(rng, 25)):
         x = torch.randint(-1, 2, (20, space.num_bins)).double() * scale + torch.randn(20, space.num_bins).double()
         labels = torch.randint(space.num_bins, (20,))
@@ -128,7 +128,7 @@ def test_saturated_logits_are_as_with_one_process(name, scale, rng):
         torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10)
 
 
-def test_nan_stays_in_its_row_and_ignored_rows_are_0(rng):
+def test_nan_stays_in_row_and_ignored_rows_0(rng):
     tree = random_tree(rng, 40, "binary", inner_bins=False)
     x = torch.randn(3, tree.num_bins)
     x[0, 3] = x[1, 3] = torch.nan
@@ -143,7 +143,7 @@ def test_nan_stays_in_its_row_and_ignored_rows_are_0(rng):
         assert gradient[2].isfinite().all()
 
 
-def test_a_shard_without_any_probability(rng):
+def test_shard_without_any_probability(rng):
     tree = random_tree(rng, 40, "binary", inner_bins=False)
     x = torch.randn(2, tree.num_bins).double()
     x[:, : tree.num_bins // 2] = -torch.inf
@@ -152,7 +152,7 @@ def test_a_shard_without_any_probability(rng):
         check(LOSSES[name](tree), x, labels, shard_bounds(tree.num_bins, 2))
 
 
-def test_the_sign_of_a_tiny_flow_at_rho_1(rng):
+def test_sign_of_tiny_flow_at_rho_1(rng):
     # All mass is on the label but for a trace far away, whose way to the label determines every sign.
     for space in (ew.Chain(40), random_tree(rng, 60, "binary", inner_bins=False)):
         x = torch.full((2, space.num_bins), -60.0, dtype=torch.float64)
@@ -160,26 +160,22 @@ def test_the_sign_of_a_tiny_flow_at_rho_1(rng):
         check(LOSSES["emd1"](space), x, torch.tensor([5, 5]), shard_bounds(space.num_bins, 3))
 
 
-def test_second_derivatives_are_an_error():
+def test_second_derivatives_are_error():
     loss = ew.EMDLoss(ew.Chain(4), reduction="none")
-    part = loss.space.part((0, 4), 0)
     x = torch.randn(2, 4, requires_grad=True)
-    losses = ShardLosses(part, loss.on_part(part.local).forward, None, logarithmic=False)
+    losses = losses_on_part(loss, SimpleNamespace(bounds=(0, 4), rank=0))
     value = losses(x, torch.tensor([0, 1]), lambda y, largest=False: y)
     with pytest.raises(RuntimeError, match=r"differentiated once only; for higher derivatives pass x\.full_tensor\(\)"):
         torch.autograd.grad(value.sum(), x, create_graph=True)
 
 
-def test_the_kernels_do_the_local_part(rng):
-    pytest.importorskip("numba")
+def test_kernels_do_local_part(rng):
     tree = ew.Tree([-1, *(np.arange(30) // 3), *rng.integers(1, 31, 400)])
     loss = ew.EMDLoss(tree, reduction="none")
-    part = tree.part(shard_bounds(tree.num_bins, 2), 0)
-    local = loss.on_part(part.local)
-    losses = ShardLosses(part, local.forward, loss.on_part(part.shared).forward, logarithmic=False)
-    x = torch.randn(4, part.stop, requires_grad=True)
+    losses = losses_on_part(loss, SimpleNamespace(bounds=shard_bounds(tree.num_bins, 2), rank=0))
+    x = torch.randn(4, losses.part.stop, requires_grad=True)
     losses(x, torch.arange(4), lambda y, largest=False: y)
-    assert any(make.__name__ == "_kernels" for make, *_ in local.space._derived)
+    assert any(make.__name__ == "kernels_of" for make, *_ in losses.part.local._derived)
 
 
 @pytest.mark.parametrize(
@@ -192,29 +188,30 @@ def test_the_kernels_do_the_local_part(rng):
 )
 def test_options_that_need_all_classes(options, kind, message):
     with pytest.raises(TypeError, match=f"^{re.escape(message)}; pass x.full_tensor\\(\\) instead$"):
-        _check_options(ew.EMDLoss(ew.Chain(4), **options), kind)
-    _check_options(ew.EMDLoss(ew.Chain(4)), "labels")
+        check_options(ew.EMDLoss(ew.Chain(4), **options), kind)
+    check_options(ew.EMDLoss(ew.Chain(4)), "labels")
 
 
 def test_learned_costs_need_all_classes():
     message = "^costs: expected those of the space for a DTensor, got costs that are learned; pass"
     with pytest.raises(TypeError, match=message):
-        _check_options(ew.EMDLoss(ew.Chain(4), costs=ew.LearnedCosts(ew.Chain(4))), "labels")
+        check_options(ew.EMDLoss(ew.Chain(4), costs=ew.LearnedCosts(ew.Chain(4))), "labels")
 
 
 @pytest.mark.parametrize("space", [ew.Chain(5), ew.Tree([-1, 0, 0, 1, 1, 2, 2])], ids=["chain", "tree"])
 def test_parts_are_kept(space):
     loss = ew.EMDLoss(space, 1)
     bounds = (0, 2, space.num_bins)
-    made = [_losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank)).part for rank in (0, 1)]
+    made = [losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank)).part for rank in (0, 1)]
     assert made[0] is not made[1]
     for rank in (0, 1):
-        assert _losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank)).part is made[rank]
+        assert losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank)).part is made[rank]
     other = SimpleNamespace(bounds=(0, 3, space.num_bins), rank=0)
-    assert _losses_on_part(loss, other).part is not made[0]
+    assert losses_on_part(loss, other).part is not made[0]
 
 
-def test_a_root_is_taken_of_the_sum_over_all_parts():
+def test_root_is_taken_of_sum_over_all_parts():
     sums = torch.tensor([0.0, 4.0])
-    assert torch.equal(ew.EMDLoss(ew.Chain(3), 2)._finished(sums), sums)
-    assert torch.equal(ew.EMDLoss(ew.Chain(3), 2, root=True)._finished(sums), sums.sqrt())
+    assert torch.equal(root_of(sums, 2.0), sums.sqrt())
+    with pytest.raises(TypeError, match=r"^root: expected rho ≤ 2 for a DTensor, got 3; pass"):
+        check_options(ew.EMDLoss(ew.Chain(3), 3, root=True), "labels")

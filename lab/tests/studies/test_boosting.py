@@ -36,7 +36,7 @@ from earthwork_lab.studies.training import CRITERIA, METRICS
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def test_every_row_is_tested_once_in_each_repetition(rng: np.random.Generator) -> None:
+def test_every_row_tested_once_in_repetition(rng: np.random.Generator) -> None:
     x, y = np.arange(53.0)[:, None], rng.integers(0, 3, 53)
     for repeat in range(2):
         parts = [folded((ew.Chain(3), x, y), FOLDS * repeat + fold) for fold in range(FOLDS)]
@@ -64,7 +64,7 @@ def test_tables_of_packages(name: str) -> None:
     assert all(CONTENDERS[model].suits(parts.space) for model in task.losses)
 
 
-def test_types_of_glass_are_leaves_of_their_hierarchy() -> None:
+def test_types_of_glass_leaves_of_hierarchy() -> None:
     tree = TASKS["boosting-glass"].load(0, None).space
     float_building, float_vehicle, other_window, container = (torch.tensor(k) for k in (0, 1, 2, 3))
     assert tree.distance(float_building, float_vehicle) < tree.distance(float_building, other_window)
@@ -81,7 +81,7 @@ def test_thresholds_against_brute_force(rng: np.random.Generator) -> None:
     assert (contradictory > 0).all()
 
 
-def test_decisions_at_nodes_multiply_to_a_distribution() -> None:
+def test_decisions_at_nodes_multiply_to_distribution() -> None:
     """On a tree whose bins are shuffled, and one of which is an inner node's only leaf."""
     tree = ew.Tree([-1, 0, 0, 1, 1, 2, 5], bins=[6, 4, 3])
     decisions = node_decisions(tree)
@@ -101,7 +101,7 @@ def test_decisions_at_nodes_multiply_to_a_distribution() -> None:
     assert later.exp().amax(-1).min() > val.exp().amax(-1).min()
 
 
-def test_regression_is_rounded_to_a_class(rng: np.random.Generator) -> None:
+def test_regression_is_rounded_to_class(rng: np.random.Generator) -> None:
     labels = torch.from_numpy(rng.integers(0, 4, 200))
     part = Part(labels[:, None].float(), labels)
     split = Split(ew.Chain(4), part, part, part)
@@ -155,7 +155,7 @@ def made_up(effects: dict[str, float]) -> Findings:
     return Findings(results)
 
 
-def test_the_tables_say_who_was_better() -> None:
+def test_tables_say_who_was_better() -> None:
     text = make_tables(made_up({"lgbm:edge": 0.9, "lgbm:thresholds": 1.1}))
     counts = {line.split("|")[1].strip(): line for line in text.partition("\n\n")[0].splitlines()}
     assert counts['`Objective(space, loss="edge")`'].count("6 / 0 of 6") == 3
@@ -168,7 +168,7 @@ def test_the_tables_say_who_was_better() -> None:
     assert "nan" not in text
 
 
-def test_intervals_of_the_page_are_those_of_overlapping_folds() -> None:
+def test_intervals_page_overlapping_folds() -> None:
     findings = made_up({"lgbm:edge": 0.9})
     found = findings.compare("boosting-glass", "lgbm:edge", "proper", other_loss="lgbm")
     ours, theirs = (
@@ -183,7 +183,7 @@ def test_intervals_of_the_page_are_those_of_overlapping_folds() -> None:
     assert summary == difference
 
 
-def test_the_committed_tables_are_made_from_the_committed_results() -> None:
+def test_committed_tables_made_from_committed_results() -> None:
     """Run `earthwork study boosting-table --out docs/results`, and put it into the guide by scripts/insert_table.py."""
     findings = Findings.read(DOCS / "results", "boosting")
     for task in findings.tasks():
@@ -200,14 +200,14 @@ def test_the_committed_tables_are_made_from_the_committed_results() -> None:
     assert shown.strip() == make_tables(findings).strip()
 
 
-def test_results_of_one_study_are_not_those_of_the_other(tmp_path: Path) -> None:
+def test_results_of_one_study_not_of_other(tmp_path: Path) -> None:
     for name, results in made_up({}).results.items():
         results.save(tmp_path / f"study-{name}.json")
     assert Findings.read(tmp_path).results == {}
     assert list(Findings.read(tmp_path, "boosting").results) == list(BOOSTED)
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["study", "boosting-table", "--out", str(tmp_path)]) == 0
     assert "There are no results yet" in capsys.readouterr().out
     options = ["--task", "boosting-marriage", "--loss", "lgbm", "--loss", "lgbm:edge", "--seeds", "2", "--quick"]

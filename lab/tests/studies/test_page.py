@@ -50,7 +50,7 @@ def made_up_cell(loss: str, values: tuple[Any, ...], seed: int, space: str, effe
     return {**cell, "by_value": {str(value): chosen for value in values}} if len(values) > 1 else cell
 
 
-def test_the_committed_page_is_made_from_the_committed_results() -> None:
+def test_committed_page_made_from_committed_results() -> None:
     """Run `earthwork study page --out docs/results --page docs/which-loss.md` after new results."""
     findings = Findings.read(DOCS / "results")
     text = PAGE.read_text(encoding="utf-8")
@@ -59,13 +59,13 @@ def test_the_committed_page_is_made_from_the_committed_results() -> None:
         assert (DOCS / figure).is_file()
 
 
-def test_the_readme_has_the_table_of_the_committed_results() -> None:
+def test_readme_has_table_of_committed_results() -> None:
     """Run `make study`, or its last line, after new results."""
     block = README.read_text(encoding="utf-8").partition("<!-- study -->\n")[2].partition("<!-- /study -->")[0]
     assert block.strip() == short_table(Findings.read(DOCS / "results")).strip()
 
 
-def test_the_short_table_repeats_the_decisions_of_the_page() -> None:
+def test_short_table_repeats_decisions_of_page() -> None:
     findings = made_up({"emd2": 0.9, "soft": 0.8})
     rows = [line.strip("|").split("|") for line in short_table(findings).splitlines()[2:]]
     page = make_page(findings)
@@ -77,7 +77,7 @@ def test_the_short_table_repeats_the_decisions_of_the_page() -> None:
     assert short_table(Findings({})).startswith("There are no results yet")
 
 
-def test_a_comparison_is_a_paired_t_interval(rng: np.random.Generator) -> None:
+def test_comparison_is_paired_t_interval(rng: np.random.Generator) -> None:
     findings = made_up({"emd2": 0.9})
     found = findings.compare("diabetes", "emd2", "distance")
     ours, theirs = (np.array(list(findings.values("diabetes", loss, "distance").values())) for loss in ("emd2", "ce"))
@@ -93,7 +93,7 @@ def test_a_comparison_is_a_paired_t_interval(rng: np.random.Generator) -> None:
     assert (accuracy.relative, accuracy.sign) == (False, -1)
 
 
-def test_the_mean_over_two_tasks_is_welch_s(rng: np.random.Generator) -> None:
+def test_mean_over_two_tasks_is_welch_s(rng: np.random.Generator) -> None:
     """The mean of two means has half the error and the same degrees of freedom as their sum, as in Welch's test."""
     a, b = rng.standard_normal(5), 3 * rng.standard_normal(8)
     parts = [Comparison(x.mean(), x.std(ddof=1) / len(x) ** 0.5, len(x) - 1, 1, True) for x in (a, b)]
@@ -118,7 +118,7 @@ def test_better_and_worse(mean: float, error: float, sign: int, better: bool, wo
     assert verdict([found, None]).startswith(f"better in {1 if better else 'none'} of 1 comparisons")
 
 
-def test_the_decision_table_names_the_winner_and_says_when_there_is_none() -> None:
+def test_decision_table_names_winner_says_when_none() -> None:
     def situations(text: str) -> dict[str, list[str]]:
         lines = text.partition("| you have")[2].partition("\n\n")[0].splitlines()[2:]
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -131,7 +131,7 @@ def test_the_decision_table_names_the_winner_and_says_when_there_is_none() -> No
     assert {cell for row in none.values() for cell in row} == {"`ce`", "`ce`, drop"}
 
 
-def test_a_loss_that_is_worse_on_one_task_is_not_recommended() -> None:
+def test_loss_worse_on_one_task_not_recommended() -> None:
     findings = made_up({"soft": 0.8, "emd2": 0.9})
     for cell in findings.results["diabetes"].parts.values():
         if cell["loss"] == "soft":
@@ -144,7 +144,7 @@ def test_a_loss_that_is_worse_on_one_task_is_not_recommended() -> None:
     assert row.count("`emd2`") == 6
 
 
-def test_useless_losses_are_named_and_every_section_is_there(tmp_path: Path) -> None:
+def test_useless_losses_named_and_section(tmp_path: Path) -> None:
     findings = made_up({"emd3": 1.2, "mse": 1.3, "emd2": 0.9})
     text = make_page(findings)
     for kind in ("ordered classes", "classes on a ring", "a hierarchy"):
@@ -165,7 +165,7 @@ def test_useless_losses_are_named_and_every_section_is_there(tmp_path: Path) -> 
     assert all((tmp_path / figure).is_file() for figure in figures)
 
 
-def test_the_answers_to_the_questions_follow_from_the_comparisons() -> None:
+def test_answers_to_questions_follow_from_comparisons() -> None:
     text = make_page(made_up({"emd2": 0.9, "edge": 0.8, "emd3+ce": 1.2}))
     assert "with 100, 100, 100, 100, 100 training examples" in text  # all of the made-up results have 100
     assert "ρ = 3 was better than ρ = 2 in none of 4 comparisons and worse in 4" in text
@@ -180,7 +180,7 @@ def test_the_answers_to_the_questions_follow_from_the_comparisons() -> None:
     assert "| `soft` | `SoftLabelLoss(space, beta)` | 5: 0, 10: 0, 30: 0 |" in text
 
 
-def test_a_value_at_the_end_of_its_grid_is_named() -> None:
+def test_value_at_end_of_its_grid_is_named() -> None:
     findings = made_up({})
     for results in findings.results.values():
         for cell in results.parts.values():
@@ -195,7 +195,7 @@ def test_a_value_at_the_end_of_its_grid_is_named() -> None:
     assert findings.chosen_values("soft", "distance") == {"5": count, "10": 0, "30": 0}
 
 
-def test_a_value_can_be_compared_with_another_value() -> None:
+def test_value_can_compared_with_another_value() -> None:
     findings = made_up({})
     for cell in findings.results["diabetes"].parts.values():
         if cell["loss"] == "soft":
@@ -209,7 +209,7 @@ def test_a_value_can_be_compared_with_another_value() -> None:
     assert reverse.mean < 0
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
     assert run_command(["study", "page", "--out", str(tmp_path), "--page", str(page)]) == 0
     assert "There are no results yet" in page.read_text(encoding="utf-8")

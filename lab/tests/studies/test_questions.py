@@ -26,14 +26,14 @@ def blobs(space: ew.Tree, rng: np.random.Generator, count: int = 400) -> Split:
     return Split(space, *parts)
 
 
-def test_a_permuted_tree_has_the_same_distances_in_another_order() -> None:
+def test_permuted_tree_same_distances_in_another_order() -> None:
     tree = TREE.with_costs(torch.arange(1.0, 8.0))
     other = permuted(tree, 0)
     assert sorted(other.distances().flatten().tolist()) == sorted(tree.distances().flatten().tolist())
     assert not torch.equal(permuted(ew.trees.cifar100(), 0).bins, permuted(ew.trees.cifar100(), 1).bins)
 
 
-def test_a_tree_of_confusions_finds_the_groups(rng: np.random.Generator) -> None:
+def test_tree_of_confusions_finds_groups(rng: np.random.Generator) -> None:
     parts = blobs(TREE, rng)
     tree = confused(parts, 0)
     assert tree.distances().mean().item() == pytest.approx(TREE.distances().mean().item())
@@ -52,7 +52,7 @@ def test_at_most_so_many_of_each_class(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("space", [ew.Chain(6), ew.Ring(6), TREE])
-def test_noise_moves_labels_to_the_nearest_classes(space: ew.Chain, rng: np.random.Generator) -> None:
+def test_noise_moves_labels_to_nearest_classes(space: ew.Chain, rng: np.random.Generator) -> None:
     labels = torch.from_numpy(rng.integers(0, space.num_bins, 4000))
     moved = moved_to_neighbours(labels, space, 0.2, 0)
     changed = moved != labels
@@ -94,7 +94,7 @@ def test_losses_take_coarse_labels(loss: str, recipe: str, rng: np.random.Genera
     assert cell["chosen"]["top1"]["test"]["top1"] > 0.4, "chance is 0.2"
 
 
-def test_losses_may_have_another_tree_than_the_measures(rng: np.random.Generator) -> None:
+def test_losses_may_another_tree_than_measures(rng: np.random.Generator) -> None:
     parts = blobs(TREE, rng)
     task = Task("t", "", lambda seed, data: parts, hidden=(), epochs=3)
     cells = [
@@ -105,7 +105,7 @@ def test_losses_may_have_another_tree_than_the_measures(rng: np.random.Generator
     assert cells[0]["chosen"] != cells[2]["chosen"]
 
 
-def test_every_variant_belongs_to_a_task_and_names_known_losses() -> None:
+def test_variant_belongs_to_task_names_known_losses() -> None:
     variants = [task for task in TASKS.values() if task.base]
     assert {task.question for task in variants} == {"tree", "labels", "noise", "coarse"}
     for task in variants:
@@ -114,7 +114,7 @@ def test_every_variant_belongs_to_a_task_and_names_known_losses() -> None:
         assert task.folder == TASKS[task.base].folder
 
 
-def test_fewer_labels_are_the_first_of_the_task() -> None:
+def test_fewer_labels_are_first_of_task() -> None:
     whole, few = (TASKS[name].load(0, None) for name in ("diamond-clarity", "diamond-clarity-20-labels"))
     assert len(few.train.x) == 160
     assert torch.equal(few.train.x, whole.train.x[:160])

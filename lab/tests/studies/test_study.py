@@ -62,7 +62,7 @@ def add_them() -> None:
     register_loss(Contender("mae", absolute_error, values=(1, 2), spaces=(ew.Chain,)))
 
 
-def test_a_stranger_adds_a_task_and_a_loss(tmp_path: Path) -> None:
+def test_stranger_adds_task_and_loss(tmp_path: Path) -> None:
     add_them()
     request = Request(tasks=("shoes",), losses=("ce", "mae"), quick=True, out=tmp_path)
     found = run_study(request)["shoes"]
@@ -123,7 +123,7 @@ def test_data_of_ones_own_that_does_not_fit(
     assert not (tmp_path / "results").exists()
 
 
-def test_finished_cells_are_kept_and_more_can_be_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_cells_kept_more_can_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_them()
     ran = []
     monkeypatch.setattr(study_module, "run_cell", lambda *a: ran.append(a[1].name) or run_cell(*a))
@@ -142,7 +142,7 @@ def test_finished_cells_are_kept_and_more_can_be_added(tmp_path: Path, monkeypat
         run_study(Request(tasks=("shoes",), losses=("ce",), seeds=1, out=tmp_path))
 
 
-def test_a_loss_with_other_values_to_choose_from_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_with_values_to_choose_from_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_them()
     request = Request(tasks=("shoes",), losses=("ce", "soft"), seeds=1, quick=True, out=tmp_path)
     run_study(request)
@@ -154,7 +154,7 @@ def test_a_loss_with_other_values_to_choose_from_is_run_again(tmp_path: Path, mo
     assert {run["value"] for run in parts["soft, seed 0"]["tried"]} == set(wider.values)
 
 
-def test_several_processes_give_the_same_cells(tmp_path: Path) -> None:
+def test_several_processes_give_same_cells(tmp_path: Path) -> None:
     add_them()
     for workers in (1, 2):
         run_study(Request(("shoes",), ("ce", "mse"), seeds=1, quick=True, out=tmp_path / str(workers), workers=workers))
@@ -163,7 +163,7 @@ def test_several_processes_give_the_same_cells(tmp_path: Path) -> None:
     assert all(one[name]["chosen"] == two[name]["chosen"] for name in one)
 
 
-def test_what_is_chosen_is_the_best_on_the_validation_data() -> None:
+def test_what_chosen_best_on_validation_data() -> None:
     """With one epoch and two values, the choice by hand."""
     parts = shoe_sizes(0)
     task = Task("t", "", shoe_sizes, hidden=(), epochs=1)
@@ -237,7 +237,7 @@ def test_tasks_without_data(name: str) -> None:
     assert len(first.train.y.unique()) == first.space.num_bins
 
 
-def test_a_split_is_disjoint(rng: np.random.Generator) -> None:
+def test_split_is_disjoint(rng: np.random.Generator) -> None:
     x = np.arange(50.0)[:, None]
     parts = split(ew.Chain(2), x, np.arange(50) % 2, 3, (20, 0.2, 0.2))
     values = torch.cat([parts.train.x, parts.val.x, parts.test.x])
@@ -248,7 +248,7 @@ def test_a_split_is_disjoint(rng: np.random.Generator) -> None:
     assert one_hot(["b", "a", "b"]).tolist() == [[0, 1], [1, 0], [0, 1]]
 
 
-def test_features_of_images_tell_textures_apart(rng: np.random.Generator) -> None:
+def test_features_images_tell_textures_apart(rng: np.random.Generator) -> None:
     stripes = np.zeros((2, 300, 32, 32, 3), np.uint8)
     stripes[0, :, ::2] = 200
     stripes[1, :, :, ::2] = 200
@@ -283,7 +283,7 @@ def test_errors_are_one_line(arguments: list[str], message: str, capsys: pytest.
     assert error.count("\n") == 1
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--task", "diabetes", "--loss", "ce", "--loss", "emd2", "--seeds", "1", "--quick", "--workers", "1"]
     assert run_command(["study", "losses", *arguments, "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out

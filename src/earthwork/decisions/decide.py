@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork import private_api
+from earthwork.ops import expected_distances
+from earthwork.ops.masses import Normalize, as_distributions
+from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import from_array
 from earthwork.spaces.tree import as_tree, node_tables
-from earthwork.transport.masses import Normalize, as_distributions
-from earthwork.transport.routes import choose
 
 # Mathematically equal risks differ by rounding: a few units in the last place for each level of a tree.
 _ROUNDING = 64
@@ -49,7 +49,7 @@ def takes_arrays(function: Callable[Concatenate[Tensor, Arguments], Tensor]) -> 
 
 @takes_arrays
 def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
-    r"""For every bin, the expected distance to a bin drawn from ``p`` (probabilities, not logits).
+    r"""Compute for every bin the expected distance to a bin drawn from ``p`` (probabilities, not logits).
 
     .. math:: e_i = \sum_j p_j\, d(i, j)
 
@@ -80,20 +80,10 @@ def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, v
         >>> ew.expected_distance(torch.tensor([0.4, 0.35, 0.25]), tree)   # rock, cat, dog
         tensor([1.8000, 1.7000, 1.9000])
     """
-    if _is_sharded(p):
-        from earthwork.decisions.sharded import sharded_expected_distance
-
-        return sharded_expected_distance(cast(Any, p), space, normalize, validate)
-    return expected(as_distributions(p, space, normalize, validate), space).to(p.dtype)
-
-
-def _is_sharded(p: object) -> bool:
-    return type(p) is not Tensor and isinstance(p, Tensor) and private_api.is_sharded(p)
-
-
-def expected(p: Tensor, space: Space) -> Tensor:
-    """``p @ D.T`` with the matrix D of distances, for any ``p[..., num_bins]`` of at least single precision."""
-    return choose(space, p, expected=True).expected(p, space)
+    if other := override(p, "decisions", "expected_distance"):
+        result: Tensor = other(p, space, normalize, validate)
+        return result
+    return expected_distances(as_distributions(p, space, normalize, validate), space).to(p.dtype)
 
 
 @takes_arrays
@@ -106,7 +96,7 @@ def decide(
     normalize: Normalize = None,
     validate: bool = True,
 ) -> Tensor:
-    r"""The bin with the least expected distance to the truth, if the truth is drawn from ``p`` (not logits).
+    r"""Return the bin with the least expected distance to the truth, if the truth is drawn from ``p`` (not logits).
 
     It is often not the most probable bin: with 0.4 for a truck, 0.35 for a cat and 0.25 for a dog, cat is the better
     bet. Ties (up to rounding) go to the lowest index.
@@ -148,13 +138,12 @@ def decide(
     """
     if not allow_inner and vagueness != 0:
         raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
-    if not allow_inner and _is_sharded(p):
-        from earthwork.decisions.sharded import sharded_decide
-
-        return sharded_decide(cast(Any, p), space, normalize, validate, _ROUNDING)
+    if not allow_inner and (other := override(p, "decisions", "decide")):
+        result: Tensor = other(p, space, normalize, validate, _ROUNDING)
+        return result
     p = as_distributions(p, space, normalize, validate).detach()
     if not allow_inner:
-        return first_least(expected(p, space))
+        return first_least(expected_distances(p, space))
     check_vagueness(vagueness)
     tree = as_tree(space, "allow_inner", "whose inner nodes are answers too")
     return first_least(*node_risk(p, tree, float(vagueness)))
@@ -162,7 +151,7 @@ def decide(
 
 @takes_arrays
 def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
-    """The ``k`` bins with the least expected distance to the truth, the best first.
+    """Return the ``k`` bins with the least expected distance to the truth, the best first.
 
     Ties (up to rounding) go to the lowest index. Takes O(k · bins).
 
@@ -183,7 +172,7 @@ def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None
     """
     p = as_distributions(p, space, normalize, validate).detach()
     check_k("k", k, space)
-    risk = expected(p, space)
+    risk = expected_distances(p, space)
     taken = []
     for _ in range(k):
         taken.append(first_least(risk))
@@ -223,7 +212,7 @@ def node_risk(p: Tensor, tree: Tree, vagueness: float = 0.0) -> NodeRisk:
     """Return the risk of every node as an answer."""
     bins = derived(tree, node_tables, p.device).bins
     masses = p.new_zeros(*p.shape[:-1], tree.num_nodes).index_copy(-1, bins, p)
-    return NodeRisk(expected(masses, derived(tree, _dividing)), fixed_risk(tree, vagueness, p))
+    return NodeRisk(expected_distances(masses, derived(tree, _dividing)), fixed_risk(tree, vagueness, p))
 
 
 def fixed_risk(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
@@ -242,7 +231,7 @@ def fixed_risk(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
 
 def _dividing(tree: Tree) -> Tree:
     """Return the tree with a bin at every node, where only edges with classes on both sides cost anything."""
-    return Tree(tree.parents, tree.flow_costs, bins=torch.arange(tree.num_nodes))
+    return Tree(tree.parents, tree.flow_costs, bins=torch.arange(tree.num_nodes, device="cpu"))
 
 
 def _distance_from_above(tree: Tree) -> Tensor:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from earthwork.decisions.calibration import check_labels, fit_temperature
 from earthwork.decisions.decide import first_least
+from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.space import check_space, from_array
 from earthwork.spaces.tree import as_tree
-from earthwork.transport.masses import as_distributions
 
 # Dinkelbach's iteration converges faster than linearly: a handful of steps.
 _STEPS = 100

@@ -23,20 +23,26 @@ __all__ = [
     "MistakeSeverity",
     "RankedProbabilityScore",
     "RightOrAncestor",
+    "RiskCoverageArea",
     "RootMeanSquaredDistance",
     "SpaceMetric",
     "WeightedKappa",
     "WithinDistance",
     "hierarchical_report",
+    "risk_coverage",
+    "set_report",
 ]
+
+# What does without torchmetrics.
+_FUNCTIONS = {"hierarchical_report": "report", "risk_coverage": "selective", "set_report": "sets"}
 
 
 def __getattr__(name: str) -> Any:
     # The functions and the report do without torchmetrics, which takes seconds to import.
     if name == "functional":
         return import_module("earthwork.metrics.functional")
-    if name == "hierarchical_report":
-        return import_module("earthwork.metrics.report").hierarchical_report
+    if name in _FUNCTIONS:
+        return getattr(import_module(f"earthwork.metrics.{_FUNCTIONS[name]}"), name)
     if name not in __all__:
         raise AttributeError(f"module 'earthwork.metrics' has no attribute {name!r}")
     metrics = import_module("earthwork.metrics.torchmetric")

@@ -10,18 +10,18 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, g
 import torch
 from torch import Tensor
 
-from earthwork import private_api
 from earthwork.decisions import decide, decide_top_k
-from earthwork.decisions.decide import check_k, check_vagueness, expected, node_risk
+from earthwork.decisions.decide import check_k, check_vagueness, node_risk
 from earthwork.losses import EMDLoss
 from earthwork.losses.contract import check_class_dim
+from earthwork.ops import expected_distances, label_costs
+from earthwork.ops.masses import Normalize, as_distributions
+from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import check_ignore_index, check_space
 from earthwork.spaces.tree import as_tree, node_tables
-from earthwork.targets import coarse as classes_below
-from earthwork.transport.emd import label_distances
-from earthwork.transport.masses import Normalize, as_distributions
+from earthwork.targets import AnyOf, classes_below
 
 Decision: TypeAlias = Literal["argmax", "least_risk", "inner", "class", "node"]
 
@@ -74,6 +74,7 @@ class Batch:
         vagueness: The cost of an inner node, for ``decision="inner"``.
         logits: What the distributions are the softmax of, ``[rows, num_bins]``; ``None`` if that is not known.
         weights: How much each row counts, ``[rows]``; ``None`` if all count the same.
+        sets: Predicted sets of classes, ``[rows, num_bins]``; ``None`` if there are none.
     """
 
     space: Space
@@ -84,6 +85,7 @@ class Batch:
     vagueness: float = 0.0
     logits: Tensor | None = None
     weights: Tensor | None = None
+    sets: Tensor | None = None
 
     @property
     def nodes(self) -> bool:
@@ -192,17 +194,17 @@ class Batch:
     @property
     def expected_cost(self) -> Tensor:
         """The distance from each answer to the truth that its distribution expects."""
-        risk = node_risk(self.p, self.tree).total if self.nodes else expected(self.p, self.space)
+        risk = node_risk(self.p, self.tree).total if self.nodes else expected_distances(self.p, self.space)
         return risk.gather(-1, self.answers.unsqueeze(-1)).squeeze(-1).detach().double()
 
     def transport(self, rho: float) -> Tensor:
         """The EMD^ρ from each distribution to its label, in double precision."""
         if self.coarse is None:
-            return label_distances(self.p, self.labels, self.space, rho).detach().double()
+            return label_costs(self.p, self.labels, self.space, rho).detach().double()
         exact, distances = ~self.coarse, self.p.new_zeros(len(self.labels), dtype=torch.float64)
         loss = EMDLoss(self.space, rho, normalize=None, reduction="none")
-        distances[self.coarse] = loss(self.p[self.coarse], self.allowed).detach().double()
-        known = label_distances(self.p[exact], self.labels[exact], self.space, rho)
+        distances[self.coarse] = loss(self.p[self.coarse], AnyOf(self.allowed)).detach().double()
+        known = label_costs(self.p[exact], self.labels[exact], self.space, rho)
         distances[exact] = known.detach().double()
         return distances
 
@@ -278,23 +280,17 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
     rows = _classes_last(preds, target, space, options.get("class_dim"))
     labels = _check_target(target, rows.shape[:-1], space, ignore_index)
     counted = slice(None) if ignore_index is None else labels != ignore_index
-    if _is_sharded(preds):
-        from earthwork.metrics.sharded import sharded_batch
-
-        return sharded_batch(cast(Any, rows), labels.view(target.shape), counted, space, options)
+    if other := override(rows, "metrics", "as_batch"):
+        return cast(Batch, other(rows, labels.view(target.shape), counted, space, options))
     given = rows.detach().reshape(-1, rows.shape[-1])[counted] if rows.ndim else rows
     normalize = options.get("normalize")
     p = as_distributions(given, space, normalize, name="preds").detach()
     return Batch(space, labels[counted], p, None, decision, vagueness, given if normalize == "softmax" else None)
 
 
-def _is_sharded(x: object) -> bool:
-    return type(x) is not Tensor and isinstance(x, Tensor) and private_api.is_sharded(x)
-
-
 def _gathered(indices: Any) -> Any:
     """Class indices in one piece, if they are sharded over processes: a number for each row."""
-    return indices.full_tensor() if _is_sharded(indices) else indices
+    return indices.full_tensor() if override(indices, "metrics", "as_batch") else indices
 
 
 def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | None) -> Tensor:

@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 
 from torch import Tensor
 
-from earthwork.metrics import curves, measures, scores
+from earthwork.metrics import curves, measures, scores, selective
 from earthwork.metrics.batch import Options
 from earthwork.metrics.measure import Measure
 from earthwork.metrics.report import standard_measures
@@ -29,7 +29,7 @@ from earthwork.spaces import Space
 # Every public measure by its name.
 MEASURES: dict[str, type[Measure]] = {
     name: found
-    for module in (measures, scores, curves)
+    for module in (measures, scores, curves, selective)
     for name, found in vars(module).items()
     if inspect.isclass(found) and issubclass(found, Measure) and found.__module__ == module.__name__ and name[0] != "_"
 }
@@ -86,7 +86,7 @@ def measure_named(name: str, space: Space) -> Measure:
     return _FUNCTIONS[function]()
 
 
-def __getattr__(name: str) -> Callable[..., Tensor]:
+def __getattr__(name: str) -> Any:
     if name in _FUNCTIONS:
         return function_of(_FUNCTIONS[name])
     raise AttributeError(f"module 'earthwork.metrics.functional' has no attribute {name!r}")

@@ -18,9 +18,9 @@ from earthwork.metrics.batch import IGNORED, Decision, Options, as_batch, check_
 from earthwork.metrics.curves import new_axes
 from earthwork.metrics.functional import signature
 from earthwork.metrics.measure import Measure
+from earthwork.ops.masses import Normalize, check_normalize
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_ignore_index, check_space
-from earthwork.transport.masses import Normalize, check_normalize
 
 require("torchmetrics", "metrics", "earthwork.metrics")
 from torchmetrics import Metric  # noqa: E402

@@ -12,24 +12,23 @@ import math
 import torch
 from torch import Tensor
 
+from earthwork.ops import expected_distances
+from earthwork.ops.masses import mass_tolerance
 from earthwork.sharded.rows import Reduce, Slots, slots_on
-from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
 from earthwork.spaces.parts import Part
-from earthwork.transport.masses import mass_tolerance
-from earthwork.transport.routes import choose
 
 
 def softmax_of_shards(x: Tensor, part: Part, reduce: Reduce) -> Tensor:
-    """The softmax over all classes, of the logits ``x[rows, classes]`` of this shard."""
+    """Compute the softmax over all classes, of the logits ``x[rows, classes]`` of this shard."""
     logs = x.new_zeros((len(x), len(part.bounds) - 1), dtype=torch.float64)
     logs[:, part.rank] = x.double().logsumexp(-1) if x.shape[-1] else -math.inf
     return (x - reduce(logs).logsumexp(-1, keepdim=True)).exp().to(x.dtype)
 
 
 def expected_on_shards(p: Tensor, part: Part, reduce: Reduce, check: torch.dtype | None) -> Tensor:
-    """For every class of this shard, the expected distance to a class drawn from ``p``; any number of derivatives.
+    """Compute for every class of this shard the expected distance to one drawn from ``p``, with all derivatives.
 
     Args:
         p: The probabilities of the classes of this shard, ``[rows, classes]``.
@@ -69,7 +68,7 @@ def _expected(p: Tensor, part: Part, slots: Slots, reduce: Reduce) -> Tensor:
     if part.local is not None:
         columns = [before[:, None].to(p.dtype)] if has_before else []
         columns += [p, (after if part.ordered else before + after)[:, None].to(p.dtype)] if has_after else [p]
-        found = _on(part.local, torch.cat(columns, -1))
+        found = expected_distances(torch.cat(columns, -1), part.local)
         if has_before:
             sides[:, 0, rank] = found[:, 0]
         if has_after:
@@ -80,12 +79,8 @@ def _expected(p: Tensor, part: Part, slots: Slots, reduce: Reduce) -> Tensor:
     others = sides[:, 1, :rank].sum(-1) + sides[:, 0 if part.ordered else 1, rank + 1 :].sum(-1)
     elsewhere = others[:, None]
     if part.shared is not None and p.shape[-1]:
-        elsewhere = slots.spread(elsewhere + _on(part.shared, masses[:, :nodes])[:, slots.used])
+        elsewhere = slots.spread(elsewhere + expected_distances(masses[:, :nodes], part.shared)[:, slots.used])
     return (here + elsewhere).to(p.dtype)
-
-
-def _on(space: Space, p: Tensor) -> Tensor:
-    return choose(space, p, expected=True).expected(p, space)
 
 
 def check_on_shards(p: Tensor, reduce: Reduce, stored: torch.dtype, name: str = "p") -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,22 @@ def test_sabotage(rng, monkeypatch, compared, module, sabotage):
     assert len(compared) == 1
 
 
+@pytest.mark.filterwarnings("ignore:the GPU kernels")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sabotage_in_half_precision(rng, monkeypatch, dtype):
+    """The plain path that takes over computes in float32, as it does without kernels."""
+    monkeypatch.setattr(labels, "rows_of", cannot_be_compiled)
+    space = space_of("any", rng)
+    logits, target = torch.randn(4, space.num_bins).to(dtype), torch.arange(4)
+    found = []
+    for portable in (False, True):
+        x = logits.clone().requires_grad_()
+        with without_kernels() if portable else nullcontext():
+            value = ew.EMDLoss(space, 1.5)(x, target)
+        found.append((value, torch.autograd.grad(value, x)[0]))
+    torch.testing.assert_close(*found, rtol=torch.finfo(dtype).eps, atol=0)
+
+
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("name", SPACES)
 def test_sound_kernels(rng, compared, name, rho):
@@ -129,7 +146,7 @@ def test_every_build_is_compared(rng, compared, dtype):
     assert len(compared) == 13
 
 
-def test_other_exponents_share_a_build(rng, compared):
+def test_other_exponents_share_build(rng, compared):
     space = space_of("any", rng)
     for rho in (1.1, 1.5, 3.0, 1.0, 2.0):
         check.checked_tables(space, "pairs", torch.zeros(1, space.num_bins), rho)
@@ -169,12 +186,19 @@ def test_out_of_memory_is_no_verdict(rng, monkeypatch):
         results(labels, space)
 
 
-def test_the_batch(rng):
-    """Neither the random numbers of the caller nor its gradient mode matter or change."""
+def test_batch(rng):
+    """Random numbers, gradient mode, default device and default type of the caller neither matter nor change."""
     space = space_of("any", rng)
     before = torch.get_rng_state()
-    with torch.inference_mode():
-        assert check.checked_tables(space, "pairs", torch.zeros(1, space.num_bins), 1.0) is not None
+    x, dtype = torch.zeros(1, space.num_bins), torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.inference_mode(), torch.device("meta"):
+            assert check.checked_tables(space, "pairs", x, 1.0) is not None
+            assert check.checked_tables(space, "labels", x, 1.0, True, "none", True) is not None
+            assert check.checked_tables(space, "labels", x, 1.0, False, "mean", True) is not None
+    finally:
+        torch.set_default_dtype(dtype)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -183,12 +207,9 @@ import warnings
 import torch
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
-from earthwork.losses import emd_loss
-from earthwork.transport import routes
+from earthwork.ops import operations as routes
 
-for module in (routes, emd_loss):
-    module.on_gpu = lambda x: True
-routes.is_plain = lambda *tensors: False
+routes.on_gpu = lambda x: True
 tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
 x, y = torch.randn(6, 4, requires_grad=True), torch.randint(4, (6,))
 loss = ew.EMDLoss(tree)

@@ -18,9 +18,10 @@ import earthwork as ew
 from earthwork import private_api
 from earthwork.kernels.cpu import loading
 from earthwork.kernels.gpu import check, common
-from earthwork.transport.gpu_route import GpuKernels
-from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER
-from earthwork.transport.routes import choose
+from earthwork.ops.definition import COMPOSED
+from earthwork.ops.first_order import FIRST_ORDER
+from earthwork.ops.gpu_route import GpuKernels
+from earthwork.ops.operations import choose
 from tests.cases import random_tree
 
 READS = {"_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal", "lift_fresh", "lift_fresh_copy"}
@@ -72,9 +73,8 @@ LOSSES = {
 @pytest.mark.parametrize("kind", ["labels", "distributions"])
 @pytest.mark.parametrize("first_order", [False, True], ids=["composed", "first order"])
 @pytest.mark.parametrize("name", LOSSES)
-def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
-    for module in ("transport.routes", "losses.emd_loss"):
-        monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
+def test_portable_routes(monkeypatch, tree, name, first_order, kind):
+    monkeypatch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
     if first_order:
         monkeypatch.setattr(private_api, "count_dispatch_modes", lambda: 0)
     loss = LOSSES[name](tree).to("meta")
@@ -88,9 +88,8 @@ def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
 
 
 @pytest.mark.parametrize("kind", ["labels", "distributions"])
-def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind):
-    for module in ("transport.routes", "losses.emd_loss"):
-        monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
+def test_loss_on_another_device_copies_tables_once(monkeypatch, tree, kind):
+    monkeypatch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
     loss = ew.EMDLoss(tree)
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)
     target = targets(tree.num_bins)[kind]
@@ -101,7 +100,7 @@ def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_the_kernels(monkeypatch, tree, reduction):
+def test_kernels(monkeypatch, tree, reduction):
     """Three launches, and nothing else but memory for the results."""
     launched = []
 
@@ -141,15 +140,12 @@ def test_tables_are_kept_for_each_device(monkeypatch, tree):
     assert built == ["cpu", "cpu"]
 
 
-def test_the_switch(monkeypatch, tree):
+def test_switch(monkeypatch, tree):
     """``EARTHWORK_KERNELS=off`` is for GPUs too."""
     logits, labels = torch.randn(3, tree.num_bins), torch.zeros(3, dtype=torch.int64)
     assert isinstance(choose(tree, logits, labels), GpuKernels)
-    monkeypatch.setattr(loading, "enabled", loading.switch("off"))
+    monkeypatch.setattr(loading, "enabled", False)
     assert choose(tree, logits, labels) is FIRST_ORDER
-    assert loading.switch("on")
-    with pytest.raises(ValueError, match='EARTHWORK_KERNELS: expected "on" or "off", got \'0\''):
-        loading.switch("0")
 
 
 def test_what_has_no_kernels(monkeypatch, tree):
@@ -158,7 +154,7 @@ def test_what_has_no_kernels(monkeypatch, tree):
     assert choose(ew.Chain(1), logits[:, :1], labels) is FIRST_ORDER
     assert not isinstance(choose(tree, logits.double(), labels), GpuKernels)
     assert isinstance(choose(tree, logits, logits), GpuKernels)
-    monkeypatch.setattr("earthwork.transport.gpu_route.gpu.MOST_BINS", tree.num_bins - 1)
+    monkeypatch.setattr("earthwork.ops.gpu_route.gpu.MOST_BINS", tree.num_bins - 1)
     assert choose(tree, logits, logits) is FIRST_ORDER
-    monkeypatch.setattr("earthwork.transport.gpu_route.gpu.AVAILABLE", False)
+    monkeypatch.setattr("earthwork.ops.gpu_route.gpu.AVAILABLE", False)
     assert choose(ew.Chain(4), logits[:, :4], labels) is FIRST_ORDER

@@ -9,10 +9,12 @@ from torch import nn
 import earthwork as ew
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import without_kernels
-from earthwork.transport import gpu_route, routes
-from earthwork.transport.gpu_route import GpuKernels
-from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER
-from earthwork.transport.routes import choose
+from earthwork.ops import gpu_route
+from earthwork.ops import operations as routes
+from earthwork.ops.definition import COMPOSED
+from earthwork.ops.first_order import FIRST_ORDER
+from earthwork.ops.gpu_route import GpuKernels
+from earthwork.ops.operations import choose
 from tests.cases import random_distribution
 
 C = 6
@@ -67,7 +69,7 @@ def test_what_it_serves(monkeypatch, chain):
     assert type(choose(two, x[:, :2], labels)) is GpuKernels
 
 
-def test_while_a_call_is_traced(tracing, chain):
+def test_while_call_is_traced(tracing, chain):
     x = torch.randn(3, C)
     assert type(choose(chain, x, x)) is GpuKernels
     assert choose(ew.Ring(C), x, x) is COMPOSED
@@ -75,7 +77,7 @@ def test_while_a_call_is_traced(tracing, chain):
     assert gpu_route._portable() is COMPOSED
 
 
-def test_a_traced_call_is_its_operator(monkeypatch, rng, chain):
+def test_traced_call_is_its_operator(monkeypatch, rng, chain):
     assert gpu_route._portable() is FIRST_ORDER
     p, q = distributions(rng, 2, 3), distributions(rng, 3)
     route = choose(chain, p, q)
@@ -124,7 +126,7 @@ def test_labels_of_any_shape_and_layout(chain):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_blocks_are_copied_only_where_there_are_gaps():
+def test_blocks_copied_only_where_there_gaps():
     x = torch.randn(2, C, 3)
     assert gpu_route._as_block(x.movedim(1, -1)).data_ptr() == x.data_ptr()
     assert gpu_route._as_block(x.movedim(1, -1)).shape == (2, C, 3)
@@ -138,7 +140,7 @@ def test_blocks_are_copied_only_where_there_are_gaps():
         assert torch.equal(gpu_route._from_block(gpu_route._as_block(like), like), like)
 
 
-def test_labels_that_change_before_the_gradient_are_an_error(chain):
+def test_labels_change_before_gradient_error(chain):
     logits, labels = torch.randn(3, C, requires_grad=True), torch.tensor([0, 1, 2])
     loss = ew.EMDLoss(chain)(logits, labels)
     labels += 1
@@ -147,10 +149,27 @@ def test_labels_that_change_before_the_gradient_are_an_error(chain):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_a_whole_loss(rng, chain, reduction):
+def test_whole_loss(rng, chain, reduction):
     logits, weight = torch.randn(2, C, 3), torch.rand(C).double() + 0.5
     loss = ew.EMDLoss(chain, 2, weight=weight, ignore_index=1, reduction=reduction)
     ours = loss(logits, LABELS)
     with without_kernels():
         theirs = loss(logits, LABELS)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_current_device(monkeypatch, rng, chain):
+    """Triton launches on the current device, so that is set to the device of the input."""
+    devices, device_of = [], torch.cuda.device_of
+    monkeypatch.setattr(torch.cuda, "device_of", lambda x: devices.append(x) or device_of(x))
+    p, q = distributions(rng, 2, 3), distributions(rng, 3)
+    route = choose(chain, p, q)
+    for call in (
+        lambda: route.distances(p, q, chain, 1.5),
+        lambda: route.gradient(p, q, chain, 1.5),
+        lambda: route.logit_distances(p, LABELS, chain, 1.5),
+    ):
+        call()
+        devices.clear()
+        call()
+        assert len(devices) == 1

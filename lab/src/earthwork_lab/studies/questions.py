@@ -120,7 +120,7 @@ def partly_coarse(split: Split, share: float, recipe: str, seed: int) -> Split:
         bins = torch.cat([tree.bins, tree.parents[tree.bins].unique()])
         labels = (nodes.unsqueeze(-1) == bins).int().argmax(-1)
         return replace(split, train=Part(x, labels), loss_space=Tree(tree.parents, tree.costs, bins))
-    sets = coarse(nodes, tree)
+    sets = coarse(nodes, tree).mask
     targets = sets if recipe == "mass" else sets / sets.sum(-1, keepdim=True)
     return replace(split, train=Part(x, targets))
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from earthwork import Space, Tree
 from earthwork_lab.training.losses import parse_loss
 
-Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Criterion: TypeAlias = Callable[[Tensor, Any], Tensor]
 
 
 class Part(NamedTuple):

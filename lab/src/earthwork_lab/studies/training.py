@@ -16,6 +16,7 @@ from torch.func import functional_call
 from earthwork import CostMatrix, EMDLoss, Space, decide
 from earthwork_lab.statistics import calibration_error
 from earthwork_lab.studies.registry import Contender, Criterion, Fit, Split, Task
+from earthwork_lab.training.losses import as_target
 
 # Each criterion chooses hyper-parameters and the epoch for itself, so each loss is at its best for each question.
 CRITERIA = ("top1", "distance", "decided", "proper", "log_loss")
@@ -203,7 +204,7 @@ def _train(
     for epoch in range(1, epochs + 1):
         for rows in torch.randperm(len(x)).split(task.batch_size):
             optimizer.zero_grad(set_to_none=True)
-            loss = criterion(model(x[rows]), y[rows])
+            loss = criterion(model(x[rows]), as_target(y[rows]))
             loss.backward()
             optimizer.step()
         if not torch.isfinite(loss):

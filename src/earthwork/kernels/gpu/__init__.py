@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-import torch
-
 from earthwork.kernels.gpu.check import checked_tables
 from earthwork.kernels.gpu.tables import MOST_BINS
 
 __all__ = ["AVAILABLE", "MOST_BINS", "checked_tables"]
 
-# Looked up once, so that the compiler can treat it as a constant. `triton_op` is available since torch 2.6.
-AVAILABLE = find_spec("triton") is not None and hasattr(torch.library, "triton_op")
+# Looked up once, so that the compiler can treat it as a constant.
+AVAILABLE = find_spec("triton") is not None

@@ -112,11 +112,11 @@ def _compare_labels(
     # The formulas differ where the label is the most probable class.
     labels[::2] = logits[::2].double().argmax(-1)
     labels[-1] = _IGNORED
-    weights = torch.linspace(0.5, 1.5, bins) if weighted else torch.ones(bins)
+    weights = _range(0.5, 1.5, bins) if weighted else _range(1.0, 1.0, bins)
     used = labels.clamp(min=0)
     share = torch.where(labels == _IGNORED, 0, weights[used].double())
     repeats = _repeats(bins, kernels.BLOCK)
-    upstream = torch.linspace(0.5, 2.0, _ROWS) if reduction == "none" else torch.tensor(2.0)
+    upstream = _range(0.5, 2.0, _ROWS) if reduction == "none" else _range(2.0, 2.0, 1)[0]
 
     target = one_hot(used, bins)
     costs, slopes = _definition(lambda x: x.softmax(-1) - target, logits, space, rho)
@@ -146,7 +146,7 @@ def _compare_pairs(
     counts = rng.integers(128, size=(_ROWS, bins)) * 2.0 ** -(bins - 1).bit_length() / 128
     p, q = (torch.from_numpy(x).to(dtype) for x in (counts, counts[:, rng.permutation(bins)]))
     q[0] = p[0]
-    upstream = torch.linspace(0.5, 2.0, _ROWS)
+    upstream = _range(0.5, 2.0, _ROWS)
     costs, slopes = _definition(lambda x: x - q.double(), p, space, rho)
     # The derivative has the sum 0 over the bins.
     slopes = (slopes - slopes.mean(-1, keepdim=True)) * upstream.unsqueeze(-1)
@@ -156,6 +156,11 @@ def _compare_pairs(
     found = kernels.pair_costs(p, q, list(tables), rho)
     by_p = kernels.pair_slopes(upstream.repeat(repeats).to(device), p, q, list(tables), rho)
     return _difference("distances", found, costs.unsqueeze(-1)) or _difference("gradient", by_p, slopes)
+
+
+def _range(start: float, end: float, count: int) -> Tensor:
+    # The caller may have set another default device or type.
+    return torch.linspace(start, end, count, dtype=torch.float32, device="cpu")
 
 
 def _repeats(bins: int, block: int) -> int:

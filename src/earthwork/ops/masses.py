@@ -1,0 +1,249 @@
+"""What counts as a distribution: the one policy on masses, for every part of the library.
+
+Masses are finite and ≥ 0. Two rows that are compared hold equal mass, and a distribution holds 1, up to a tolerance
+that depends on the type in which the numbers were stored (`mass_tolerance`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from earthwork import private_api
+from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.space import HALF, check_costs, check_space
+
+Normalize: TypeAlias = Literal["l1", "softmax"] | None
+
+_FULL = (torch.float32, torch.float64)
+
+# A softmax in float32 over a million classes misses 1 by a few 1e-6, one in float16 by a few 1e-4.
+_TOLERANCE = 1e-4
+_HALF_TOLERANCE = 1e-2
+
+_REMEDY = 'for logits pass normalize="softmax", for other masses normalize="l1"'
+
+
+def mass_tolerance(stored: torch.dtype) -> float:
+    """Return the largest relative difference between two masses that count as equal.
+
+    Args:
+        stored: The type in which the masses were stored, which may be narrower than that of the computation.
+    """
+    return _HALF_TOLERANCE if stored in HALF else _TOLERANCE
+
+
+def can_read(*tensors: Tensor) -> bool:
+    """Return whether values can be read: not in the compiler, a trace or a transform, nor of fake or meta tensors."""
+    # A trace would keep the branches that the values of its example took.
+    if torch.compiler.is_compiling() or private_api.tracing_state() is not None:
+        return False
+    if any(map(private_api.is_wrapped, tensors)):
+        return False
+    return not any(x.is_meta or private_api.is_fake(x) for x in tensors)
+
+
+def check_not_sharded(name: str, x: object) -> None:
+    """Raise a ``TypeError`` for a ``DTensor``: the tables of a space are plain tensors."""
+    if type(x) is not Tensor and isinstance(x, Tensor) and private_api.is_sharded(x):
+        raise TypeError(
+            f"{name}: expected a plain tensor, got a DTensor; pass x.full_tensor(), or x.to_local() if only rows are "
+            "sharded"
+        )
+
+
+def check_normalize(normalize: Normalize) -> Normalize:
+    """Return ``normalize``, if it is one of the ways to make a distribution."""
+    if normalize not in (None, "l1", "softmax"):
+        raise ValueError(f'normalize: expected None, "l1" or "softmax", got {normalize!r}')
+    return normalize
+
+
+def check_rows(name: str, x: Tensor, space: Space, what: str = "masses") -> None:
+    """Raise unless ``x`` is a floating point tensor whose last axis has the space's bins."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a tensor, got {type(x).__name__}")
+    check_not_sharded(name, x)
+    if not x.is_floating_point():
+        raise TypeError(f"{name}: expected floating point {what}, got {x.dtype}; use {name}.float()")
+    if x.ndim == 0 or x.shape[-1] != space.num_bins:
+        raise ValueError(
+            f"{name}: expected a last axis of {space.num_bins}, the bins of {space}, got shape {tuple(x.shape)}"
+        )
+
+
+def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
+    """Return ``space``, or raise unless its edges may cost ``costs``: one number for each, finite and ≥ 0.
+
+    Args:
+        costs: The costs, which may be learned.
+        space: How the bins are arranged.
+        validate: Check the values, where they can be read.
+    """
+    if not isinstance(space, EdgeSpace):
+        raise TypeError(f"costs: expected None on {space}, which has no edges, got {type(costs).__name__}")
+    if not isinstance(costs, Tensor) or not costs.is_floating_point():
+        what = costs.dtype if isinstance(costs, Tensor) else type(costs).__name__
+        raise TypeError(f"costs: expected a floating point tensor, got {what}")
+    if costs.shape != (space.num_edges,):
+        raise ValueError(f"costs: expected {space.num_edges} edge costs of {space}, got shape {tuple(costs.shape)}")
+    if validate and can_read(costs):
+        check_costs("costs", costs.detach())
+    return space
+
+
+def check_masses(p: Tensor, q: Tensor, stored: torch.dtype, names: tuple[str, str] = ("p", "q")) -> None:
+    """Raise unless all masses are finite and ≥ 0, and each row of ``p`` holds as much as its row of ``q``.
+
+    Args:
+        p: Masses, shape ``[..., num_bins]``.
+        q: Masses of a shape that broadcasts with that of ``p``.
+        stored: The type in which the masses were stored.
+        names: What the caller calls ``p`` and ``q``.
+    """
+    ours, theirs = torch.broadcast_tensors(_row_masses(names[0], p), _row_masses(names[1], q))
+    tolerance = max(map(mass_tolerance, (stored, p.dtype, q.dtype)))
+    bad = (ours - theirs).abs() > tolerance * torch.maximum(ours, theirs)
+    if bad.any():
+        row = tuple(bad.nonzero()[0].tolist())
+        # Logits have become a distribution, and must not be normalised by "l1".
+        votes = names[1] == "target" and abs(ours[row].item() - 1) <= tolerance
+        remedy = f"for votes or counts divide {names[1]} by its sum over the classes"
+        if theirs[row] == 0:
+            remedy = "leave out rows without a target with mask"
+        raise ValueError(
+            f"{names[0]} and {names[1]}: expected rows of equal mass, got {ours[row].item():g} in {names[0]} and "
+            f"{theirs[row].item():g} in {names[1]}{of_row(row)}; "
+            + (remedy if votes else 'normalize="l1" divides both by their mass')
+        )
+
+
+def _row_masses(name: str, x: Tensor) -> Tensor:
+    x = x.detach()
+    # Written so that NaN is caught too.
+    bad = ~((x >= 0) & torch.isfinite(x))
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        raise ValueError(
+            f"{name}: expected finite masses ≥ 0, got {x[place].item():g} in bin {place[-1]}{of_row(place[:-1])}"
+        )
+    return x.sum(-1, dtype=torch.float64)
+
+
+def of_row(row: tuple[int, ...], first_row: int = 0) -> str:
+    """Return the part of an error message that names a row; empty if there is only one row."""
+    return "" if not row else f" of row {first_row + row[0] if len(row) == 1 else row}"
+
+
+def l1_normalized(name: str, x: Tensor, validate: bool) -> Tensor:
+    """Return the paper's ℓ1 layer: each row divided by its mass."""
+    mass = x.abs().sum(-1, keepdim=True)
+    if validate and can_read(x) and (mass == 0).any():
+        row = tuple((mass.squeeze(-1) == 0).nonzero()[0].tolist())
+        raise ValueError(f'{name}: expected some mass in each row to normalise by "l1", got none{of_row(row)}')
+    return x / mass
+
+
+def as_pair(
+    p: Tensor, q: Tensor, space: Space, normalize: Normalize = None, validate: bool = True
+) -> tuple[Tensor, Tensor, torch.dtype]:
+    """Return ``p`` and ``q``, checked except for their masses, normalised, in float32 or wider; and their stored type.
+
+    Args:
+        p: Masses, shape ``[..., num_bins]``, or logits.
+        q: Masses of a shape that broadcasts with that of ``p``.
+        space: How the bins are arranged.
+        normalize: ``None``, ``"l1"`` for both, or ``"softmax"`` for ``p``.
+        validate: Check that there is some mass to normalise by.
+    """
+    # One test for the usual case, because on a small batch all the tests below take as long as the distance.
+    if (
+        normalize is None
+        and isinstance(space, Space)
+        and type(p) is type(q) is Tensor
+        and (stored := p.dtype) is q.dtype
+        and stored in _FULL
+        and (shape := p.shape) == q.shape
+        and shape
+        and shape[-1] == space.num_bins
+    ):
+        return p, q, stored
+    check_space(space)
+    check_rows("p", p, space)
+    check_rows("q", q, space)
+    try:
+        torch.broadcast_shapes(p.shape, q.shape)
+    except RuntimeError:
+        shapes = f"{tuple(p.shape)} and {tuple(q.shape)}"
+        raise ValueError(f"p and q: expected shapes that broadcast together, got {shapes}") from None
+    stored = p.dtype if p.dtype is q.dtype else torch.promote_types(p.dtype, q.dtype)
+    if stored in HALF:
+        p, q = p.float(), q.float()
+    if normalize is not None:
+        check_normalize(normalize)
+        if normalize == "softmax":
+            p = p.softmax(-1)
+        else:
+            p, q = l1_normalized("p", p, validate), l1_normalized("q", q, validate)
+    return p, q, stored
+
+
+def as_distributions(
+    p: Tensor, space: Space, normalize: Normalize = None, validate: bool = True, name: str = "p"
+) -> Tensor:
+    """Return ``p`` as distributions over the space's bins, in float32 if it is stored in half precision.
+
+    Args:
+        p: Probabilities, or what ``normalize`` makes probabilities, shape ``[..., num_bins]``.
+        space: How the bins are arranged.
+        normalize: ``None``, ``"softmax"`` for logits, ``"l1"`` for masses.
+        validate: Check that each row is a distribution.
+        name: What the caller calls ``p``.
+    """
+    check_space(space)
+    check_normalize(normalize)
+    check_rows(name, p, space, "probabilities")
+    stored = p.dtype
+    if stored in HALF:
+        p = p.float()
+    if normalize == "softmax":
+        p = p.softmax(-1)
+    elif normalize == "l1":
+        p = l1_normalized(name, p, validate)
+    if validate and can_read(p):
+        check_distributions(p, name, stored)
+    return p
+
+
+def check_distributions(
+    p: Tensor, name: str = "p", stored: torch.dtype | None = None, remedy: str = _REMEDY, first_row: int = 0
+) -> None:
+    """Raise a ``ValueError`` that names the first row that is not a distribution, and the remedy for logits.
+
+    Args:
+        p: Supposed distributions, shape ``[..., num_bins]``.
+        name: What the caller calls ``p``.
+        stored: The type in which ``p`` was stored, which sets the tolerance; by default that of ``p``.
+        remedy: What the caller can do about it.
+        first_row: The number of the first row, where ``p`` is part of something longer.
+    """
+    p = p.detach()
+    tolerance = mass_tolerance(p.dtype if stored is None else stored)
+    # Two cheap passes; the position is searched for only if there is an error. NaN and infinity show in the sums. On a
+    # CPU NumPy is as fast, and does not wake PyTorch's threads, which would compete with those of the kernels.
+    rows: Any = p.numpy() if p.device.type == "cpu" and p.dtype in _FULL else p
+    if p.numel() == 0 or (bool(rows.min() >= 0) and bool((abs(rows.sum(-1) - 1) <= tolerance).all())):
+        return
+    mass = p.sum(-1)
+    expected = f"{name}: expected probabilities, ≥ 0 and of sum 1 in each row, got"
+    bad = ~((p >= 0) & torch.isfinite(p))
+    if bad.any():
+        *row, column = bad.nonzero()[0].tolist()
+        found = p[(*row, column)].item()
+        advice = f"; {remedy}" if math.isfinite(found) else ""
+        raise ValueError(f"{expected} {found:g} in bin {column}{of_row(tuple(row), first_row)}{advice}")
+    row = (~((mass - 1).abs() <= tolerance)).nonzero()[0].tolist()
+    raise ValueError(f"{expected} a sum of {mass[tuple(row)].item():g}{of_row(tuple(row), first_row)}; {remedy}")
