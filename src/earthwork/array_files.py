@@ -22,8 +22,8 @@ from earthwork.files import check_regular
 
 __all__ = ["TABLES", "ArrayFile", "read_table"]
 
-# The endings of files that hold a table with named columns.
 TABLES = (".csv", ".tsv", ".parquet")
+"""The endings of files that hold a table with named columns."""
 
 # Class names are shorter, and NumPy stores every string of an array at the length of the longest.
 _MAX_TEXT = 10_000
