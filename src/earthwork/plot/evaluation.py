@@ -129,8 +129,8 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
     ax = new_axes(ax, "plot_reliability")
     measure, drawn = CalibrationCurve(bins), 0
     for place, model in enumerate(evaluation.models):
-        # The least-risk answers of a model do not change its probabilities.
-        if model.baseline is not None and model.decision != "argmax":
+        # The least-risk answers of a model do not change its probabilities, and given answers have none.
+        if (model.baseline is not None and model.decision != "argmax") or np.isnan(model.rows.confidences).any():
             continue
         exact = ~model.rows.coarse
         found = (torch.from_numpy(numbers[exact]) for numbers in (model.rows.confidences, model.rows.hits))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from earthwork import load
+from earthwork.array_files import TABLES
 from earthwork.cli.console import print_table
 from earthwork_lab.extras import require
 
@@ -39,12 +40,18 @@ def command(
         Path | None,
         typer.Option(
             help="The folder of external data; by default $EARTHWORK_DATA, if that is set. With --space: an .npz file "
-            "of features x and labels y."
+            "of features x and labels y, or a table (.csv, .tsv or .parquet)."
         ),
     ] = None,
     space: Annotated[
         str | None,
         typer.Option(help="Study the losses on --data FILE, over a file, chain:7, ring:24 or a shipped tree."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="With --space: the column of a table that holds the labels.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="With --space: the columns that hold features, by commas; by default all others.")
     ] = None,
     labels: Annotated[
         str | None, typer.Option(metavar="index|name", help="With --space: read ambiguous labels as indices or names.")
@@ -68,7 +75,7 @@ def command(
     if name not in _RUN:
         options = {
             "--task": task, "--loss": loss, "--seeds": seeds, "--quick": quick or None, "--data": data,
-            "--space": space, "--labels": labels, "--workers": workers,
+            "--space": space, "--labels": labels, "--workers": workers, "--target": target, "--features": features,
         }  # fmt: skip
         for option, value in options.items():
             if value is not None:
@@ -97,9 +104,11 @@ def command(
     if space is not None:
         if name == "boosting":
             raise ValueError("--space: expected only with the study losses, got it with boosting")
-        tasks = (_own_task(data, space, labels, tasks),)
-    elif labels is not None:
-        raise ValueError(f"--labels: expected only with --space, got {labels} without it")
+        tasks = (_own_task(data, space, labels, tasks, target, features),)
+    else:
+        for option, text in {"--labels": labels, "--target": target, "--features": features}.items():
+            if text is not None:
+                raise ValueError(f"{option}: expected only with --space, got {text} without it")
     number = available_cores() if workers is None else workers
     request = Request(tasks, tuple(loss or ()), seeds, quick, place, out, number, name)
     console = Console()
@@ -119,13 +128,20 @@ def command(
     )
 
 
-def _own_task(data: Path | None, space: str, labels: str | None, tasks: tuple[str, ...]) -> str:
+def _own_task(
+    data: Path | None,
+    space: str,
+    labels: str | None,
+    tasks: tuple[str, ...],
+    target: str | None,
+    features: str | None,
+) -> str:
     """Register the task of a file; returns its name."""
     from earthwork_lab.studies.registry import register_task
     from earthwork_lab.studies.tables import task_of_file
 
-    if data is None or data.suffix != ".npz":
-        raise ValueError(f"--space: expected --data FILE, an .npz file with x and y, got {data}")
+    if data is None or data.suffix.lower() not in (".npz", *TABLES):
+        raise ValueError(f"--space: expected --data FILE, an .npz file with x and y or a table, got {data}")
     if tasks:
         raise ValueError(f"--task: expected none with --space, whose task is {data}, got {', '.join(tasks)}")
-    return register_task(task_of_file(data, load(space), labels)).name
+    return register_task(task_of_file(data, load(space), labels, target, features)).name

@@ -114,18 +114,26 @@ def month(seed: int, data: Path | None = None) -> Split:
     return split(Ring(12, names=_MONTHS), x, table["date"].dt.month.to_numpy() - 1, seed)
 
 
-def task_of_file(path: Path, space: Space, label_kind: str | None = None) -> Task:
+def task_of_file(
+    path: Path,
+    space: Space,
+    label_kind: str | None = None,
+    target: str | None = None,
+    features: str | None = None,
+) -> Task:
     """A task on a file of features, as ``earthwork train`` takes it; each seed gives another split of its rows.
 
     Args:
-        path: An ``.npz`` file with ``x`` ``[N, D]`` and ``y``, and possibly ``x_val`` and ``y_val``.
+        path: An ``.npz`` file with ``x`` ``[N, D]`` and ``y``, and possibly ``x_val`` and ``y_val``; or a table.
         space: How the classes are arranged.
         label_kind: How integers are read that can be names and indices: as ``"index"`` or as ``"name"``.
+        target: The column of a table that holds the labels.
+        features: The columns that hold the features, separated by commas.
 
     Raises:
         ValueError: If the file does not hold features with one class for each row.
     """
-    arrays = read_arrays(path, 0)
+    arrays = read_arrays(path, 0, target, features)
     over, *labels = matched_labels(arrays, space, f"data {path}", label_kind)
     for name, y in zip(("y", "y_val"), labels, strict=True):
         if y.ndim != 1:
