@@ -1,0 +1,301 @@
+"""The pages about the results: one answer with one figure, and the tables behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+
+from earthwork.files import write_atomically
+from earthwork_lab.study.analysis import ARGMAX, LEVEL, METRICS, PRIMARY, Analysis, Situation, mean
+from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
+from earthwork_lab.study.meta import Pooled
+from earthwork_lab.study.run import CONSTANT
+
+FIGURE = "study-forest"
+_HEADER = "<!-- Written by `earthwork study page` from docs/results/study/*.json; do not edit. -->"
+_KINDS = {"ordered": "ordered classes", "hierarchy": "a hierarchy", "ring": "classes on a ring"}
+
+
+def situation_title(situation: Situation) -> str:
+    """A situation in words."""
+    return f"{_KINDS[situation.kind]}, {situation.amount} labels"
+
+
+def number(value: float, unit: str = " %") -> str:
+    """A signed number with a true minus sign."""
+    text = f"{value:+.1f}".replace("-", "−")
+    return f"{'0.0' if text in ('+0.0', '−0.0') else text}{unit}"
+
+
+def span(ends: tuple[float, float]) -> str:
+    """An interval."""
+    return f"[{number(ends[0], '')}, {number(ends[1], '')}]"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def answer(analysis: Analysis) -> str:
+    """The first line: what to do by default."""
+    picks = {situation: analysis.recommended(situation) for situation in analysis.situations}
+    others = {situation: loss for situation, loss in picks.items() if loss != REFERENCE}
+    default = max(set(picks.values()), key=lambda loss: list(picks.values()).count(loss))
+    if default == REFERENCE or 2 * list(picks.values()).count(default) <= len(picks):
+        text = "**Train with cross entropy, tune its learning rate, weight decay and label smoothing, scale the temperature, and "
+        text += "answer with [`decide`](guides/deciding.md)."
+        if not others:
+            return f"{text} No loss did better by a margin that survives the statistics, in any situation.**"
+        cells = "; ".join(f"with {situation_title(situation)}, `{loss}`" for situation, loss in others.items())
+        return f"{text} Something else was better only {cells}.**"
+    return (
+        f"**Train with `{default}` and answer with [`decide`](guides/deciding.md): it was better than tuned cross entropy in "
+        f"{list(picks.values()).count(default)} of {len(picks)} situations.**"
+    )
+
+
+def summary_table(analysis: Analysis) -> str:
+    """For each situation, the recommendation, and what to expect of the best contender."""
+    rows = []
+    for situation in analysis.situations:
+        pick, best = analysis.recommended(situation), analysis.lowest(situation)
+        shown = best if pick == REFERENCE else pick
+        found = analysis.primary[situation, shown]
+        gains = analysis.left_out_gains(situation, significant=pick != REFERENCE)
+        rows.append(
+            [
+                situation_title(situation),
+                str(found.tasks),
+                "`ce` + `decide`" if pick == REFERENCE else f"**`{pick}`** + `decide`",
+                f"`{shown}` {number(found.mean)} {span(found.interval())}",
+                span(found.new_task()),
+                number(mean(gains)),
+                f"{found.detectable():.1f} %",
+            ]
+        )
+    header = ["you have", "tasks", "use", "best contender: mean change", "on a new task", "left-out gain", "detectable"]
+    return markdown(header, rows)
+
+
+def decision_sentence(analysis: Analysis) -> str:
+    """What `decide` brings without any other loss."""
+    parts = []
+    for situation in analysis.situations:
+        found = analysis.pooled(situation, ARGMAX)
+        if situation.amount == "many" and found is not None:
+            # From the change of not deciding, in per cent of deciding, to that of deciding, in per cent of not deciding.
+            parts.append(f"{number(-100 * found.mean / (100 + found.mean))} for {_KINDS[situation.kind]}")
+    return f"`decide` instead of the most probable class changed the mean distance of cross entropy by {', '.join(parts)}."
+
+
+def held_out_text(analysis: Analysis) -> str:
+    """What the recommendation and the best contender did on the tasks that were left out of everything."""
+    lines = []
+    for situation in analysis.situations:
+        for task in analysis.of_kind(situation, held_out=True):
+            pick, best = analysis.recommended(situation), analysis.lowest(situation)
+            shown = best if pick == REFERENCE else pick
+            effect = analysis.effect(task, situation.amount, shown, PRIMARY)
+            decided = analysis.effect(task, situation.amount, ARGMAX, PRIMARY)
+            assert effect is not None and decided is not None
+            half = 2.776 * math.sqrt(effect.variance)
+            lines.append(
+                f"- {analysis.results[task].data}, {situation.amount} labels: "
+                + ("recommended was cross entropy; the best contender, " if pick == REFERENCE else "")
+                + f"`{shown}`, changed the distance by {number(effect.mean)} {span((effect.mean - half, effect.mean + half))}; "
+                f"without `decide`, cross entropy was at {number(decided.mean)}"
+                + (" (cross entropy hardly beats a constant answer here)." if analysis.broken(task, situation.amount) else ".")
+            )
+    return "\n".join(lines) + "\n" if lines else "They have not been run yet.\n"
+
+
+def make_page(analysis: Analysis) -> str:
+    """The page `which-loss.md`."""
+    totals = analysis.totals()
+    competing = {loss for situation in analysis.situations for loss in analysis.losses(situation)}
+    tests = len(analysis.primary)
+    return f"""# Which loss should I use?
+
+{_HEADER}
+
+{answer(analysis)}
+
+{decision_sentence(analysis)}
+
+![The change of the mean distance against tuned cross entropy, for each situation and loss.](results/figures/{FIGURE}.svg)
+
+*Mean distance of least-risk decisions against tuned cross entropy, in per cent; left is better. Dot and thick line: mean over
+tasks and its 95 % interval. Thin line: 95 % interval for a new task. Gold: better after Holm's correction for {tests} tests. Grey:
+cross entropy without `decide`.*
+
+{summary_table(analysis)}
+The last three columns: where 95 % of new tasks are expected; what the choice brought on each task when it was made from the others;
+and the smallest mean change that this study would have found in four of five attempts.
+
+**Held out** of all tuning, and run once at the end:
+
+{held_out_text(analysis)}
+**How it was measured.** {int(totals["tasks"])} tasks, cross entropy and {len(competing)} other losses, {int(totals["networks"]):,} trained networks,
+{totals["hours"]:.1f} core hours. Every loss had 12 configurations, cross entropy included; networks were chosen by validation log
+loss, after temperature scaling. Tasks are a random effect, so the intervals are about tasks like these: small tables with a small
+network, and frozen sentence embeddings with a linear model. They say nothing about networks that are trained from pixels.
+The [protocol](https://github.com/earthwork-project/earthwork/blob/main/lab/PROTOCOL.md) was written before the results;
+[all tables](study-tables.md), [how to run it, also on your data](studies.md).
+""".replace(",000 trained", ",000 trained")
+
+
+def make_tables(analysis: Analysis) -> str:
+    """The page with all tables."""
+    parts = ["# All tables of the study\n", f"{_HEADER}\n", _METHOD]
+    for situation in analysis.situations:
+        parts.append(f"## {situation_title(situation)[0].upper()}{situation_title(situation)[1:]}\n")
+        parts.append(_counted(analysis, situation))
+        parts.append(_primary_table(analysis, situation))
+        parts.append("Secondary endpoints: mean changes and their intervals, without correction for their number.\n")
+        parts.append(_secondary_table(analysis, situation))
+        parts.append("Each task:\n")
+        parts.append(_task_table(analysis, situation))
+    parts.append("## Losses\n")
+    parts.append(markdown(["name", "what it is", "hyper-parameter"], [
+        [f"`{name}`", entry.source, ", ".join(map(str, entry.values)) if len(entry.values) > 1 else "–"]
+        for name, entry in CONTENDERS.items()]))  # fmt: skip
+    parts.append(_PRIOR)
+    return "\n".join(parts)
+
+
+_METHOD = """Behind [Which loss should I use?](which-loss.md): every number is a change against tuned cross entropy + `decide`, in per cent
+of its mean (accuracy, calibration error and kappa: in points). Intervals are 95 %, over tasks. p is corrected by Holm over the
+primary endpoint of all situations.
+"""
+_PRIOR = """
+Decisions of least expected cost for hierarchies: Karthik et al. 2021; for hierarchical text classification, Plaud et al. 2024, 2025.
+Edge cross entropy on chains is the ranked ignorance score (Tödter & Ahrens 2012), with the cumulative binary targets of Cheng et
+al. 2008 and CORAL; on trees see Wu, Tygert & LeCun 2019 and Urbani et al. 2024. EMD² on a chain is the ranked probability
+score (Epstein 1969); as a loss, Hou et al. 2016.
+"""
+
+
+def _counted(analysis: Analysis, situation: Situation) -> str:
+    tasks, every = analysis.tasks(situation), analysis.of_kind(situation)
+    broken = [f"`{task}`" for task in every if task not in tasks]
+    text = f"{len(tasks)} tasks count."
+    if broken:
+        text += f" Left out, because cross entropy is less than 5 % better than a constant answer: {', '.join(broken)}."
+    return f"{text}\n"
+
+
+def _primary_table(analysis: Analysis, situation: Situation) -> str:
+    rows = []
+    losses = sorted(analysis.losses(situation), key=lambda loss: analysis.primary[situation, loss].mean)
+    for loss in (*losses, ARGMAX, CONSTANT):
+        found = analysis.pooled(situation, loss)
+        assert found is not None
+        p = analysis.adjusted.get((situation, loss))
+        better = p is not None and p < LEVEL and found.mean < 0
+        name = f"**`{loss}`**" if better else f"`{loss}`" if loss in CONTENDERS else loss
+        wins = sum(
+            effect is not None and effect.mean < 0
+            for effect in (analysis.effect(task, situation.amount, loss, PRIMARY) for task in analysis.tasks(situation))
+        )
+        rows.append(
+            [name, number(found.mean), span(found.interval()), span(found.new_task()), f"{found.spread:.1f}",
+             "–" if p is None else f"{p:.3f}", f"{wins} of {found.tasks}", f"{found.detectable():.1f}"]
+        )  # fmt: skip
+    header = ["loss", "mean change", "95 %", "new task", "τ", "p", "lower on", "detectable"]
+    return markdown(header, rows)
+
+
+def _secondary_table(analysis: Analysis, situation: Situation) -> str:
+    metrics = [name for name in METRICS if name != PRIMARY and (name != "kappa" or situation.kind == "ordered")]
+    rows = []
+    for loss in (*analysis.losses(situation), CONSTANT):
+        found = [analysis.pooled(situation, loss, metric) for metric in metrics]
+        rows.append([f"`{loss}`" if loss in CONTENDERS else loss, *(_cell(entry, name) for entry, name in zip(found, metrics, strict=True))])
+    return markdown(["loss", *(METRICS[name].title for name in metrics)], rows)
+
+
+def _cell(found: Pooled | None, metric: str) -> str:
+    if found is None:
+        return "–"
+    return f"{number(found.mean, ' %' if METRICS[metric].relative else '')} {span(found.interval())}"
+
+
+def _task_table(analysis: Analysis, situation: Situation) -> str:
+    losses = analysis.losses(situation)
+    rows = []
+    for task in analysis.of_kind(situation):
+        settings = analysis.results[task].settings
+        level = analysis.numbers(task, situation.amount, REFERENCE, PRIMARY)
+        assert level is not None
+        cells = []
+        for loss in (CONSTANT, ARGMAX, *losses):
+            effect = analysis.effect(task, situation.amount, loss, PRIMARY)
+            cells.append("–" if effect is None else number(effect.mean, ""))
+        train = settings["sizes"][situation.amount]["train"]
+        rows.append([f"`{task}`", str(settings["classes"]), str(train), f"{mean(level):.3f}", *cells])
+    header = ["task", "classes", "rows", "`ce`", CONSTANT, "`ce`, most probable", *(f"`{loss}`" for loss in losses)]
+    return markdown(header, rows)
+
+
+def draw(analysis: Analysis, path: Path) -> None:
+    """The forest plot."""
+    kinds = list(dict.fromkeys(situation.kind for situation in analysis.situations))
+    with pyplot.rc_context({"svg.hashsalt": "earthwork", "font.size": 9}):
+        heights = [max(len(analysis.losses(s)) for s in analysis.situations if s.kind == kind) + 1 for kind in kinds]
+        figure, axes = pyplot.subplots(
+            len(kinds), 2, figsize=(9, 0.2 * sum(heights) + 1.1 * len(kinds)), squeeze=False, sharex=True,
+            height_ratios=heights, layout="constrained",
+        )  # fmt: skip
+        for ax in axes.flat:
+            ax.set_visible(False)
+        for situation in analysis.situations:
+            ax = axes[kinds.index(situation.kind)][situation.amount == "few"]
+            ax.set_visible(True)
+            _draw_situation(analysis, situation, ax)
+        figure.supxlabel("change of the mean distance, per cent (left is better)", size=9)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+
+
+def _draw_situation(analysis: Analysis, situation: Situation, ax: Axes) -> None:
+    losses = sorted(analysis.losses(situation), key=lambda loss: -analysis.primary[situation, loss].mean)
+    names = [ARGMAX, *losses]
+    for place, loss in enumerate(names):
+        found = analysis.pooled(situation, loss)
+        assert found is not None
+        significant = loss in CONTENDERS and analysis.adjusted[situation, loss] < LEVEL
+        colour = "#999999" if loss == ARGMAX else "#d09a00" if significant and found.mean < 0 else "#0072b2"
+        ax.plot(found.new_task(), [place, place], color=colour, linewidth=0.8)
+        ax.plot(found.interval(), [place, place], color=colour, linewidth=3, solid_capstyle="butt")
+        ax.plot(found.mean, place, "o", color=colour, markersize=4.5)
+    ax.axvline(0, color="#333333", linewidth=0.8)
+    ax.set_yticks(range(len(names)), ["ce, no decide" if name == ARGMAX else name for name in names])
+    ax.set_xlim(-26, 26)
+    ax.grid(axis="x", alpha=0.3)
+    ax.set_title(f"{situation_title(situation)} ({len(analysis.tasks(situation))} tasks)", size=9)
+
+
+def write_pages(results: Path, docs: Path) -> list[Path]:
+    """Write `which-loss.md`, `study-tables.md` and the figure into a folder of documentation.
+
+    Args:
+        results: The folder with the results of the tasks.
+        docs: The folder of the pages; the figure is in its subfolder ``results/figures``.
+
+    Returns:
+        The files written.
+    """
+    analysis = Analysis.read(results)
+    figure = docs / "results" / "figures" / f"{FIGURE}.svg"
+    draw(analysis, figure)
+    pages = {docs / "which-loss.md": make_page(analysis), docs / "study-tables.md": make_tables(analysis)}
+    for path, text in pages.items():
+        write_atomically(path, text)
+    return [*pages, figure]
