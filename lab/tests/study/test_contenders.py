@@ -45,7 +45,8 @@ def test_a_loss_is_the_sum_of_its_rows(name: str, space: str) -> None:
     outputs, labels = outputs_and_labels(name, SPACES[space])
     for value in CONTENDERS[name].values:
         rows = [
-            loss_of(name, SPACES[space], value, outputs[row : row + 1], labels[row : row + 1]) for row in range(len(labels))
+            loss_of(name, SPACES[space], value, outputs[row : row + 1], labels[row : row + 1])
+            for row in range(len(labels))
         ]
         assert loss_of(name, SPACES[space], value, outputs, labels) == pytest.approx(sum(rows), rel=1e-5)
 
@@ -92,15 +93,15 @@ def by_hand(name: str, space: ew.Space, value: Any, z: Tensor, y: int) -> float:
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "space"), [case for case in CASES if case[0] in ("oll", "margin", "superclass")]
-)
+@pytest.mark.parametrize(("name", "space"), [case for case in CASES if case[0] in ("oll", "margin", "superclass")])
 def test_formulas(name: str, space: str) -> None:
     outputs, labels = outputs_and_labels(name, SPACES[space])
     for value in CONTENDERS[name].values:
         for row, label in zip(outputs, labels.tolist(), strict=True):
             expected = by_hand(name, SPACES[space], value, row, label)
-            assert loss_of(name, SPACES[space], value, row[None], torch.tensor([label])) == pytest.approx(expected, rel=1e-4)
+            assert loss_of(name, SPACES[space], value, row[None], torch.tensor([label])) == pytest.approx(
+                expected, rel=1e-4
+            )
 
 
 def test_soft_targets() -> None:

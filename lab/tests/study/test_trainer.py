@@ -11,6 +11,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
+import earthwork as ew
 from earthwork_lab.study.tasks import Table, Task, sizes, split
 from earthwork_lab.study.trainer import (
     Configuration,
@@ -23,8 +24,6 @@ from earthwork_lab.study.trainer import (
     log_softmax,
     train,
 )
-
-import earthwork as ew
 
 GRID = [Configuration(rate, decay, value) for value in (0.0, 0.2) for rate in (0.01, 0.05) for decay in (0.0, 1.0)]
 
@@ -47,11 +46,16 @@ def cross_entropy(smoothing: float) -> Any:
 
 def one_by_one(splits: Splits, index: int, entry: Configuration, schedule: Schedule) -> tuple[float, Tensor]:
     """Train one network as users do: the lowest validation loss with the best temperature, and its test predictions."""
-    start = Networks((5, *schedule.hidden, 4), len(splits.train.x), torch.ones(1), torch.ones(1), shared=False).parameters
+    start = Networks(
+        (5, *schedule.hidden, 4), len(splits.train.x), torch.ones(1), torch.ones(1), shared=False
+    ).parameters
     layers: list[nn.Module] = []
     for number in range(0, len(start), 2):
         linear = nn.Linear(start[number].shape[-1], start[number].shape[-2])
-        linear.weight.data, linear.bias.data = start[number][index, 0].clone(), start[number + 1][index, 0, :, 0].clone()
+        linear.weight.data, linear.bias.data = (
+            start[number][index, 0].clone(),
+            start[number + 1][index, 0, :, 0].clone(),
+        )
         layers += [linear, nn.ReLU()]
     model = nn.Sequential(*layers[:-1])
     weights = [parameter for parameter in model.parameters() if parameter.ndim == 2]
@@ -107,9 +111,7 @@ def test_configurations_do_not_influence_each_other() -> None:
     schedule = Schedule((6,), epochs=10)
     alone = train(splits, Head(4, log_softmax), cross_entropy, GRID[5:6], schedule)
     # A network that diverges at once must not disturb the others.
-    among = train(
-        splits, Head(4, log_softmax), cross_entropy, [Configuration(1e30, 0.0, 0.0), GRID[5]], schedule
-    )
+    among = train(splits, Head(4, log_softmax), cross_entropy, [Configuration(1e30, 0.0, 0.0), GRID[5]], schedule)
     assert among.configuration.tolist() == [1, 1, 1]
     assert torch.allclose(alone.log_p, among.log_p, atol=1e-5)
 
@@ -143,8 +145,10 @@ def test_parts_of_a_split_are_disjoint_and_few_labels_are_among_many() -> None:
 
     found = table(600)
     many, few = split(found, "many"), split(found, "few")
-    assert many is not None and few is not None
-    assert few[1].train == 50 and few[1].val == 25 and few[1].test == many[1].test == 180
+    assert many is not None
+    assert few is not None
+    assert few[1][:3] == (50, 25, 180)
+    assert many[1].test == 180
     for seed in range(5):
         parts = [rows(part, seed) for part in many[0]]
         assert len(parts[0] | parts[1] | parts[2]) == sum(map(len, parts)) == 600

@@ -112,7 +112,8 @@ class Analysis:
     def broken(self, task: str, amount: Amount) -> bool:
         """Whether cross entropy hardly beats the constant answer."""
         ours, constant = (self.numbers(task, amount, name, PRIMARY) for name in (REFERENCE, CONSTANT))
-        assert ours is not None and constant is not None
+        assert ours is not None
+        assert constant is not None
         return float(np.mean(ours)) > (1 - BROKEN) * float(np.mean(constant))
 
     @cached_property
@@ -130,7 +131,9 @@ class Analysis:
             and all(f"{situation.amount}: {name}" in self.results[task].parts for task in self.tasks(situation))
         ]
 
-    def pooled(self, situation: Situation, loss: str, metric: str = PRIMARY, without: str | None = None) -> Pooled | None:
+    def pooled(
+        self, situation: Situation, loss: str, metric: str = PRIMARY, without: str | None = None
+    ) -> Pooled | None:
         """The mean effect over tasks, without one of them if that is asked for."""
         names = [task for task in self.tasks(situation) if task != without]
         effects = [self.effect(task, situation.amount, loss, metric) for task in names]

@@ -97,7 +97,7 @@ def binomial(space: Space, share: float) -> Tensor:
 
 
 def gaussian(space: Space, sigma: float) -> Tensor:
-    """The mass of a normal distribution around the label in bins of width 1, as in HL-Gauss; rows are not normalised."""
+    """The mass of a normal distribution around the label in bins of width 1, as in HL-Gauss; not normalised."""
     distances = space.distances().numpy()
     return torch.from_numpy(norm.cdf((distances + 0.5) / sigma) - norm.cdf((distances - 0.5) / sigma))
 
@@ -160,7 +160,7 @@ def _rank(space: Space, value: None) -> Criterion:
 
 
 def _rank_head(space: Space) -> Head:
-    """A rank, scaled to [−1, 1]; its probabilities are those of a normal distribution, whose width is the temperature."""
+    """A rank, scaled to [−1, 1]; probabilities of a normal distribution, whose width is the temperature."""
     ranks = torch.linspace(-1, 1, space.num_bins)
     return Head(1, lambda outputs: (-((space.num_bins - 1) / 2 * (outputs - ranks)).square()).log_softmax(-1))
 
@@ -314,7 +314,9 @@ _ALL: tuple[Contender, ...] = (
         (Tree,),
         (0.1, 0.3, 0.6),
     ),
-    Contender("superclass", "log losses of superclasses (Urbani et al. 2024)", _superclasses, (Tree,), (0.25, 0.5, 1.0)),
+    Contender(
+        "superclass", "log losses of superclasses (Urbani et al. 2024)", _superclasses, (Tree,), (0.25, 0.5, 1.0)
+    ),
     Contender(
         "hsoftmax",
         "hierarchical softmax (Valmadre 2022)",

@@ -10,10 +10,12 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from earthwork.files import write_atomically
+from earthwork_lab.statistics import half_width
 from earthwork_lab.study.analysis import ARGMAX, LEVEL, METRICS, PRIMARY, Analysis, Situation, mean
 from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
 from earthwork_lab.study.meta import Pooled
 from earthwork_lab.study.run import CONSTANT
+from earthwork_lab.study.tasks import SPLITS
 
 FIGURE = "study-forest"
 _HEADER = "<!-- Written by `earthwork study page` from docs/results/study/*.json; do not edit. -->"
@@ -46,18 +48,21 @@ def answer(analysis: Analysis) -> str:
     """The first line: what to do by default."""
     picks = {situation: analysis.recommended(situation) for situation in analysis.situations}
     others = {situation: loss for situation, loss in picks.items() if loss != REFERENCE}
-    default = max(set(picks.values()), key=lambda loss: list(picks.values()).count(loss))
-    if default == REFERENCE or 2 * list(picks.values()).count(default) <= len(picks):
-        text = "**Train with cross entropy, tune its learning rate, weight decay and label smoothing, scale the temperature, and "
-        text += "answer with [`decide`](guides/deciding.md)."
-        if not others:
-            return f"{text} No loss did better by a margin that survives the statistics, in any situation.**"
-        cells = "; ".join(f"with {situation_title(situation)}, `{loss}`" for situation, loss in others.items())
-        return f"{text} Something else was better only {cells}.**"
-    return (
-        f"**Train with `{default}` and answer with [`decide`](guides/deciding.md): it was better than tuned cross entropy in "
-        f"{list(picks.values()).count(default)} of {len(picks)} situations.**"
+    most = max(others.values(), key=list(picks.values()).count, default=REFERENCE)
+    count = list(picks.values()).count(most)
+    if most != REFERENCE and 2 * count > len(picks):
+        return (
+            f"**Train with `{most}`, scale the temperature, and answer with [`decide`](guides/deciding.md): it was "
+            f"better than tuned cross entropy in {count} of {len(picks)} situations.**"
+        )
+    text = (
+        "**Train with cross entropy, tune its learning rate, weight decay and label smoothing, scale the temperature, "
+        "and answer with [`decide`](guides/deciding.md)."
     )
+    if not others:
+        return f"{text} No other loss was better in any situation by a margin that survives the statistics.**"
+    cells = "; ".join(f"with {situation_title(situation)}, `{loss}`" for situation, loss in others.items())
+    return f"{text} Something else was better only here: {cells}.**"
 
 
 def summary_table(analysis: Analysis) -> str:
@@ -89,9 +94,9 @@ def decision_sentence(analysis: Analysis) -> str:
     for situation in analysis.situations:
         found = analysis.pooled(situation, ARGMAX)
         if situation.amount == "many" and found is not None:
-            # From the change of not deciding, in per cent of deciding, to that of deciding, in per cent of not deciding.
+            # From the change of not deciding against deciding to that of deciding against not deciding.
             parts.append(f"{number(-100 * found.mean / (100 + found.mean))} for {_KINDS[situation.kind]}")
-    return f"`decide` instead of the most probable class changed the mean distance of cross entropy by {', '.join(parts)}."
+    return f"`decide` instead of the most probable class changed cross entropy's mean distance by {', '.join(parts)}."
 
 
 def held_out_text(analysis: Analysis) -> str:
@@ -103,23 +108,31 @@ def held_out_text(analysis: Analysis) -> str:
             shown = best if pick == REFERENCE else pick
             effect = analysis.effect(task, situation.amount, shown, PRIMARY)
             decided = analysis.effect(task, situation.amount, ARGMAX, PRIMARY)
-            assert effect is not None and decided is not None
-            half = 2.776 * math.sqrt(effect.variance)
-            lines.append(
-                f"- {analysis.results[task].data}, {situation.amount} labels: "
-                + ("recommended was cross entropy; the best contender, " if pick == REFERENCE else "")
-                + f"`{shown}`, changed the distance by {number(effect.mean)} {span((effect.mean - half, effect.mean + half))}; "
-                f"without `decide`, cross entropy was at {number(decided.mean)}"
-                + (" (cross entropy hardly beats a constant answer here)." if analysis.broken(task, situation.amount) else ".")
+            assert effect is not None
+            assert decided is not None
+            half = half_width(math.sqrt(effect.variance), SPLITS - 1)
+            words = "recommended: cross entropy; the best contender, " if pick == REFERENCE else "recommended: "
+            note = (
+                " (cross entropy hardly beats a constant answer here)"
+                if analysis.broken(task, situation.amount)
+                else ""
             )
-    return "\n".join(lines) + "\n" if lines else "They have not been run yet.\n"
+            lines.append(
+                f"- {analysis.results[task].data}, {situation.amount} labels: {words}`{shown}`: {number(effect.mean)} "
+                f"{span((effect.mean - half, effect.mean + half))}. Cross entropy without `decide`: "
+                f"{number(decided.mean)}{note}."
+            )
+    return "\n".join(lines) if lines else "They have not been run yet."
 
 
 def make_page(analysis: Analysis) -> str:
     """The page `which-loss.md`."""
     totals = analysis.totals()
     competing = {loss for situation in analysis.situations for loss in analysis.losses(situation)}
-    tests = len(analysis.primary)
+    facts = (
+        f"{totals['tasks']:.0f} tasks, cross entropy and {len(competing)} other losses, {totals['networks']:,.0f} "
+        f"trained networks, {totals['hours']:.1f} core hours."
+    )
     return f"""# Which loss should I use?
 
 {_HEADER}
@@ -128,26 +141,28 @@ def make_page(analysis: Analysis) -> str:
 
 {decision_sentence(analysis)}
 
-![The change of the mean distance against tuned cross entropy, for each situation and loss.](results/figures/{FIGURE}.svg)
+![Changes of the mean distance against tuned cross entropy](results/figures/{FIGURE}.svg)
 
-*Mean distance of least-risk decisions against tuned cross entropy, in per cent; left is better. Dot and thick line: mean over
-tasks and its 95 % interval. Thin line: 95 % interval for a new task. Gold: better after Holm's correction for {tests} tests. Grey:
-cross entropy without `decide`.*
+*Mean distance of least-risk decisions against tuned cross entropy, in per cent; left is better. Dot and thick line:
+mean over tasks and its 95 % interval. Thin line: 95 % interval for a new task. Gold: better after Holm's correction
+for {len(analysis.primary)} tests. Grey: cross entropy without `decide`.*
 
 {summary_table(analysis)}
-The last three columns: where 95 % of new tasks are expected; what the choice brought on each task when it was made from the others;
-and the smallest mean change that this study would have found in four of five attempts.
+"On a new task": where 95 % of tasks like these are expected. "Left-out gain": what the choice brought, on average, on
+each task when it was made from the others. "Detectable": the smallest mean change that this study would have found in
+four of five attempts. Where cross entropy is recommended, the contender with the lowest mean is shown.
 
-**Held out** of all tuning, and run once at the end:
+Held out of all tuning, and run once at the end:
 
 {held_out_text(analysis)}
-**How it was measured.** {int(totals["tasks"])} tasks, cross entropy and {len(competing)} other losses, {int(totals["networks"]):,} trained networks,
-{totals["hours"]:.1f} core hours. Every loss had 12 configurations, cross entropy included; networks were chosen by validation log
-loss, after temperature scaling. Tasks are a random effect, so the intervals are about tasks like these: small tables with a small
-network, and frozen sentence embeddings with a linear model. They say nothing about networks that are trained from pixels.
-The [protocol](https://github.com/earthwork-project/earthwork/blob/main/lab/PROTOCOL.md) was written before the results;
-[all tables](study-tables.md), [how to run it, also on your data](studies.md).
-""".replace(",000 trained", ",000 trained")
+
+**How it was measured.** {facts} Every loss had 12 configurations, cross entropy included; networks were chosen by
+validation log loss, after temperature scaling. The task is a random effect, so the intervals are about tasks like
+these: tables with a small network, and frozen sentence embeddings with a linear model. They say nothing about
+networks that are trained from pixels. The
+[protocol](https://github.com/earthwork-project/earthwork/blob/main/lab/PROTOCOL.md) was written before the first
+result. [All tables](study-tables.md) · [how to run it, also on your data](studies.md).
+"""
 
 
 def make_tables(analysis: Analysis) -> str:
@@ -169,15 +184,15 @@ def make_tables(analysis: Analysis) -> str:
     return "\n".join(parts)
 
 
-_METHOD = """Behind [Which loss should I use?](which-loss.md): every number is a change against tuned cross entropy + `decide`, in per cent
-of its mean (accuracy, calibration error and kappa: in points). Intervals are 95 %, over tasks. p is corrected by Holm over the
-primary endpoint of all situations.
+_METHOD = """Behind [Which loss should I use?](which-loss.md): every number is a change against tuned cross entropy +
+`decide`, in per cent of its mean (accuracy, calibration error and kappa: in points). Intervals are 95 %,
+over tasks. p is corrected by Holm over the primary endpoint of all situations.
 """
 _PRIOR = """
-Decisions of least expected cost for hierarchies: Karthik et al. 2021; for hierarchical text classification, Plaud et al. 2024, 2025.
-Edge cross entropy on chains is the ranked ignorance score (Tödter & Ahrens 2012), with the cumulative binary targets of Cheng et
-al. 2008 and CORAL; on trees see Wu, Tygert & LeCun 2019 and Urbani et al. 2024. EMD² on a chain is the ranked probability
-score (Epstein 1969); as a loss, Hou et al. 2016.
+Decisions of least expected cost in hierarchies: Karthik et al. 2021, Plaud et al. 2025. Edge cross entropy: on
+chains the ranked ignorance score (Tödter & Ahrens 2012), with the cumulative binary targets of Cheng et al. 2008
+and CORAL; on trees see Wu, Tygert & LeCun 2019 and Urbani et al. 2024. EMD²: on chains the ranked probability score
+(Epstein 1969), as a loss Hou et al. 2016.
 """
 
 
@@ -216,7 +231,12 @@ def _secondary_table(analysis: Analysis, situation: Situation) -> str:
     rows = []
     for loss in (*analysis.losses(situation), CONSTANT):
         found = [analysis.pooled(situation, loss, metric) for metric in metrics]
-        rows.append([f"`{loss}`" if loss in CONTENDERS else loss, *(_cell(entry, name) for entry, name in zip(found, metrics, strict=True))])
+        rows.append(
+            [
+                f"`{loss}`" if loss in CONTENDERS else loss,
+                *(_cell(entry, name) for entry, name in zip(found, metrics, strict=True)),
+            ]
+        )
     return markdown(["loss", *(METRICS[name].title for name in metrics)], rows)
 
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from earthwork import Chain, EMDLoss, Space, decide
-from earthwork.metrics import functional as metrics
+from earthwork.metrics import WeightedKappa
 from earthwork.text import with_near_matches
 from earthwork_lab.reproduce.experiment import Results, finished, resume
 from earthwork_lab.statistics import calibration_error
-from earthwork_lab.study.contenders import CONTENDERS
+from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
 from earthwork_lab.study.tasks import AMOUNTS, KINDS, TASKS, Amount, Table, Task, split
 from earthwork_lab.study.trainer import Schedule, train
 
@@ -92,7 +92,7 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
         fresh = Results(f"study-{task.name}", settings, task.title, request.quick)
         results[task.name] = resume(request.out / f"{task.name}.json", fresh)
         fits = [name for name, contender in CONTENDERS.items() if isinstance(table.space, contender.spaces)]
-        names = [CONSTANT, *(name for name in fits if not request.losses or name in request.losses)]
+        names = [CONSTANT, *(name for name in fits if not request.losses or name in (REFERENCE, *request.losses))]
         wanted: list[Job] = [
             (task.name, amount, name) for amount in AMOUNTS if settings["sizes"][amount] for name in names
         ]
@@ -190,7 +190,7 @@ def measure(log_p: Tensor, labels: Tensor, space: Space) -> dict[str, list[float
             "calibration": calibration_error(p, y),
         }
         if isinstance(space, Chain):
-            numbers["kappa"] = metrics.weighted_kappa(decided, y, space)
+            numbers["kappa"] = WeightedKappa(space)(decided, y)
         for metric, number in numbers.items():
             found.setdefault(metric, []).append(float(number))
     return {metric: _rounded(numbers) for metric, numbers in found.items()}

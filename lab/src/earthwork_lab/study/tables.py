@@ -88,6 +88,13 @@ def features(frame: Frame) -> NDArray[np.float64]:
     return np.hstack(columns)
 
 
+def ordinal(labels: Any, order: Sequence[Any], x: NDArray[np.float64]) -> Table:
+    """Ordered classes, from the lowest to the highest."""
+    places = {grade: place for place, grade in enumerate(order)}
+    y = np.array([places[label] for label in labels], np.int64)
+    return Table(Chain(len(order), names=[str(grade) for grade in order]), x, y)
+
+
 def graded(
     read: Callable[[str], Frame], name: str, target: Any, order: Sequence[Any] | None, drop: Sequence[Any], data: Any
 ) -> Table:
@@ -95,10 +102,7 @@ def graded(
     frame = read(name)
     frame = frame[frame[target].notna()]
     labels = frame[target]
-    if order is None:
-        order = sorted(labels.unique())
-    y = labels.map({grade: place for place, grade in enumerate(order)}).to_numpy(np.int64)
-    return Table(Chain(len(order), names=[str(grade) for grade in order]), features(frame.drop(columns=[target, *drop])), y)
+    return ordinal(labels, order or sorted(labels.unique()), features(frame.drop(columns=[target, *drop])))
 
 
 def binned(read: Callable[[str], Frame], name: str, target: str, bins: int, drop: Sequence[str], data: Any) -> Table:
@@ -113,7 +117,12 @@ def binned(read: Callable[[str], Frame], name: str, target: str, bins: int, drop
 
 
 def nested(
-    read: Callable[[str], Frame], name: str, target: Any, paths: dict[Any, Sequence[str]], drop: Sequence[Any], data: Any
+    read: Callable[[str], Frame],
+    name: str,
+    target: Any,
+    paths: dict[Any, Sequence[str]],
+    drop: Sequence[Any],
+    data: Any,
 ) -> Table:
     """Classes in a hierarchy, given as a path for each."""
     frame = read(name)
@@ -174,7 +183,10 @@ def digit_angle(data: Path | None) -> Table:
     images = require("sklearn.datasets", "the task digit-angle").load_digits().images
     turned = require("scipy.ndimage", "the task digit-angle").rotate
     angles = np.random.default_rng(37).integers(0, 12, len(images))
-    x = [turned(image, 30 * angle, reshape=False, order=1).reshape(-1) for image, angle in zip(images, angles, strict=True)]
+    x = [
+        turned(image, 30 * angle, reshape=False, order=1).reshape(-1)
+        for image, angle in zip(images, angles, strict=True)
+    ]
     return Table(Ring(12), np.stack(x), angles)
 
 
@@ -235,7 +247,8 @@ _add("outdoors", "regions of outdoor images", nested, keel, "segment", 19, {
     6: ("built", "path"), 2: ("nature", "sky"), 3: ("nature", "plants", "foliage"),
     7: ("nature", "plants", "grass")}, ())  # fmt: skip
 _add("vehicle", "silhouettes of vehicles", nested, keel, "vehicle", 18, {
-    "opel": ("car", "opel"), "saab": ("car", "saab"), "van": ("large", "van"), "bus": ("large", "bus")}, ())  # fmt: skip
+    "opel": ("car", "opel"), "saab": ("car", "saab"), "van": ("large", "van"), "bus": ("large", "bus")},
+    ())  # fmt: skip
 # The order of the vowels in the table: heed, hid, head, had, hard, hud, hod, hoard, hood, who'd, heard.
 _add("vowel", "vowels", nested, keel, "vowel", 13, {
     0: ("front", "close", "heed"), 1: ("front", "close", "hid"), 2: ("front", "open", "head"),

@@ -97,13 +97,15 @@ def intents(domains: tuple[str, ...], folder: Path | None) -> Table:
 
 
 def articles(tops: tuple[str, ...], levels: int, folder: Path | None) -> Table:
-    """Hierarchical WikiVitals: categories, with at least eight articles, below some of the top ones (Plaud et al. 2024)."""
+    """Hierarchical WikiVitals: categories of at least eight articles, below some top ones (Plaud et al. 2024)."""
     assert folder is not None
     found = []
     for name in ("hwv_val.json.xz", "hwv_test.json.xz"):
         with lzma.open(folder / name, "rt", encoding="utf-8") as file:
             found += [json.loads(line) for line in file]
-    chosen = [(" ".join(entry["token"]), tuple(entry["label"][:levels])) for entry in found if entry["label"][0] in tops]
+    chosen = [
+        (" ".join(entry["token"]), tuple(entry["label"][:levels])) for entry in found if entry["label"][0] in tops
+    ]
     counts = Counter(path for _, path in chosen)
     classes = sorted(path for path, count in counts.items() if count >= 8)
     # A class that is a superclass of another one would be an inner node; its articles are left out.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -111,7 +112,7 @@ class Networks:
             self.mask[1:] = 0
         self.parameters: list[Tensor] = []
         generators = [torch.Generator().manual_seed(1000 + split) for split in range(splits)]
-        for inputs, outputs in zip(widths, widths[1:], strict=False):
+        for inputs, outputs in pairwise(widths):
             for columns in (inputs, 1):
                 drawn = [torch.rand(outputs, columns, generator=generator) for generator in generators]
                 start = (2 * torch.stack(drawn) - 1) / math.sqrt(inputs)
@@ -225,7 +226,7 @@ def train(
         for batch in order.split(size, dim=1):
             x = train_part.x.gather(1, batch[:, :, None].expand(-1, -1, inputs))
             y = train_part.y.gather(1, batch)
-            networks.step(lambda outputs, y=y: _total(outputs, y, configurations, alive, criteria), x)
+            networks.step(partial(_total, labels=y, configurations=configurations, alive=alive, criteria=criteria), x)
         if epoch % schedule.every and epoch != schedule.epochs:
             continue
         log_p = head.log_p(networks.outputs(val.x)).clamp(min=-60.0)

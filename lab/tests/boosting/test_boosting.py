@@ -11,12 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import stats
-
-import earthwork as ew
-from earthwork.cli.app import run as run_command
-from earthwork_lab.reproduce.experiment import Results
-from earthwork_lab.statistics import mean_interval, paired_difference
 from earthwork_lab.studies import Part, Split
 from earthwork_lab.studies.boosted_tables import BOOSTED, FOLDS, folded
 from earthwork_lab.studies.boosting_page import make_tables
@@ -32,6 +26,12 @@ from earthwork_lab.studies.gradient_boosting import (
 from earthwork_lab.studies.registry import CONTENDERS, TASKS
 from earthwork_lab.studies.study import cell_name, summarise
 from earthwork_lab.studies.training import CRITERIA, METRICS
+from scipy import stats
+
+import earthwork as ew
+from earthwork.cli.app import run as run_command
+from earthwork_lab.reproduce.experiment import Results
+from earthwork_lab.statistics import mean_interval, paired_difference
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,17 +16,38 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from earthwork import Chain, EdgeSpace, Space, Tree
+from earthwork import Chain, Space, Tree
 from earthwork.boosting import Objective
 from earthwork_lab.extras import require
-from earthwork_lab.studies.boosted_tables import BOOSTED
-from earthwork_lab.studies.registry import Contender, Criterion, Fit, Fitted, Split, register_loss
-from earthwork_lab.studies.training import CRITERIA
+from earthwork_lab.study.trainer import Part
 
 RATES = (0.03, 0.1)
 ROUNDS, EVERY, PATIENCE = 150, 10, 30
-# The tasks with networks on which boosted trees are trained as well.
-_NETWORK_TASKS = ("diamond-cut", "diamond-clarity", "copenhagen", "diabetes", "breathing")
+CRITERIA = ("top1", "distance", "decided", "proper", "log_loss")
+
+
+class Split(NamedTuple):
+    """A space, and features ``[N, D]`` with class indices ``[N]`` to train on, choose on and test on."""
+
+    space: Space
+    train: Part
+    val: Part
+    test: Part
+
+    @property
+    def tree(self) -> Tree:
+        """The space of a model that needs a tree."""
+        if not isinstance(self.space, Tree):
+            raise TypeError(f"space: expected a Tree, got {self.space}")
+        return self.space
+
+
+# A model to choose from: its learning rate, its number of rounds, its log-probabilities on the validation data, and a
+# function that returns those on the test data.
+Fitted: TypeAlias = tuple[float, int, Tensor, Callable[[], Tensor]]
+# Given the data, the share of the usual number of rounds and a seed, yields models. It is sent the scores of each on
+# the validation data, all better when lower, and may stop early.
+Fit: TypeAlias = Callable[[Split, float, int], Generator[Fitted, dict[str, float], None]]
 
 
 class Booster(NamedTuple):
@@ -50,15 +70,15 @@ class Booster(NamedTuple):
 Model: TypeAlias = tuple[list[Booster], Callable[[list[Tensor]], Tensor]]
 
 
-def boosted(build: Callable[[Split, Any], Model]) -> Fit:
+def boosted(build: Callable[[Split], Model]) -> Fit:
     """Boosted trees, offered after every tenth round until no criterion has improved for thirty.
 
     Args:
-        build: Returns the model for the data and a value of the hyper-parameter.
+        build: Returns the model for the data.
     """
 
-    def fit(split: Split, value: Any, share: float, seed: int) -> Generator[Fitted, dict[str, float], None]:
-        parts, log_p = build(split, value)
+    def fit(split: Split, share: float, seed: int) -> Generator[Fitted, dict[str, float], None]:
+        parts, log_p = build(split)
         for rate in RATES:
             models = [_Trained(part, split, rate, seed) for part in parts]
             best, waiting = dict.fromkeys(CRITERIA, math.inf), 0
@@ -108,14 +128,13 @@ class _Trained:
         return torch.from_numpy(np.asarray(found, dtype=np.float64))
 
 
-def _softmax(objective: Callable[[Any], Objective] | None, split: Split, value: Any) -> Model:
+def _softmax(objective: Callable[[Any], Objective] | None, split: Split) -> Model:
     """One booster for all classes: with LightGBM's own objective, the softmax's log loss, or with a custom one."""
-    space = split.loss_space or split.space
-    chosen = "multiclass" if objective is None else objective(space)
-    return [Booster(None, split.train.y, chosen, space.num_bins)], lambda raw: raw[0].log_softmax(-1)
+    chosen = "multiclass" if objective is None else objective(split.space)
+    return [Booster(None, split.train.y, chosen, split.space.num_bins)], lambda raw: raw[0].log_softmax(-1)
 
 
-def regression(split: Split, value: Any) -> Model:
+def regression(split: Split) -> Model:
     """Least squares on the class index, rounded: answers without probabilities."""
     classes = split.space.num_bins
 
@@ -125,7 +144,7 @@ def regression(split: Split, value: Any) -> Model:
     return [Booster(None, split.train.y.float(), "regression")], log_p
 
 
-def _thresholds(split: Split, value: Any) -> Model:
+def _thresholds(split: Split) -> Model:
     """A binary model of "above class k?" for each k (Frank and Hall, "A Simple Approach to Ordinal Classification")."""
     above = [(split.train.y > k).float() for k in range(split.space.num_bins - 1)]
     return [Booster(None, labels, "binary") for labels in above], threshold_log_probabilities
@@ -138,7 +157,7 @@ def threshold_log_probabilities(raw: list[Tensor]) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from earthwork_lab.studies.gradient_boosting import threshold_log_probabilities
+        >>> from earthwork_lab.boosting.models import threshold_log_probabilities
         >>> threshold_log_probabilities([torch.tensor([0.0]), torch.tensor([-1.0986])]).exp()
         tensor([[0.5000, 0.2500, 0.2500]])
     """
@@ -148,7 +167,7 @@ def threshold_log_probabilities(raw: list[Tensor]) -> Tensor:
     return (p / p.sum(-1, keepdim=True)).log()
 
 
-def _nodes(split: Split, value: Any) -> Model:
+def _nodes(split: Split) -> Model:
     """A model at each inner node of the tree, which tells its children apart."""
     tree = split.tree
     decisions = node_decisions(tree)
@@ -172,7 +191,7 @@ def node_decisions(tree: Tree) -> list[Tensor]:
 
     Example:
         >>> import earthwork as ew
-        >>> from earthwork_lab.studies.gradient_boosting import node_decisions
+        >>> from earthwork_lab.boosting.models import node_decisions
         >>> node_decisions(ew.Tree([-1, 0, 0, 1, 1]))          # the bins are the nodes 2, 3 and 4
         [tensor([1, 0, 0]), tensor([-1, 0, 1])]
     """
@@ -191,38 +210,24 @@ def node_decisions(tree: Tree) -> list[Tensor]:
     return found
 
 
-def _no_network(space: Space, value: Any) -> Criterion:
-    raise TypeError("loss: boosted trees have no loss for a network")
+def _ours(**options: Any) -> Fit:
+    return boosted(partial(_softmax, lambda space: Objective(space, **options)))
 
 
-def _contender(
-    name: str,
-    build: Callable[[Split, Any], Model],
-    spaces: tuple[type[Space], ...] = (EdgeSpace,),
-    tasks: tuple[str, ...] = BOOSTED,
-) -> Contender:
-    return Contender(
-        name,
-        _no_network,
-        spaces=spaces,
-        available=lambda: find_spec("lightgbm") is not None,
-        tasks=tasks,
-        reference="lgbm",
-        fit=boosted(build),
-    )
+class Contender(NamedTuple):
+    """A model and the kinds of spaces it is defined on."""
+
+    fit: Fit
+    spaces: tuple[type[Space], ...] = (Chain, Tree)
 
 
-def _ours(**options: Any) -> Callable[[Split, Any], Model]:
-    return partial(_softmax, lambda space: Objective(space, **options))
-
-
-for _entry in (
-    _contender("lgbm", partial(_softmax, None), tasks=_NETWORK_TASKS),
-    _contender("lgbm:l2", regression, (Chain,)),
-    _contender("lgbm:thresholds", _thresholds, (Chain,)),
-    _contender("lgbm:nodes", _nodes, (Tree,)),
-    _contender("lgbm:emd2", _ours(), tasks=_NETWORK_TASKS),
-    _contender("lgbm:edge", _ours(loss="edge"), (Chain, Tree), tasks=_NETWORK_TASKS),
-    _contender("lgbm:emd2+ce", _ours(mix=0.3)),
-):
-    register_loss(_entry)
+MODELS = {
+    "lgbm": Contender(boosted(partial(_softmax, None))),
+    "lgbm:l2": Contender(boosted(regression), (Chain,)),
+    "lgbm:thresholds": Contender(boosted(_thresholds), (Chain,)),
+    "lgbm:nodes": Contender(boosted(_nodes), (Tree,)),
+    "lgbm:emd2": Contender(_ours()),
+    "lgbm:edge": Contender(_ours(loss="edge")),
+    "lgbm:emd2+ce": Contender(_ours(mix=0.3)),
+}
+REFERENCE = "lgbm"
