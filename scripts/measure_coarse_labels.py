@@ -4,7 +4,8 @@ A third of the training labels of the articles of Hierarchical WikiVitals is kno
 
     python scripts/measure_coarse_labels.py | python scripts/insert_table.py docs/guides/coarse-labels.md coarse -
 
-The data is in $EARTHWORK_DATA. Networks, splits and the choice of configurations are those of `earthwork study losses`, with cross entropy.
+The data is in $EARTHWORK_DATA. Networks, splits and the choice of configurations are those of `earthwork study losses`,
+with cross entropy.
 """
 
 from __future__ import annotations

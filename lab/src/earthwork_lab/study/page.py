@@ -131,7 +131,7 @@ def make_page(analysis: Analysis) -> str:
     competing = {loss for situation in analysis.situations for loss in analysis.losses(situation)}
     facts = (
         f"{totals['tasks']:.0f} tasks, cross entropy and {len(competing)} other losses, {totals['networks']:,.0f} "
-        f"trained networks, {totals['hours']:.1f} core hours."
+        f"trained networks, at most {totals['hours']:.1f} core hours."
     )
     return f"""# Which loss should I use?
 
