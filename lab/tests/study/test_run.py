@@ -132,12 +132,14 @@ def test_unknown_names_and_missing_data() -> None:
 
 def test_own_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = shoes(None)
-    np.savez(tmp_path / "sizes.npz", x=table.x.astype(np.float32), y=table.y)
+    x, y = np.concatenate([table.x, table.x[:3]]).astype(np.float32), np.concatenate([table.y, table.y[:3]])
+    np.savez(tmp_path / "sizes.npz", x=x, y=y)
     options = ["--data", str(tmp_path / "sizes.npz"), "--out", str(tmp_path / "out"), "--workers", "1"]
     command = ["study", "losses", "--space", "chain:5", "--labels", "index", "--quick", "--loss", "soft", *options]
     assert run_command(command) == 0
     shown = capsys.readouterr().out
     assert "constant" in shown
+    assert "3 of 403 rows were duplicates and left out." in shown
     assert "With many labels, use" in shown
     assert (tmp_path / "out" / "sizes.json").is_file()
 

@@ -113,13 +113,16 @@ def command(
             raise ValueError(f"--space: expected --data FILE, a file of features and labels, got {data}")
         if tasks:
             raise ValueError(f"--task: expected none with --space, whose task is {data}, got {', '.join(tasks)}")
-        tasks = (register(task_of_file(data, load(space), labels)).name,)
+        own = register(task_of_file(data, load(space), labels))
+        tasks, given = (own.name,), len(own.load(None).y)
     request = Request(tasks, tuple(loss or ()), quick, place, out, number)
     results = _with_progress(console, lambda show: run_study(request, show))
     for found in results.values():
         rows, words = report(found)
         print_table(console, f"{found.data}: against cross entropy, 95 % intervals over splits", rows)
         if space is not None:
+            if removed := given - found.settings["rows"]:
+                _say(console, f"{removed} of {given} rows were duplicates and left out.")
             _say(console, words)
     _say(console, f"written to {out}: {', '.join(f'{entry}.json' for entry in results)}")
 
