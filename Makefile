@@ -52,6 +52,7 @@ study: $(READY)
 	$(BIN)/earthwork study losses --out docs/results/study
 	$(BIN)/earthwork study losses --out docs/results/study --task reviews --task intents-journeys
 	$(BIN)/earthwork study page --out docs/results/study --docs docs
+	$(BIN)/earthwork study answer --out docs/results/study | $(BIN)/python scripts/insert_table.py README.md study -
 	$(BIN)/earthwork study boosting --out docs/results
 	$(BIN)/earthwork study boosting-table --out docs/results | $(BIN)/python scripts/insert_table.py docs/guides/tables.md boosting -
 

@@ -16,7 +16,7 @@ from scipy import optimize, stats
 
 from earthwork.cli.app import run as run_command
 from earthwork_lab.study.analysis import Analysis
-from earthwork_lab.study.page import make_page, make_tables
+from earthwork_lab.study.page import make_page, make_summary, make_tables
 
 DOCS = Path(__file__).parents[3] / "docs"
 RESULTS = DOCS / "results" / "study"
@@ -165,6 +165,8 @@ def test_the_committed_pages_are_made_from_the_committed_results() -> None:
     assert (DOCS / "which-loss.md").read_text(encoding="utf-8") == make_page(analysis)
     assert (DOCS / "study-tables.md").read_text(encoding="utf-8") == make_tables(analysis)
     assert (DOCS / "results" / "figures" / "study-forest.svg").is_file()
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert readme.partition("<!-- study -->")[2].partition("<!-- /study -->")[0].strip() == make_summary(analysis)
 
 
 def test_primary_tables(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:

@@ -149,7 +149,7 @@ def test_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["losses", "--space", "chain:5"], "--space: expected --data FILE, a file of features and labels, got None"),
         (["losses", "--labels", "index"], "--labels: expected only with --space, got index without it"),
         (["losses", "--seeds", "3"], "--seeds: expected only with boosting, got 3 with losses"),
-        (["tables"], "NAME: expected losses, boosting, page, boosting-table, got 'tables'"),
+        (["tables"], "NAME: expected losses, boosting, page, answer, boosting-table, got 'tables'"),
     ):
         assert run_command(["study", *options]) == 2
         assert message in " ".join(capsys.readouterr().err.split())

@@ -18,7 +18,7 @@ from earthwork_lab.extras import require
 Found = TypeVar("Found")
 
 _RUN = ("losses", "boosting")
-_NAMES = (*_RUN, "page", "boosting-table")
+_NAMES = (*_RUN, "page", "answer", "boosting-table")
 
 
 def command(
@@ -27,7 +27,7 @@ def command(
         typer.Argument(
             metavar="NAME",
             help="losses: run the study, or with --space compare the losses on your own data. page: write the pages "
-            "about the results in --out. boosting: compare boosted trees in 5 × 5 folds. boosting-table: print "
+            "about the results in --out. answer: print their first lines. boosting: compare boosted trees in 5 × 5 folds. boosting-table: print "
             "its results.",
         ),
     ],
@@ -80,6 +80,12 @@ def command(
 
         for path in write_pages(out, docs):
             typer.echo(f"written: {path}")
+        return
+    if name == "answer":
+        from earthwork_lab.study.analysis import Analysis
+        from earthwork_lab.study.page import make_summary
+
+        typer.echo(make_summary(Analysis.read(out)))
         return
     if name == "boosting-table":
         from earthwork_lab.boosting.page import make_tables, read

@@ -125,14 +125,24 @@ def held_out_text(analysis: Analysis) -> str:
     return "\n".join(lines) if lines else "They have not been run yet."
 
 
-def make_page(analysis: Analysis) -> str:
-    """The page `which-loss.md`."""
+def facts(analysis: Analysis) -> str:
+    """How much was measured."""
     totals = analysis.totals()
     competing = {loss for situation in analysis.situations for loss in analysis.losses(situation)}
-    facts = (
+    return (
         f"{totals['tasks']:.0f} tasks, cross entropy and {len(competing)} other losses, {totals['networks']:,.0f} "
         f"trained networks, at most {totals['hours']:.1f} core hours."
     )
+
+
+def make_summary(analysis: Analysis) -> str:
+    """The answer for the README."""
+    text = answer(analysis).replace("(guides/", "(docs/guides/")
+    return f"{text} {decision_sentence(analysis)} Measured on {facts(analysis)}"
+
+
+def make_page(analysis: Analysis) -> str:
+    """The page `which-loss.md`."""
     return f"""# Which loss should I use?
 
 {_HEADER}
@@ -156,7 +166,7 @@ Held out of all tuning, and run once at the end:
 
 {held_out_text(analysis)}
 
-**How it was measured.** {facts} Every loss had 12 configurations, cross entropy included; networks were chosen by
+**How it was measured.** {facts(analysis)} Every loss had 12 configurations, cross entropy included; networks were chosen by
 validation log loss, after temperature scaling. The task is a random effect, so the intervals are about tasks like
 these: tables with a small network, and frozen sentence embeddings with a linear model. They say nothing about
 networks that are trained from pixels. The
