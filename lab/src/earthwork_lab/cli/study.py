@@ -27,8 +27,8 @@ def command(
         typer.Argument(
             metavar="NAME",
             help="losses: run the study, or with --space compare the losses on your own data. page: write the pages "
-            "about the results in --out. answer: print their first lines. boosting: compare boosted trees in 5 × 5 folds. boosting-table: print "
-            "its results.",
+            "about the results in --out. answer: print their first lines. boosting: compare "
+            "boosted trees in 5 × 5 folds. boosting-table: print its results.",
         ),
     ],
     task: Annotated[

@@ -166,10 +166,10 @@ Held out of all tuning, and run once at the end:
 
 {held_out_text(analysis)}
 
-**How it was measured.** {facts(analysis)} Every loss had 12 configurations, cross entropy included; networks were chosen by
-validation log loss, after temperature scaling. The task is a random effect, so the intervals are about tasks like
-these: tables with a small network, and frozen sentence embeddings with a linear model. They say nothing about
-networks that are trained from pixels. The
+**How it was measured.** {facts(analysis)} Every loss had 12 configurations, cross entropy included; networks were
+chosen by validation log loss, after temperature scaling. The task is a random effect, so the intervals are about
+tasks like these: tables with a small network, and frozen sentence embeddings with a linear model. They say nothing
+about networks that are trained from pixels. The
 [protocol](https://github.com/earthwork-project/earthwork/blob/main/lab/PROTOCOL.md) was written before the first
 result. [All tables](study-tables.md) · [how to run it, also on your data](studies.md).
 """
