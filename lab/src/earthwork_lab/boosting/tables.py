@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -66,7 +67,7 @@ def _marriage() -> Table:
 
 
 _diabetes = partial(tables.binned, tables.diabetes, "diabetes", "target", 5, (), None)
-TABLES = {
+TABLES: dict[str, tuple[str, Callable[[], Table]]] = {
     "boosting-diabetes": ("progression of diabetes (chain of 5)", _diabetes),
     "boosting-marriage": ("happiness of marriages (chain of 5)", _marriage),
     "boosting-glass": ("types of glass (tree of 6 leaves)", partial(TASKS["glass"].load, None)),

@@ -61,7 +61,7 @@ def components(x: NDArray[np.float32]) -> NDArray[np.float64]:
     """The leading principal components."""
     centred = x.astype(np.float64) - x.mean(0, dtype=np.float64)
     vectors = np.linalg.eigh(centred.T @ centred)[1][:, ::-1]
-    return centred @ vectors[:, : min(COMPONENTS, len(x) // 4)]
+    return np.asarray(centred @ vectors[:, : min(COMPONENTS, len(x) // 4)])
 
 
 def _distinct(rows: list[tuple[str, int]]) -> tuple[list[str], NDArray[np.int64]]:
