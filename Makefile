@@ -8,12 +8,12 @@ READY := $(VENV)/.ready
 DEMO := .venv-demo
 LOWEST := .venv-lowest
 INSTALL := -m pip install --quiet --disable-pip-version-check
-# What depends on packages that are older there. PyTorch is not, so what only needs PyTorch is left out.
+# What depends on packages that are older there, PyTorch among them; what takes longest is left out.
 LOWEST_TESTS := $(addprefix tests/,cli evaluation kernels/cpu metrics plot test_package.py transport/test_exact.py transport/test_golden.py transport/test_oracles.py transport/test_sinkhorn.py trees) lab/tests/cli lab/tests/training
 # Leaves out the slowest tests, which are about processes and machine code, and those of torch.compile.
 LOWEST_CHOICE := not random_moments and not full_disk and not two_processes and not leaves_its_buffers and not another_thread and not the_compiler and not test_compiled
 
-.PHONY: demo test test-lowest lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
+.PHONY: demo test test-lowest test-torch lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
 
 demo: $(DEMO)/.ready
 	$(DEMO)/$(SCRIPTS)/earthwork demo
@@ -28,12 +28,18 @@ test-lowest: $(LOWEST)/.ready
 	OMP_NUM_THREADS=1 $(LOWEST)/$(SCRIPTS)/python -m pytest -n 2 -o filterwarnings=default --disable-warnings \
 		--hypothesis-profile few -k "$(LOWEST_CHOICE)" $(LOWEST_TESTS)
 
+# With any version of PyTorch: make test-torch TORCH=2.8.0, or TORCH=newest. Warnings of other versions are ignored.
+TORCH ?= newest
+TESTS ?= tests lab src
+test-torch: .venv-torch-$(TORCH)/.ready
+	OMP_NUM_THREADS=1 .venv-torch-$(TORCH)/$(SCRIPTS)/python -m pytest -n 2 -o filterwarnings=default --disable-warnings \
+		--hypothesis-profile few $(TESTS)
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
-	$(BIN)/python scripts/check_words.py
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/zizmor --offline --quiet .github
@@ -75,7 +81,7 @@ fuzz: $(READY)
 	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[fuzz]"
 	$(BIN)/python scripts/fuzz --minutes $(MINUTES)
 
-# Changes spaces and transport in small ways and counts what the tests detect. SAMPLE=0 for all mutants, which takes hours;
+# Changes spaces, ops and transport in small ways and counts what the tests detect. SAMPLE=0 for all mutants, which takes hours;
 # OPTIONS are those of scripts/mutation, such as --again.
 SAMPLE ?= 400
 mutation: $(READY)
@@ -87,7 +93,7 @@ mutation-gpu: $(READY)
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/python -W ignore scripts/mutation/gpu.py --sample $(SAMPLE) $(OPTIONS)
 
 clean:
-	rm -rf $(VENV) $(DEMO) $(LOWEST) build dist site .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) $(LOWEST) .venv-torch-* build dist site .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 PROJECTS := pyproject.toml lab/pyproject.toml
@@ -102,9 +108,13 @@ $(DEMO)/.ready: $(PROJECTS) constraints.txt
 	$(DEMO)/$(SCRIPTS)/python $(INSTALL) -c constraints.txt -e . -e ./lab
 	touch $@
 
+$(addprefix .venv-torch-,$(TORCH)/.ready): $(PROJECTS) scripts/torch_environment.py
+	$(PYTHON) scripts/torch_environment.py $(@D) $(TORCH) -e ".[test]" -e "./lab[study]"
+	touch $@
+
 # The extras that users install; packages that only tests need may have any version.
-$(LOWEST)/.ready: $(PROJECTS) constraints-lowest.txt
-	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/$(SCRIPTS)/python $(INSTALL) -c constraints-lowest.txt \
+$(LOWEST)/.ready: $(PROJECTS) constraints-lowest.txt scripts/torch_environment.py
+	rm -rf $(LOWEST)
+	$(PYTHON) scripts/torch_environment.py $(LOWEST) $(shell sed -n 's/^torch==//p' constraints-lowest.txt) -c constraints-lowest.txt \
 		-e ".[fast,exact,cli,trees,plot,metrics]" -e ./lab pytest pytest-xdist hypothesis
 	touch $@

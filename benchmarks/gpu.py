@@ -31,18 +31,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.backends.compiler import GPUTarget
 
 import earthwork as ew
-from benchmarks.spaces import random_tree
-from earthwork.kernels import gpu
-from earthwork.kernels.gpu import (
-    numerics,
-    operators,
-    pair_kernels,
-    segment_kernels,
-    segment_operators,
-    segment_tables,
-    tree_kernels,
-)
-from earthwork.transport.portable_routes import FIRST_ORDER
+from earthwork.kernels.gpu import common, labels, pairs
+from earthwork.kernels.gpu.tables import Tables, branches_of, tables_of
+from earthwork.ops.first_order import FIRST_ORDER
 
 TARGETS = {
     "A100 (sm_80)": GPUTarget("cuda", 80, 32),
@@ -52,15 +43,21 @@ TARGETS = {
 # Peak bandwidth of memory and of the L2 cache in bytes per second, and what a launch takes at least in seconds.
 DEVICES = {"A100": (2.04e12, 5.1e12, 2.5e-6), "H100": (3.35e12, 7.5e12, 2.5e-6)}
 BINS = (10, 1000, 16_384)
-LARGE = 2**20
-ROWS, LARGE_ROWS = 512, 16
+ROWS = 512
 
-_FLOATS = {"logits", "weights", "losses", "stats", "numbers", "upstream", "weight_sum", "slopes", "loss", "p", "q"}
+_FLOATS = {"logits", "weights", "losses", "stats", "upstream", "weight_sum", "slopes", "loss", "p", "q", "result"}
 _POINTERS = {
-    **dict.fromkeys([*_FLOATS, "costs", "partials", "spans_slopes"], "*fp32"),
-    **dict.fromkeys(["labels", "scratch", "levels", "heads"], "*i64"),
-    **dict.fromkeys(["indices", "finished"], "*i32"),
-    **dict.fromkeys(["rho", "slope_scale", "empty"], "fp32"),
+    **dict.fromkeys([*_FLOATS, "own_costs", "costs", "slope_scale"], "*fp32"),
+    **dict.fromkeys(["labels", "sums", "potentials"], "*i64"),
+    **dict.fromkeys(["walk", "place", "steps_before", "starts", "ends"], "*i32"),
+    **dict.fromkeys(["rho", "empty"], "fp32"),
+}
+# Kernels with the operators' largest block of classes; `reduce_kernel` has one of its own.
+_KERNELS = {
+    labels.label_costs_kernel: labels.BLOCK,
+    labels.label_slopes_kernel: labels.BLOCK,
+    pairs.pair_costs_kernel: pairs.BLOCK,
+    pairs.pair_slopes_kernel: pairs.BLOCK,
 }
 
 
@@ -87,36 +84,23 @@ class Traffic(NamedTuple):
 
 
 def compile_all(quick: bool) -> Iterator[Code]:
-    """Every kernel for every target: one block of a few classes, one of many, several blocks, and segments of those."""
+    """Compile every kernel for every target: for one block of a few classes, one of many, and several blocks."""
     sizes = [(bins, kind) for bins in BINS for kind in ((0, 2) if bins == 1000 else (0,))]
     if quick:
         sizes = [(1000, 2), (BINS[-1], 0)]
-    kernels = (tree_kernels.tree_costs, tree_kernels.tree_slopes, pair_kernels.pair_costs, pair_kernels.pair_slopes)
-    large = (
-        segment_kernels.segment_stats,
-        segment_kernels.segment_costs,
-        segment_kernels.span_costs,
-        segment_kernels.segment_slopes,
-    )
     for target in TARGETS:
-        for kernel in kernels:
+        for kernel in _KERNELS:
             for bins, kind in sizes:
                 yield compile_one(kernel, bins, kind, target)
-        for kernel in large:
-            for kind in (0, 2) if "KIND" in kernel.arg_names else (0,):
-                yield compile_one(kernel, LARGE, kind, target)
-        yield compile_one(numerics.reduce_rows, 0, 0, target)
+        yield compile_one(labels.reduce_kernel, 0, 0, target)
 
 
 def compile_one(kernel: Any, bins: int, kind: int, target: str) -> Code:
     """Compile a kernel ahead of time."""
-    if bins == LARGE:
-        tile = segment_operators.tile_of(segment_tables.SEGMENT, kernel is segment_kernels.span_costs)
-    else:
-        tile = operators.tile_for(bins, kernel.__name__.startswith("pair")) if bins else operators.Tile(1, 1024, 1, 8)
+    tile = common.tile_for(bins, _KERNELS[kernel]) if bins else common.Tile(1, 1024, 1, 8)
     constants = {
-        "ROWS": tile.rows, "BLOCK": tile.block, "BLOCKS": tile.blocks, "SEGMENTS": LARGE // segment_tables.SEGMENT,
-        "KIND": kind, "WEIGHTED": True, "REDUCED": True, "MEAN": True, "class_step": 1, "inner": 1,
+        "ROWS": tile.rows, "BLOCK": tile.block, "BLOCKS": tile.blocks,
+        "KIND": kind, "WEIGHTED": True, "MEAN": True, "class_step": 1, "inner": 1,
     }  # fmt: skip
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     signature = {name: "constexpr" if name in constants else _POINTERS.get(name, "i32") for name in kernel.arg_names}
@@ -186,53 +170,33 @@ def portable_traffic(loss: Callable[[Tensor, Tensor], Tensor], rows: int, bins: 
     return Traffic(counted.launches, counted.bytes, 0)
 
 
-def kernel_traffic(tables: gpu.Tables, rows: int) -> Traffic:
-    """What the kernels launch and move for a loss and its gradient."""
-    launched = _launched(operators.label_loss, operators.label_slopes, tables, rows, tables.bins)
-    tile = operators.tile_for(tables.bins)
-    places = rows / (tile.programs(rows) * tile.rows)
-    return _traffic(launched, dict.fromkeys(("tree_costs", "tree_slopes"), places), 0)
-
-
-def large_kernel_traffic(tables: gpu.SegmentTables, rows: int) -> Traffic:
-    """The same of the kernels for large trees."""
-    loss, slopes = segment_operators.large_label_loss, segment_operators.large_label_slopes
-    launched = _launched(loss, slopes, tables, rows, tables.sizes[0])
-    segment = tables.sizes[-1]
-    tasks = rows * -(-tables.sizes[0] // segment)
-    each = tasks / segment_operators.tile_of(segment).programs(tasks)
-    # Of every row at most the two segments of the label and of the most probable class.
-    two = 2 * rows / segment_operators.tile_of(segment, spans=True).programs(rows)
-    # Every program of `segment_costs` reads four numbers of all segments of its row.
-    again = 16 * tasks * -(-tables.sizes[0] // segment)
-    return _traffic(launched, {"segment_costs": each, "segment_slopes": each, "span_costs": two}, again)
-
-
 Launched = list[tuple[str, tuple[Any, ...]]]
 
 
-def _launched(loss: Any, slopes: Any, tables: Any, rows: int, bins: int) -> Launched:
-    """The kernels that a loss and its gradient launch, and their arguments."""
-    logits = torch.empty(rows, bins, 1, device="meta", requires_grad=True)
-    labels = torch.empty(rows, dtype=torch.int64, device="meta")
+def kernel_traffic(tables: Tables, rows: int) -> Traffic:
+    """Count what the kernels launch and move for a loss and its gradient.
+
+    Every tensor is read or written once by a kernel, except for scratch buffers, which one group of rows after the
+    other uses: they are written once, and read twice by the branches.
+    """
+    bins = len(tables.walk)
+    logits = torch.empty(rows, bins, 1, device="meta")
+    classes = torch.empty(rows, dtype=torch.int64, device="meta")
     launched: Launched = []
     with _recorded(launched):
-        values = loss._init_fn(logits, labels, None, *tables.arguments, 2.0, -100, "mean", float("nan"))
-        slopes._init_fn(values[0], logits, labels, *values[1:], *tables.arguments, 2.0, -100, "mean")
-    return launched
-
-
-def _traffic(launched: Launched, uses: dict[str, float], again: int) -> Traffic:
-    """Every tensor is read or written once by a kernel; scratch buffers, so many times one after the other."""
-    scratch, memory = float(again), 0
-    for name, arguments in launched:
+        loss, *kept = labels.label_loss._init_fn(logits, classes, None, list(tables), 2.0, -100, "mean", float("nan"))
+        labels.label_slopes._init_fn(loss, logits, classes, *kept, list(tables), 2.0, -100, "mean")
+    tile = common.tile_for(bins, labels.BLOCK)
+    groups = rows / (tile.programs(rows) * tile.rows)
+    memory = scratch = 0.0
+    for _, arguments in launched:
         for x in _tensors(arguments):
-            if x.dtype == torch.int64 and x.ndim == 1 and x is not arguments[1] and x is not arguments[3]:
-                # Written once, and read twice by the branches.
-                scratch += 3 * x.element_size() * x.numel() * uses[name]
+            size = x.numel() * x.element_size()
+            if x.dtype == torch.int64 and x is not classes:
+                scratch += 3 * size * groups
             else:
-                memory += x.numel() * x.element_size()
-    return Traffic(len(launched), memory, int(scratch))
+                memory += size
+    return Traffic(len(launched), int(memory), int(scratch))
 
 
 @contextmanager
@@ -246,7 +210,7 @@ def _recorded(launched: Launched) -> Iterator[None]:
         def __getitem__(self, grid: object) -> Any:
             return lambda *arguments, **_: launched.append((self.name, arguments))
 
-    with mock.patch.object(operators, "launch", lambda kernel: Kernel(kernel.__name__)):
+    with mock.patch.object(common, "launch", lambda kernel: Kernel(kernel.__name__)):
         yield
 
 
@@ -257,23 +221,19 @@ def estimate(traffic: Traffic, device: str) -> float:
 
 
 def measure(quick: bool = False) -> dict[str, Any]:
-    """All tables, as they are written."""
-    traffic = {}
-    for tree, rows in ((ew.trees.imagenet1k(), ROWS), (random_tree(LARGE), LARGE_ROWS)):
-        branches = gpu.branches_of(*tree.intervals(), tree.costs.double().numpy())
-        portable = ew.EMDLoss(tree).to("meta")
+    """Measure all tables, as they are written: on ImageNet's hierarchy, 512 × 1000."""
+    tree = ew.trees.imagenet1k()
+    loss = ew.EMDLoss(tree).to("meta")
 
-        def first_order(logits: Tensor, labels: Tensor, loss: ew.EMDLoss = portable) -> Tensor:
-            return loss._loss_by(FIRST_ORDER, logits, labels, logits.dtype)
+    def first_order(logits: Tensor, labels: Tensor) -> Tensor:
+        return FIRST_ORDER.loss_of_labels(loss, logits, labels, None)
 
-        if tree.num_bins == LARGE:
-            ours = large_kernel_traffic(gpu.segment_tables_of(branches, torch.device("meta")), rows)
-        else:
-            ours = kernel_traffic(gpu.tables_of(branches, torch.device("meta")), rows)
-        size = f"{rows} × {tree.num_bins:,}"
-        traffic[f"F.cross_entropy, {size}"] = portable_traffic(functional.cross_entropy, rows, tree.num_bins)
-        traffic[f"EMDLoss, rho=2, {size}"] = ours
-        traffic[f"EMDLoss, rho=2, portable path, {size}"] = portable_traffic(first_order, rows, tree.num_bins)
+    tables = tables_of(branches_of(*tree.intervals(), tree.flow_costs), torch.device("meta"))
+    traffic = {
+        "F.cross_entropy": portable_traffic(functional.cross_entropy, ROWS, tree.num_bins),
+        "EMDLoss, rho=2": kernel_traffic(tables, ROWS),
+        "EMDLoss, rho=2, plain PyTorch": portable_traffic(first_order, ROWS, tree.num_bins),
+    }
     return {
         "triton": triton.__version__,
         "torch": torch.__version__,

@@ -41,32 +41,27 @@ only on a chain, and rounds its cumulative sums in float32.
 _GPU = """
 ## On a GPU
 
-Chains and trees of up to 1,048,576 classes have kernels of their own for NVIDIA and AMD GPUs, written in Triton. Up to
-16,384 classes, the loss of logits against class indices takes one pass over the logits and two launches, its gradient
-another pass and one launch. With more classes, a row is cut into segments that different programs work on: the loss
-takes two passes and three launches, the gradient as before. The gradient is the only large tensor that is written,
-except with more than 16,384 classes on a chain, or on a tree as deep as that: 12 more bytes for each class. **They have
-never run on a GPU**: there was none to develop them on. What they compute is tested in Triton's interpreter on a CPU,
-and what they compile to is checked ahead of time, for the GPUs of this table. `EARTHWORK_KERNELS=off` switches them
-off, as it does the kernels for CPUs.
+Chains and trees of up to 16,384 classes have kernels of their own for NVIDIA and AMD GPUs, written in Triton. The loss
+of logits against class indices takes one pass over the logits and two launches, its gradient another pass and one
+launch. The gradient is the only large tensor that is written. **They have never run on a GPU**: there was none to
+develop them on. What they compute is tested in Triton's interpreter on a CPU, what they compile to is checked ahead of
+time for the GPUs of this table, and before their first use on a device they are compared with the definition there.
+With more classes, plain PyTorch serves. `EARTHWORK_KERNELS=off` switches them off, as it does the kernels for CPUs.
 
-The forward and backward pass on ImageNet's hierarchy of 1000 classes and on a random tree of 1,048,576, counted
-operation by operation (`python -m benchmarks.gpu`), next to the roofline: the time that the bytes take at the peak
-bandwidth of memory or cache, plus {launch:g} µs for each launch. **That is an estimate, not a measurement**; the real
-times are longer, above all if the classes of a large tree are not in the order of its nodes, so that reads are
-scattered.
+The forward and backward pass on ImageNet's hierarchy, 512 × 1000, counted operation by operation
+(`python -m benchmarks.gpu`), next to the roofline: the time that the bytes take at the peak bandwidth of memory or
+cache, plus {launch:g} µs for each launch. **That is an estimate, not a measurement**; the real times are longer.
 
 {traffic}
 
-"Scratch" is what a kernel writes and reads again while it works on a row; it fits the L2 cache. The portable path is
-what serves other accelerators, other types, and learnable costs.
+"Scratch" is what a kernel writes and reads again while it works on a row; it fits the L2 cache. Plain PyTorch
+serves other accelerators, other types, and learnable costs.
 
 {code}
 
 Registers of a thread and shared memory of a program, as compiled by Triton {triton}; {spilled} bytes of registers are
-spilled to memory. A program takes 16 rows of 10 classes at a time, one of 1000, one of 16,384 block by block, or a
-segment of 8192 classes of a larger one. On AMD's GPUs some scalar registers are kept in lanes of vector registers,
-which takes no memory traffic.
+spilled to memory. A program takes 16 rows of 10 classes at a time, one of 1000, or one of 16,384 block by block. On
+AMD's GPUs some scalar registers are kept in lanes of vector registers, which takes no memory traffic.
 {times}
 To measure on a GPU: `python -m benchmarks --device cuda --out docs/results`, then
 `python scripts/make_benchmarks_page.py`.

@@ -16,8 +16,9 @@ import sys
 from pathlib import Path
 
 from earthwork import Tree
-from earthwork.trees import from_paths, from_wordnet
+from earthwork.trees import from_paths
 from earthwork.trees.nested import dump_json
+from wordnet import from_wordnet
 
 HERE = Path(__file__).parent
 SOURCES = HERE / "tree_sources"

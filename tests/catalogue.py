@@ -71,24 +71,7 @@ LOSSES: dict[str, Callable[..., nn.Module]] = {
 
 # Functions of a space and of the options of every metric.
 METRICS: dict[str, Callable[..., Any]] = {
-    "AccuracyAtDepth": ew.metrics.AccuracyAtDepth,
-    "AnswersByDistance": ew.metrics.AnswersByDistance,
-    "CalibrationCurve": ew.metrics.CalibrationCurve,
-    "Coverage": ew.metrics.Coverage,
-    "ExpectedCost": ew.metrics.ExpectedCost,
-    "ExpectedCostGap": ew.metrics.ExpectedCostGap,
-    "HierarchicalF1": ew.metrics.HierarchicalF1,
-    "HierarchicalPrecision": ew.metrics.HierarchicalPrecision,
-    "HierarchicalRecall": ew.metrics.HierarchicalRecall,
-    "MacroMeanDistance": ew.metrics.MacroMeanDistance,
-    "MeanDistance": ew.metrics.MeanDistance,
-    "MeanEMD": ew.metrics.MeanEMD,
-    "MistakeSeverity": ew.metrics.MistakeSeverity,
-    "RankedProbabilityScore": ew.metrics.RankedProbabilityScore,
-    "RightOrAncestor": ew.metrics.RightOrAncestor,
-    "RootMeanSquaredDistance": ew.metrics.RootMeanSquaredDistance,
-    "WeightedKappa": ew.metrics.WeightedKappa,
-    "WithinDistance": ew.metrics.WithinDistance,
+    name: getattr(ew.metrics, name) for name in ew.metrics.__all__ if name[0].isupper() and name != "SpaceMetric"
 }
 
 

@@ -57,7 +57,7 @@ def test_encrypted_members(tmp_path: Path) -> None:
         ArrayFile(tmp_path / "a.npz").shape("probs")
 
 
-def test_an_array_larger_than_half_of_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_array_larger_than_half_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a.npz", labels=header((1000,), "<i8") + bytes(8000))
     monkeypatch.setattr(array_files, "_memory", lambda: 15_998)
     with pytest.raises(ValueError, match="1000 values of int64 take 8000 bytes, and at most 7999, half of the memory"):
@@ -67,7 +67,7 @@ def test_an_array_larger_than_half_of_the_memory(tmp_path: Path, monkeypatch: py
     assert len(next(ArrayFile(tmp_path / "a.npz").stream("labels", 999))) == 999
 
 
-def test_a_header_that_announces_more_than_there_is(tmp_path: Path) -> None:
+def test_header_that_announces_more_than_there(tmp_path: Path) -> None:
     write(tmp_path / "a.npz", probs=header((2**40, 2), "<f4"))
     with pytest.raises(ValueError, match="values of float32 are 8796093022208 bytes, and there are 0"):
         ArrayFile(tmp_path / "a.npz").read("probs")
@@ -95,7 +95,7 @@ def test_pipes_are_not_opened(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("member", ["labels", "classes"])
-def test_lengths_are_compared_before_anything_is_read(tmp_path: Path, member: str) -> None:
+def test_lengths_compared_before_anything_read(tmp_path: Path, member: str) -> None:
     """A file of 50 kB that holds 40 MB of labels or names."""
     members = {
         "probs": header((2, 2), "<f4") + np.full(4, 0.5, np.float32).tobytes(),

@@ -40,11 +40,11 @@ def run_of(commit: str, ratio: float, speed_up: float = 6.0, spread: float = 0.0
         (run_of("b", 1.4, spread=0.0), ["slower", "same"]),
     ],
 )
-def test_a_change_counts_beyond_noise(after, verdicts):
+def test_change_counts_beyond_noise(after, verdicts):
     assert [change.verdict for change in history.compare(run_of("a", 1.0), after)] == verdicts
 
 
-def test_noise_is_the_variation_of_parts_of_a_run():
+def test_noise_is_variation_of_parts_of_run():
     assert noise([1.0] * 50) == 0
     assert noise([1.0, 1.0]) == 0
     assert noise([1.0] * 10 + [2.0] * 10 + [1.0] * 30) == pytest.approx(0.2**0.5 / 1.2)
@@ -72,7 +72,7 @@ def test_runs_are_appended_and_compared(tmp_path: Path, capsys: pytest.CaptureFi
         (["aaa"], "expected no commits or two"),
     ],
 )
-def test_what_cannot_be_compared_is_an_error(tmp_path, capsys, names, message):
+def test_what_cannot_be_compared_is_error(tmp_path, capsys, names, message):
     path = tmp_path / "history.json"
     for one in (run_of("aaa", 1.0), run_of("other", 1.0, cores=64)):
         history.append(one, path)
@@ -81,7 +81,7 @@ def test_what_cannot_be_compared_is_an_error(tmp_path, capsys, names, message):
     assert message in capsys.readouterr().err
 
 
-def test_the_history_of_the_repository_can_be_drawn(tmp_path):
+def test_history_of_repository_can_be_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     entries = history.read()
     assert entries
@@ -91,7 +91,7 @@ def test_the_history_of_the_repository_can_be_drawn(tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 16])
-def test_shared_nodes_of_the_decimal_tree(ranks: int) -> None:
+def test_shared_nodes_of_decimal_tree(ranks: int) -> None:
     tree = ew.Tree(**sharded.decimal_tree(3))
     assert (tree.parents[1:] < torch.arange(1, tree.num_nodes)).all()
     assert torch.equal(torch.tensor(tree._order), torch.arange(tree.num_nodes))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,10 +14,14 @@ from torch import Tensor
 import earthwork as ew
 from earthwork.losses.contract import StructuredLoss
 from earthwork.metrics.batch import Batch, as_batch
+from earthwork.metrics.functional import function_of
 from earthwork.metrics.measure import MeanMeasure
-from earthwork.transport.closed_form import composed_cost, with_gradient
-from earthwork.transport.routes import COMPOSED, Route
+from earthwork.metrics.report import measure_rows, report_of
+from earthwork.ops.definition import COMPOSED, Route, composed_cost
+from earthwork.ops.first_order import with_gradient
 from tests.cases import random_distribution
+from tests.catalogue import CLASSES, weights
+from tests.contract import CHECKS, batch
 
 
 class Star(ew.EdgeSpace):
@@ -57,55 +62,132 @@ def test_a_space(rng, rho):
 class BrierLoss(StructuredLoss):
     """A new loss: the squared error of the probabilities."""
 
-    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        return (self.probabilities(rows) - torch.nn.functional.one_hot(labels, rows.shape[-1])).square().sum(-1)
-
-    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
-        return (self.probabilities(rows) - q).square().sum(-1)
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return (p - q).square().sum(-1)
 
 
-def test_a_loss():
-    logits = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
-    labels = torch.tensor([0, 4, 2, 255, 1, 3])
-    weight = torch.rand(5, dtype=torch.float64)
-    counted = labels != 255
-    truth = torch.eye(5, dtype=torch.float64)[labels[counted]]
+class SphericalLoss(StructuredLoss):
+    """Another one, with a formula for labels: 1 minus the spherical score."""
+
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return 1 - (p * q).sum(-1) / p.norm(dim=-1)
+
+    def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
+        return 1 - p.gather(-1, labels.unsqueeze(-1)).squeeze(-1) / p.norm(dim=-1)
+
+
+@pytest.mark.parametrize("loss", [BrierLoss, SphericalLoss])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_a_loss(loss, check):
+    check(partial(loss, ew.Chain(CLASSES)))
+
+
+def test_a_loss_against_its_formula():
+    logits, labels, _ = batch(6)
+    labels[3] = 255
+    weight, counted = weights().double(), labels != 255
+    truth = torch.eye(CLASSES, dtype=torch.float64)[labels[counted]]
     rows = (logits.softmax(-1)[counted] - truth).square().sum(-1)
     by_hand = (rows * weight[labels[counted]]).sum() / weight[labels[counted]].sum()
-    loss = BrierLoss(ew.Chain(5), weight=weight, ignore_index=255)(logits, labels)
+    loss = BrierLoss(ew.Chain(CLASSES), weight=weight, ignore_index=255)(logits, labels)
     torch.testing.assert_close(loss, by_hand)
-    soft = BrierLoss(ew.Chain(5), reduction="none")(logits[counted], truth)
-    torch.testing.assert_close(soft, rows)
-    assert torch.autograd.gradcheck(lambda x: BrierLoss(ew.Chain(5), ignore_index=255)(x, labels), logits)
+
+
+class OtherLabels(BrierLoss):
+    """Wrong: its formula for labels is not that for one-hot distributions."""
+
+    def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
+        return 1 - p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+
+
+class MixedRows(BrierLoss):
+    """Wrong: the loss of a row depends on the other rows."""
+
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return super().losses(p, q) - p.mean() + super().losses(p, q).mean()
+
+
+class NoGradient(BrierLoss):
+    """Wrong: its gradient is not its derivative."""
+
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return (p * (p.detach() - 2 * q) + q * q).sum(-1)
+
+
+class Logarithm(BrierLoss):
+    """Wrong: the logarithm of a probability that underflows; it should be `logarithmic`."""
+
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        return -(q * p.log()).sum(-1)
+
+
+class Unsmoothed(BrierLoss):
+    """Wrong: it keeps the smoothing from its formula for labels by overriding more than formulas."""
+
+    def row_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        return self.label_losses(self.probabilities(rows), labels)
+
+
+class Unchecked(BrierLoss):
+    """Wrong: it leaves out the checks of masses by overriding more than formulas."""
+
+    def _checked_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype | None) -> Tensor:
+        return self.losses(self.probabilities(rows), q)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "check"),
+    [
+        (OtherLabels, "labels_are_distributions"),
+        (MixedRows, "rows_are_independent"),
+        (NoGradient, "gradients_are_derivatives"),
+        (Logarithm, "sure_predictions_are_finite"),
+        (Unsmoothed, "targets_are_smoothed"),
+        (Unchecked, "masses_are_checked"),
+    ],
+)
+def test_a_wrong_loss_fails(wrong, check):
+    (chosen,) = (one for one in CHECKS if one.__name__ == check)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        chosen(partial(wrong, ew.Chain(CLASSES)))
 
 
 @dataclass(frozen=True)
-class Within(MeanMeasure):
-    """A new metric: the share of answers at most ``limit`` away from the label."""
+class SphericalScore(MeanMeasure):
+    """A new metric: the probability of the label, divided by a norm of all probabilities."""
 
-    limit: float = 1.0
+    power: float = 2.0
+    title = "spherical score, power {power:g}"
     higher_is_better = True
+    needs_probabilities = True
+    limits = (0.0, 1.0)
 
-    @property
-    def label(self) -> str:
-        return f"within {self.limit:g}"
-
-    def columns(self, batch: Batch) -> Tensor:
-        near = (batch.distance <= self.limit).double()
-        return torch.stack([near, torch.ones_like(near)], -1)
+    def terms(self, batch: Batch) -> Tensor:
+        p = batch.p.double()
+        return p.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1) / p.norm(self.power, -1) ** (self.power - 1)
 
 
 def test_a_metric():
     pytest.importorskip("torchmetrics")
-    from earthwork.metrics.base import SpaceMetric
+    from earthwork.metrics.torchmetric import metric_of
 
     p, labels, chain = torch.rand(200, 7).softmax(-1), torch.randint(7, (200,)), ew.Chain(7)
-    by_hand = ((p.argmax(-1) - labels).abs() <= 2).double().mean()
-    torch.testing.assert_close(Within(2).of(as_batch(p, labels, chain)), by_hand)
-    metric = SpaceMetric(chain, Within(2))
+    by_hand = np.mean(
+        [row[label] / np.sqrt((row**2).sum()) for row, label in zip(p.double().numpy(), labels, strict=True)]
+    )
+    function, metric = function_of(SphericalScore), metric_of(SphericalScore)(chain, power=2)
+    torch.testing.assert_close(function(p, labels, chain).item(), by_hand)
+    torch.testing.assert_close(function(p.log(), labels, chain, 2, normalize="softmax").item(), by_hand)
     for part in torch.arange(200).split(64):
         metric.update(p[part], labels[part])
-    torch.testing.assert_close(metric.compute(), by_hand)
+    torch.testing.assert_close(metric.compute().item(), by_hand)
+    rows = measure_rows(as_batch(p, labels, chain), [metric.measure])
+    (line,) = report_of(["a"], [rows], [metric.measure], chain, intervals=True).lines
+    assert line.label == "spherical score, power 2"
+    torch.testing.assert_close(line.estimates[0].value, by_hand)
+    assert 0 < line.estimates[0].low < by_hand < line.estimates[0].high < 1
+    with pytest.raises(ValueError, match="preds: expected probabilities"):
+        function(labels, labels, chain)
 
 
 class NumbaChain(Route):
@@ -141,5 +223,5 @@ def test_a_kernel(rng, monkeypatch):
     assert second.abs().max() < 1e-12, "moving every bin alike changes nothing"
     # `choose` is the one place that has to know about it.
     plain = ew.emd(p, q, chain, rho=2)
-    monkeypatch.setattr(sys.modules["earthwork.transport.emd"], "choose", lambda *_, **__: route)
+    monkeypatch.setattr("earthwork.ops.operations.choose", lambda *_, **__: route)
     torch.testing.assert_close(ew.emd(p, q, chain, rho=2), plain)

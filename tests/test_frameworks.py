@@ -236,7 +236,7 @@ def test_sums_of_metrics_are_saved(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", LOSS_CASES)
-def test_the_state_is_that_of_cross_entropy(case):
+def test_state_is_that_of_cross_entropy(case):
     loss = make_loss(case)
     if case.startswith("EMDLoss learned"):
         assert list(loss.state_dict()) == ["costs.log_costs"]
@@ -272,7 +272,7 @@ def config(transformers):
     return transformers.BertConfig(vocab_size=11, max_position_embeddings=8, num_labels=CLASSES, **sizes)
 
 
-def test_a_pretrained_model_gets_a_loss(transformers, tmp_path):
+def test_pretrained_model_gets_loss(transformers, tmp_path):
     """From a checkpoint without one. Whatever is a buffer would be uninitialised memory."""
 
     class Rater(transformers.BertForSequenceClassification):
@@ -514,7 +514,7 @@ class SharedBuffer(ew.MixedLoss):
         (SharedBuffer, {"state", "types", "saved_by_safetensors"}),
     ],
 )
-def test_a_loss_with_tables_in_buffers_is_detected(wrong, detected, tmp_path):
+def test_loss_with_tables_in_buffers_detected(wrong, detected, tmp_path):
     def make():
         return Network([wrong(SPACES["chain"])])
 

@@ -24,7 +24,7 @@ PARTS, CASES = 8, 16
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_form_gives_the_same_value_and_gradient(part):
+def test_form_gives_same_value_and_gradient(part):
     done = Search()
     findings = [text for number in range(part, PARTS * CASES, PARTS) for text in done.run(2, number)]
     assert findings == []
@@ -33,7 +33,7 @@ def test_every_form_gives_the_same_value_and_gradient(part):
     assert done.unstable.total() < 0.02 * done.compared.total() + 50
 
 
-def test_a_wrong_gradient_of_one_layout_is_found(monkeypatch):
+def test_wrong_gradient_of_one_layout_is_found(monkeypatch):
     subject = SUBJECTS["EMDLoss"]
 
     def broken(case, axis):
@@ -58,7 +58,7 @@ def test_a_wrong_gradient_of_one_layout_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [name for name, subject in SUBJECTS.items() if subject.order == 2])
-def test_the_oracle_differentiates_its_own_values(name):
+def test_oracle_differentiates_its_own_values(name):
     kind = SUBJECTS[name].kinds[-1] if name != "TokenEMDLoss" else "chain"
     kind = "tree" if kind == "matrix" else kind
     case = next(
@@ -73,7 +73,7 @@ def test_the_oracle_differentiates_its_own_values(name):
     torch.testing.assert_close(slope, (exact.gradient * along).sum(), rtol=1e-5, atol=1e-7 * exact.size)
 
 
-def test_a_case_is_its_repr():
+def test_case_is_its_repr():
     case = draw(0, 7)
     again = eval(repr(case), {"Case": Case})
     assert (again.x == case.x).all()

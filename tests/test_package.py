@@ -104,7 +104,7 @@ SIGNATURES = {
     "expected_distance": "(p, space, *, normalize=None, validate=True)",
     "decide": "(p, space, allow_inner=False, vagueness=0.0, *, normalize=None, validate=True)",
     "EMDLoss": f"(space, rho=None, *, costs=None, {OPTIONS}, root=False, empty='nan')",
-    "SinkhornLoss": f"(space, lam=3.0, max_iter=100, *, tol=None, method='log', value='cost', {OPTIONS}, empty='nan')",
+    "SinkhornLoss": "(space, lam=3.0, max_iter=100, *, tol=None, method='log', value='cost', **options)",
     "EdgeCrossEntropyLoss": f"(space, *, {OPTIONS}, empty='nan')",
     "HierarchicalCrossEntropyLoss": "(tree, alpha=0.1, **options)",
     "SoftLabelLoss": "(space, beta=10.0, **options)",

@@ -25,11 +25,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import earthwork as ew
-from earthwork.sklearn import EMDClassifier, LeastRiskClassifier, _least_risk, scorer
+from earthwork.sklearn import ConformalClassifier, EMDClassifier, LeastRiskClassifier, _least_risk, scorer
 
 
 @parametrize_with_checks([EMDClassifier(random_state=0), LeastRiskClassifier(LogisticRegression())])
-def test_the_rules_of_scikit_learn(estimator, check):
+def test_rules_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -38,7 +38,7 @@ def ordinal(classes=5):
     return features, np.digitize(values, np.quantile(values, np.arange(1, classes) / classes))
 
 
-def test_least_risk_is_the_brute_force_minimum():
+def test_least_risk_is_brute_force_minimum():
     features, labels = ordinal()
     chain = ew.Chain(5, [1.0, 3.0, 0.5, 2.0])
     model = LeastRiskClassifier(LogisticRegression(), chain).fit(features, labels)
@@ -50,7 +50,24 @@ def test_least_risk_is_the_brute_force_minimum():
     assert distance[model.predict(features), labels].mean() < distance[by_argmax, labels].mean()
 
 
-def test_labels_by_name_in_the_order_of_the_space():
+def test_conformal_sets_of_a_classifier():
+    features, labels = ordinal(3)
+    sizes = np.array(["small", "medium", "large"])[labels]
+    chain = ew.Chain(4, names=["small", "medium", "large", "huge"])
+    model = ConformalClassifier(LogisticRegression(), chain, 0.2, random_state=0).fit(features, sizes)
+    sets = model.predict_set(features)
+    assert sets.shape == (442, 4)
+    assert not sets[:, 3].all()
+    assert sets[np.arange(442), labels].mean() > 0.75
+    assert set(model.predictor_.describe(sets)) <= {
+        a if a == b else f"{a} to {b}" for a in chain.names for b in chain.names
+    }
+    by_index = ConformalClassifier(LogisticRegression(), chain, 0.2, random_state=0).fit(features, labels)
+    np.testing.assert_array_equal(by_index.predict_set(features), sets)
+    np.testing.assert_array_equal(model.predict(features), np.array(chain.names)[by_index.predict(features)])
+
+
+def test_labels_by_name_in_order_of_space():
     features, labels = ordinal(3)
     sizes = np.array(["small", "medium", "large"])
     chain = ew.Chain(3, names=["small", "medium", "large"])
@@ -69,7 +86,7 @@ def test_classes_that_were_not_seen():
     np.testing.assert_allclose(network.predict_proba(features).sum(1), 1)
 
 
-def test_calibration_lowers_the_log_loss_of_an_overconfident_model():
+def test_calibration_lowers_log_loss_overconfident():
     features, labels = ordinal()
     weak = GaussianNB()
     train, held_out = slice(0, 300), slice(300, None)
@@ -93,7 +110,7 @@ def test_partial_labels_teach_what_they_say():
     assert model.score(features, labels) > 0.9
 
 
-def test_sample_weight_moves_the_answers():
+def test_sample_weight_moves_answers():
     features, labels = ordinal(2)
     chain = ew.Chain(2)
     heavy = EMDClassifier(chain, max_epochs=40, random_state=0).fit(features, labels, np.where(labels == 1, 20.0, 1.0))
@@ -117,7 +134,7 @@ def test_clones_pickles_and_pipelines(model):
     np.testing.assert_array_equal(again.predict(features), pipeline.predict(features))
 
 
-def test_scorers_are_those_of_scikit_learn_on_unit_gaps():
+def test_scorers_of_scikit_learn_on_unit_gaps():
     features, labels = ordinal()
     model = LogisticRegression().fit(features, labels)
     answers = model.predict(features)
@@ -129,7 +146,7 @@ def test_scorers_are_those_of_scikit_learn_on_unit_gaps():
     assert scorer("rps", ew.Chain(5))(model, features, labels) == pytest.approx(-rps)
 
 
-def test_scorers_in_a_grid_search():
+def test_scorers_in_grid_search():
     features, labels = ordinal(3)
     search = GridSearchCV(LogisticRegression(), {"C": [0.01, 1.0]}, scoring=scorer("rps"), cv=3).fit(features, labels)
     assert search.best_params_["C"] == 1.0
@@ -143,7 +160,7 @@ def test_without_scikit_learn(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_skorch_as_the_guide_shows_it():
+def test_skorch_as_guide_shows_it():
     pytest.importorskip("skorch")
     guide = (Path(__file__).parents[1] / "docs" / "guides" / "tables.md").read_text(encoding="utf-8")
     (block,) = (code for code in re.findall(r"^```py\n(.*?)^```", guide, re.DOTALL | re.MULTILINE) if "skorch" in code)
@@ -192,7 +209,7 @@ def test_bad_input(call, error, match):
         call(features, labels)
 
 
-def test_ties_of_the_least_risk_are_those_of_decide() -> None:
+def test_ties_of_least_risk_those_of_decide() -> None:
     tenths = [row for row in itertools.product(range(11), repeat=4) if sum(row) == 10]
     p, chain = np.array(tenths) / 10, ew.Chain(4)
     np.testing.assert_array_equal(_least_risk(p, chain, np.arange(4)), ew.decide(p, chain))

@@ -51,7 +51,7 @@ def unpickled(loss):
 @pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("name", ALL_LOSSES)
-def test_a_copy_made_in_inference_mode_can_be_trained_with(name, rows, copied):
+def test_copy_made_in_inference_mode_can_trained(name, rows, copied):
     loss = ALL_LOSSES[name]
     x, labels = batch(loss, rows)
     with torch.inference_mode():
@@ -61,7 +61,7 @@ def test_a_copy_made_in_inference_mode_can_be_trained_with(name, rows, copied):
     assert torch.equal(gradient(twin, x, labels), gradient(loss, x, labels))
 
 
-def test_a_deep_copy_keeps_what_is_shared():
+def test_deep_copy_keeps_what_is_shared():
     loss = ew.EMDLoss(SPACES["tree"])
     pair = copy.deepcopy(nn.ModuleList([loss, loss]))
     assert pair[0] is pair[1]
@@ -101,7 +101,7 @@ def test_traces(loss, rows):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_trace_keeps_no_branch_of_its_example(loss):
+def test_trace_keeps_no_branch_of_its_example(loss):
     traced = torch.jit.trace(loss, batch(loss, 8), check_trace=False)
     x, labels = batch(loss, 60)
     labels[::3] = -100
@@ -162,7 +162,7 @@ def can_be_sharded(loss):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_sharded_tensors_are_an_error_that_says_what_to_do(mesh):
+def test_sharded_tensors_error_says_what_to(mesh):
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
     x, labels = batch(None, 60)
@@ -212,7 +212,7 @@ def change(x: Tensor) -> None:
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("rows", ROWS)
-def test_tensors_that_change_before_the_backward_pass(loss, rows, soft, order):
+def test_tensors_change_before_backward_pass(loss, rows, soft, order):
     """As with PyTorch's own functions the backward pass raises, or computes the derivative at the old values."""
     check_changes(loss, rows, soft, "input", order)
     check_changes(loss, rows, soft, "target", order)
@@ -221,7 +221,7 @@ def test_tensors_that_change_before_the_backward_pass(loss, rows, soft, order):
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("rows", ROWS)
-def test_weights_that_change_before_the_backward_pass(rows, soft, order):
+def test_weights_change_before_backward_pass(rows, soft, order):
     check_changes(LOSSES["EMDLoss weights, tree"], rows, soft, "weight", order)
 
 
@@ -257,7 +257,7 @@ def check_changes(loss, rows, soft, changed, order):
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("EMDLoss, matrix", "EMDLoss rho=1, matrix")])
-def test_the_gradients_of_single_examples(name, weighted, reduction):
+def test_gradients_of_single_examples(name, weighted, reduction):
     """``vmap(grad(loss))`` over rows and labels: what differentially private training computes."""
     loss = copy.deepcopy(LOSSES[name])
     terms = loss.losses if isinstance(loss, ew.MixedLoss) else [loss]

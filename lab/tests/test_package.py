@@ -57,7 +57,7 @@ def public_names(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
-def test_only_public_names_of_the_library_are_imported(path: Path) -> None:
+def test_only_public_names_of_library_imported(path: Path) -> None:
     assert list(private_imports(path.read_text(encoding="utf-8"))) == []
 
 
@@ -80,13 +80,13 @@ def test_every_imported_package_is_declared() -> None:
     assert not undeclared(SOURCE, LAB / "pyproject.toml", ["study", "tasks"])
 
 
-def test_both_packages_have_the_same_version() -> None:
+def test_both_packages_have_same_version() -> None:
     assert earthwork_lab.__version__ == ew.__version__
     (needed,) = (text for text in PROJECT["dependencies"] if text.startswith("earthwork["))
     assert SpecifierSet(needed.partition("]")[2]).contains(ew.__version__)
 
 
-def test_its_commands_do_not_import_lightning_or_experiments() -> None:
+def test_commands_not_import_lightning_or_experiments() -> None:
     code = "import sys, earthwork.cli.app; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     shown = {name for name in done.stdout.split() if name.startswith("earthwork_lab")}

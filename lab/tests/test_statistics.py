@@ -22,7 +22,7 @@ def test_one_value_has_no_interval() -> None:
 
 
 @pytest.mark.parametrize("bad", [None, math.nan, math.inf])
-def test_a_failed_run_is_not_left_out_of_the_average(bad: float | None) -> None:
+def test_failed_run_is_not_left_out_of_average(bad: float | None) -> None:
     assert mean_interval([1.0, bad]) == {"mean": None, "low": None, "high": None, "count": 2, "failed": 1}
 
 

@@ -56,7 +56,7 @@ def fuzz_numbers(minutes: float, seed: int) -> bool:
     numbers = itertools.takewhile(lambda _: time.monotonic() < start + 60 * minutes, itertools.count())
     # Ctrl-C ends the search early, and the counts are printed.
     with suppress(KeyboardInterrupt):
-        for number, finding in ((number, finding) for number in numbers for finding in search.run(seed, number)):
+        for number, finding in ((n, finding) for n in numbers for finding in search.run(seed, n)):
             subject = search.last.subject
             shown[subject] += 1
             if shown[subject] <= SHOWN:

@@ -18,7 +18,7 @@ from typing import Any
 import libcst
 from mutmut.mutation import diff_apply
 
-TESTS = ("tests/spaces", "tests/transport", "tests/losses", "tests/decisions", "tests/kernels/cpu")
+TESTS = ("tests/spaces", "tests/ops", "tests/transport", "tests/losses", "tests/decisions", "tests/kernels/cpu")
 SURVIVED, NO_TESTS = 0, 33
 
 

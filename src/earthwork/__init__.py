@@ -3,36 +3,35 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Functions are imported from the modules that define them: in their packages some share a name with their module, and
-# documentation tools would take `earthwork.emd` for the module.
-from earthwork.decisions.calibration import fit_temperature, tune_vagueness
-from earthwork.decisions.decide import decide, decide_top_k, expected_distance
-from earthwork.losses import (
-    EdgeCrossEntropyLoss,
-    EMDLoss,
-    HierarchicalCrossEntropyLoss,
-    LearnedCosts,
-    MixedLoss,
-    SinkhornLoss,
-    SoftLabelLoss,
-    TokenEMDLoss,
-)
-from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
-from earthwork.transport.emd import emd, emd_gradient, emd_hessian
-from earthwork.transport.sinkhorn import ConvergenceWarning, SinkhornResult, sinkhorn
-
 if TYPE_CHECKING:
+    # Functions are imported from the modules that define them: in their packages some share a name with their module,
+    # and documentation tools would take `earthwork.emd` for the module.
+    from earthwork import boosting, metrics, plot, sklearn, targets, trees
+    from earthwork.decisions.calibration import fit_temperature, tune_vagueness
+    from earthwork.decisions.conformal import ConformalPredictor
+    from earthwork.decisions.decide import decide, decide_top_k, expected_distance
+    from earthwork.decisions.risk import control_risk
     from earthwork.evaluation.evaluate import evaluate
+    from earthwork.losses import (
+        EdgeCrossEntropyLoss,
+        EMDLoss,
+        HierarchicalCrossEntropyLoss,
+        LearnedCosts,
+        MixedLoss,
+        SinkhornLoss,
+        SoftLabelLoss,
+        TokenEMDLoss,
+    )
+    from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
     from earthwork.storage import load, save
+    from earthwork.transport.emd import emd, emd_gradient, emd_hessian
+    from earthwork.transport.sinkhorn import ConvergenceWarning, SinkhornResult, sinkhorn
 
 __version__ = "0.2.1"
 
-# Imported on first access, so that `import earthwork` needs only PyTorch and NumPy.
-_SUBMODULES = ("boosting", "metrics", "plot", "sklearn", "targets", "testing", "trees")
-_LAZY = {"evaluate": "evaluation", "load": "storage", "save": "storage"}
-
 __all__ = [
     "Chain",
+    "ConformalPredictor",
     "ConvergenceWarning",
     "CostMatrix",
     "EMDLoss",
@@ -49,6 +48,7 @@ __all__ = [
     "TokenEMDLoss",
     "Tree",
     "boosting",
+    "control_risk",
     "decide",
     "decide_top_k",
     "emd",
@@ -64,18 +64,23 @@ __all__ = [
     "sinkhorn",
     "sklearn",
     "targets",
-    "testing",
     "trees",
     "tune_vagueness",
 ]
 
+# Where names are looked up, in this order; the others are modules. They are imported on first access, so that each part
+# of the library needs only its own extra, and the command line prints its help without PyTorch, which takes seconds.
+_PACKAGES = ("spaces", "transport", "losses", "decisions", "storage", "evaluation")
+
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return import_module(f"earthwork.{name}")
-    if name in _LAZY:
-        return getattr(import_module(f"earthwork.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'earthwork' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'earthwork' has no attribute {name!r}")
+    for package in _PACKAGES:
+        module = import_module(f"earthwork.{package}")
+        if name in module.__all__:
+            return globals().setdefault(name, getattr(module, name))
+    return import_module(f"earthwork.{name}")
 
 
 def __dir__() -> list[str]:

@@ -56,16 +56,16 @@ class ArrayFile:
                 self.members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
     def listed(self) -> str:
-        """The names of the arrays, for a message."""
+        """Return the names of the arrays, for a message."""
         return ", ".join(f"`{name}`" for name in self.members) or "none"
 
     def shape(self, member: str) -> tuple[int, ...]:
-        """The shape of an array, from its header."""
+        """Return the shape of an array, from its header."""
         with self._opened(member) as file:
             return self._header(file, member).shape
 
     def read(self, member: str = "") -> NDArray[Any]:
-        """A whole array."""
+        """Return a whole array."""
         with self._opened(member) as file:
             header = self._header(file, member)
             self._check_size(header, member, file.tell())
@@ -77,7 +77,7 @@ class ArrayFile:
                 raise self._unreadable(error) from None
 
     def map(self, member: str = "") -> NDArray[Any]:
-        """An array that is read from the file as it is used; it must not be compressed."""
+        """Return an array that is read from the file as it is used; it must not be compressed."""
         with self._opened(member) as file:
             header = self._header(file, member)
             offset = file.tell()
@@ -103,7 +103,7 @@ class ArrayFile:
         )
 
     def stream(self, member: str, rows: int) -> Iterator[NDArray[Any]]:
-        """The rows of a numeric array, at most ``rows`` at a time."""
+        """Return the rows of a numeric array, at most ``rows`` at a time."""
         with self._opened(member) as file:
             header = self._header(file, member)
             if header.dtype.kind not in "fiu":
@@ -186,7 +186,7 @@ class ArrayFile:
 
 
 def _memory() -> int:
-    """The memory of this machine in bytes; 8 GiB if it is unknown."""
+    """Return the memory of this machine in bytes; 8 GiB if it is unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -103,12 +103,12 @@ class Objective:
         )
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[Array, Array]:
-        """For ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
+        """Serve ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
         # LightGBM keeps one class after the other, and would otherwise copy them into that order.
         return self._serve(first, second, weight, by_class=True)
 
     def xgboost(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
-        """For ``xgboost.train`` (scores, matrix) and its scikit-learn classes (labels, scores, weight)."""
+        """Serve ``xgboost.train`` (scores, matrix) and its scikit-learn classes (labels, scores, weight)."""
         return self._serve(first, second, sample_weight)
 
     def _serve(self, first: Any, second: Any, weight: Any, by_class: bool = False) -> tuple[Array, Array]:
@@ -117,7 +117,7 @@ class Objective:
         return self._derivatives(np.asarray(scores, dtype=np.float32, order="C"), labels, weight, by_class)
 
     def derivatives(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
-        """The gradient of the loss with respect to the scores, and its positive diagonal curvature.
+        """Compute the gradient of the loss with respect to the scores, and its positive diagonal curvature.
 
         Args:
             scores: Raw scores, shape ``[rows, num_bins]``.
@@ -132,7 +132,7 @@ class Objective:
     def _derivatives(
         self, scores: Array, labels: Array, sample_weight: Array | None, by_class: bool = False
     ) -> tuple[Array, Array]:
-        """As `derivatives`; if ``by_class`` with the classes one after the other in memory."""
+        """Compute `derivatives`; if ``by_class`` with the classes one after the other in memory."""
         x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
         if len(x) != len(y):
             raise ValueError(f"labels: expected {len(x)}, one for each row of the scores, got {len(y)}")
@@ -185,7 +185,7 @@ class Objective:
         return bound + 2 * (rising + p * rising.sum(-1, keepdim=True))
 
     def _second_derivative(self, below: Tensor, label: Tensor) -> Tensor:
-        """Of the cost of each edge in the mass below it; for ρ < 2 that of a parabola that bounds it from above."""
+        """Differentiate each edge's cost twice in the mass below it; for ρ < 2 a parabola that bounds it from above."""
         costs, rho = derived(self.space, cost_tensor, below.device, below.dtype), self.rho
         if self.loss == "edge":
             least = torch.finfo(below.dtype).eps
@@ -201,7 +201,7 @@ class Objective:
         return rho * costs * size.clamp(min=_LEAST_FLOW).pow(rho - 2)
 
     def predict_proba(self, scores: Array) -> Array:
-        """Probabilities from the raw scores that a model with this objective predicts: their softmax."""
+        """Return probabilities from the raw scores that a model with this objective predicts: their softmax."""
         proba: Array = _as_scores(scores, self.space).softmax(-1).numpy()
         return proba
 
@@ -211,7 +211,7 @@ class Objective:
 
 
 def _softmax(x: Tensor) -> Tensor:
-    """``x.softmax(-1)``, faster if there are few classes."""
+    """Return ``x.softmax(-1)``, faster if there are few classes."""
     if x.shape[-1] >= _FEW_CLASSES:
         return x.softmax(-1)
     p = (x - x.amax(-1, keepdim=True)).exp_()
@@ -219,12 +219,12 @@ def _softmax(x: Tensor) -> Tensor:
 
 
 def _mean_distance(space: EdgeSpace, below: Tensor, weights: Tensor) -> Tensor:
-    """``Σ_e weights_e |a_ej − m_e|`` for each bin j."""
+    """Return ``Σ_e weights_e |a_ej − m_e|`` for each bin j."""
     return (weights * below).sum(-1, keepdim=True) + space.potential(weights * (1 - 2 * below))
 
 
 def _spread(space: EdgeSpace, below: Tensor, second: Tensor) -> Tensor:
-    """``Σ_e h_e (a_ej − m_e)²`` for each bin j; on a ring minus the share of the free circulation."""
+    """Return ``Σ_e h_e (a_ej − m_e)²`` for each bin j; on a ring minus the share of the free circulation."""
     spread = (second * below.square()).sum(-1, keepdim=True) + space.potential(second * (1 - 2 * below))
     if space.acyclic:
         return spread
@@ -263,7 +263,7 @@ class EvalMetric:
         self.__name__ = name
 
     def value(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> float:
-        """The weighted mean over the rows; NaN if there is nothing to average."""
+        """Compute the weighted mean over the rows; NaN if there is nothing to average."""
         x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
         values, counts = (x.double() for x in _METRICS[self.name](x.softmax(-1) if self.raw else x, y, self.space))
         if sample_weight is not None and len(sample_weight):
@@ -271,17 +271,17 @@ class EvalMetric:
         return float((values * counts).sum() / counts.sum())
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[str, float, bool]:
-        """For ``feval`` of ``lightgbm.train`` and ``eval_metric`` of its scikit-learn classes."""
+        """Serve ``feval`` of ``lightgbm.train`` and ``eval_metric`` of its scikit-learn classes."""
         scores, labels, weight = _arguments(first, second, weight)
         return self.name, self.value(scores, labels, weight), False
 
     def xgboost(self, scores: Any, matrix: Any) -> tuple[str, float]:
-        """For ``custom_metric`` of ``xgboost.train``; its scikit-learn classes take the metric itself."""
+        """Serve ``custom_metric`` of ``xgboost.train``; its scikit-learn classes take the metric itself."""
         scores, labels, weight = _arguments(scores, matrix, None)
         return self.name, self.value(scores, labels, weight)
 
     def __call__(self, y_true: Array, y_score: Array, sample_weight: Array | None = None) -> float:
-        """For ``eval_metric`` of XGBoost's scikit-learn classes."""
+        """Serve ``eval_metric`` of XGBoost's scikit-learn classes."""
         return self.value(y_score, y_true, sample_weight)
 
 
@@ -312,14 +312,14 @@ _METRICS: dict[str, Callable[[Tensor, Tensor, EdgeSpace], tuple[Tensor, Tensor]]
 
 
 def _arguments(first: Any, second: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """Scores, labels and weights, whether called as (scores, dataset) or as (labels, scores, weight)."""
+    """Return scores, labels and weights, whether called as (scores, dataset) or as (labels, scores, weight)."""
     if hasattr(second, "get_label"):
         return first, second.get_label(), second.get_weight()
     return second, first, weight
 
 
 def _as_scores(scores: Array, space: Space) -> Tensor:
-    """Raw scores as a tensor ``[rows, num_bins]``, or an error that says what was received instead."""
+    """Return raw scores as a tensor ``[rows, num_bins]``, or an error that says what was received instead."""
     array = np.ascontiguousarray(scores)
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
@@ -332,7 +332,7 @@ def _as_scores(scores: Array, space: Space) -> Tensor:
 
 
 def _as_labels(labels: Array, space: Space) -> Tensor:
-    """Class indices as a tensor ``[rows]``; boosting libraries store them as floating point numbers."""
+    """Return class indices as a tensor ``[rows]``; boosting libraries store them as floating point numbers."""
     array = np.asarray(labels)
     indices = array.astype(np.int64)
     wrong = (indices != array) | (indices < 0) | (indices >= space.num_bins)

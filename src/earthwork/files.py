@@ -11,7 +11,6 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def to_json(value: Any, *, indent: int | None = None, strict: bool = False) -> str:
-    """``value`` as JSON text, which has no NaN and no infinity.
+    """Return ``value`` as JSON text, which has no NaN and no infinity.
 
     Args:
         value: Nested mappings, sequences, text, numbers, booleans and ``None``.
@@ -83,7 +82,7 @@ def to_json(value: Any, *, indent: int | None = None, strict: bool = False) -> s
 
 
 def finite(value: Any) -> Any:
-    """``value`` as JSON can hold it: NaN and infinities become ``None``, tuples lists, and keys text."""
+    """Return ``value`` as JSON can hold it: NaN and infinities become ``None``, tuples lists, and keys text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -105,7 +104,7 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, without a byte order mark and with its line ends as they are.
+    """Return the text of a UTF-8 file, without a byte order mark and with its line ends as they are.
 
     Raises:
         ValueError: If it is empty, not a regular file, or not UTF-8; the message starts with the path.
@@ -127,7 +126,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, which end with a line feed, a carriage return or both, and not with other signs.
+    """Return the lines of a UTF-8 file, which end with a line feed, a carriage return or both, and nothing else.
 
     Raises:
         ValueError: As for `read_text`.
@@ -138,7 +137,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def parse_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
-    """The lines of a CSV text that are not empty: (the number of the line, its cells), all with as many cells.
+    """Return the lines of a CSV text that are not empty: (the number of the line, its cells), all with as many cells.
 
     Raises:
         ValueError: If quotes are not closed, or a line has more or fewer cells than the first: in which line.
@@ -161,7 +160,7 @@ def parse_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, lis
 
 
 def parse_number(text: str) -> float | None:
-    """The number that a text holds, or ``None``. Unlike in Python, digits are not grouped with underscores."""
+    """Return the number that a text holds, or ``None``. Unlike in Python, digits are not grouped with underscores."""
     try:
         return None if "_" in text else float(text)
     except ValueError:
@@ -169,28 +168,24 @@ def parse_number(text: str) -> float | None:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell of a table holds nothing: ``None``, NaN, or what pandas has in their place."""
+    """Return whether a cell of a table holds nothing: ``None``, NaN, or what pandas has in their place."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text. NaN, infinities and repeated names are errors.
+    """Return the value of a JSON text. NaN, infinities and repeated names are errors.
 
     Raises:
         ValueError: If it is not JSON; the message says where.
     """
     try:
         return json.loads(
-            text, object_pairs_hook=_unique_names, parse_constant=_reject_constant, parse_float=_finite_float
+            text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant, parse_float=_finite_float
         )
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at {place(text, error.pos)}") from None
     except RecursionError:
         raise ValueError("not readable JSON: nested too deeply") from None
-    except _NotFiniteError as error:
-        found = re.search(rf"(?<=[\[,:\s]){re.escape(error.token)}", f" {text}")
-        where = place(text, found.start() - 1 if found else 0)
-        raise ValueError(f"not readable JSON: expected finite numbers, got {error.token} at {where}") from None
     except ValueError as error:  # also a number with thousands of digits
         raise ValueError(f"not readable JSON: {error}") from None
 
@@ -208,7 +203,7 @@ def errors_naming(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file; see `parse_json`.
+    """Return the value of a JSON file; see `parse_json`.
 
     Raises:
         ValueError: If the file does not hold JSON; the message starts with the path.
@@ -218,7 +213,7 @@ def read_json(path: Path) -> Any:
 
 
 def place(text: str, position: int) -> str:
-    """Where in a text a position is, for an error message: ``line 3, column 7 (near 'abc')``."""
+    """Return where in a text a position is, for an error message: ``line 3, column 7 (near 'abc')``."""
     line = text.count("\n", 0, position) + 1
     column = position - (text.rfind("\n", 0, position) + 1) + 1
     if position >= len(text):
@@ -237,31 +232,23 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-class _NotFiniteError(Exception):
-    def __init__(self, token: str) -> None:
-        super().__init__(token)
-        self.token = token
-
-
-def _reject_constant(token: str) -> Any:
-    raise _NotFiniteError(token)
+def _refuse_constant(token: str) -> Any:
+    raise ValueError(f"expected finite numbers, got {token}")
 
 
 def _finite_float(token: str) -> float:
     value = float(token)
-    if not math.isfinite(value):
-        raise _NotFiniteError(token)
-    return value
+    return value if math.isfinite(value) else _refuse_constant(token)
 
 
-# A longer text is not a number or a date; some of them take quadratic time to parse.
+# Some longer ones take quadratic time to read.
 _MAX_NUMBER = 400
-_MAX_BRACKETS = 100
-_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
+# What PyYAML raises besides its own errors, such as for the date 2001-13-01 and for the character "\\UFFFFFFFF".
+_YAML_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text: dicts, lists, text, numbers, booleans, dates and ``None``.
+    """Return the value of a YAML text: dicts, lists, text, numbers, booleans, dates and ``None``.
 
     Repeated keys, and aliases of anything but scalars, are errors: nested aliases can stand for more data than fits
     into memory.
@@ -269,94 +256,59 @@ def parse_yaml(text: str) -> Any:
     Raises:
         ValueError: If it is not such YAML; the message says where.
     """
-    yaml = require("yaml", "trees", "reading YAML")
-    loader = None
+    yaml: Any = require("yaml", "trees", "reading YAML")
     try:
-        loader = _loader_class()(text)
-        return loader.get_single_data()
+        # The loader of `yaml.safe_load`, in pure Python because the one in C can overflow the stack.
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        for problem, at in _yaml_problems(loader, node):
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
+        return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ValueError(f"not YAML: {error.problem or error.context}{where}") from None
     except yaml.reader.ReaderError as error:
         raise ValueError(f"not YAML: {error.reason} at character {error.position}") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ValueError("not YAML: nested too deeply") from None
-    except ValueError as error:  # a version of YAML with thousands of digits
+    except _YAML_ERRORS as error:
         raise ValueError(f"not YAML: {error}") from None
-    finally:
-        if loader is not None:
-            loader.dispose()
+
+
+def _yaml_problems(loader: Any, root: Any) -> Iterator[tuple[str, Any]]:
+    """Find what PyYAML reads and a file should not hold: what is wrong, and the node."""
+    seen, todo = set(), [root]
+    while todo:
+        node = todo.pop()
+        if node.id == "scalar":
+            if re.fullmatch(rf"[-+0-9._:eE]{{{_MAX_NUMBER},}}", node.value):
+                yield f"expected a number or a date, got {len(node.value)} characters", node
+            try:
+                loader.construct_object(node)
+            except _YAML_ERRORS as error:
+                yield f"cannot read {node.value!r:.60} as {node.tag.rpartition(':')[2]}: {error}", node
+        elif id(node) in seen:
+            yield "expected no alias of this list or mapping", node
+        elif node.id == "sequence":
+            todo += node.value
+        else:
+            keys = set()
+            for key, _ in node.value:
+                if key.id == "scalar" and key.value in keys:
+                    yield f"expected each key once in a mapping, got {key.value!r:.60} twice", key
+                keys.add(key.value if key.id == "scalar" else key)
+            todo += [entry for pair in node.value for entry in pair]
+        seen.add(id(node))
 
 
 def read_yaml(path: Path) -> Any:
-    """The value of a YAML file; see `parse_yaml`.
+    """Return the value of a YAML file; see `parse_yaml`.
 
     Raises:
         ValueError: If the file does not hold YAML; the message starts with the path.
     """
     with errors_naming(path):
         return parse_yaml(read_text(path))
-
-
-@cache
-def _loader_class() -> Any:
-    yaml: Any = require("yaml", "trees", "reading YAML")
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """PyYAML's safe loader, in pure Python because the one in C can overflow the stack."""
-
-        def fetch_flow_collection_start(self, token_class: Any) -> None:
-            # The time to scan brackets grows with the square of their depth, long before the recursion limit.
-            if self.flow_level >= _MAX_BRACKETS:
-                problem = f"expected at most {_MAX_BRACKETS} nested brackets"
-                raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
-            super().fetch_flow_collection_start(token_class)
-
-        def scan_flow_scalar_non_spaces(self, double: bool, start_mark: Any) -> Any:
-            try:
-                return super().scan_flow_scalar_non_spaces(double, start_mark)
-            except (ValueError, OverflowError):  # which of them, and its text, depends on the version of Python
-                problem = f"expected the number of a character, got {self.prefix(8)}"
-                raise yaml.scanner.ScannerError(None, None, problem, self.get_mark()) from None
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                event = self.peek_event()
-                if not isinstance(self.anchors.get(event.anchor, None), yaml.ScalarNode | None):
-                    problem = f"expected no aliases of lists or mappings, got *{event.anchor}"
-                    raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
-            return super().compose_node(parent, index)
-
-        def construct_object(self, node: Any, deep: bool = False) -> Any:
-            if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER:
-                raise self._problem(node, f"expected a number or a date, got {len(node.value)} characters")
-            try:
-                return super().construct_object(node, deep)
-            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-                kind = node.tag.removeprefix("tag:yaml.org,2002:")
-                value = f"{node.value!r:.60}" if isinstance(node, yaml.ScalarNode) else "something else"
-                reason = f": {error}" if isinstance(error, ValueError) else ""
-                raise self._problem(node, f"expected {kind}, got {value}{reason}") from None
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            mapping = super().construct_mapping(node, deep)
-            if len(mapping) < len(node.value):
-                self._refuse_repeats(node)
-            return mapping
-
-        def _refuse_repeats(self, node: Any) -> None:
-            seen = set()
-            for key_node, _ in node.value:
-                key = self.construct_object(key_node, deep=True)
-                if key in seen:
-                    raise self._problem(key_node, f"expected each key once in a mapping, got {key!r:.60} twice")
-                seen.add(key)
-
-        def _problem(self, node: Any, problem: str) -> Exception:
-            error: Exception = yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-            return error
-
-    return Loader

@@ -33,7 +33,7 @@ def find(path: str) -> Any:
 # ---- PyTorch: what is special about a tensor or a call ---------------------------------------------------------------
 
 # If they are unknown, those of no two tensors are equal.
-_dispatch_keys: Any = find("_C._dispatch_keys") or (lambda x: SimpleNamespace(raw_repr=object))
+dispatch_keys: Any = find("_C._dispatch_keys") or (lambda x: SimpleNamespace(raw_repr=object))
 
 
 def _plain_keys() -> frozenset[int]:
@@ -42,7 +42,7 @@ def _plain_keys() -> frozenset[int]:
     # Explicitly, because the library may be imported inside inference mode.
     with torch.inference_mode(False):
         normal = torch.empty(0, device="cpu")
-    return frozenset(_dispatch_keys(x).raw_repr() for x in (normal, inference))
+    return frozenset(dispatch_keys(x).raw_repr() for x in (normal, inference))
 
 
 # The dispatch keys of ordinary and of inference tensors on the CPU. Other devices and layouts, lazy negation, and
@@ -52,8 +52,8 @@ PLAIN_KEYS = _plain_keys()
 
 def is_plain(x: Tensor, other: Tensor | None = None) -> bool:
     """Whether one or two tensors are strided memory on the CPU and nothing else. If torch cannot tell, none is."""
-    return _dispatch_keys(x).raw_repr() in PLAIN_KEYS and (
-        other is None or _dispatch_keys(other).raw_repr() in PLAIN_KEYS
+    return dispatch_keys(x).raw_repr() in PLAIN_KEYS and (
+        other is None or dispatch_keys(other).raw_repr() in PLAIN_KEYS
     )
 
 
@@ -109,19 +109,19 @@ def is_sharded(x: Tensor) -> bool:
 
 # Torch keeps the level of forward-mode differentiation in a module variable, -1 outside of it. If it is unknown, assume
 # that there is one.
-_forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=0)
+forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else SimpleNamespace(_current_level=0)
 
 
 def is_forward_mode() -> bool:
     """Whether forward-mode differentiation is active."""
-    active: bool = _forward_mode._current_level >= 0
+    active: bool = forward_mode._current_level >= 0
     return active
 
 
 def is_watched() -> bool:
     """Whether every operation has to be visible: to forward-mode differentiation, a trace, a mode or a transform."""
     return (
-        _forward_mode._current_level >= 0
+        forward_mode._current_level >= 0
         or tracing_state() is not None
         or count_dispatch_modes() > 0
         or transform_level() is not None

@@ -15,22 +15,22 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from earthwork.decisions import expected_distance, fit_temperature
+from earthwork.decisions import ConformalPredictor, expected_distance, fit_temperature
 from earthwork.decisions.decide import first_least
 from earthwork.evaluation.labels import ClassIndex
 from earthwork.extras import require
 from earthwork.losses import EMDLoss
-from earthwork.metrics.functional import weighted_kappa
+from earthwork.metrics import functional
 from earthwork.spaces import Chain, CostMatrix, Space
 
 require("sklearn", "sklearn", "earthwork.sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone  # noqa: E402
-from sklearn.model_selection import cross_val_predict  # noqa: E402
+from sklearn.model_selection import cross_val_predict, train_test_split  # noqa: E402
 from sklearn.utils import check_random_state  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data  # noqa: E402
 
-__all__ = ["EMDClassifier", "LeastRiskClassifier", "scorer"]
+__all__ = ["ConformalClassifier", "EMDClassifier", "LeastRiskClassifier", "scorer"]
 
 Array = NDArray[Any]
 
@@ -105,6 +105,95 @@ class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         answers = _least_risk(self.predict_proba(X), self.space_, self._bins)
         labels: Array = self.classes_[answers]
         return labels
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = clone(self.estimator).__sklearn_tags__().input_tags
+        return tags
+
+
+class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Adds sets of classes with a guarantee to another classifier; see :class:`~earthwork.ConformalPredictor`.
+
+    Args:
+        estimator: A classifier with ``predict_proba``. It is cloned before it is fitted.
+        space: How the classes are arranged. The labels are names of its bins, or bin indices. ``None``: a chain of the
+            sorted labels with unit gaps.
+        alpha: The probability that a set misses the label.
+        kind: The shape of the sets.
+        calibration: The share of the rows that the sets are fitted on; the classifier is fitted on the others.
+        random_state: The seed of the split.
+
+    Attributes:
+        estimator_: The fitted classifier.
+        classes_: The labels that were seen.
+        space_: The space that was used.
+        predictor_: The fitted predictor, whose ``describe`` puts sets into words.
+
+    Example:
+        >>> import earthwork.sklearn, earthwork as ew
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = ew.sklearn.ConformalClassifier(LogisticRegression(max_iter=500), random_state=0).fit(X, y)
+        >>> model.predict_set(X[:2])
+        array([[ True, False, False],
+               [ True, False, False]])
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        space: Space | None = None,
+        alpha: float = 0.1,
+        *,
+        kind: Any = None,
+        calibration: float = 0.3,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.space = space
+        self.alpha = alpha
+        self.kind = kind
+        self.calibration = calibration
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> ConformalClassifier:  # noqa: N803
+        """Fit the estimator on some of the rows, and the sets on the others."""
+        train_x, held_x, train_y, held_y = train_test_split(
+            X, y, test_size=self.calibration, random_state=self.random_state
+        )
+        self.estimator_ = clone(self.estimator).fit(train_x, train_y)
+        self.classes_ = np.unique(np.asarray(y))
+        if hasattr(self.estimator_, "n_features_in_"):
+            self.n_features_in_ = self.estimator_.n_features_in_
+        self.space_, self._bins = _arranged(self.classes_, self.space)
+        self.predictor_ = ConformalPredictor(self.space_, self.alpha, self.kind)
+        labels = self._bins[np.searchsorted(self.classes_, np.asarray(held_y))]
+        self.predictor_.fit(self._all_bins(held_x), labels)
+        return self
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """The probabilities of ``classes_``, shape ``[rows, classes]``."""
+        p: Array = self._all_bins(X)[:, self._bins]
+        return p
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """The most probable class of each row."""
+        labels: Array = self.classes_[self.predict_proba(X).argmax(-1)]
+        return labels
+
+    def predict_set(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
+        """Whether each class of the space is in the set of each row, shape ``[rows, num_bins]``."""
+        return self.predictor_.predict(self._all_bins(X))
+
+    def _all_bins(self, X: Any) -> Array:  # noqa: N803
+        """The probabilities of all classes of the space, 0 for those that the estimator has not seen."""
+        check_is_fitted(self, "estimator_")
+        p = np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
+        whole = np.zeros((len(p), self.space_.num_bins))
+        whole[:, self._bins[np.searchsorted(self.classes_, self.estimator_.classes_)]] = p
+        return whole
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -312,7 +401,7 @@ def _score_rps(estimator: Any, X: Any, labels: Tensor, space: Space, bins: Array
 
 
 def _score_kappa(estimator: Any, X: Any, labels: Tensor, space: Space, bins: Array) -> float:  # noqa: N803
-    return float(weighted_kappa(_answers(estimator, X, bins), labels, space, power=2))
+    return float(functional.weighted_kappa(_answers(estimator, X, bins), labels, space, power=2))
 
 
 _SCORES: dict[str, Callable[[Any, Any, Tensor, Space, Array], float]] = {

@@ -11,7 +11,7 @@ _MAX_SUGGESTIONS = 20  # searching for near matches takes about 10 ms per name
 
 
 def abbreviate(values: Iterable[object], limit: int = 10) -> str:
-    """The first ``limit`` values, separated by commas, and the number of those left out.
+    """Return the first ``limit`` values, separated by commas, and the number of those left out.
 
     Example:
         >>> from earthwork.text import abbreviate
@@ -24,7 +24,7 @@ def abbreviate(values: Iterable[object], limit: int = 10) -> str:
 
 
 def with_near_matches(unknown: Sequence[str], known: Iterable[str]) -> str:
-    """The unknown names, each followed by the known names with a similar spelling.
+    """Return the unknown names, each followed by the known names with a similar spelling.
 
     Example:
         >>> from earthwork.text import with_near_matches
@@ -45,7 +45,7 @@ def _fold(name: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""``text`` with control and formatting characters escaped, so that it cannot control a terminal.
+    r"""Return ``text`` with control and formatting characters escaped, so that it cannot control a terminal.
 
     Example:
         >>> from earthwork.text import printable
@@ -56,7 +56,7 @@ def printable(text: str) -> str:
 
 
 def for_matplotlib(text: str) -> str:
-    r"""``text`` as Matplotlib shows it letter by letter: no control characters, and no formula between two dollars.
+    r"""Return ``text`` as Matplotlib shows it letter by letter: no control characters, no formula between dollars.
 
     Example:
         >>> from earthwork.text import for_matplotlib

@@ -53,7 +53,7 @@ def test_errors_are_one_line(
     assert capsys.readouterr().err == said
 
 
-def test_other_errors_of_the_runtime_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_of_runtime_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a defect")
 
@@ -71,13 +71,13 @@ def test_more_bins_than_memory(bins: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("arguments", [["train", "--help"], ["reproduce", "all", "--quick"]])
-def test_without_the_lab_its_commands_say_how_to_install_it(arguments, install, capsys):
+def test_without_lab_commands_say_how_to_install(arguments, install, capsys):
     install()
     assert run(arguments) == 2
     assert capsys.readouterr() == ("", MISSING.format(arguments[0]) + "\n")
 
 
-def test_without_the_lab_all_commands_are_listed(install, capsys):
+def test_without_lab_all_commands_are_listed(install, capsys):
     install()
     assert run(["--help"]) == 0
     shown = capsys.readouterr().out
@@ -85,7 +85,7 @@ def test_without_the_lab_all_commands_are_listed(install, capsys):
         assert f" {name} " in shown
 
 
-def test_a_package_adds_a_command(install, capsys):
+def test_package_adds_command(install, capsys):
     install(
         plugin="import typer\nfrom earthwork.cli.console import Command\napp = typer.Typer()\n"
         "@app.command(cls=Command)\ndef count(number: int):\n"
@@ -97,7 +97,7 @@ def test_a_package_adds_a_command(install, capsys):
     assert capsys.readouterr() == ("", "error: NUMBER: expected at least 1\n")
 
 
-def test_a_package_that_cannot_be_loaded_leaves_other_commands_alone(install, capsys):
+def test_package_cannot_loaded_leaves_commands_alone(install, capsys):
     install(broken="raise RuntimeError('old version')")
     assert run(["tree", "info", "cifar10"]) == 0
     assert "nodes" in capsys.readouterr().out

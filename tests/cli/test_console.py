@@ -31,7 +31,7 @@ NAMES = {"top_k": "--top-k", "labels": "--labels-file", "decide": "--decide", "d
         ("not_top_k=3 and 'top_k=3' and top_k", "not_top_k=3 and 'top_k=3' and top_k"),
     ],
 )
-def test_words_of_a_message(message: str, expected: str) -> None:
+def test_words_of_message(message: str, expected: str) -> None:
     assert with_options(message, NAMES) == expected
     assert with_options(message, {}) == message
 
@@ -99,14 +99,14 @@ def test_errors_name_options(command: str, expected: str, capsys: pytest.Capture
     assert sorted(Path.cwd().rglob("*")) == before, "nothing is written"
 
 
-def test_tables_in_a_pipe_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_in_pipe_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
     cells = [f"cell {number} of a very long row" for number in range(40)]
     print_table(Console(file=sys.stdout), "title", [cells, cells])
     lines = capsys.readouterr().out.splitlines()
     assert all(cell in lines[2] and cell in lines[4] for cell in cells)
 
 
-def test_tables_on_a_terminal_are_wrapped_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_on_terminal_wrapped_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
     cells = [letter * 60 for letter in "abc"]
     print_table(Console(file=sys.stdout, force_terminal=True, width=80, no_color=True), "t", [cells, cells])
     text = capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_tables_on_a_terminal_are_wrapped_not_cut(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("files")
-def test_a_report_of_many_models_is_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_report_of_many_models_is_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     names = [f"model_with_a_rather_long_name_{number}" for number in range(9)]
     for name in names:
         Path(f"{name}.npz").write_bytes(Path("p.npz").read_bytes())

@@ -12,8 +12,6 @@ import pytest
 
 from earthwork import load, trees
 from earthwork.cli.app import run
-from tests.trees.hierarchies import write_wordnet
-from tests.trees.test_wordnet import installed_wordnet
 
 
 class Shell:
@@ -59,7 +57,7 @@ def test_info(shell: Shell) -> None:
     assert facts["source"] == "WordNet 3.0"
 
 
-def test_info_of_a_single_node(shell: Shell, tmp_path: Path) -> None:
+def test_info_of_single_node(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "t.nwk").write_text("a;")
     assert "branching           none" in shell("tree", "info", tmp_path / "t.nwk")
 
@@ -95,19 +93,6 @@ def test_convert_some_classes(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "classes.json").write_text('{"cat": 1, "ship": 0}')
     shell("tree", "convert", "cifar10", tmp_path / "t.json", "--classes", tmp_path / "classes.json")
     assert load(tmp_path / "t.json").bin_names == ("ship", "cat")
-
-
-def test_build_from_wordnet(shell: Shell, tmp_path: Path) -> None:
-    ids = write_wordnet(tmp_path)
-    classes, out = tmp_path / "synsets.txt", tmp_path / "tree.json"
-    classes.write_text(f"{ids['van']}\n{ids['tabby']}\n{ids['lynx']}\n")
-    command = ("tree", "build", "--from", "wordnet", "--classes", classes, "-o", out, "--wordnet", tmp_path)
-    shell(*command)
-    assert load(out).bin_names == ("van", "tabby", "lynx")
-    shell(*command, "--rule", "paper", "--keep-single", "--costs", "hops")
-    assert load(out).info["rule"] == "paper"
-    assert "rule: expected one of" in shell.fail(*command, "--rule", "x")
-    assert "needs --classes" in shell.fail("tree", "build", "--from", "wordnet", "-o", out)
 
 
 FILES = {
@@ -157,7 +142,7 @@ def test_build_from_npy(shell: Shell, tmp_path: Path) -> None:
     )
 
 
-def test_build_from_embeddings_with_a_metric(shell: Shell, tmp_path: Path) -> None:
+def test_build_from_embeddings_with_metric(shell: Shell, tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", np.array([[1.0, 0.0], [9.0, 0.0], [0.0, 1.0]]))
     command = ("tree", "build", "--from", "embeddings", tmp_path / "v.npy", "-o", tmp_path / "t.json")
     shell(*command, "--metric", "cosine")
@@ -186,7 +171,7 @@ def test_build_from_embeddings_with_a_metric(shell: Shell, tmp_path: Path) -> No
         ("paths", "r/a\nr/b\n", ["--costs", "hops"], '--costs: "hops" needs node_data'),
     ],
 )
-def test_errors_name_the_options(
+def test_errors_name_options(
     source: str, text: str, options: list[str], message: str, shell: Shell, tmp_path: Path
 ) -> None:
     (tmp_path / "t.csv").write_text(text)
@@ -194,7 +179,7 @@ def test_errors_name_the_options(
     assert message in found
 
 
-def test_full_names_and_separators_of_every_source(shell: Shell, tmp_path: Path) -> None:
+def test_full_names_and_separators_of_source(shell: Shell, tmp_path: Path) -> None:
     for source, name, text in [
         ("paths", "t.txt", "a>x\nb>x\n"),
         ("nested", "t.json", '{"a": ["x"], "b": ["x"]}'),
@@ -206,14 +191,14 @@ def test_full_names_and_separators_of_every_source(shell: Shell, tmp_path: Path)
         assert load(tmp_path / "o.json").bin_names == ("a>x", "b>x")
 
 
-def test_a_confusion_matrix_that_says_little_gives_a_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_confusion_matrix_says_little_gives_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", np.eye(4))
     command = ["tree", "build", "--from", "confusion", str(tmp_path / "m.npy"), "-o", str(tmp_path / "t.json")]
     assert run(command) == 0
     assert capsys.readouterr().err.startswith("note: matrix: all distances between classes are from 1 to 1, ")
 
 
-def test_control_characters_do_not_reach_the_terminal(shell: Shell, tmp_path: Path) -> None:
+def test_control_characters_not_reach_terminal(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"r": {"\x1b[31mcat": ["\x9b2J", "b"]}}))
     printed = [shell("tree", "show", path), shell("tree", "info", path), shell("tree", "distance", path, "b", "\x9b2J")]
@@ -229,20 +214,6 @@ def test_other_spaces_are_not_trees(space: str, shell: Shell) -> None:
     assert f"{space}: expected a tree, got " in shell.fail("tree", "show", space)
 
 
-def test_rules(shell: Shell, tmp_path: Path) -> None:
-    ids = write_wordnet(tmp_path)
-    (tmp_path / "synsets.txt").write_text(f"{ids['van']}\n{ids['tabby']}\n")
-    table = shell("tree", "rules", tmp_path / "synsets.txt", "--wordnet", tmp_path).splitlines()
-    assert len(table) == 10
-    assert table[2].startswith("| `first` | dropped | 3 | 2 |")
-
-
-def test_the_table_in_the_docs_is_that_of_the_command(shell: Shell) -> None:
-    installed_wordnet()
-    page = (Path(__file__).parents[2] / "docs" / "hierarchies.md").read_text(encoding="utf-8")
-    assert shell("tree", "rules").strip() in page
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -253,7 +224,7 @@ def test_the_table_in_the_docs_is_that_of_the_command(shell: Shell) -> None:
         (["tree", "show"], "Missing argument 'TREE'"),
         (["tree", "grow"], "No such command 'grow'"),
         (["tree", "show", "cifar10", "--x"], "No such option: --x"),
-        (["tree", "build", "--from", "air", "-o", "x.json"], "--from: expected one of wordnet, parents"),
+        (["tree", "build", "--from", "air", "-o", "x.json"], "--from: expected one of parents"),
         (["tree", "show", "/"], "expected a file ending in"),
     ],
 )
@@ -295,14 +266,14 @@ def test_help(arguments: list[str], shell: Shell) -> None:
     assert "Usage: earthwork" in shell(*arguments)
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -c 'from earthwork.cli import main; main()' tree show imagenet1k --depth 20 | head -1"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert found.stdout == "entity\n"
     assert found.stderr == ""
 
 
-def test_without_its_extra_the_command_line_says_how_to_get_it() -> None:
+def test_without_extra_command_line_says_how_to_get() -> None:
     code = "import sys; sys.modules['typer'] = None\nfrom earthwork.cli import main\nmain()"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.returncode == 2

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 import earthwork as ew
 from tests.cases import KINDS, distributions, random_distribution, random_space, random_tree, spaces
@@ -110,6 +111,25 @@ def test_calibrated_predictions_are_wrong_by_less(rng: np.random.Generator) -> N
     assert gain.mean() > 10 * standard_error
     severity = {name: value[value > 0].mean() for name, value in cost.items()}
     assert severity["least risk"] < severity["argmax"] - 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_edge_above_all_classes_does_not_drown_the_others(dtype: torch.dtype, rng: np.random.Generator) -> None:
+    parents, costs = [-1, 0, 0, 1, 1, 2, 2], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 1.0]
+    plain = ew.Tree(parents, costs)
+    # The same tree two edges below another root, which has a branch without a class too.
+    above = ew.Tree([7, 0, 0, 1, 1, 2, 2, 8, -1, 8], [4e23, *costs[1:], 4e23, 0.0, 4e23], bins=[3, 4, 5, 6])
+    p = random_distribution(rng, 200, 4).to(dtype)
+    labels = torch.from_numpy(rng.integers(0, 4, 200))
+    for vagueness in (-0.9, -0.3, 0.0, 0.4, 1.5):
+        nodes = ew.decide(p, plain, True, vagueness)
+        assert len(nodes.unique()) > 1
+        assert torch.equal(ew.decide(p, above, True, vagueness), nodes)
+    assert (ew.decide(p, above, True, -1.5) == 8).all(), "below -1 the answer is the root"
+    for tree in (plain, above):
+        cost = ew.metrics.functional.expected_cost(p, labels, tree, decision="inner")
+        assert_allclose(cost, ew.metrics.functional.expected_cost(p, labels, plain, decision="inner"), rtol=1e-6)
+    assert ew.tune_vagueness(p, labels, above, accuracy=0.6) == ew.tune_vagueness(p, labels, plain, accuracy=0.6)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tests.cases import KINDS, distributions, random_distribution, random_space,
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to compute: the compiled kernel for any size, and torch alone."""
     pytest.importorskip("numba")
-    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES_EXPECTED", 0 if request.param == "kernel" else 2**62)
-    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES", 0)
+    monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES_EXPECTED", 0 if request.param == "kernel" else 2**62)
+    monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES", 0)
     return str(request.param)
 
 

@@ -36,7 +36,7 @@ def check_output(shown: str, printed: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_the_blocks_of_a_page_run_one_after_another(page, tmp_path, monkeypatch):
+def test_blocks_of_page_run_one_after_another(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     run_blocks(page.read_text(encoding="utf-8"), page.name)
@@ -46,11 +46,11 @@ PAGE = "```python\nx = 41\n```\n\n```python\nprint(x + 1, 'apples')\n```\n\n```t
 
 
 @pytest.mark.parametrize("shown", ["42 apples", "42 …", "... apples"])
-def test_what_a_page_shows_is_what_is_printed(shown):
+def test_what_page_shows_is_what_is_printed(shown):
     run_blocks(PAGE.format(shown), "page.md")
 
 
 @pytest.mark.parametrize("shown", ["43 apples", "42", "43 …"])
-def test_a_page_that_shows_something_else_fails(shown):
+def test_page_that_shows_something_else_fails(shown):
     with pytest.raises(pytest.fail.Exception, match=r"page.md, line 6: "):
         run_blocks(PAGE.format(shown), "page.md")

@@ -115,7 +115,7 @@ FOUND = {(page, printed): None for page in PAGES for printed in commands_in(page
 
 
 @pytest.mark.parametrize(("page", "printed"), FOUND, ids=lambda one: one.name if isinstance(one, Path) else one.text)
-def test_a_command_exists(page: Path, printed: Printed) -> None:
+def test_command_exists(page: Path, printed: Printed) -> None:
     check(printed.text, printed.whole)
 
 
@@ -150,7 +150,7 @@ def test_commands_are_found() -> None:
         "pytest tests/lab",
     ],
 )
-def test_a_command_that_does_not_exist_is_found(text: str) -> None:
+def test_command_that_does_not_exist_is_found(text: str) -> None:
     with pytest.raises(Exception):  # noqa: B017, PT011 - of click, a missing file or an assertion
         check(text, whole=True)
 
@@ -171,12 +171,10 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Gener
 
 @pytest.mark.usefixtures("_files")
 @pytest.mark.parametrize("printed", dict.fromkeys(RUNNABLE), ids=lambda printed: printed.text)
-def test_a_command_of_the_library_runs(
+def test_command_of_library_runs(
     printed: Printed, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = shlex.split(printed.text)
-    if "wordnet" in words:
-        pytest.skip("needs WordNet")
     for name in (word for word in words if word.endswith(".npz")):
         bins = ew.load(words[words.index("--space") + 1]).num_bins
         np.savez(name, probs=rng.dirichlet(np.ones(bins), 20), labels=np.arange(20) % bins)

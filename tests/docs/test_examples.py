@@ -52,7 +52,7 @@ def test_hugging_face():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_causal_language_model():
+def test_causal_language_model():
     pytest.importorskip("transformers", reason="needs transformers and accelerate")
     # Always answering 9 has a mean absolute error of 3.3, and a loss that is not shifted learns nothing else.
     assert main_of("huggingface_causal")(epochs=2) < 1.5
@@ -74,7 +74,7 @@ def updated_weights(name: str, accumulation: int, folder: str, loss: Any = None)
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["huggingface_trainer", "huggingface_causal"])
-def test_accumulated_gradients_give_the_update_of_the_whole_batch(name, tmp_path):
+def test_accumulated_gradients_give_update_whole_batch(name, tmp_path):
     pytest.importorskip("transformers", reason="needs transformers and accelerate")
     whole, parts = (updated_weights(name, accumulation, str(tmp_path)) for accumulation in (1, 4))
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-6)
@@ -112,7 +112,7 @@ def test_sharded(tmp_path):
 
 
 @pytest.mark.parametrize("script", GALLERY, ids=lambda path: path.stem)
-def test_the_gallery_shows_every_example(script):
+def test_gallery_shows_every_example(script):
     page = (ROOT / "docs" / "gallery" / "index.md").read_text(encoding="utf-8")
     picture = ROOT / "docs" / "gallery" / f"{script.stem}.png"
     assert f"`{script.name}`" in page
@@ -120,7 +120,7 @@ def test_the_gallery_shows_every_example(script):
     assert 1_000 < picture.stat().st_size <= 100 * 1024
 
 
-def test_an_example_of_the_gallery_makes_its_picture(tmp_path):
+def test_example_of_gallery_makes_its_picture(tmp_path):
     script = "learnable_costs"
     result = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / "gallery" / f"{script}.py"), str(tmp_path)],

@@ -20,3 +20,19 @@ def test_number_tokens(capsys: pytest.CaptureFixture[str]) -> None:
     names = re.findall(r"^\| (\S.*?) \| [\d.]+ %", table, re.MULTILINE)
     page = (ROOT / "docs" / "guides" / "number-tokens.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| (\S.*?) \| [\d.]+ %", page, re.MULTILINE) == names == list(script["losses"]())
+
+
+def test_conformal_coverage(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sets hold the label as often as they should with 20 calibration rows; without the + 1 they do not."""
+    script = runpy.run_path(str(ROOT / "scripts" / "measure_conformal.py"))
+    head, row = script["coverage"]([20], repeats=80, alpha=0.1, seed=1)
+    found = {
+        name: [float(number) for number in cell.split(" ± ")] for name, cell in zip(head[1:-1], row[1:-1], strict=True)
+    }
+    plain, error = found.pop("interval without the + 1")
+    assert plain < 0.9 - 3 * error
+    for name, (mean, error) in found.items():
+        assert abs(mean - 0.905) < 3 * error + 0.006, name
+    page = (ROOT / "docs" / "guides" / "conformal.md").read_text(encoding="utf-8")
+    assert f"| {' | '.join(head)} |" in page
+    assert all(f"| {task} | {kind} |" in page for task, (_, kinds) in script["TASKS"].items() for kind in kinds)

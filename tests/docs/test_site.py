@@ -40,7 +40,7 @@ def test_no_page_loads_anything_from_another_server(site):
         assert not loads.findall(page.read_text(encoding="utf-8")), page
 
 
-def test_formulas_are_mathml_and_no_other_markup_remains(site):
+def test_formulas_mathml_and_no_markup_remains(site):
     maths = (site / "maths" / "index.html").read_text(encoding="utf-8")
     assert maths.count("<math") > 40
     for page in site.rglob("*.html"):
@@ -49,7 +49,7 @@ def test_formulas_are_mathml_and_no_other_markup_remains(site):
             assert left not in text, f"{left} in {page}"
 
 
-def test_a_formula_that_is_not_understood_stops_the_build():
+def test_formula_not_understood_stops_build():
     pytest.importorskip("latex2mathml", reason="needs earthwork[docs]")
     convert = runpy.run_path(str(ROOT / "scripts" / "docs_build" / "formulas.py"))["on_page_content"]
     assert "<math" in convert(r'<span class="arithmatex">\(\operatorname{argmin}_k x_k\)</span>')
@@ -68,7 +68,7 @@ def test_pictures_open_in_full_size(site):
     assert pictures > 20
 
 
-def test_every_name_on_an_api_page_is_rendered(site):
+def test_every_name_on_api_page_is_rendered(site):
     reference = "".join(page.read_text(encoding="utf-8") for page in (site / "api").rglob("*.html"))
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
     names = re.findall(r"^::: (earthwork\.[\w.]+)$", sources, re.MULTILINE)

@@ -18,16 +18,16 @@ def kept():
     return pytest.importorskip("nbformat").read(MADE["NOTEBOOK"], as_version=4)
 
 
-def test_the_notebook_is_the_page(kept):
+def test_notebook_is_page(kept):
     cells = [(cell.cell_type, cell.source) for cell in kept.cells]
     assert cells == MADE["cells"](PAGE), "run python scripts/docs_build/notebook.py"
 
 
-def test_the_page_shows_what_the_notebook_printed(kept):
+def test_page_shows_what_notebook_printed(kept):
     assert MADE["with_outputs"](PAGE, MADE["printed"](kept)) == PAGE, "run python scripts/docs_build/notebook.py"
 
 
-def test_the_notebook_keeps_its_outputs(kept):
+def test_notebook_keeps_its_outputs(kept):
     pictures = [
         output for cell in kept.cells for output in cell.get("outputs", []) if "image/png" in output.get("data", {})
     ]
@@ -37,7 +37,7 @@ def test_the_notebook_keeps_its_outputs(kept):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_notebook_runs(kept, tmp_path, monkeypatch):
+def test_notebook_runs(kept, tmp_path, monkeypatch):
     for package in ("nbclient", "ipykernel", "plotnine", "river"):
         pytest.importorskip(package)
     monkeypatch.delenv("MPLBACKEND", raising=False)
@@ -49,11 +49,11 @@ def test_the_notebook_runs(kept, tmp_path, monkeypatch):
         assert before.split("\n", 1)[0][:9] == after.split("\n", 1)[0][:9]
 
 
-def test_the_ordinal_story_takes_fewer_than_40_lines():
+def test_ordinal_story_takes_fewer_than_40_lines():
     first = PAGE.partition("## 2.")[0]
     code = "".join(re.findall(r"^```python\n(.*?)^```", first, re.DOTALL | re.MULTILINE))
     assert 20 < len([line for line in code.splitlines() if line.strip()]) < 40
 
 
-def test_the_first_example_is_not_about_digits():
+def test_first_example_is_not_about_digits():
     assert "load_digits" not in PAGE

@@ -18,7 +18,7 @@ pl = pytest.importorskip("polars")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_arrays_tensors_and_frames_give_the_same(dtype: torch.dtype, tree: ew.Tree, case: dict[str, Any]) -> None:
+def test_arrays_tensors_and_frames_give(dtype: torch.dtype, tree: ew.Tree, case: dict[str, Any]) -> None:
     probs, labels = torch.from_numpy(case["probs"]).to(dtype), torch.from_numpy(case["labels"])
     array = probs.float().numpy() if dtype == torch.bfloat16 else probs.numpy()
     names = list(tree.bin_names or ())
@@ -35,7 +35,7 @@ def test_arrays_tensors_and_frames_give_the_same(dtype: torch.dtype, tree: ew.Tr
     assert_allclose(values, values[0], rtol=1e-6)
 
 
-def test_half_precision_sums_are_judged_by_the_type_they_are_stored_in(tree: ew.Tree, tmp_path: Any) -> None:
+def test_half_precision_sums_judged_by_type_stored_in(tree: ew.Tree, tmp_path: Any) -> None:
     """A row of float16 may sum to 1.005; the same numbers in float32 may not."""
     probs = np.array([[0.6, 0.4, 0.005, 0, 0]], dtype=np.float16)
     np.savez(tmp_path / "half.npz", probs=probs, labels=[0])
@@ -61,7 +61,7 @@ def test_every_space(kind: str, rng: np.random.Generator) -> None:
     assert_allclose(result.report.line(label).estimates[1].value, measured, rtol=1e-6)
 
 
-def test_models_are_compared_in_pairs_and_the_result_is_a_frame(case: dict[str, Any], tree: ew.Tree) -> None:
+def test_models_compared_in_pairs_result_frame(case: dict[str, Any], tree: ew.Tree) -> None:
     labels, logits = case["labels"], case["logits"]
     models = {"plain": logits, "better": logits + 2 * np.eye(5)[labels], "worse": -logits}
     result = ew.evaluate(models, labels, tree, normalize="softmax")
@@ -102,7 +102,7 @@ def test_hardened_logits_are_never_better(rng: np.random.Generator) -> None:
     assert gap[1].value < -0.5
 
 
-def test_calibration_on_a_held_out_half(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibration_on_held_out_half(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_PIECE", 6 * 37)
     p = rng.dirichlet(np.ones(6), 2001)
     labels = (p.cumsum(1) > rng.random((2001, 1))).argmax(1)

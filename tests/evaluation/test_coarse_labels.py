@@ -42,7 +42,7 @@ def node(space: ew.Tree, name: str) -> int:
     return space.names.index(name)
 
 
-def test_the_metrics_equal_brute_force():
+def test_metrics_equal_brute_force():
     space = tree()
     p, labels = data(space)
     distances, answers = space.distances().numpy(), p.argmax(1)
@@ -62,7 +62,7 @@ def test_the_metrics_equal_brute_force():
     assert ew.evaluate(p, labels, space, top_k=2, intervals=False).report["accuracy, top 2"].value == np.mean(in_two)
 
 
-def test_the_score_is_that_of_the_loss_with_sets():
+def test_score_is_that_of_loss_with_sets():
     space = tree()
     p, labels = data(space, 1)
     sets = ew.targets.coarse(labels.tolist(), space)
@@ -70,7 +70,7 @@ def test_the_score_is_that_of_the_loss_with_sets():
     assert ew.evaluate(p, labels, space, intervals=False).report["EMD, ρ = 2"].value == pytest.approx(float(loss))
 
 
-def test_rows_without_a_class_are_left_out_of_what_needs_one():
+def test_rows_without_class_left_out_what_needs():
     space = tree()
     p, labels = data(space)
     exact = np.isin(labels, space.bin_names)
@@ -82,7 +82,7 @@ def test_rows_without_a_class_are_left_out_of_what_needs_one():
     assert len(names) == 9
 
 
-def test_the_calibration_plot_shows_the_rows_with_a_class():
+def test_calibration_plot_shows_rows_with_class():
     space = tree()
     p, labels = data(space)
     exact = np.isin(labels, space.bin_names)
@@ -119,7 +119,7 @@ def test_answers_that_are_inner_nodes():
     assert next(result.name_of(0, c.truth) for c in result.confusions(0)) == "cat"
 
 
-def test_tuning_uses_the_rows_with_a_class():
+def test_tuning_uses_rows_with_class():
     space = tree()
     p, labels = data(space)
     result = ew.evaluate(p, labels, space, calibrate=True, intervals=False)
@@ -129,7 +129,7 @@ def test_tuning_uses_the_rows_with_a_class():
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
-def test_the_command(ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_command(ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     space = tree()
     p, labels = data(space)
     ew.save(space, tmp_path / "tree.json")
@@ -164,7 +164,7 @@ def test_bad_labels(labels: list[str], match: str):
         ew.evaluate(np.full((2, 4), 0.25), labels, space, intervals=False)
 
 
-def test_a_number_may_be_a_node_or_an_index():
+def test_number_may_be_node_or_index():
     space = ew.Tree([-1, 0, 0, 1, 1], names=["root", "1", "c", "a", "b"])
     p = np.full((2, 3), 1 / 3)
     with pytest.raises(ValueError, match="labels: 1 can be the inner node called '1' or the class with index 1"):

@@ -27,7 +27,7 @@ def save(tmp_path: Path, case: dict[str, Any]) -> Any:
     return saved
 
 
-def test_the_report_is_that_of_the_whole(tree: ew.Tree, case: dict[str, Any], save: Any, monkeypatch: Any) -> None:
+def test_report_is_that_of_whole(tree: ew.Tree, case: dict[str, Any], save: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(sources, "_PIECE", 7 * tree.num_bins)
     result = ew.evaluate([save()], None, tree, top_k=2)
     whole = ew.metrics.hierarchical_report(
@@ -44,7 +44,7 @@ def test_the_report_is_that_of_the_whole(tree: ew.Tree, case: dict[str, Any], sa
     )
 
 
-def test_decisions_are_compared_with_the_model_itself(tree: ew.Tree, case: dict[str, Any], save: Any) -> None:
+def test_decisions_compared_with_model_itself(tree: ew.Tree, case: dict[str, Any], save: Any) -> None:
     result = ew.evaluate([save("a.npz"), save("b.npz")], None, tree, decide="least_risk")
     assert [model.name for model in result.models] == ["a", "a, least risk", "b", "b, least risk"]
     assert [model.baseline for model in result.models] == [None, 0, 0, 2]
@@ -58,7 +58,7 @@ def test_decisions_are_compared_with_the_model_itself(tree: ew.Tree, case: dict[
     assert "EMD, ρ = 1" not in {row.label for row in result.differences}
 
 
-def test_a_better_model_is_found_better_and_noise_is_not(tree: ew.Tree, tmp_path: Path) -> None:
+def test_better_model_found_better_noise(tree: ew.Tree, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     labels = rng.integers(0, tree.num_bins, 2000)
     near = -tree.distances().numpy()[labels]
@@ -80,7 +80,7 @@ def test_a_better_model_is_found_better_and_noise_is_not(tree: ew.Tree, tmp_path
     assert {row.baseline for row in result.differences} == {"plain"}
 
 
-def test_the_most_expensive_confusions(tree: ew.Tree, tmp_path: Path) -> None:
+def test_most_expensive_confusions(tree: ew.Tree, tmp_path: Path) -> None:
     labels = np.array([0, 0, 0, 1, 2, 3])
     answers = np.array([1, 1, 4, 1, 2, 0])
     np.savez(tmp_path / "a.npz", probs=np.eye(5, dtype=np.float32)[answers], labels=labels)
@@ -123,7 +123,7 @@ def test_command_line(tree_file: Path, save: Any, tmp_path: Path, capsys: pytest
     assert (out / "report.tex").read_text().startswith(r"\begin{tabular}")
 
 
-def test_a_model_without_mistakes(tree: ew.Tree, tree_file: Path, tmp_path: Path) -> None:
+def test_model_without_mistakes(tree: ew.Tree, tree_file: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", probs=np.eye(5, dtype=np.float32), labels=np.arange(5))
     arguments = ["evaluate", str(tmp_path / "a.npz"), "--space", str(tree_file), "--out", str(tmp_path)]
     assert run(arguments) == 0
@@ -141,7 +141,7 @@ def test_commands_without_intervals(tree_file: Path, save: Any, capsys: pytest.C
     assert "60 predictions, with 95% intervals" in shown[1]
 
 
-def test_rows_that_do_not_tell_print_no_interval() -> None:
+def test_rows_that_not_tell_print_no_interval() -> None:
     labels = np.arange(12) % 3
     models = {"right": np.eye(3)[labels], "one off": np.eye(3)[(labels + 1) % 3]}
     result = ew.evaluate(models, labels, ew.Ring(3))
@@ -207,14 +207,14 @@ def test_files_that_do_not_belong_together(tree: ew.Tree, case: dict[str, Any], 
         ew.evaluate([whole, whole], None, tree)
 
 
-def test_files_of_the_same_name_are_told_apart(tree: ew.Tree, save: Any, tmp_path: Path) -> None:
+def test_files_of_same_name_are_told_apart(tree: ew.Tree, save: Any, tmp_path: Path) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
     result = ew.evaluate([save("x/a.npz"), save("y/a.npz")], None, tree, intervals=False)
     assert result.report.models == ("x", "y")
 
 
-def test_rows_of_text_with_few_digits_can_be_normalised(tree: ew.Tree, case: dict[str, Any], save: Any) -> None:
+def test_rows_text_with_few_digits_can_normalised(tree: ew.Tree, case: dict[str, Any], save: Any) -> None:
     rounded = save(probs=np.round(case["probs"], 2))
     with pytest.raises(ValueError, match='normalize="l1"'):
         ew.evaluate([rounded], None, tree)
@@ -240,7 +240,7 @@ def test_progress_is_told(tree: ew.Tree, save: Any) -> None:
         (["predictions.npz"], ["predictions"]),
     ],
 )
-def test_models_are_named_by_what_tells_their_files_apart(
+def test_models_named_by_what_tells_files_apart(
     files: list[str], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -252,3 +252,28 @@ def test_models_are_named_by_what_tells_their_files_apart(
             np.savez(file, probs=np.full((2, 2), 0.5), labels=[0, 1])
     result = ew.evaluate(files, None, ew.Chain(2), intervals=False)
     assert [model.name for model in result.models] == names
+
+
+def test_conformal_sets_are_measured_on_the_other_half(tree: ew.Tree, save: Any, capsys: Any) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, (400, tree.num_bins))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+    result = ew.evaluate(logits, labels, tree, normalize="softmax", conformal=0.2, calibrate=True)
+    assert result.held_out == 200
+    for place, model in enumerate(result.models):
+        assert model.predictor is not None
+        p = torch.from_numpy(logits / model.temperature).softmax(-1)
+        held_out = np.zeros(400, dtype=bool)
+        held_out[np.random.default_rng(0).permutation(400)[:200]] = True
+        own = ew.ConformalPredictor(tree, 0.2).fit(p[held_out], torch.from_numpy(labels[held_out]))
+        wanted = ew.metrics.set_report(own.predict(p[~held_out]), torch.from_numpy(labels[~held_out]), tree)
+        lines = ("set coverage", "set size, classes", "set width, distance")
+        found = [result.report.line(line).estimates[place] for line in lines]
+        assert_allclose([each.value for each in found], [wanted.coverage, wanted.size, wanted.width])
+        assert all(each.low < each.value < each.high for each in found)  # type: ignore[operator]
+    assert 'Sets of kind "subtrees" hold the label of a new row with probability ≥ 0.8.' in str(result)
+    ew.save(tree, (path := save("sets.npz", probs=None, logits=logits, labels=labels)).with_name("tree.json"))
+    assert run(["evaluate", str(path), "--space", str(path.with_name("tree.json")), "--conformal", "0.2"]) == 0
+    assert "set width, distance" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="conformal: expected a probability between 0 and 1"):
+        ew.evaluate(logits, labels, tree, normalize="softmax", conformal=1.0)

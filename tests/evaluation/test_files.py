@@ -219,7 +219,7 @@ def test_broken_files(name: str, tree: ew.Tree, case: dict[str, Any], tmp_path: 
     assert "\n" not in str(caught.value).strip()
 
 
-def test_a_file_that_ends_early(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+def test_file_that_ends_early(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", case["probs"])
     np.save(tmp_path / "labels.npy", case["labels"])
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-50])
@@ -232,7 +232,7 @@ def test_no_such_file(tree: ew.Tree, tmp_path: Path) -> None:
         open_predictions(tmp_path / "a.npz", ClassIndex(tree))
 
 
-def test_labels_that_went_through_a_table_of_floats(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
+def test_labels_went_through_table_of_floats(tree: ew.Tree, case: dict[str, Any], tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", probs=case["probs"], labels=case["labels"].astype(float))
     assert_array_equal(read(tmp_path / "a.npz", tree)[2], case["labels"])
 
@@ -281,7 +281,7 @@ HEADER = ",".join(["label", *NAMES])
     ],
 )
 @pytest.mark.parametrize("delimiter", [",", "\t"])
-def test_rows_that_do_not_fit_the_header(
+def test_rows_that_do_not_fit_header(
     rows: list[str], message: str, delimiter: str, tree: ew.Tree, tmp_path: Path
 ) -> None:
     path = tmp_path / ("a.csv" if delimiter == "," else "a.tsv")
@@ -308,7 +308,7 @@ def test_forms_of_csv(text: str, tree: ew.Tree, tmp_path: Path) -> None:
     assert_array_equal(labels, [0, 4])
 
 
-def test_columns_of_the_same_name(tree: ew.Tree, tmp_path: Path) -> None:
+def test_columns_of_same_name(tree: ew.Tree, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{HEADER},cat\n0,1,0,0,0,0,0\n")
     with pytest.raises(ValueError, match="expected each column once, got 'cat' again"):
         read(tmp_path / "a.csv", tree)

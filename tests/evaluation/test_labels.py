@@ -83,7 +83,7 @@ CASES: dict[str, tuple[tuple[str, ...], Any, Any, str, str]] = {
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("name", CASES)
-def test_every_format_reads_every_kind_of_label(name: str, kind: str, tmp_path: Path) -> None:
+def test_format_reads_kind_of_label(name: str, kind: str, tmp_path: Path) -> None:
     names, truth, write, typed, untyped = CASES[name]
     probs = predictions(len(names), truth)
     given, labels = source(kind, probs, write(truth), names, tmp_path)
@@ -137,7 +137,7 @@ def test_missing_labels_of_data_frames() -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "pandas", "polars"])
-def test_a_label_column_of_another_name_and_row_numbers(kind: str, tmp_path: Path) -> None:
+def test_label_column_another_name_row_numbers(kind: str, tmp_path: Path) -> None:
     table = pd.DataFrame(np.eye(5), columns=ANIMALS)
     table.insert(0, "id", np.arange(5) + 100)
     table["species"] = ANIMALS
@@ -166,7 +166,7 @@ def test_columns_that_can_be_read_in_two_ways() -> None:
         assert_allclose(result.report["accuracy"].value, right / 3)
 
 
-def test_ids_of_a_tree_are_names_too() -> None:
+def test_ids_of_tree_are_names_too() -> None:
     tree = ew.Tree([-1, 0, 0], names=["all", "cat", "dog"], node_data={"id": ["n0", "n1", "n2"]})
     assert_array_equal(ClassIndex(tree).labels("labels", np.array(["n2", "cat", "n1"])), [1, 0, 0])
 
@@ -189,7 +189,7 @@ def test_bad_arguments() -> None:
 
 
 @pytest.mark.parametrize("choice", [[], ["--labels", "name"], ["--labels", "index"], ["--labels", "labels.txt"]])
-def test_the_command_asks(choice: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_asks(choice: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truth = np.arange(40) % 4
     pd.DataFrame(predictions(7, truth), columns=RATINGS).assign(label=truth + 3).to_csv(tmp_path / "a.csv", index=False)
     out = tmp_path / "out"

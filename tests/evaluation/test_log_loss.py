@@ -35,7 +35,7 @@ def test_logits_of_every_type(dtype: torch.dtype, scale: float, rng: np.random.G
     assert_allclose(report["log loss"].value, expected, rtol=1e-12)
 
 
-def test_the_same_logits_are_the_same_model(rng: np.random.Generator) -> None:
+def test_same_logits_are_same_model(rng: np.random.Generator) -> None:
     logits, labels = confident(rng, 4)
     models = {"wide": logits, "narrow": logits.astype(np.float32), "half": logits.astype(np.float16)}
     result = ew.evaluate(models, labels, CHAIN, normalize="softmax", decide="least_risk", calibrate=True)
@@ -46,7 +46,7 @@ def test_the_same_logits_are_the_same_model(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_probabilities_are_clipped_at_one_constant(dtype: type, rng: np.random.Generator) -> None:
+def test_probabilities_clipped_at_one_constant(dtype: type, rng: np.random.Generator) -> None:
     labels = rng.integers(0, 2, 60)
     wrong = rng.choice([0.0, 1e-40, 1e-20, 1e-15, 1e-7, 0.25], 60)
     p = np.stack([wrong, 1 - wrong], -1)
@@ -77,7 +77,7 @@ def test_coarse_labels_from_logits(scale: float, rng: np.random.Generator) -> No
     assert_allclose(log_loss_of(logits, labels, tree, normalize="softmax"), expected, rtol=1e-12)
 
 
-def test_temperatures_are_fitted_to_the_logits_themselves(rng: np.random.Generator) -> None:
+def test_temperatures_fitted_to_logits_themselves(rng: np.random.Generator) -> None:
     """Logits so far apart that their probabilities are 0 in single precision."""
     labels = rng.integers(0, 3, 2000)
     logits = 200 * (np.eye(3)[labels] + rng.normal(size=(2000, 3)))

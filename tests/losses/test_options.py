@@ -192,6 +192,20 @@ def test_a_root_has_no_gradient_where_it_is_zero(rho):
     assert torch.equal(p.grad, torch.zeros(3, C))
 
 
+@pytest.mark.parametrize("rho", [1.5, 2.0, 3.0])
+@pytest.mark.parametrize("target", [torch.tensor([0]), torch.tensor([[True, True, False]])])
+def test_second_derivative_of_tiny_roots(rho, target):
+    direction = torch.tensor([[1.0, 2.0, -1.0]])
+
+    def second(dtype):
+        logits = torch.tensor([[30.0, 0.0, -30.0]], dtype=dtype, requires_grad=True)
+        loss = ew.EMDLoss(ew.Chain(3), rho, root=True)(logits, target)
+        (gradient,) = torch.autograd.grad(loss, logits, create_graph=True)
+        return torch.autograd.grad((gradient * direction.to(dtype)).sum(), logits)[0]
+
+    torch.testing.assert_close(second(torch.float32), second(torch.float64).float())
+
+
 @pytest.mark.parametrize("rho", [2.5, 3.0, 10.0, 50.0, 200.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_high_root_with_edges_of_cost_zero(rho, dtype):
@@ -404,3 +418,13 @@ def test_a_mask_leaves_out_rows_whatever_the_type_of_the_labels(dtype):
     loss, logits = ew.EMDLoss(ew.Chain(200)), torch.randn(4, 200)
     labels, mask = torch.tensor([1, 2, 3, 4]), torch.tensor([True, True, False, False])
     assert torch.equal(loss(logits, labels.to(dtype), mask), loss(logits, labels, mask))
+
+
+@pytest.mark.parametrize("loss", [ew.SoftLabelLoss, ew.EdgeCrossEntropyLoss])
+def test_second_derivative_of_tiny_probabilities(loss):
+    def second(dtype):
+        p = torch.tensor([[3e-23, 0.25, 0.75]], dtype=torch.float32).to(dtype).requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(ew.Chain(3), normalize="l1")(p, torch.tensor([2])), p, create_graph=True)
+        return torch.autograd.grad((gradient * p.detach()).sum(), p)[0]
+
+    torch.testing.assert_close(second(torch.float32), second(torch.float64).float(), rtol=1e-4, atol=1e-3)

@@ -143,3 +143,12 @@ def test_smoothed_sets_of_half_precision_probabilities(kind):
     allowed = torch.tensor([[True, False, True]])
     loss = kind(tree, normalize=None, label_smoothing=0.2)
     torch.testing.assert_close(loss(p, allowed).float(), loss(p.float() / p.float().sum(), allowed), rtol=2e-3, atol=0)
+
+
+def test_one_class_as_label_and_set():
+    """Without a softmax, both have the derivative of ``-log p``, also on a tree of one node."""
+    tree = ew.Tree([-1])
+    loss = ew.HierarchicalCrossEntropyLoss(tree, normalize=None)
+    p = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
+    for target in (torch.tensor([0]), torch.ones(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)):
+        assert torch.autograd.grad(loss(p, target), p)[0].item() == -1

@@ -56,7 +56,7 @@ def test_class_indices_are_one_hot_targets(space, kind, smoothing):
 
 
 @pytest.mark.parametrize("kind", ["sinkhorn", "emd"])
-def test_feature_maps_weights_and_ignored_entries(kind):
+def test_feature_maps_weights_ignored_entries(kind):
     space, weight = SPACES["metric"], torch.tensor([1.0, 0.0, 2.0, 0.5, 3.0])
     logits, labels = torch.randn(2, C, 3, 4), torch.randint(C, (2, 3, 4))
     labels[0, 0] = -100
@@ -77,7 +77,7 @@ def test_half_precision_and_autocast(kind):
         torch.testing.assert_close(inside, loss(logits, target))
 
 
-def test_confident_logits_have_a_finite_gradient(space):
+def test_confident_logits_have_finite_gradient(space):
     logits = (torch.eye(C) * 500).requires_grad_()
     ew.SinkhornLoss(space, lam=1000.0)(logits, torch.arange(C).flip(0)).backward()
     assert torch.isfinite(logits.grad).all()
@@ -94,7 +94,7 @@ def test_class_indices_need_no_matrix(monkeypatch):
     assert torch.isfinite(logits.grad).all()
 
 
-def test_the_papers_algorithm_compiles():
+def test_papers_algorithm_compiles():
     loss = ew.SinkhornLoss(ew.Chain(C), method="paper")
     logits, labels = torch.randn(4, C, requires_grad=True), torch.randint(C, (4,))
     compiled = torch.compile(loss, backend="eager", fullgraph=True)(logits, labels)
@@ -114,7 +114,7 @@ def test_compiles_and_maps(space):
     torch.testing.assert_close(torch.func.vmap(slope)(logits.detach(), labels), expected)
 
 
-def test_the_papers_algorithm_and_a_tolerance():
+def test_papers_algorithm_and_tolerance():
     chain, logits, labels = ew.Chain(C), torch.randn(4, C), torch.randint(C, (4,))
     paper = ew.SinkhornLoss(chain, method="paper", max_iter=1)
     torch.testing.assert_close(paper(logits, labels), ew.SinkhornLoss(chain)(logits, labels))
@@ -130,7 +130,7 @@ def test_copies_pickles_and_says_its_options():
     assert "lam=2.5, max_iter=30, tol=None" in repr(loss)
 
 
-def test_a_relaxed_distance_on_a_metric_is_an_error():
+def test_relaxed_distance_on_metric_is_error():
     with pytest.raises(ValueError, match=r"rho: expected 1 on CostMatrix\(5 bins.*\), which has no edges.*, got 2"):
         ew.EMDLoss(SPACES["metric"], rho=2.0)
 
@@ -139,7 +139,7 @@ def regularized(space, lam=2.0, max_iter=2000, tol=1e-13, **options):
     return ew.SinkhornLoss(space, lam, max_iter, tol=tol, value="regularized", **options)
 
 
-def test_the_regularized_value_is_that_of_pots_plan(space):
+def test_regularized_value_that_of_pots_plan(space):
     ot = pytest.importorskip("ot")
     p, q = torch.randn(2, 4, C, dtype=torch.float64).softmax(-1)
     matrix = space.distances().double()
@@ -154,7 +154,7 @@ def test_the_regularized_value_is_that_of_pots_plan(space):
 @pytest.mark.parametrize(
     "options", [{}, {"label_smoothing": 0.2}, {"method": "paper", "max_iter": 500, "tol": None}], ids=str
 )
-def test_the_regularized_value_has_the_gradient_of_the_loss(space, options):
+def test_regularized_value_gradient_of_loss(space, options):
     loss = regularized(space, **options)
     logits = torch.randn(3, C, dtype=torch.float64, requires_grad=True)
     q = torch.randn(3, C, dtype=torch.float64).softmax(-1)
@@ -168,7 +168,7 @@ def test_the_regularized_value_has_the_gradient_of_the_loss(space, options):
     assert loss(logits, q) < cost(logits, q)
 
 
-def test_against_a_class_the_regularized_value_is_a_reverse_divergence_compiled_or_not(space):
+def test_against_class_regularized_value_reverse(space):
     logits, labels, lam = torch.randn(6, C, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 4, 0]), 1.5
     scores = -lam * space.distances().double()[:, labels].T
     divergence = torch.nn.functional.kl_div(scores.log_softmax(-1), logits.softmax(-1), reduction="none").sum(-1)
@@ -180,14 +180,14 @@ def test_against_a_class_the_regularized_value_is_a_reverse_divergence_compiled_
     torch.testing.assert_close(compiled(logits, labels), expected)
 
 
-def test_empty_bins_have_a_regularized_value():
+def test_empty_bins_have_regularized_value():
     p = torch.tensor([[0.5, 0.5, 0.0]])
     loss = regularized(ew.Chain(3), normalize=None, tol=None, max_iter=50)
     assert loss(p, torch.tensor([0])).item() == pytest.approx(0.5 - 0.5 * 0.6931472, rel=1e-6)
     assert loss(p, torch.tensor([[0.5, 0.0, 0.5]])).isfinite()
 
 
-def test_the_value_is_one_of_two():
+def test_value_is_one_of_two():
     with pytest.raises(ValueError, match='value: expected "cost" or "regularized", got \'dual\''):
         ew.SinkhornLoss(ew.Chain(3), value="dual")
     assert "value='regularized'" in repr(ew.SinkhornLoss(ew.Chain(3), value="regularized"))

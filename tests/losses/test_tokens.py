@@ -54,7 +54,7 @@ NUMBERS = words(["7", "120", "3", "15", "2", "999", "40", "1", "8", "64"])
 @pytest.mark.parametrize("reweigh", [False, True])
 @pytest.mark.parametrize(("tokens", "digits"), [(DIGITS, True), (NUMBERS, False)])
 @pytest.mark.parametrize("seed", range(3))
-def test_at_rho_1_it_is_the_number_token_loss(seed, tokens, digits, reweigh):
+def test_at_rho_1_it_is_number_token_loss(seed, tokens, digits, reweigh):
     ntloss = pytest.importorskip("ntloss")
     tokenizer = Tokenizer(tokens)
     theirs = ntloss.NTLoss(tokenizer, vocab_size=VOCABULARY, digit_level=digits, reweigh=reweigh)
@@ -98,7 +98,7 @@ def squashed(theirs, places):
 
 @pytest.mark.parametrize("form", ["plain", "reweighted", "squashed"])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_number_token_loss_on_random_vocabularies(seed, form):
+def test_number_token_loss_on_random_vocabularies(seed, form):
     ntloss = pytest.importorskip("ntloss")
     tokens, places, logits, labels = random_batch(seed)
     options = {"squash_factor": 4.0} if form == "squashed" else {}
@@ -145,7 +145,7 @@ def test_distances_by_brute_force(rho, outside):
 
 @pytest.mark.parametrize("outside", [None, 5.0])
 @pytest.mark.parametrize("shift", [False, True])
-def test_from_hidden_is_the_same_loss(outside, shift):
+def test_from_hidden_is_same_loss(outside, shift):
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(2, 7, 6, generator=generator, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(VOCABULARY, 6, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -160,7 +160,7 @@ def test_from_hidden_is_the_same_loss(outside, shift):
 
 
 @pytest.mark.parametrize("shift", [False, True])
-def test_the_rows_of_hidden_states(shift):
+def test_rows_of_hidden_states(shift):
     logits, labels = batch(4)
     loss = ew.TokenEMDLoss(range(1, 11), range(10), shift=shift, reduction="none")
     rows = loss.from_hidden(logits, torch.eye(VOCABULARY, dtype=torch.float64), labels)
@@ -192,7 +192,7 @@ def test_gradients_of_large_logits(outside, shift, dtype):
 
 @pytest.mark.usefixtures("size")
 @pytest.mark.parametrize("rows", [1, 2, 100])
-def test_a_few_rows_at_a_time(rows, monkeypatch):
+def test_few_rows_at_time(rows, monkeypatch):
     """In parts of 1 or 2 rows, or all 14 at once."""
     monkeypatch.setattr("earthwork.losses.tokens._IN_CACHE", rows * VOCABULARY)
     logits, labels = batch(7)
@@ -235,7 +235,7 @@ def test_second_and_batched_derivatives(outside):
 
 @pytest.mark.usefixtures("size")
 @pytest.mark.parametrize("outside", [None, 5.0])
-def test_a_single_position(outside):
+def test_single_position(outside):
     loss = ew.TokenEMDLoss([1, 2, 3], [0.0, 1.0, 5.0], outside=outside)
     logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
     one = loss(logits, torch.tensor(2))
@@ -244,14 +244,14 @@ def test_a_single_position(outside):
 
 
 @pytest.mark.usefixtures("size")
-def test_autograd_adds_to_the_gradient_in_place():
+def test_autograd_adds_to_gradient_in_place():
     """A view would be copied."""
     logits, labels = batch(6)
     (slope,) = torch.autograd.grad(ew.TokenEMDLoss(range(1, 11), range(10))(logits, labels), logits)
     assert slope._base is None
 
 
-def test_shift_compares_each_position_with_the_next_label():
+def test_shift_compares_position_with_next_label():
     logits, labels = batch(3)
     options = {"token_ids": range(1, 11), "values": range(10)}
     shifted = ew.TokenEMDLoss(**options, shift=True)(logits, labels)
@@ -260,7 +260,7 @@ def test_shift_compares_each_position_with_the_next_label():
 
 @pytest.mark.usefixtures("size")
 @pytest.mark.parametrize("outside", [None, 3.0])
-def test_no_number_in_the_batch_is_0_with_a_gradient_of_0(outside):
+def test_no_number_in_batch_0_with_gradient_0(outside):
     loss = ew.TokenEMDLoss([1, 2], [0.0, 1.0], outside=outside)
     logits = torch.randn(2, 3, 5, requires_grad=True)
     value = loss(logits, torch.tensor([[0, 3, 4], [-100, 4, 99]]))
@@ -275,7 +275,7 @@ def test_labels_may_be_of_any_integer_type():
     assert torch.equal(loss(logits, labels.to(torch.uint8)), loss(logits, labels))
 
 
-def test_accumulated_gradients_are_those_of_one_batch():
+def test_accumulated_gradients_of_one_batch():
     logits, labels = batch(4)
     loss = ew.TokenEMDLoss(range(1, 11), range(10))
     count = ((labels >= 1) & (labels <= 10)).sum()
@@ -285,7 +285,7 @@ def test_accumulated_gradients_are_those_of_one_batch():
 
 
 @pytest.mark.parametrize("reweigh", [False, True])
-def test_half_precision_is_no_worse_than_the_peers(reweigh):
+def test_half_precision_is_no_worse_than_peers(reweigh):
     """The largest error over some batches: in a single one, a rounding error can happen to cancel."""
     ntloss = pytest.importorskip("ntloss")
     worst = [0.0, 0.0]
@@ -300,7 +300,7 @@ def test_half_precision_is_no_worse_than_the_peers(reweigh):
     assert worst[0] <= worst[1]
 
 
-def test_number_tokens_of_a_tokenizer():
+def test_number_tokens_of_tokenizer():
     tokens = ["<0>", "7", "Ġ7", "12", "Ġ-3", "0.5", "5a", "٣", "1e3", "²", "+4", "a7", "Ġ", "007"]
     found = ew.losses.tokens.number_tokens(Tokenizer(tokens), digits=False)
     assert found == {1: 7, 2: 7, 3: 12, 4: -3, 5: 0.5, 10: 4, 13: 7}
@@ -319,13 +319,13 @@ def test_special_tokens_are_no_numbers():
     assert ew.losses.tokens.number_tokens(tokenizer) == {0: 7}
 
 
-def test_token_0_may_be_a_number():
+def test_token_0_may_be_number():
     logits = torch.tensor([[2.0, 0.0, 1.0]])
     loss = ew.TokenEMDLoss([0, 2], [0.0, 1.0], 1, diameter=None)
     torch.testing.assert_close(loss(logits, torch.tensor([0])), logits[0, [0, 2]].softmax(-1)[1])
 
 
-def test_number_tokens_of_hugging_face_tokenizers():
+def test_number_tokens_hugging_face_tokenizers():
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
     # Byte-level BPE writes a leading space as Ġ, SentencePiece as ▁.

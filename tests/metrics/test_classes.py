@@ -42,6 +42,7 @@ METRICS: dict[str, tuple[Callable[..., Any], Callable[..., Tensor], dict[str, An
     "within": (ew.metrics.WithinDistance, F.within_distance, {"distance": 0.7}),
     "kappa": (ew.metrics.WeightedKappa, F.weighted_kappa, {"power": 1}),
     "rps": (ew.metrics.RankedProbabilityScore, F.ranked_probability_score, {}),
+    "median": (ew.metrics.MedianDistance, F.median_distance, {}),
 }
 
 
@@ -66,7 +67,7 @@ def test_batches_add_up_to_the_function_of_all(name: str, rng: np.random.Generat
     metric.reset()
     metric.update(p[:5], labels[:5])
     torch.testing.assert_close(metric.compute(), function(p[:5], labels[:5], space, **options), equal_nan=True)
-    assert metric.measure.higher_is_better in (None, metric.higher_is_better)
+    assert metric.higher_is_better == metric.measure.higher_is_better
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -59,12 +59,12 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: F.mean_distance(Y, Y, CHAIN, decision="least_risk"),
         ValueError,
-        'preds: expected probabilities for decision="least_risk", got class indices',
+        'preds: expected probabilities for decision="least_risk", got answers',
     ),
     (
         lambda: F.mean_distance(P, Y, CHAIN, decision="best"),
         ValueError,
-        'decision: expected "argmax", "least_risk" or "inner", got \'best\'',
+        'decision: expected "argmax", "least_risk", "inner", "class" or "node", got \'best\'',
     ),
     (
         lambda: F.mean_distance(P, Y, CHAIN, decision="inner"),
@@ -75,6 +75,28 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
         lambda: F.mean_distance(P, Y, TREE, 2, decision="inner"),
         ValueError,
         'top_k: expected 1 with decision="inner", got 2',
+    ),
+    (
+        lambda: F.hierarchical_f1(TREE.bins[Y] - 2, Y, TREE),
+        ValueError,
+        'preds: answers on a tree can be classes or nodes, and here class 0 is node 2; pass decision="class" for class',
+    ),
+    (
+        lambda: ew.metrics.MeanDistance(TREE, decision="node")(torch.tensor([0, 5]), Y),
+        ValueError,
+        r"preds: expected nodes from 0 to 4, those of Tree\(.*\), got 5 at position 1",
+    ),
+    (
+        lambda: F.mean_distance(P, Y, TREE, decision="node"),
+        TypeError,
+        r'preds: expected answers \(integers\) for decision="node", got torch.float32',
+    ),
+    (lambda: F.mean_distance(Y, Y, CHAIN, decision="node"), TypeError, 'decision: expected a Tree, for "node"'),
+    (lambda: F.accuracy(Y, Y, CHAIN, 2, decision="class"), ValueError, 'top_k: expected 1 with decision="class", got'),
+    (
+        lambda: F.weighted_kappa(Y, Y, TREE, decision="node"),
+        ValueError,
+        'decision: expected answers that are classes for the quadratic kappa, got "node"',
     ),
     (lambda: F.mean_distance(P, Y, CHAIN, 4), ValueError, "top_k: expected 1 to 3, the bins of .*, got 4"),
     (lambda: F.hierarchical_f1(P, Y, CHAIN), TypeError, "space: expected a Tree, for a metric about ancestors, got Ch"),

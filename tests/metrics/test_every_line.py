@@ -123,6 +123,8 @@ def test_every_line(kind: str, seed: int) -> None:
         expected |= {"quadratic kappa": kappa(2), "linear kappa": kappa(1)}
         if len({cost for *_, cost in edges}) == 1:
             expected["off-by-one accuracy"] = np.mean(np.array(distance) <= edges[0][2] + 1e-9)
+        else:
+            expected["median distance"] = np.median(distance)
     if kind == "tree":
         expected |= hierarchical(space.parents.tolist(), bins, answers, labels.tolist())  # type: ignore[attr-defined, arg-type]
         k = 5 if n > 5 else 1

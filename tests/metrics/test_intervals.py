@@ -15,7 +15,7 @@ import earthwork as ew
 from earthwork.metrics.batch import Batch, Decision
 from earthwork.metrics.intervals import jackknife, student_quantile, student_tails
 from earthwork.metrics.measure import Measure
-from earthwork.metrics.measures import ClassMeanDistance, Kappa
+from earthwork.metrics.measures import MacroMeanDistance, WeightedKappa
 from earthwork.metrics.report import Rows, measure_rows, report_of, standard_measures, values_of
 from tests.cases import KINDS, random_distribution, random_space
 
@@ -99,7 +99,8 @@ def test_left_out_values_are_those_of_the_other_rows(kind: str, decision: Decisi
     )
     if decision == "inner" and not isinstance(space, ew.Tree):
         pytest.skip("only trees have inner nodes")
-    measures = standard_measures(space, inner=decision == "inner")
+    # Without a row a median is one of two values; tests of its own simulate it.
+    measures = [found for found in standard_measures(space, inner=decision == "inner") if not found.keeps_rows]
     batch = batch_of(rng, space, 15, decision)
     lines = list(values_of([measure_rows(batch, measures)], measures, space))
     for row in range(15):
@@ -111,7 +112,7 @@ def test_left_out_values_are_those_of_the_other_rows(kind: str, decision: Decisi
             assert_allclose(line.left_out[0][row], expected[point], rtol=1e-9, atol=1e-12, err_msg=line.label)
 
 
-@pytest.mark.parametrize("measure", [Kappa(2.0), Kappa(0.7), ClassMeanDistance()])
+@pytest.mark.parametrize("measure", [WeightedKappa(2.0), WeightedKappa(0.7), MacroMeanDistance()])
 def test_shortcuts_equal_the_definition(
     measure: Measure, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +144,7 @@ def test_more_rows_than_single_precision_can_count() -> None:
     distances[: rows // 4] = 1
     sums, labels, none = np.array([rows, 0, distances.sum(), 0]), np.zeros(rows, np.int32), np.zeros(0, bool)
     many = Rows(np.empty((rows, 0)), sums, labels, labels, none, distances, none, np.zeros(0, np.float32), none)
-    estimate = report_of(["model"], [many], [ClassMeanDistance()], ew.Chain(2), True).lines[0].estimates[0]
+    estimate = report_of(["model"], [many], [MacroMeanDistance()], ew.Chain(2), True).lines[0].estimates[0]
     half = 1.959964 * (0.25 * 0.75 / rows) ** 0.5
     assert estimate.value == 0.25
     assert_allclose([estimate.low, estimate.high], [0.25 - half, 0.25 + half], rtol=1e-9)

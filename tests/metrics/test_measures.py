@@ -13,8 +13,6 @@ from scipy.optimize import minimize_scalar
 
 import earthwork as ew
 from earthwork.metrics import functional as F  # noqa: N812
-from earthwork.metrics.batch import as_batch
-from earthwork.metrics.scores import BrierScore, LogLoss
 from tests.cases import KINDS, random_distribution, random_space, random_tree
 
 with warnings.catch_warnings():
@@ -88,10 +86,9 @@ def test_distances_in_every_space_by_brute_force(kind: str, decision: Any, rng: 
 
 def test_proper_scores_against_scikit_learn(rng: np.random.Generator) -> None:
     p, labels = random_distribution(rng, 50, 5), torch.from_numpy(rng.integers(0, 5, 50))
-    batch = as_batch(p, labels, ew.Chain(5))
-    assert_allclose(LogLoss().of(batch), sk.log_loss(labels, p, labels=range(5)), rtol=1e-12)
+    assert_allclose(F.log_loss(p, labels, ew.Chain(5)), sk.log_loss(labels, p, labels=range(5)), rtol=1e-12)
     one_hot = np.eye(5)[labels]
-    assert_allclose(BrierScore().of(batch), ((p.numpy() - one_hot) ** 2).sum(-1).mean(), rtol=1e-12)
+    assert_allclose(F.brier_score(p, labels, ew.Chain(5)), ((p.numpy() - one_hot) ** 2).sum(-1).mean(), rtol=1e-12)
 
 
 def test_the_circular_ranked_probability_score(rng: np.random.Generator) -> None:
@@ -119,7 +116,7 @@ def test_the_squared_emd_is_proper_and_the_plain_one_is_not(kind: str, rng: np.r
     hard = (p.log() * 10).softmax(-1)
     assert F.mean_emd(hard, labels, space, 2) > F.mean_emd(p, labels, space, 2) + 0.05
     assert F.mean_emd(hard, labels, space, 1) < F.mean_emd(p, labels, space, 1) - 0.05
-    assert LogLoss().of(as_batch(hard, labels, space)) > LogLoss().of(as_batch(p, labels, space))
+    assert F.log_loss(hard, labels, space) > F.log_loss(p, labels, space)
     assert abs(F.expected_cost_gap(p, labels, space)) < 0.05
     assert F.expected_cost_gap(hard, labels, space) < -0.3
 
@@ -145,10 +142,10 @@ def test_coverage_and_right_or_ancestor_by_walking_up(vagueness: float, rng: np.
 def test_answers_by_distance(kind: str, rng: np.random.Generator) -> None:
     space = any_space(rng, kind)
     answers, labels = torch.from_numpy(rng.integers(0, space.num_bins, (2, 60)))
-    metric = ew.metrics.AnswersByDistance(space)
+    metric = ew.metrics.AnswersByDistance(space, decision="class")
     metric.update(answers[:20], labels[:20])
     metric.update(answers[20:], labels[20:])
-    shares, levels = metric.compute(), metric.distances
+    shares, levels = metric.compute(), metric.points
     assert_allclose(shares.sum(), 1)
     far = space.distance(answers, labels).double()
     nearest = (levels - far[:, None]).abs().argmin(-1)

@@ -61,13 +61,13 @@ def test_ancestors_against_brute_force(inner_bins: bool, rng: np.random.Generato
         path = paths(tree)
         pairs = [(path[a], path[y]) for a, y in zip(answers.tolist(), labels.tolist(), strict=True)]
         heights = [height_of(tree, shared(a, y)[-1]) for a, y in pairs if a != y]
-        value = F.mistake_severity(answers, labels, tree, "height")
+        value = F.mistake_severity(answers, labels, tree, "height", decision="class")
         assert_allclose(value, np.mean(heights) if heights else np.nan)
         curve = [
             np.mean([a == y or (len(a) > d and len(y) > d and a[d] == y[d]) for a, y in pairs])
             for d in range(tree.depth + 1)
         ]
-        assert_allclose(F.accuracy_at_depth(answers, labels, tree), curve)
+        assert_allclose(F.accuracy_at_depth(answers, labels, tree, decision="class"), curve)
 
 
 def flat(path: list[int], width: int) -> list[str]:
@@ -119,7 +119,7 @@ def compare_with_hiclass(
 
         expected = [score(truth, given, average=average) for score in (hiclass.precision, hiclass.recall, hiclass.f1)]
     ours = [
-        score(answers, labels, tree, average)
+        score(answers, labels, tree, average, decision="class")
         for score in (F.hierarchical_precision, F.hierarchical_recall, F.hierarchical_f1)
     ]
     assert_allclose(ours, expected, rtol=1e-12)

@@ -15,7 +15,7 @@ from earthwork.metrics.table import Estimate, Line, Report
 from tests.cases import KINDS, random_distribution, random_space, random_tree
 
 
-def test_values_are_those_of_the_functions(rng: np.random.Generator) -> None:
+def test_values_are_those_of_functions(rng: np.random.Generator) -> None:
     tree = random_tree(rng, 20, inner_bins=False)
     p, labels = random_distribution(rng, 50, tree.num_bins), torch.from_numpy(rng.integers(0, tree.num_bins, 50))
     report = ew.metrics.hierarchical_report(p, labels, tree, top_k=3)
@@ -63,7 +63,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("kind", LINES)
-def test_the_words_of_each_arrangement(kind: str, rng: np.random.Generator) -> None:
+def test_words_of_each_arrangement(kind: str, rng: np.random.Generator) -> None:
     space: ew.Space = {
         "chain": ew.Chain(4),
         "ring": ew.Ring(4),

@@ -62,7 +62,7 @@ def test_single_panels_have_their_legend_above() -> None:
         assert not ax.get_legend().get_window_extent(renderer).overlaps(ax.get_window_extent(renderer))
 
 
-def test_a_model_without_mistakes_and_many_distances() -> None:
+def test_model_without_mistakes_many_distances() -> None:
     right = ew.evaluate(np.eye(4), np.arange(4), ew.Chain(4), intervals=False)
     assert "no mistakes" in [text.get_text() for axes in ew.plot.plot_evaluation(right).axes for text in axes.texts]
     rng = np.random.default_rng(0)

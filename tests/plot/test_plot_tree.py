@@ -29,7 +29,7 @@ def texts(ax: object) -> list[str]:
     return [text.get_text() for text in ax.texts]  # type: ignore[attr-defined]
 
 
-def test_figure_1_shows_the_numbers_of_the_paper() -> None:
+def test_figure_1_shows_numbers_of_paper() -> None:
     golden = json.loads((ROOT / "tests" / "golden.json").read_text())["figure_1_ellyvan"]
     tree = runpy.run_path(str(ROOT / "scripts" / "draw_figure_1.py"))["TREE"]
     assert list(tree.bin_names) == golden["leaves"]
@@ -49,7 +49,7 @@ def test_classes_stand_below_their_own_leaf() -> None:
     assert place["0.5"] == leaves["c"]
 
 
-def test_without_distributions_and_on_given_axes() -> None:
+def test_without_distributions_on_given_axes() -> None:
     _, given = pyplot.subplots()
     ax = plot_tree(trees.cifar10(), ax=given)
     assert ax is given
@@ -69,7 +69,7 @@ def test_other_exponents() -> None:
 
 @pytest.mark.parametrize("costs", [1.0, 0.5])
 @pytest.mark.parametrize("filled", [False, True])
-def test_texts_do_not_overlap_at_twenty_classes(filled: bool, costs: float) -> None:
+def test_texts_not_overlap_at_twenty_classes(filled: bool, costs: float) -> None:
     paths = [
         f"group {g}/subgroup {g}{s}/a class called {g}{s}{c}" for g in range(3) for s in range(3) for c in range(2)
     ]
@@ -102,7 +102,7 @@ def test_names_are_text_and_no_formulas(tmp_path: Path) -> None:
     assert {r"\$root", r"\$x^{\$", r"\x1b[31m"} <= set(texts(ax))
 
 
-def test_edges_neither_cross_nor_run_through_other_nodes() -> None:
+def test_edges_neither_cross_nor_run_through_nodes() -> None:
     whole = trees.imagenet1k()
     assert whole.bin_names is not None
     tree = trees.restrict(whole, whole.bin_names[::50])

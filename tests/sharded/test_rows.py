@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.losses.sharded import _check_options, _losses_on_part
+from earthwork.losses.emd_loss import root_of
 from earthwork.sharded import rows
-from earthwork.sharded.rows import IGNORED, ShardLosses
+from earthwork.sharded.losses import check_options, losses_on_part
+from earthwork.sharded.rows import IGNORED
 from earthwork.spaces.parts import shard_bounds
 from tests.cases import random_space, random_tree
 from tests.sharded.threads import Threads
@@ -30,13 +31,12 @@ def sharded(loss, x, labels, bounds):
     """The values of the rows, the same on every shard, the gradient of their sum, and the number of sums."""
 
     def work(rank, reduce):
-        part = loss.space.part(bounds, rank)
-        on_parts = [None if space is None else loss.on_part(space).forward for space in (part.local, part.shared)]
+        on_part = losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank))
         logits = x[:, bounds[rank] : bounds[rank + 1]].clone().requires_grad_()
-        values = ShardLosses(part, *on_parts, loss.logarithmic)(logits, labels, reduce)
+        values = on_part(logits, labels, reduce)
         values.sum().backward()
         with torch.no_grad():
-            again = ShardLosses(part, *on_parts, loss.logarithmic)(logits, labels, reduce)
+            again = on_part(logits, labels, reduce)
         return values.detach(), logits.grad, again
 
     threads = Threads(len(bounds) - 1)
@@ -162,9 +162,8 @@ def test_the_sign_of_a_tiny_flow_at_rho_1(rng):
 
 def test_second_derivatives_are_an_error():
     loss = ew.EMDLoss(ew.Chain(4), reduction="none")
-    part = loss.space.part((0, 4), 0)
     x = torch.randn(2, 4, requires_grad=True)
-    losses = ShardLosses(part, loss.on_part(part.local).forward, None, logarithmic=False)
+    losses = losses_on_part(loss, SimpleNamespace(bounds=(0, 4), rank=0))
     value = losses(x, torch.tensor([0, 1]), lambda y, largest=False: y)
     with pytest.raises(RuntimeError, match=r"differentiated once only; for higher derivatives pass x\.full_tensor\(\)"):
         torch.autograd.grad(value.sum(), x, create_graph=True)
@@ -174,12 +173,10 @@ def test_the_kernels_do_the_local_part(rng):
     pytest.importorskip("numba")
     tree = ew.Tree([-1, *(np.arange(30) // 3), *rng.integers(1, 31, 400)])
     loss = ew.EMDLoss(tree, reduction="none")
-    part = tree.part(shard_bounds(tree.num_bins, 2), 0)
-    local = loss.on_part(part.local)
-    losses = ShardLosses(part, local.forward, loss.on_part(part.shared).forward, logarithmic=False)
-    x = torch.randn(4, part.stop, requires_grad=True)
+    losses = losses_on_part(loss, SimpleNamespace(bounds=shard_bounds(tree.num_bins, 2), rank=0))
+    x = torch.randn(4, losses.part.stop, requires_grad=True)
     losses(x, torch.arange(4), lambda y, largest=False: y)
-    assert any(make.__name__ == "_kernels" for make, *_ in local.space._derived)
+    assert any(make.__name__ == "kernels_of" for make, *_ in losses.part.local._derived)
 
 
 @pytest.mark.parametrize(
@@ -192,29 +189,30 @@ def test_the_kernels_do_the_local_part(rng):
 )
 def test_options_that_need_all_classes(options, kind, message):
     with pytest.raises(TypeError, match=f"^{re.escape(message)}; pass x.full_tensor\\(\\) instead$"):
-        _check_options(ew.EMDLoss(ew.Chain(4), **options), kind)
-    _check_options(ew.EMDLoss(ew.Chain(4)), "labels")
+        check_options(ew.EMDLoss(ew.Chain(4), **options), kind)
+    check_options(ew.EMDLoss(ew.Chain(4)), "labels")
 
 
 def test_learned_costs_need_all_classes():
     message = "^costs: expected those of the space for a DTensor, got costs that are learned; pass"
     with pytest.raises(TypeError, match=message):
-        _check_options(ew.EMDLoss(ew.Chain(4), costs=ew.LearnedCosts(ew.Chain(4))), "labels")
+        check_options(ew.EMDLoss(ew.Chain(4), costs=ew.LearnedCosts(ew.Chain(4))), "labels")
 
 
 @pytest.mark.parametrize("space", [ew.Chain(5), ew.Tree([-1, 0, 0, 1, 1, 2, 2])], ids=["chain", "tree"])
 def test_parts_are_kept(space):
     loss = ew.EMDLoss(space, 1)
     bounds = (0, 2, space.num_bins)
-    made = [_losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank)).part for rank in (0, 1)]
+    made = [losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank)).part for rank in (0, 1)]
     assert made[0] is not made[1]
     for rank in (0, 1):
-        assert _losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank)).part is made[rank]
+        assert losses_on_part(loss, SimpleNamespace(bounds=bounds, rank=rank)).part is made[rank]
     other = SimpleNamespace(bounds=(0, 3, space.num_bins), rank=0)
-    assert _losses_on_part(loss, other).part is not made[0]
+    assert losses_on_part(loss, other).part is not made[0]
 
 
 def test_a_root_is_taken_of_the_sum_over_all_parts():
     sums = torch.tensor([0.0, 4.0])
-    assert torch.equal(ew.EMDLoss(ew.Chain(3), 2)._finished(sums), sums)
-    assert torch.equal(ew.EMDLoss(ew.Chain(3), 2, root=True)._finished(sums), sums.sqrt())
+    assert torch.equal(root_of(sums, 2.0), sums.sqrt())
+    with pytest.raises(TypeError, match=r"^root: expected rho ≤ 2 for a DTensor, got 3; pass"):
+        check_options(ew.EMDLoss(ew.Chain(3), 3, root=True), "labels")

@@ -306,7 +306,9 @@ def metrics(mesh, rng):
                 found = measure(logits, labels, space, decision=decision, normalize="softmax")
                 torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
         answers = ew.decide(many, space)
-        found = functional.mean_distance(answers, distribute_tensor(labels, mesh, [Replicate()]), space)
+        found = functional.mean_distance(
+            answers, distribute_tensor(labels, mesh, [Replicate()]), space, decision="class"
+        )
         torch.testing.assert_close(found, functional.mean_distance(p, labels, space, decision="least_risk"))
     maps, places = torch.rand(2, space.num_bins, 3), torch.randint(space.num_bins, (2, 3))
     found = functional.mean_emd(distribute_tensor(maps, mesh, [Shard(1)]), places, space, normalize="softmax")

@@ -42,7 +42,7 @@ def test_costs_are_floating_point(name, costs):
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_a_result_lives_where_its_input_lives(space):
+def test_result_lives_where_its_input_lives(space):
     p = torch.rand(2, space.num_bins, device="meta")
     assert space.flow(p).device.type == "meta"
     assert space.potential(torch.rand(2, space.num_edges, device="meta")).device.type == "meta"
@@ -50,7 +50,7 @@ def test_a_result_lives_where_its_input_lives(space):
     assert ew.EMDLoss(space)(p, torch.zeros(2, dtype=torch.long, device="meta")).device.type == "meta"
 
 
-def test_names_and_facts_of_a_tree():
+def test_names_and_facts_of_tree():
     tree = ew.Tree([1, -1, 1], names=["x", "y", "z"], node_data={"id": [7, 8, 9]}, info={"source": "here"})
     assert tree.names == ("x", "y", "z")
     assert tree.bin_names == ("x", "z")
@@ -60,12 +60,12 @@ def test_names_and_facts_of_a_tree():
         tree.info["source"] = "there"  # type: ignore[index]
 
 
-def test_the_leaves_are_the_bins_by_default():
+def test_leaves_are_bins_by_default():
     assert ew.Tree([2, 2, -1, 1]).bins.tolist() == [0, 3]
     assert ew.Tree([-1]).bins.tolist() == [0]
 
 
-def test_costs_of_a_tree_are_given_for_nodes_or_for_edges():
+def test_costs_tree_given_for_nodes_or_for_edges():
     by_node = ew.Tree([1, -1, 1], [3.0, float("nan"), 5.0])
     by_edge = ew.Tree([1, -1, 1], torch.tensor([3.0, 5.0], dtype=torch.float64))
     assert by_node.costs.tolist() == by_edge.costs.tolist() == [3.0, 5.0]
@@ -130,7 +130,7 @@ def test_every_space_may_name_its_bins(kind):
 
 
 @pytest.mark.parametrize("kind", NAMED)
-def test_normalized_scales_the_diameter(kind):
+def test_normalized_scales_diameter(kind):
     space = NAMED[kind](["low", "high"])
     for diameter in (1.0, 9, 0.25):
         scaled = space.normalized(diameter)
@@ -155,14 +155,14 @@ def test_bad_diameters(diameter, error, message):
         ew.Chain(3).normalized(diameter)
 
 
-def test_a_point_cannot_be_scaled():
+def test_point_cannot_be_scaled():
     message = r"^space: expected two bins with a distance > 0 to scale by, got Chain\(1 bins, no edges\)$"
     with pytest.raises(ValueError, match=message):
         ew.Chain(1).normalized()
 
 
 @pytest.mark.parametrize("make", [list, np.array, torch.tensor])
-def test_a_chain_of_numbers_is_in_ascending_order(make):
+def test_chain_of_numbers_in_ascending_order(make):
     chain = ew.Chain.from_values(make([3.0, -1.0, 10.0]), names=["c", "a", "z"])
     assert chain.costs.tolist() == [4.0, 7.0]
     assert chain.bin_names == ("a", "c", "z")

@@ -29,7 +29,7 @@ def test_takes_arrays_tensors_and_lists(make):
     assert torch.equal(distances.double(), torch.tensor(MATRIX, dtype=torch.float64))
 
 
-def test_a_matrix_may_be_one_way_and_have_shortcuts_unless_asked():
+def test_matrix_may_one_way_shortcuts_unless_asked():
     one_way = [[0.0, 1.0], [2.0, 0.0]]
     assert ew.CostMatrix(one_way).distance(1, 0) == 2
     detour = [[0, 9, 1], [9, 0, 1], [1, 1, 0]]
@@ -37,7 +37,7 @@ def test_a_matrix_may_be_one_way_and_have_shortcuts_unless_asked():
 
 
 @pytest.mark.parametrize("kind", ["chain", "ring", "tree"])
-def test_the_distances_of_other_spaces_are_metrics(kind, rng):
+def test_distances_of_other_spaces_are_metrics(kind, rng):
     space = random_space(rng, kind, 30)
     metric = ew.CostMatrix(space.distances(), symmetric=True, triangle=True)
     assert torch.equal(metric.distances(), space.distances())
@@ -56,7 +56,7 @@ def test_the_distances_of_other_spaces_are_metrics(kind, rng):
         ([[0.0, 1.0], [1.0, 3.0]], "matrix: expected a diagonal of 0, got 3 from bin 1 to itself"),
     ],
 )
-def test_what_is_not_a_ground_cost(matrix, message):
+def test_what_is_not_ground_cost(matrix, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         ew.CostMatrix(matrix)
 
@@ -74,16 +74,16 @@ def test_what_is_not_a_ground_cost(matrix, message):
         (torch.zeros(2, 2, dtype=torch.bool), r"matrix: expected real numbers, got torch\.bool"),
     ],
 )
-def test_what_is_not_a_matrix_of_numbers(matrix, message):
+def test_what_is_not_matrix_of_numbers(matrix, message):
     with pytest.raises(TypeError, match=f"^{message}$"):
         ew.CostMatrix(matrix)
 
 
-def test_bins_that_are_one_and_the_same_break_no_rule():
+def test_bins_that_one_and_same_break_no_rule():
     assert ew.CostMatrix(torch.zeros(3, 3), symmetric=True, triangle=True).diameter() == 0
 
 
-def test_names_the_first_asymmetry():
+def test_names_first_asymmetry():
     matrix = torch.tensor(MATRIX)
     matrix[2, 1] = 4.5
     with pytest.raises(
@@ -92,14 +92,14 @@ def test_names_the_first_asymmetry():
         ew.CostMatrix(matrix, symmetric=True)
 
 
-def test_names_the_first_detour_that_is_shorter():
+def test_names_first_detour_that_is_shorter():
     message = r"^matrix: expected the triangle inequality, got 9 from bin 0 to bin 1 but 1 \+ 3 by way of bin 2$"
     with pytest.raises(ValueError, match=message):
         ew.CostMatrix([[0, 9, 1], [9, 0, 3], [1, 3, 0]], triangle=True)
 
 
 @pytest.mark.parametrize("block", [1, 900, 2**22])
-def test_the_triangle_check_goes_block_by_block(rng, monkeypatch, block):
+def test_triangle_check_goes_block_by_block(rng, monkeypatch, block):
     points = rng.random((20, 3))
     matrix = np.linalg.norm(points[:, None] - points, axis=-1)
     monkeypatch.setattr("earthwork.spaces.cost_matrix._BLOCK", block)
@@ -121,7 +121,7 @@ def test_bins_out_of_range():
         ew.CostMatrix(MATRIX).distance(0, 3)
 
 
-def test_writing_into_the_distances_does_not_change_the_space():
+def test_writing_into_distances_not_change_space():
     for space in (ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0, 0]), ew.CostMatrix(1 - np.eye(3))):
         before = space.distances()
         space.distances().fill_diagonal_(torch.inf)

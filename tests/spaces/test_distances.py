@@ -56,7 +56,7 @@ def test_one_bin_is_at_no_distance():
         assert space.diameter() == 0
 
 
-def test_the_lowest_common_ancestor_of_nodes():
+def test_lowest_common_ancestor_of_nodes():
     tree = ew.Tree([-1, 0, 0, 1, 1, 3])
     pairs = torch.tensor([[3, 4], [5, 4], [5, 2], [5, 1], [0, 5], [2, 2]])
     assert tree.lowest_common_ancestor(pairs[:, 0], pairs[:, 1]).tolist() == [1, 1, 0, 1, 0, 2]
@@ -69,7 +69,7 @@ def test_no_distance_is_negative_by_rounding(rng):
     assert (tree.distances() >= 0).all()
 
 
-def test_a_path_of_a_million_nodes_has_a_length():
+def test_path_of_million_nodes_has_length():
     tree = ew.Tree(np.arange(-1, 999_999), bins=[0, 999_999, 500_000])
     assert tree.diameter() == 999_999
     assert tree.distance(torch.tensor([0, 1]), torch.tensor([2, 2])).tolist() == [500_000, 499_999]
@@ -138,7 +138,7 @@ def test_tree_distances_do_not_cancel(rng, shape):
         torch.testing.assert_close(tree.diameter(), expected.max(), rtol=2e-15, atol=0)
 
 
-def test_an_edge_above_all_bins_is_in_no_distance():
+def test_edge_above_all_bins_is_in_no_distance():
     tree = ew.Tree([-1, 0, 1, 1, 2, 2], [0, 4e23, 0.5, 2, 1, 3])
     assert tree.distances().tolist() == [[0, 3.5, 5.5], [3.5, 0, 4], [5.5, 4, 0]]
     assert tree.diameter() == 5.5

@@ -31,7 +31,7 @@ def subtrees(tree):
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
-def test_the_nearest_allowed_bin(rng, kind):
+def test_nearest_allowed_bin(rng, kind):
     space = random_space(rng, kind, 9)
     n = space.num_bins
     allowed = torch.from_numpy(rng.random((3, 4, n)) < 0.3)
@@ -46,7 +46,7 @@ def test_the_nearest_allowed_bin(rng, kind):
     assert torch.equal(space.nearest(allowed[1, 2]), nearest[1, 2])
 
 
-def test_ties_go_to_the_first_bin():
+def test_ties_go_to_first_bin():
     ends = torch.tensor([True, False, False, False, True])
     assert ew.Chain(5).nearest(ends).tolist() == [0, 0, 0, 4, 4]
     assert ew.Ring(6).nearest(torch.tensor([True, False, False, False, True, False])).tolist() == [0, 0, 0, 4, 4, 4]
@@ -93,7 +93,7 @@ def test_equality(rng, kind):
 
 
 @pytest.mark.parametrize("kind", ["chain", "tree", "inner tree"])
-def test_the_bins_on_one_side_of_each_edge(rng, kind):
+def test_bins_on_one_side_of_each_edge(rng, kind):
     space = random_space(rng, kind, 9)
     bins, starts, ends = space.intervals()
     sides = space.flow(torch.eye(space.num_bins)).T
@@ -149,7 +149,7 @@ def test_trees_by_walking_up_from_each_node(rng, inner, root):
 
 
 @pytest.mark.parametrize("root", [0, 5, 13])
-def test_levels_of_a_tree(rng, root):
+def test_levels_of_tree(rng, root):
     tree = rooted(rng, root)
     levels = levels_of(tree._parents, tree._depths, tree._bins, torch.device("cpu"))
     depths = tree.depths.tolist()
@@ -188,7 +188,7 @@ def test_masses_on_both_sides_of_each_edge(rng, inner):
     torch.testing.assert_close(after.exp(), p.sum(-1, keepdim=True) - p.cumsum(-1)[..., :-1], rtol=1e-6, atol=1e-6)
 
 
-def test_a_sharded_tree_keeps_what_is_known_about_it():
+def test_sharded_tree_keeps_what_known_about():
     tree = ew.Tree([-1, 0, 0, 0], 2.0, names=list("abcd"), node_data={"x": [1, 2, 3, 4]}, info={"from": "here"})
     ordered = tree.sharding(2).tree
     assert ordered.names == tree.names
@@ -197,7 +197,7 @@ def test_a_sharded_tree_keeps_what_is_known_about_it():
     assert ordered.costs.tolist() == [2.0] * 3
 
 
-def test_a_tree_whose_classes_are_in_no_order_is_sharded_in_that_of_a_walk():
+def test_tree_whose_classes_in_no_order_sharded_in():
     tree = ew.Tree([-1, 0, 0, 1, 2, 1, 2], bins=[6, 3, 4, 5])
     ordered, order, shared = tree.sharding(2)
     assert order.tolist() == [1, 3, 2, 0]
@@ -206,7 +206,7 @@ def test_a_tree_whose_classes_are_in_no_order_is_sharded_in_that_of_a_walk():
     assert torch.equal(ordered.distances(), tree.distances()[order][:, order])
 
 
-def test_the_branches_of_a_space_of_ones_own():
+def test_branches_of_space_of_ones_own():
     """Unless a space says otherwise, all its edges are branches."""
     chain = ew.Chain(4, [1.0, 2.0, 3.0])
     x, g = torch.tensor([1.0, -2.0, 0.5, 0.5]), torch.tensor([1.0, 2.0, 4.0])
@@ -217,7 +217,7 @@ def test_the_branches_of_a_space_of_ones_own():
     assert own is None
 
 
-def test_a_long_path():
+def test_long_path():
     nodes = torch.arange(300)
     path = ew.Tree(nodes - 1, bins=nodes)
     assert torch.equal(path.distances(), (nodes[:, None] - nodes).abs().double())

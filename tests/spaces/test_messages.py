@@ -151,14 +151,14 @@ CALLS = {
 
 
 @pytest.mark.parametrize("errors", [STRUCTURE, COSTS, CALLS], ids=["structure", "costs", "calls"])
-def test_the_whole_message(errors):
+def test_whole_message(errors):
     for text, call in errors.items():
         with pytest.raises((ValueError, TypeError, AttributeError), match=f"^{re.escape(text)}$"):
             call()
 
 
 @pytest.mark.parametrize("length", [9, 10, 11, 12])
-def test_a_cycle_is_shown_up_to_ten_nodes(length):
+def test_cycle_is_shown_up_to_ten_nodes(length):
     with pytest.raises(ValueError, match=f"^parents: expected a tree, got a cycle of {length}: ") as error:
         ew.Tree([-1, *range(2, length + 1), 1])
     first, *others = str(error.value).partition(f"{length}: ")[2].split(" → ")
@@ -187,6 +187,6 @@ def test_fake_tensors():
                 make()
 
 
-def test_the_least_and_largest_ignored_labels():
+def test_least_and_largest_ignored_labels():
     assert check_ignore_index(-(2**63)) == -(2**63)
     assert check_ignore_index(np.int64(2**63 - 1)) == 2**63 - 1

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import earthwork as ew
-from earthwork.transport.routes import choose
+from earthwork.ops.operations import choose
 from tests.cases import random_distribution
 
 COSTS = torch.tensor([0.5, 1.0, 2.0, 1.5], dtype=torch.float64)

@@ -10,7 +10,7 @@ from earthwork.spaces import ring as ring_module
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.2, 1.5, 2.0, 3.0, 5.0])
-def test_a_ring_settles_where_no_circulation_is_cheaper(rng, rho):
+def test_ring_settles_where_no_circulation_cheaper(rng, rho):
     ring = ew.Ring(7, rng.random(7) * (rng.random(7) < 0.8))
     flow = torch.from_numpy(rng.normal(size=(2, 3, 7)))
     costs = ring.costs
@@ -33,7 +33,7 @@ def test_a_ring_settles_where_no_circulation_is_cheaper(rng, rho):
 
 
 @pytest.mark.parametrize("rho", [1.3, 2.0, 3.0])
-def test_the_circulation_of_a_ring_moves_with_flow_and_costs(rng, rho):
+def test_circulation_ring_moves_with_flow_costs(rng, rho):
     """The derivative of what is settled, by differences, in rows of any size; with an idle edge it moves with that."""
     ring = ew.Ring(5)
     size = torch.tensor([[1e-3], [1.0], [1e3]], dtype=torch.float64)
@@ -54,7 +54,7 @@ def test_the_circulation_of_a_ring_moves_with_flow_and_costs(rng, rho):
         torch.testing.assert_close(difference / 2e-6, by_costs[:, place], rtol=1e-5, atol=1e-7)
 
 
-def test_how_strongly_edges_move_the_circulation():
+def test_how_strongly_edges_move_circulation():
     rest = torch.tensor([[2.0, -4.0, 1.0, 0.0], [2.0, -4.0, 1.0, 0.0], [8.0, -2.0, 4.0, 1.0], [0.0] * 4]).double()
     weights = torch.tensor(
         [[1.0, 2.0, 0.0, 0.5], [1.0, 2.0, 1.0, 0.0], [1.0, 2.0, 3.0, 0.5], [1.0, 2.0, 0.0, 3.0]]
@@ -105,7 +105,7 @@ def test_rows_settle_alone(rng, rho):
             torch.testing.assert_close(ours, theirs[row], rtol=1e-9, atol=0)
 
 
-def test_the_idle_edges_of_each_row_of_a_ring():
+def test_idle_edges_of_each_row_of_ring():
     ring = ew.Ring(4)
     even, one = torch.tensor([0.0, 4.0, -1.0, -1.0]).double(), torch.tensor([0.0, 3.0, -1.0, -1.0]).double()
     for rows in ((even, 1e6 * one), (1e6 * even, one), (1e-6 * even, one)):
@@ -113,7 +113,7 @@ def test_the_idle_edges_of_each_row_of_a_ring():
         assert kinks.tolist() == [[True, False, False, False], [False] * 4]
 
 
-def test_edges_without_a_second_derivative():
+def test_edges_without_second_derivative():
     """Idle edges that cost something and have bins on both sides; on a ring, if there are several."""
     flow = torch.tensor([[0.0, 1.0, 0.0, -1.0], [1.0, 0.0, 2.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
     costs = torch.tensor([1.0, 1.0, 0.0, 2.0])

@@ -80,20 +80,20 @@ def test_bad_types(arguments, message):
 
 
 @pytest.mark.parametrize(("count", "end"), [(10, r"\d"), (11, "…"), (100, "…")])
-def test_a_long_cycle_is_cut_short(count, end):
+def test_long_cycle_is_cut_short(count, end):
     parents = np.roll(np.arange(count), 1)
     with pytest.raises(ValueError, match=rf"got a cycle of {count}: (\d+ → ){{10}}{end}$"):
         ew.Tree(parents)
 
 
 @pytest.mark.parametrize("tail", [0, 1, 60, 500])
-def test_a_cycle_at_the_end_of_a_long_way(tail):
+def test_cycle_at_end_of_long_way(tail):
     parents = [*range(1, tail + 2), tail]
     with pytest.raises(ValueError, match=NO_ROOT + f", got a cycle of 2: ({tail} → {tail + 1}|{tail + 1} → {tail}) → "):
         ew.Tree(parents)
 
 
-def test_siblings_are_walked_in_the_order_of_their_numbers():
+def test_siblings_walked_in_order_of_numbers():
     """That is the order in which masses are added, which should not differ from machine to machine."""
     parents = np.array([-1] + [0] * 200 + list(range(1, 201)))
     walk = np.argsort(topology(parents).order)

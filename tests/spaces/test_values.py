@@ -66,21 +66,21 @@ def test_different_spaces(name):
         assert hash(space) != hash(other)
 
 
-def test_the_way_in_which_costs_are_given_does_not_matter():
+def test_way_in_which_costs_given_not_matter():
     given = [2, 2.0, [2, 2], np.array([2, 2], dtype=np.float32), torch.tensor([2, 2]), torch.tensor(2.0)]
     assert len({ew.Chain(3, costs) for costs in given}) == 1
     assert ew.Tree([1, -1, 1], [3.0, torch.nan, 4.0]) == ew.Tree([1, -1, 1], [3.0, 4.0])
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_copies_are_the_space_itself(name):
+def test_copies_are_space_itself(name):
     space = SPACES[name]()
     assert copy.copy(space) is space
     assert copy.deepcopy(nn.Sequential(ew.EMDLoss(space)))[0].space is space
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_a_pickled_space_is_equal_and_leaves_its_tables_behind(name):
+def test_pickled_space_equal_leaves_tables_behind(name):
     space = SPACES[name]()
     ew.EMDLoss(space)(torch.randn(200, space.num_bins), torch.zeros(200, dtype=torch.long))
     assert vars(space)["_derived"]
@@ -117,7 +117,7 @@ def test_nothing_can_be_changed(name):
 
 
 @pytest.mark.parametrize("source", [np.array([1.0, 2.0]), torch.tensor([1.0, 2.0], dtype=torch.float64)])
-def test_a_space_has_its_own_copy_of_what_it_is_given(source):
+def test_space_its_own_copy_of_what_it_given(source):
     costs = copy.deepcopy(source)
     chain = ew.Chain(3, costs)
     costs[:] = 7
@@ -157,7 +157,7 @@ def test_devices_and_types(rng, kind):
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
-def test_spaces_that_are_made_or_used_first_in_inference_mode(rng, kind):
+def test_spaces_made_or_used_first_in_inference_mode(rng, kind):
     with torch.inference_mode():
         space = random_space(rng, kind, 9)
         for loss in (ew.EMDLoss(space), ew.SinkhornLoss(space), ew.SoftLabelLoss(space)):
@@ -168,7 +168,7 @@ def test_spaces_that_are_made_or_used_first_in_inference_mode(rng, kind):
         assert logits.grad.isfinite().all()
 
 
-def test_what_is_derived_is_made_once_and_bounded():
+def test_what_derived_made_once_and_bounded():
     chain, calls = ew.Chain(5), []
 
     def make(space, number):
@@ -196,7 +196,7 @@ def test_annealing_leaves_nothing_behind(rng):
     assert len(tree._derived) <= derived_module._MOST
 
 
-def test_threads_share_a_space(rng):
+def test_threads_share_space(rng):
     tree = random_space(rng, "tree", 40)
     logits = torch.randn(50, tree.num_bins)
     expected = [ew.SoftLabelLoss(tree, beta)(logits, torch.zeros(50, dtype=torch.long)) for beta in range(1, 60)]
@@ -216,7 +216,7 @@ def test_threads_share_a_space(rng):
 
 @pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("rows", [3, 200])
-def test_an_edge_with_all_bins_on_one_side_carries_nothing(kernels, rows):
+def test_edge_with_bins_on_one_side_carries_nothing(kernels, rows):
     """However much it costs: what crosses it is only the rounding of the masses."""
     parents, costs = [-1, 0, 0, 1, 1, 2], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     plain = ew.Tree(parents, costs)

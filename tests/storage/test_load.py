@@ -79,7 +79,7 @@ def test_options_are_those_of_the_reader(tmp_path: Path) -> None:
     for what, message in {
         "chain:3": "^columns: not an option of chain:3; expected no options$",
         "cifar10": "^columns: not an option of cifar10; expected no options$",
-        tmp_path / "t.nwk": r"^columns: not an option of \.nwk files; expected classes, inner_bins, default_length$",
+        tmp_path / "t.nwk": r"^columns: not an option of \.nwk files; expected default_length, classes, inner_bins$",
         tmp_path / "t.npy": r"^columns: not an option of \.npy files; expected no options$",
     }.items():
         with pytest.raises(TypeError, match=message):

@@ -71,7 +71,7 @@ def test_tables_and_arrays_of_costs(suffix: str, tmp_path: Path) -> None:
     assert ew.load(tmp_path / f"m.{suffix}") == plain
 
 
-def test_a_tree_whose_names_are_numbers_is_still_a_tree(tmp_path: Path) -> None:
+def test_tree_whose_names_numbers_still_tree(tmp_path: Path) -> None:
     tree = ew.trees.from_paths(["0/1", "0/2"])
     ew.save(tree, tmp_path / "t.csv")
     assert ew.load(tmp_path / "t.csv") == tree

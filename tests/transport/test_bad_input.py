@@ -31,7 +31,7 @@ def test_rho_that_is_no_number():
 
 @pytest.mark.parametrize("rows", [1, 100])
 @pytest.mark.parametrize("function", [ew.emd, ew.emd_gradient, ew.sinkhorn])
-def test_a_space_that_is_none(function, rows):
+def test_space_that_is_none(function, rows):
     p = P.expand(rows, 3)
     with pytest.raises(TypeError, match=r"^space: expected a Chain, Ring, Tree or CostMatrix, got int$"):
         function(p, p, 3)
@@ -40,7 +40,7 @@ def test_a_space_that_is_none(function, rows):
 
 
 @pytest.mark.parametrize("space", [CHAIN, ew.Ring(3), ew.Tree([-1, 0, 0, 0])])
-def test_the_wrong_number_of_bins(space):
+def test_wrong_number_of_bins(space):
     name = type(space).__name__
     with pytest.raises(ValueError, match=rf"q: expected a last axis of 3, the bins of {name}\(.*\(2, 4\)"):
         ew.emd(P, torch.ones(2, 4) / 4, space)
@@ -84,13 +84,13 @@ def test_unequal_masses():
     assert ew.emd(P, q, CHAIN, normalize="l1").tolist() == [0.0, 0.0, 0.0]
 
 
-def test_masses_whose_sum_is_beyond_the_type():
+def test_masses_whose_sum_is_beyond_type():
     p = torch.tensor([3e38, 3e38, 0.0])
     with pytest.raises(ValueError, match=r"expected rows of equal mass, got 6e\+38 in p and 3e\+38 in q"):
         ew.emd(p, torch.tensor([3e38, 0.0, 0.0]), CHAIN)
 
 
-def test_a_row_of_zeros_cannot_be_normalised():
+def test_row_of_zeros_cannot_be_normalised():
     message = 'expected some mass in each row to normalise by "l1", got none'
     with pytest.raises(ValueError, match=f"^p: {message} of row 1$"):
         ew.emd(torch.stack([P, 0 * P]), P, CHAIN, normalize="l1")

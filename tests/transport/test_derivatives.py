@@ -11,7 +11,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import earthwork as ew
-from earthwork.transport.emd import label_distances
+from earthwork.ops import label_costs
 from tests.cases import KINDS, random_distribution, random_space
 
 RHOS = [1.0, 1.5, 2.0, 2.5, 3.0]
@@ -206,7 +206,7 @@ def test_the_cost_to_a_label_is_that_to_its_distribution(case):
     p, _, space = case
     labels = torch.arange(3) % space.num_bins
     target = torch.nn.functional.one_hot(labels, space.num_bins).to(p)
-    torch.testing.assert_close(label_distances(p, labels, space, 2.0), ew.emd(p, target, space, 2))
+    torch.testing.assert_close(label_costs(p, labels, space, 2.0), ew.emd(p, target, space, 2))
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])

@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import linprog
 
 import earthwork as ew
-from earthwork.transport import linear_programme
+from earthwork.ops import linear_programme
 from tests.cases import random_distribution, random_space
 
 

@@ -41,14 +41,14 @@ def test_chains_of_scipy(case):
 
 
 @pytest.mark.parametrize("rho", [1, 2])
-def test_the_mean_over_a_batch(rho):
+def test_mean_over_batch(rho):
     case = GOLDEN["chain_rho2_mean"]
     loss = ew.EMDLoss(ew.Chain(4), rho, normalize=None)
     value = loss(torch.tensor(case["p"]), torch.tensor(case["labels"]))
     torch.testing.assert_close(value.item(), case[f"rho{rho}_mean"], rtol=1e-6, atol=0)
 
 
-def test_masses_other_than_one():
+def test_masses_other():
     case = GOLDEN["chain_unnormalised"]
     p, q = (torch.tensor(case[x], dtype=torch.float64) for x in "pq")
     assert ew.emd(p, q, ew.Chain(4)) == case["work"]

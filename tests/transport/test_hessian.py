@@ -9,7 +9,7 @@ import earthwork as ew
 from tests.cases import KINDS, random_distribution, random_space
 
 
-def test_the_papers_equation_is_too_large_by_the_square_of_the_bins():
+def test_papers_equation_too_large_by_square_bins():
     n, costs = 5, torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
     edge = torch.arange(1, n)[:, None]
     step = (edge >= torch.arange(1, n + 1)).double()
@@ -41,7 +41,7 @@ def test_symmetric_positive_and_centred(rng, kind):
     assert torch.linalg.eigvalsh(hessian).min() >= -1e-12
 
 
-def test_beyond_rho_2_an_edge_that_stands_still_has_no_part(rng):
+def test_beyond_rho_2_edge_stands_still_no_part(rng):
     p, q = torch.tensor([0.5, 0.125, 0.375]).double(), torch.tensor([0.5, 0.375, 0.125]).double()
     still, moving = ew.Chain(3, [7.0, 1.0]), ew.Chain(3, [0.0, 1.0])
     for rho in (2.1, 2.5, 3.0):
@@ -50,20 +50,20 @@ def test_beyond_rho_2_an_edge_that_stands_still_has_no_part(rng):
         torch.testing.assert_close(hessian, torch.func.hessian(lambda p, rho=rho: ew.emd(p, q, still, rho))(p))
 
 
-def test_masses_that_differ_by_rounding_are_balanced_as_in_the_distance():
+def test_masses_differ_by_rounding_balanced_in():
     p, q = torch.tensor([0.5, 0.2, 0.3]).double(), torch.tensor([0.5, 0.4, 0.1]).double()
     assert p.sum() != q.sum()
     expected = torch.func.hessian(lambda p: ew.emd(p, q, ew.Chain(3), 2.1))(p)
     torch.testing.assert_close(ew.emd_hessian(p, q, ew.Chain(3), 2.1), expected)
 
 
-def test_a_ring_with_two_idle_edges_has_no_hessian():
+def test_ring_with_two_idle_edges_no_hessian():
     p, q = torch.tensor([0.5, 0.5, 0.0, 0.0]), torch.tensor([0.0, 0.5, 0.5, 0.0])
     with pytest.raises(ValueError, match=r"got none on edge 2$"):
         ew.emd_hessian(p, q, ew.Ring(4, [1.0, 1.0, 5.0, 5.0]), 1)
 
 
-def test_the_edge_that_closes_a_ring_may_stand_still_as_well():
+def test_edge_closes_ring_may_stand_still_well():
     p, q = torch.tensor([0.5, 0.0, 0.5]).double(), torch.tensor([0.25, 0.5, 0.25]).double()
     with pytest.raises(ValueError, match=r"got none on edge 2$"):
         ew.emd_hessian(p, q, ew.Ring(3), 1.5)
@@ -72,7 +72,7 @@ def test_the_edge_that_closes_a_ring_may_stand_still_as_well():
         assert ew.emd_hessian(torch.ones(1), torch.ones(1), ew.Ring(1), rho) == 0
 
 
-def test_at_rho_2_it_is_the_same_everywhere(rng):
+def test_at_rho_2_it_is_same_everywhere(rng):
     p, q = random_distribution(rng, 2, 3, 4)
     hessian = ew.emd_hessian(p, q, ew.Chain(4), 2)
     torch.testing.assert_close(hessian, ew.emd_hessian(None, None, ew.Chain(4)).expand(3, 4, 4))
@@ -84,7 +84,7 @@ def test_at_rho_1_it_is_zero_where_it_exists(rng):
         assert torch.equal(ew.emd_hessian(p, q, space, 1), torch.zeros(4, 4, dtype=torch.float64))
 
 
-def test_it_keeps_the_type():
+def test_it_keeps_type():
     p, q = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.25, 0.25, 0.5])
     for dtype in (torch.float16, torch.float32, torch.float64):
         for rho in (2.0, 3.0):
@@ -100,7 +100,7 @@ def test_shapes_broadcast(rng, rho):
     torch.testing.assert_close(ew.emd_hessian(q, p, ew.Chain(4), rho), hessian)
 
 
-def test_each_row_of_a_ring_has_its_own_idle_edge(rng):
+def test_each_row_of_ring_its_own_idle_edge(rng):
     p, q = random_distribution(rng, 2, 5, 4, zeros=0)
     assert torch.equal(ew.emd_hessian(p, q, ew.Ring(4), 1), torch.zeros(5, 4, 4, dtype=torch.float64))
     p[3] = q[3]
@@ -108,7 +108,7 @@ def test_each_row_of_a_ring_has_its_own_idle_edge(rng):
         ew.emd_hessian(p, q, ew.Ring(4), 1)
 
 
-def test_no_hessian_where_an_edge_stands_still():
+def test_no_hessian_where_edge_stands_still():
     p, q = torch.tensor([[0.5, 0.5, 0.0], [0.5, 0.2, 0.3]]), torch.tensor([0.5, 0.0, 0.5])
     message = r"p and q: expected mass to cross every edge at rho = 1.5 < 2, .* got none on edge 0"
     with pytest.raises(ValueError, match=f"{message} of row 0$"):
@@ -149,6 +149,6 @@ def test_hessians_of_shapes_that_broadcast(rng):
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("space", [ew.Chain(1), ew.Ring(1), ew.Tree([-1])], ids=repr)
-def test_the_hessian_of_a_single_bin_is_zero(space, rho):
+def test_hessian_of_single_bin_is_zero(space, rho):
     p = torch.ones(2, 1, dtype=torch.float64)
     assert torch.equal(ew.emd_hessian(p, p, space, rho), torch.zeros(2, 1, 1, dtype=torch.float64))

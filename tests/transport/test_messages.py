@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.transport.masses import as_distributions, check_distributions, check_masses
-from earthwork.transport.routes import Kernels, choose
+from earthwork.ops.masses import as_distributions, check_distributions, check_masses
+from earthwork.ops.operations import Kernels, choose
 
 CHAIN = ew.Chain(3)
 MATRIX = ew.CostMatrix(CHAIN.distances())

@@ -51,7 +51,7 @@ def test_tree_gradient_against_duals(rng, shape):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 9, 40])
-def test_ring_against_the_exact_solver(rng, size):
+def test_ring_against_exact_solver(rng, size):
     for _ in range(10):
         ring = ew.Ring(size, rng.random(size))
         p, q = random_distribution(rng, 2, size)
@@ -60,7 +60,7 @@ def test_ring_against_the_exact_solver(rng, size):
 
 @pytest.mark.skipif(Version(ot.__version__) < Version("0.9.6"), reason="older circle solvers of POT are wrong")
 @pytest.mark.parametrize("size", [2, 3, 4, 9, 40])
-def test_ring_against_the_circle_solver(rng, size):
+def test_ring_against_circle_solver(rng, size):
     for _ in range(10):
         places = np.sort(rng.random(size))
         ring = ew.Ring(size, np.diff(places, append=places[0] + 1))
@@ -72,7 +72,7 @@ def test_ring_against_the_circle_solver(rng, size):
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.2, 1.5, 2.0, 3.0, 8.0, 40.0])
-def test_ring_against_a_search_for_the_circulation(rng, rho):
+def test_ring_against_search_for_circulation(rng, rho):
     for size in (1, 2, 3, 7, 30):
         for _ in range(5):
             weights = rng.random(size) * (rng.random(size) < 0.8)
@@ -89,7 +89,7 @@ def test_ring_against_a_search_for_the_circulation(rng, rho):
             assert distance <= min(best.fun, at_edges) * (1 + 1e-14) + 1e-16
 
 
-def test_tree_at_rho_2_is_half_the_energy_distance(rng):
+def test_tree_at_rho_2_is_half_energy_distance(rng):
     """On any tree, Σ w φ² = E d(P, Q) − ½ E d(P, P') − ½ E d(Q, Q')."""
     for _ in range(20):
         tree = random_tree(rng, 15)
@@ -99,6 +99,6 @@ def test_tree_at_rho_2_is_half_the_energy_distance(rng):
         torch.testing.assert_close(ew.emd(p, q, tree, 2), energy, rtol=1e-10, atol=1e-13)
 
 
-def test_a_squared_chain_is_not_the_2_wasserstein_distance():
+def test_squared_chain_not_2_wasserstein_distance():
     p, q = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.0, 1.0])
     assert ew.emd(p, q, ew.Chain(3), 2) == 2  # the squared 2-Wasserstein distance is 4

@@ -41,7 +41,7 @@ def test_float32_on_100_000_classes(rng, space):
 
 
 @pytest.mark.parametrize("shape", ["path", "star"])
-def test_a_million_nodes(shape):
+def test_million_nodes(shape):
     count = 1_000_000
     parents = np.arange(-1, count - 1) if shape == "path" else np.r_[-1, np.zeros(count, dtype=np.int64)]
     tree = ew.Tree(parents, bins=np.arange(count) if shape == "path" else None)
@@ -57,7 +57,7 @@ def test_a_million_nodes(shape):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_accumulated_in_float32(rng, kind, dtype):
+def test_half_precision_accumulated_in_float32(rng, kind, dtype):
     space = random_space(rng, kind, 30)
     p, q = random_distribution(rng, 2, 4, space.num_bins).to(dtype)
     for rho in (1, 1.5, 2):
@@ -83,7 +83,7 @@ def test_autocast_changes_nothing(rng, kind):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_a_softmax_always_passes_the_check(dtype):
+def test_softmax_always_passes_check(dtype):
     for bins in (2, 10, 1000, 100_000):
         p = (5 * torch.randn(4, bins)).to(dtype).softmax(-1)
         q = torch.nn.functional.one_hot(torch.tensor([0]), bins).to(dtype)
@@ -93,6 +93,6 @@ def test_a_softmax_always_passes_the_check(dtype):
         torch.testing.assert_close(ew.emd(p, q, ew.Chain(bins)), exact.to(dtype), rtol=rounding, atol=0)
 
 
-def test_float64_masses_that_were_float32_pass_the_check():
+def test_float64_masses_float32_pass_check():
     p = torch.randn(4, 1000).softmax(-1).double()
     assert ew.emd(p, p.roll(1, 0), ew.Chain(1000)).isfinite().all()

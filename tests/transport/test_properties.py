@@ -30,7 +30,7 @@ def test_symmetry(case, rho):
 
 
 @given(transports(), rhos)
-def test_zero_exactly_where_nothing_that_costs_moves(case, rho):
+def test_zero_exactly_where_nothing_costs_moves(case, rho):
     p, q, space = case
     flow = space.settle(space.flow(p - q), space.costs, rho)
     moves = ((flow.abs() > 1e-12) & (space.costs > 0)).any()
@@ -47,20 +47,20 @@ def test_triangle_inequality(case, data):
 
 
 @given(transports(), rhos, SCALE)
-def test_costs_scale_the_distance(case, rho, scale):
+def test_costs_scale_distance(case, rho, scale):
     p, q, space = case
     assert close(ew.emd(p, q, space.with_costs(scale * space.costs), rho), scale * ew.emd(p, q, space, rho), 1e6)
 
 
 @given(transports(), rhos, SCALE)
-def test_mass_scales_the_distance_by_its_power(case, rho, scale):
+def test_mass_scales_distance_by_its_power(case, rho, scale):
     p, q, space = case
     expected = scale**rho * ew.emd(p, q, space, rho)
     assert torch.allclose(ew.emd(scale * p, scale * q, space, rho), expected, rtol=1e-9, atol=1e-9 * scale**rho)
 
 
 @given(transports(kinds=("tree", "inner tree")), rhos, st.data())
-def test_the_root_does_not_matter(case, rho, data):
+def test_root_does_not_matter(case, rho, data):
     p, q, tree = case
     parents, costs = tree.parents.tolist(), [0.0] * tree.num_nodes
     for edge, node in enumerate(n for n in range(tree.num_nodes) if n != tree.root):
@@ -76,7 +76,7 @@ def test_the_root_does_not_matter(case, rho, data):
 
 
 @given(transports(kinds=("tree", "inner tree")), rhos, st.randoms(use_true_random=False))
-def test_the_numbers_of_the_nodes_do_not_matter(case, rho, random):
+def test_numbers_of_nodes_do_not_matter(case, rho, random):
     p, q, tree = case
     number = list(range(tree.num_nodes))
     random.shuffle(number)
@@ -89,7 +89,7 @@ def test_the_numbers_of_the_nodes_do_not_matter(case, rho, random):
 
 
 @given(transports(kinds=("tree", "inner tree")), rhos, st.randoms(use_true_random=False))
-def test_the_order_of_the_classes_is_the_users(case, rho, random):
+def test_order_of_classes_is_users(case, rho, random):
     p, q, space = case
     order = list(range(space.num_bins))
     random.shuffle(order)
@@ -99,7 +99,7 @@ def test_the_order_of_the_classes_is_the_users(case, rho, random):
 
 
 @given(transports(kinds=("chain",)), rhos)
-def test_a_chain_is_a_path(case, rho):
+def test_chain_is_path(case, rho):
     p, q, chain = case
     path = ew.Tree(range(-1, chain.num_bins - 1), chain.costs, bins=range(chain.num_bins))
     assert close(ew.emd(p, q, chain, rho), ew.emd(p, q, path, rho), 1e3)
@@ -108,7 +108,7 @@ def test_a_chain_is_a_path(case, rho):
 
 
 @given(transports(kinds=("chain",)))
-def test_a_chain_is_a_ring_with_a_gap_too_dear_to_cross(case):
+def test_chain_ring_with_gap_too_dear_to_cross(case):
     p, q, chain = case
     gap = torch.tensor([1 + 2 * chain.costs.sum()])
     ring = ew.Ring(chain.num_bins, torch.cat([chain.costs, gap]))
@@ -116,7 +116,7 @@ def test_a_chain_is_a_ring_with_a_gap_too_dear_to_cross(case):
 
 
 @given(transports(kinds=("ring",)), rhos, st.integers(0, 12))
-def test_where_a_ring_is_cut_does_not_matter(case, rho, turn):
+def test_where_ring_is_cut_does_not_matter(case, rho, turn):
     p, q, ring = case
     turned = ew.Ring(ring.num_bins, ring.costs.roll(turn))
     assert close(ew.emd(p.roll(turn), q.roll(turn), turned, rho), ew.emd(p, q, ring, rho), 1e3)
@@ -126,7 +126,7 @@ def test_where_a_ring_is_cut_does_not_matter(case, rho, turn):
 
 
 @given(transports(), rhos)
-def test_the_gradient_makes_no_dirt_and_is_finite(case, rho):
+def test_gradient_makes_no_dirt_and_is_finite(case, rho):
     p, q, space = case
     p.requires_grad_()
     q.requires_grad_()
@@ -140,14 +140,14 @@ def test_the_gradient_makes_no_dirt_and_is_finite(case, rho):
 
 
 @given(spaces(), rhos, st.data())
-def test_the_gradient_is_zero_where_the_distributions_are_equal(space, rho, data):
+def test_gradient_zero_where_distributions_equal(space, rho, data):
     p = data.draw(distributions(space.num_bins)).requires_grad_()
     ew.emd(p, p.detach(), space, rho).backward()
     assert torch.equal(p.grad, torch.zeros_like(p))
 
 
 @given(transports())
-def test_the_gradient_supports_the_distance_from_below(case):
+def test_gradient_supports_distance_from_below(case):
     """At ρ = 1 it is a subgradient: the distance is convex, so no other distribution may lie below the tangent."""
     p, q, space = case
     gradient = ew.emd_gradient(p, q, space)

@@ -40,7 +40,7 @@ def loss_and_gradient(space, rho, root, dtype):
 @pytest.mark.parametrize("cost", [1e-15, 1.0, 1e15, 1e30])
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0, 3.0, 20.0])
 @pytest.mark.parametrize("space", SPACES)
-def test_the_cost_is_a_factor(space, rho, cost, dtype):
+def test_cost_is_factor(space, rho, cost, dtype):
     value, gradient = loss_and_gradient(SPACES[space](cost), rho, False, dtype)
     unit, slope = loss_and_gradient(SPACES[space](1.0), rho, False, torch.float64)
     scale = max(cost, 1.0)
@@ -53,7 +53,7 @@ def test_the_cost_is_a_factor(space, rho, cost, dtype):
 @pytest.mark.parametrize("cost", [1e-15, 1.0, 1e30])
 @pytest.mark.parametrize("rho", [3.0, 20.0, 100.0, 1000.0])
 @pytest.mark.parametrize("space", ["chain", "tree"])
-def test_a_high_root_is_a_norm(space, rho, cost, dtype):
+def test_high_root_is_norm(space, rho, cost, dtype):
     """Against NumPy, with the largest flow as a factor."""
     shape = SPACES[space](cost)
     value, gradient = loss_and_gradient(shape, rho, True, dtype)
@@ -70,7 +70,7 @@ def test_a_high_root_is_a_norm(space, rho, cost, dtype):
 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("rho", [3.0, 20.0, 100.0])
-def test_the_gradient_of_a_high_root(space, rho):
+def test_gradient_of_high_root(space, rho):
     shape = SPACES[space](0.5)
     logits, labels = rows(shape, torch.float64)
     loss = ew.EMDLoss(shape, rho, root=True, reduction="none")
@@ -80,7 +80,7 @@ def test_the_gradient_of_a_high_root(space, rho):
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_a_high_root_is_0_with_a_gradient_of_0_at_its_target(space):
+def test_high_root_0_with_gradient_0_at_target(space):
     shape = SPACES[space](1.0)
     for target in (torch.zeros(1, dtype=torch.long), torch.eye(shape.num_bins)[:1], torch.eye(shape.num_bins)[:1] > 0):
         p = torch.eye(shape.num_bins)[:1].requires_grad_()
@@ -94,7 +94,7 @@ def test_a_high_root_is_0_with_a_gradient_of_0_at_its_target(space):
     assert not logits.grad.any()
 
 
-def test_sets_and_distributions_take_the_same_high_root():
+def test_sets_distributions_take_same_high_root():
     logits = torch.randn(4, N)
     loss = ew.EMDLoss(ew.Chain(N), 20.0, root=True, reduction="none")
     labels = torch.tensor([0, 2, 5, 1])
@@ -105,7 +105,7 @@ def test_sets_and_distributions_take_the_same_high_root():
 
 @pytest.mark.parametrize("rows", [1, 100])
 @pytest.mark.parametrize("function", [ew.emd, ew.emd_gradient])
-def test_a_distance_out_of_range_is_an_error(function, rows):
+def test_distance_out_of_range_is_error(function, rows):
     p, q = 1e3 * torch.eye(N)[:1].repeat(rows, 1), 1e3 * torch.eye(N)[-1:].repeat(rows, 1)
     message = r'masses whose distance at rho = 20 is in the range of torch\.float32; pass float64, or normalize="l1"'
     with pytest.raises(ValueError, match=message):
@@ -116,7 +116,7 @@ def test_a_distance_out_of_range_is_an_error(function, rows):
 
 @pytest.mark.parametrize("function", [ew.emd, ew.emd_gradient])
 @pytest.mark.parametrize("rows", [1, 100])
-def test_the_range_is_checked_beyond_rho_2(function, rows):
+def test_range_is_checked_beyond_rho_2(function, rows):
     p, q = (torch.eye(3)[[place]].repeat(rows, 1) * 1e30 for place in (0, 2))
     with pytest.raises(ValueError, match=r"distance at rho = 2\.5 is in the range of torch\.float32"):
         function(p, q, ew.Chain(3), 2.5)

@@ -10,7 +10,7 @@ import scipy.optimize
 import torch
 
 import earthwork as ew
-from earthwork.transport.closed_form import composed_gradient
+from earthwork.ops.definition import composed_gradient
 
 RHOS = [1.0001, 1.001, 1.01, 1.05]
 KINDS = ["equal", "random", "partly zero"]

@@ -9,7 +9,7 @@ import torch
 
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
-from earthwork.transport.closed_form import composed_cost, composed_gradient, composed_root
+from earthwork.ops.definition import composed_cost, composed_gradient, composed_root
 from tests.cases import KINDS, random_distribution, random_space
 
 N = 7

@@ -77,7 +77,7 @@ def test_pot_at_convergence(kind, lam, rng):
 @pytest.mark.parametrize("iterations", [1, 2, 7, 100])
 @pytest.mark.parametrize("lam", [0.1, 3.0, 30.0])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_papers_algorithm_where_it_is_finite(kind, lam, iterations, rng):
+def test_papers_algorithm_where_it_is_finite(kind, lam, iterations, rng):
     space = make_space(rng, kind)
     p, q = positive(rng, 4, space.num_bins), random_distribution(rng, 4, space.num_bins)
     paper, ours = (ew.sinkhorn(p, q, space, lam, iterations, method=method) for method in ("paper", "log"))
@@ -87,7 +87,7 @@ def test_the_papers_algorithm_where_it_is_finite(kind, lam, iterations, rng):
     assert ours.iterations == paper.iterations == iterations
 
 
-def test_the_papers_algorithm_breaks_where_it_must(rng):
+def test_papers_algorithm_breaks_where_it_must(rng):
     space = ew.Chain(40)
     p, q = positive(rng, 1, 40).float(), torch.eye(40)[:1]
     paper, ours = (ew.sinkhorn(p, q, space, lam=30.0, method=method) for method in ("paper", "log"))
@@ -96,7 +96,7 @@ def test_the_papers_algorithm_breaks_where_it_must(rng):
     assert torch.isfinite(ours.gradient).all()
 
 
-def test_the_gradient_is_that_of_the_smoothed_minimum(rng):
+def test_gradient_is_that_of_smoothed_minimum(rng):
     lam, space = 4.0, make_space(rng, "one-way metric", 8)
     p, q = positive(rng, 8).requires_grad_(), positive(rng, 8).requires_grad_()
     ew.sinkhorn(p, q, space, lam, 10_000, 1e-14).value.backward()
@@ -116,7 +116,7 @@ def test_the_gradient_is_that_of_the_smoothed_minimum(rng):
 
 
 @pytest.mark.parametrize("kind", ["metric", "tree"])
-def test_little_entropy_gives_the_exact_distance_from_above(kind, rng):
+def test_little_entropy_gives_exact_distance_from(kind, rng):
     space = make_space(rng, kind, 15)
     p, q = (random_distribution(rng, 3, space.num_bins) for _ in range(2))
     exact = ew.emd(p, q, space)
@@ -131,7 +131,7 @@ def test_little_entropy_gives_the_exact_distance_from_above(kind, rng):
     assert errors[-1].max() < 0.02
 
 
-def test_a_distribution_is_not_at_distance_0_from_itself():
+def test_distribution_not_at_distance_0_from_itself():
     p = torch.tensor([0.5, 0.5])
     assert ew.sinkhorn(p, p, ew.Chain(2), lam=1.0).value > 0.1
     assert ew.sinkhorn(p, p, ew.Chain(2), lam=100.0).value < 1e-6

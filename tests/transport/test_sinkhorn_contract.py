@@ -71,7 +71,7 @@ def test_gradients_for_both_and_weighted_rows(pair):
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_second_derivative_is_an_error_and_not_0(pair, side):
+def test_second_derivative_is_error_and_not_0(pair, side):
     logits = pair[0].clone().requires_grad_()
     sides = [logits.softmax(-1), pair[1]]
     value = ew.sinkhorn(sides[side], sides[1 - side], CHAIN).value
@@ -102,7 +102,7 @@ def test_types_are_promoted(pair, method):
         torch.testing.assert_close(result.gradient, expected.gradient, rtol=1e-13, atol=1e-13)
 
 
-def test_the_algorithm_as_printed_computes_in_the_type_of_the_input():
+def test_algorithm_printed_computes_in_type_input():
     p, q = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 1.0])
     assert ew.sinkhorn(p, q, CHAIN, 8.0, method="paper").value.isfinite()
     # e^-24 is 0 in half precision.
@@ -113,7 +113,7 @@ def test_the_algorithm_as_printed_computes_in_the_type_of_the_input():
 @pytest.mark.parametrize("lam", [5.0, 400.0, 4000.0])
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("method", ["log", "paper"])
-def test_inside_the_operator_too_nothing_is_made_on_the_default_device(pair, method, watched, lam):
+def test_inside_operator_too_nothing_made_on_default(pair, method, watched, lam):
     # Torch lays the default aside while an operator runs, but a tensor on another device would then meet those of the
     # CPU; so the function beneath the operator is called here.
     p, q = pair[0], torch.cat([pair[1][:3], torch.eye(4)[:2]])
@@ -152,7 +152,7 @@ def test_functional_transforms(pair):
 
 
 @pytest.mark.parametrize("space", [CHAIN, ew.Ring(4), ew.Tree([-1, 0, 0, 1, 1, 1])], ids=["chain", "ring", "tree"])
-def test_the_compiler_takes_it_as_one_step(pair, space):
+def test_compiler_takes_it_as_one_step(pair, space):
     p, q = pair
     compiled = torch.compile(lambda a, b: ew.sinkhorn(a, b, space).value, backend="eager", fullgraph=True)
     p = p.clone().requires_grad_()
@@ -163,7 +163,7 @@ def test_the_compiler_takes_it_as_one_step(pair, space):
     torch.testing.assert_close(p.grad, expected.gradient)
 
 
-def test_stops_at_the_tolerance(pair):
+def test_stops_at_tolerance(pair):
     result = ew.sinkhorn(*pair, CHAIN, max_iter=10_000, tol=1e-10)
     assert 1 < result.iterations < 10_000
     assert result.converged
@@ -174,7 +174,7 @@ def test_stops_at_the_tolerance(pair):
 
 
 @pytest.mark.parametrize("method", ["log", "paper"])
-def test_warns_once_when_the_iterations_do_not_reach_the_tolerance(pair, method):
+def test_warns_once_when_iterations_not_reach(pair, method):
     message = r"sinkhorn: 2 iterations did not reach tol = 1e-12"
     with pytest.warns(ew.ConvergenceWarning, match=message):
         result = ew.sinkhorn(*pair, CHAIN, max_iter=2, tol=1e-12, method=method)
@@ -192,7 +192,7 @@ def test_no_tolerance_no_warning(pair):
     assert ew.sinkhorn(*pair, CHAIN, lam=0.1).converged
 
 
-def test_a_chunk_is_all_that_is_solved_at_a_time(pair, monkeypatch):
+def test_chunk_is_all_that_is_solved_at_time(pair, monkeypatch):
     sizes = []
     algorithm_1 = sinkhorn_solver.algorithm_1
     monkeypatch.setattr(sinkhorn_solver, "algorithm_1", lambda p, *rest: sizes.append(len(p)) or algorithm_1(p, *rest))
@@ -209,7 +209,7 @@ def test_both_ways_give_both_gradients(pair):
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
-def test_the_matrix_of_a_space_is_made_once(monkeypatch, pair):
+def test_matrix_of_space_is_made_once(monkeypatch, pair):
     made = []
     distances = ew.Space.distances
     monkeypatch.setattr(ew.Space, "distances", lambda space: made.append(1) or distances(space))
@@ -266,7 +266,7 @@ def test_masses_that_make_no_sense(pair):
 @pytest.mark.parametrize("method", ["log", "paper"])
 @pytest.mark.parametrize("lam", [3.0, 300.0])
 @pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-5])
-def test_a_row_does_not_depend_on_its_neighbours(rng, tol, lam, method):
+def test_row_does_not_depend_on_its_neighbours(rng, tol, lam, method):
     """Each row is iterated until its own error is small, alone or in a batch."""
     if method == "paper" and lam > 3:
         pytest.skip("overflows, as printed")

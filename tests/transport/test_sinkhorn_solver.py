@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import earthwork as ew
+from earthwork.ops.definition import COMPOSED
 from earthwork.transport import sinkhorn_solver as solver
-from earthwork.transport.portable_routes import COMPOSED, PROGRAMME, Route
 from tests.cases import random_distribution
 
 N = 5
@@ -171,10 +171,11 @@ def test_smoothed_labels_on_a_cost_matrix(problem):
     space = ew.CostMatrix(matrix)
     for smoothing in (0.0, 0.3):
         expected = ew.emd(p, (1 - smoothing) * target + smoothing / N, space)
-        torch.testing.assert_close(PROGRAMME.label_distances(p, labels, space, 1, smoothing), expected)
-    torch.testing.assert_close(PROGRAMME.label_distances(p, labels, space, 1), (p * matrix[:, labels].T).sum(-1))
+        loss = ew.EMDLoss(space, normalize=None, reduction="none", label_smoothing=smoothing)
+        torch.testing.assert_close(loss(p, labels), expected)
+    torch.testing.assert_close(COMPOSED.label_distances(p, labels, space, 1), (p * matrix[:, labels].T).sum(-1))
     chain = ew.Chain(N)
-    torch.testing.assert_close(Route.label_distances(COMPOSED, p, labels, chain, 2), ew.emd(p, target, chain, 2))
+    torch.testing.assert_close(COMPOSED.label_distances(p, labels, chain, 2), ew.emd(p, target, chain, 2))
 
 
 def test_defaults_of_sinkhorn(problem):

@@ -39,7 +39,7 @@ def hard_rows(rng, n):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lam", LAMBDAS)
-def test_finite_on_a_tree(tree, lam, dtype, rng):
+def test_finite_on_tree(tree, lam, dtype, rng):
     p, q = (x.to(dtype) for x in hard_rows(rng, tree.num_bins))
     farthest, emd = tree.diameter(), ew.emd(p, q, tree)
     for iterations in (1, 2, 10) + ((300,) if lam < 100 else ()):
@@ -55,7 +55,7 @@ def test_finite_on_a_tree(tree, lam, dtype, rng):
 
 
 @pytest.mark.parametrize("watched", [False, True])
-def test_one_hot_targets_far_beyond_the_range_of_float32(tree, watched):
+def test_one_hot_targets_far_beyond_range_float32(tree, watched):
     lam = 5000 / float(tree.diameter())
     labels = torch.arange(tree.num_bins)[::37]
     p = (torch.randn(len(labels), tree.num_bins) * 10).softmax(-1).requires_grad_()
@@ -69,7 +69,7 @@ def test_one_hot_targets_far_beyond_the_range_of_float32(tree, watched):
     assert not watched or torch.isfinite(q.grad).all()
 
 
-def test_every_way_to_solve_gives_the_same(rng):
+def test_every_way_to_solve_gives(rng):
     space = ew.Chain(12, rng.random(11))
     matrix, lam = space.distances(), 5.0
     p, q = random_distribution(rng, 6, 12), random_distribution(rng, 6, 12)
@@ -88,7 +88,7 @@ def test_float32_is_float64_to_its_precision(lam, tree, rng):
     torch.testing.assert_close(narrow.value, wide.value.float(), rtol=2e-5, atol=2e-5)
 
 
-def test_rows_leave_for_the_logarithms_only_when_they_must(monkeypatch, rng):
+def test_rows_leave_for_logarithms_only_when_must(monkeypatch, rng):
     sent = []
 
     def spy(p, *rest):
@@ -107,7 +107,7 @@ def test_rows_leave_for_the_logarithms_only_when_they_must(monkeypatch, rng):
     assert result.value[0] < 1
 
 
-def test_what_is_lost_in_the_kernel_is_noticed():
+def test_what_is_lost_in_kernel_is_noticed():
     # e^-150 is 0 in float32, and all of the first row must go there.
     space = ew.CostMatrix([[0.0, 50.0], [50.0, 0.0]])
     p, q = torch.tensor([1.0, 0.0]), torch.tensor([1e-6, 1.0 - 1e-6])
@@ -126,7 +126,7 @@ def test_what_is_lost_in_the_kernel_is_noticed():
         ([[0, 0, 0], [60, 0, 88], [88, 95, 0]], [1e-8, 1.0, 5e-30], [0.5, 0.5, 4e-30]),
     ],
 )
-def test_what_is_lost_in_the_kernel_is_noticed_in_the_gradients_too(matrix, p, q):
+def test_what_lost_in_kernel_noticed_in_gradients_too(matrix, p, q):
     gradients = []
     for dtype in (torch.float32, torch.float64):
         pair = [torch.tensor(x, dtype=dtype, requires_grad=True) for x in (p, q)]
@@ -135,7 +135,7 @@ def test_what_is_lost_in_the_kernel_is_noticed_in_the_gradients_too(matrix, p, q
         torch.testing.assert_close(narrow, wide.float(), rtol=1e-5, atol=1e-4)
 
 
-def test_costs_in_single_precision_are_computed_with_in_double(rng):
+def test_costs_in_single_precision_computed_with_in(rng):
     p, q = (random_distribution(rng, 5, 4, zeros=0.0) for _ in range(2))
     narrow, wide = ew.Chain(4, torch.tensor([0.5, 1.25, 3.0])), ew.Chain(4, [0.5, 1.25, 3.0])
     for lam in (3.0, 300.0):
@@ -144,7 +144,7 @@ def test_costs_in_single_precision_are_computed_with_in_double(rng):
         )
 
 
-def test_rows_that_left_do_not_keep_the_others_from_stopping():
+def test_rows_that_left_not_keep_from_stopping():
     # The way from one town to the other is beyond float64; on logarithms, a plan that is forced is found at once.
     space = ew.Chain(4, [1.0, 2000.0, 1.0])
     p, q = (
@@ -158,7 +158,7 @@ def test_rows_that_left_do_not_keep_the_others_from_stopping():
 
 
 @pytest.mark.parametrize("lam", [3.0, 40.0, 1000.0])
-def test_the_operator_returns_the_type_that_it_takes(lam, rng):
+def test_operator_returns_type_that_it_takes(lam, rng):
     """By products in single precision, in double precision, and on logarithms."""
     p, q = (random_distribution(rng, 3, 4, zeros=0.0).float() for _ in range(2))
     options = ew.Chain(4, 10.0).distances(), lam, 20, None, "log", 1024, True
@@ -177,7 +177,7 @@ def test_finite_on_any_small_space(case, lam, iterations):
         assert torch.equal(ours.grad, result.gradient)
 
 
-def test_an_empty_bin_counts_as_the_smallest_number(rng):
+def test_empty_bin_counts_as_smallest_number(rng):
     space, lam = ew.Chain(4), 2.0
     p, q = torch.tensor([0.5, 0.0, 0.5, 0.0]), torch.tensor([0.1, 0.2, 0.3, 0.4])
     gradient = ew.sinkhorn(p, q, space, lam, 500).gradient
@@ -204,7 +204,7 @@ def test_rows_without_mass():
     assert torch.isfinite(result.gradient).all()
 
 
-def test_a_single_bin():
+def test_single_bin():
     result = ew.sinkhorn(torch.ones(2, 1), torch.ones(2, 1), ew.Chain(1))
     assert result.value.tolist() == [0, 0]
     assert result.gradient.tolist() == [[0], [0]]

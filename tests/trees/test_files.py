@@ -108,12 +108,12 @@ def test_yaml_errors_say_where(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="got False; in YAML, put it in quotes"):
         load(tmp_path / "t.yaml")
     (tmp_path / "t.yaml").write_text("[" * 5000 + "]" * 5000)
-    with pytest.raises(ValueError, match=r"t\.yaml: not YAML: expected at most 100 nested brackets at line 1, "):
+    with pytest.raises(ValueError, match=r"t\.yaml: not YAML: nested too deeply"):
         load(tmp_path / "t.yaml")
     (tmp_path / "t.yaml").write_text("2001-13-01: {b: }")
     with pytest.raises(
         ValueError,
-        match=r"t\.yaml: not YAML: expected timestamp, got .*: month must be in 1\.\.12 at line 1, ",
+        match=r"t\.yaml: not YAML: cannot read '2001-13-01' as timestamp: month must be in 1\.\.12 at line 1, ",
     ):
         load(tmp_path / "t.yaml")
 

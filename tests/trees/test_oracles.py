@@ -20,14 +20,14 @@ skbio = pytest.importorskip("skbio")
 
 
 @given(hierarchies())
-def test_networkx_finds_the_same_distances(tree: Tree) -> None:
+def test_networkx_finds_same_distances(tree: Tree) -> None:
     graph = trees.to_networkx(tree).to_undirected()
     found = dict(nx.all_pairs_dijkstra_path_length(graph, weight="weight"))
     expected = [[found[a][b] for b in tree.bin_names or ()] for a in tree.bin_names or ()]
     np.testing.assert_allclose(tree.distances(), expected, rtol=1e-12, atol=1e-9)
 
 
-def test_trees_from_networkx_have_its_distances() -> None:
+def test_trees_from_networkx_its_distances() -> None:
     graph = nx.random_labeled_tree(40, seed=0)
     for a, b in graph.edges:
         graph.edges[a, b]["weight"] = 1.0 + (a * b) % 7
@@ -38,7 +38,7 @@ def test_trees_from_networkx_have_its_distances() -> None:
 
 
 @pytest.mark.parametrize("method", ["single", "complete", "average", "ward"])
-def test_linkage_has_the_cophenetic_distances(method: str, rng: np.random.Generator) -> None:
+def test_linkage_has_cophenetic_distances(method: str, rng: np.random.Generator) -> None:
     merges = hierarchy.linkage(rng.normal(size=(30, 4)), method)
     tree = trees.from_linkage(merges)
     np.testing.assert_allclose(tree.distances(), squareform(hierarchy.cophenet(merges)), rtol=1e-12)
@@ -47,14 +47,14 @@ def test_linkage_has_the_cophenetic_distances(method: str, rng: np.random.Genera
 
 
 @given(hierarchies())
-def test_scikit_bio_reads_our_newick_with_the_same_distances(tree: Tree) -> None:
+def test_scikit_bio_reads_our_newick(tree: Tree) -> None:
     # Its reader strips the blanks at the ends of quoted names, so they get plain ones.
     plain = trees.relabel(tree, [f"it's {node}, _" for node in range(tree.num_nodes)])
     theirs = skbio.TreeNode.read(io.StringIO(trees.to_newick(plain)), format="newick")
     np.testing.assert_allclose(plain.distances(), skbio_distances(theirs, plain.bin_names or ()), rtol=1e-9, atol=1e-9)
 
 
-def test_we_read_the_newick_of_scikit_bio(rng: np.random.Generator) -> None:
+def test_we_read_newick_of_scikit_bio(rng: np.random.Generator) -> None:
     merges = hierarchy.linkage(rng.normal(size=(20, 3)), "average")
     names = [f"species {i} (it's)" for i in range(20)]
     theirs = skbio.TreeNode.from_linkage_matrix(merges, names)
@@ -71,7 +71,7 @@ def skbio_distances(tree: object, names: object) -> np.ndarray:
     return matrix.filter(list(names)).data  # type: ignore[call-overload]
 
 
-def test_class_vectors_are_clustered_as_scipy_does(rng: np.random.Generator) -> None:
+def test_class_vectors_clustered_as_scipy(rng: np.random.Generator) -> None:
     points = rng.normal(size=(12, 5))
     expected = squareform(hierarchy.cophenet(hierarchy.linkage(points, "average", metric="cosine")))
     tree = trees.from_embeddings(torch.from_numpy(points), metric="cosine")

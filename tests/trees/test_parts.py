@@ -24,7 +24,7 @@ from tests.trees.hierarchies import hierarchies
 
 
 @given(hierarchies(max_nodes=12), st.data())
-def test_parts_are_those_of_the_whole_tree(tree: ew.Tree, data: st.DataObject) -> None:
+def test_parts_are_those_of_whole_tree(tree: ew.Tree, data: st.DataObject) -> None:
     bins = sorted(data.draw(st.sets(st.integers(0, tree.num_nodes - 1), min_size=1)))
     # A file has no table of costs that are all 1.
     tree = ew.Tree(tree.parents, data.draw(st.sampled_from([tree.costs, 1.0])), bins)
@@ -46,7 +46,7 @@ def test_parts_are_those_of_the_whole_tree(tree: ew.Tree, data: st.DataObject) -
 
 
 @given(hierarchies(max_nodes=12), st.data())
-def test_distances_are_sums_over_the_parts(tree: ew.Tree, data: st.DataObject) -> None:
+def test_distances_are_sums_over_parts(tree: ew.Tree, data: st.DataObject) -> None:
     """The distance of any two classes, from the edges of all parts, by brute force; classes in any order."""
     ranks = data.draw(st.integers(1, 4))
     bins = data.draw(st.permutations(range(tree.num_nodes)))[: data.draw(st.integers(1, tree.num_nodes))]
@@ -71,7 +71,7 @@ def test_distances_are_sums_over_the_parts(tree: ew.Tree, data: st.DataObject) -
 
 
 @given(hierarchies(max_nodes=12), st.integers(1, 4))
-def test_an_order_in_which_shards_follow_subtrees(tree: ew.Tree, ranks: int) -> None:
+def test_order_in_which_shards_follow_subtrees(tree: ew.Tree, ranks: int) -> None:
     ordered, order, shared = tree.sharding(ranks)
     assert sorted(order.tolist()) == list(range(tree.num_bins))
     assert torch.equal(ordered.distances(), tree.distances()[order][:, order])
@@ -165,7 +165,7 @@ def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
 
 
 @given(hierarchies(max_nodes=12), st.data())
-def test_narrow_tables_give_the_same_results(tree: ew.Tree, data: st.DataObject) -> None:
+def test_narrow_tables_give_same_results(tree: ew.Tree, data: st.DataObject) -> None:
     bins = sorted(data.draw(st.sets(st.integers(0, tree.num_nodes - 1), min_size=1)))
     tree = ew.Tree(tree.parents, tree.costs, bins)
     with tempfile.TemporaryDirectory() as folder:
@@ -194,7 +194,7 @@ def test_narrow_tables_give_the_same_results(tree: ew.Tree, data: st.DataObject)
 
 
 @pytest.mark.parametrize("with_costs", [False, True])
-def test_the_memory_of_a_part(with_costs: bool, tmp_path: Path) -> None:
+def test_memory_of_part(with_costs: bool, tmp_path: Path) -> None:
     """Less than a quarter of the whole tree's, both of what is kept and of what is in use at most meanwhile."""
     path, arrays = tmp_path / "t.npz", decimal_tree(5)
     if with_costs:
@@ -228,13 +228,13 @@ def table_bytes(space: ew.Space) -> int:
     return sum(table.nbytes for table in vars(space).values() if isinstance(table, np.ndarray))
 
 
-def test_slices_of_an_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_of_axis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("earthwork.spaces.parts.PIECE", 3)
     assert [list(range(7))[piece] for piece in slices(7)] == [[0, 1, 2], [3, 4, 5], [6]]
     assert not list(slices(0))
 
 
-def test_what_a_part_cannot_do(tmp_path: Path) -> None:
+def test_what_part_cannot_do(tmp_path: Path) -> None:
     part = ew.trees.read_part(write(tmp_path / "t.npz", parents=[-1, 0, 0, 0], bins=[1, 2, 3]), 0, 2)
     assert repr(part) == "TreePart(classes 0 to 1 of 3, 1 shared nodes)"
     for loss in (ew.EMDLoss(part), ew.EdgeCrossEntropyLoss(part)):

@@ -38,7 +38,7 @@ def test_collapse_keeps_distances(tree: Tree, random: Any) -> None:
     assert trees.collapse(small) == small
 
 
-def test_collapse_adds_up_hops_and_drops_the_root_above_one_child() -> None:
+def test_collapse_adds_up_hops_drops_root_above() -> None:
     tree = Tree([-1, 0, 1, 1, 2], node_data={"hops": [0, 2, 3, 4, 5]}, names=list("abcde"))
     small = trees.collapse(tree)
     assert small.names == ("b", "d", "e")
@@ -115,7 +115,7 @@ def test_heights_are_ultrametric(tree: Tree) -> None:
 
 
 @given(hierarchies(max_nodes=10), st.integers(0, 2**16))
-def test_information_is_that_of_jiang_and_conrath(tree: Tree, seed: int) -> None:
+def test_information_that_of_jiang_and_conrath(tree: Tree, seed: int) -> None:
     counts = np.random.default_rng(seed).integers(1, 9, tree.num_bins).astype(float)
     shaped = trees.reweight(tree, "information", counts=counts.tolist())
     parents, bins = tree.parents.tolist(), tree.bins.tolist()
@@ -160,7 +160,7 @@ def test_bad_schemes(options: Any, message: str) -> None:
         trees.reweight(PETS, **options)
 
 
-def test_information_needs_a_class_below_every_node() -> None:
+def test_information_needs_class_below_node() -> None:
     with pytest.raises(ValueError, match=r"no class is below node 'x'; restrict\(\) drops such nodes"):
         trees.reweight(Tree([-1, 0, 0], bins=[1], names=["r", "a", "x"]), "information", counts=[1])
 
@@ -185,7 +185,7 @@ def test_only_trees_are_shaped_and_written(use: Any) -> None:
         use(Chain(10))
 
 
-def test_a_name_that_several_nodes_have() -> None:
+def test_name_that_several_nodes_have() -> None:
     tree = Tree([-1, 0, 0, 1], names=["root", "a", "b", "a"], bins=[2, 3])
     with pytest.raises(ValueError, match="classes: expected a name or id that only one node of the tree has, got 'a'"):
         trees.restrict(tree, ["a", "b"])

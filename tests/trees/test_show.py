@@ -29,7 +29,7 @@ def test_names_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(trees.from_paths([["[red]a[/red]", ":smile:"]]), capsys) == ["[red]a[/red]", "└── :smile:"]
 
 
-def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_not_reach_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     tree = trees.from_paths(
         [["r", "\x1b[2J\x07cat"], ["r", "a\nb"], ["r", "\u202edog"], ["r", "\ud800"], ["r", "é 漢"]]
     )
@@ -37,7 +37,7 @@ def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixt
     assert shown(tree, capsys) == lines
 
 
-def test_a_terminal_without_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_without_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", printed)
     trees.from_paths([["r", "é"]]).show()
@@ -45,7 +45,7 @@ def test_a_terminal_without_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed.buffer.getvalue().split() == [b"r", b"???", b"?"]  # type: ignore[attr-defined]
 
 
-def test_a_stream_without_an_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_without_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stream:
         text = ""
 

@@ -33,7 +33,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small")
-def test_compares_the_papers_losses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compares_papers_losses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "demo"
     assert run(["demo", "--quick", "--out", str(out)]) == 0
     said = capsys.readouterr().out
@@ -45,7 +45,7 @@ def test_compares_the_papers_losses(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert {path.name for path in out.glob("*.*")} >= {"summary.md", "summary.json", "summary.csv", "curves.png"}
 
 
-def test_another_demo_gets_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_another_demo_gets_folder_of_its_own(tmp_path: Path) -> None:
     name = str(tmp_path / "demo")
     assert fresh_folder(name) == name
     for taken in ("demo", "demo-2"):
@@ -55,7 +55,7 @@ def test_another_demo_gets_a_folder_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_small")
-def test_one_that_is_stopped_says_how_to_resume_and_resumes(
+def test_one_stopped_says_how_to_resume_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from earthwork_lab.training.console import RunProgress

@@ -8,14 +8,14 @@ from earthwork.cli.app import run
 from lab.tests.reproduce.tiny import tiny_settings
 
 
-def test_an_experiment_writes_numbers_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_experiment_writes_numbers_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "ellyvan", "--quick", "--out", str(tmp_path)]) == 0
     figures = {f"{name}.{kind}" for name in ("ellyvan", "chain") for kind in ("svg", "png")}
     assert {path.name for path in tmp_path.rglob("*.*")} == {"ellyvan.json", *figures}
     assert "earthwork report" in capsys.readouterr().out
 
 
-def test_a_page_is_written(tmp_path: Path) -> None:
+def test_page_is_written(tmp_path: Path) -> None:
     with tiny_settings():
         assert run(["reproduce", "timing", "--quick", "--out", str(tmp_path)]) == 0
     page, claims = tmp_path / "page", tmp_path / "claims.md"

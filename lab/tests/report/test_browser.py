@@ -72,7 +72,7 @@ def test_every_figure_is_there(page: Any, tiny_results: Path) -> None:
     assert page.locator("#space-picture circle").count() == 1374
 
 
-def test_a_legend_switches_its_line(page: Any) -> None:
+def test_legend_switches_its_line(page: Any) -> None:
     figure = page.locator("#chart-gradients-emd")
     button = figure.locator(".legend button").first
     lines = figure.locator("svg path")
@@ -85,7 +85,7 @@ def test_a_legend_switches_its_line(page: Any) -> None:
     assert lines.count() == before
 
 
-def test_a_curve_can_be_read(page: Any, tiny_results: Path) -> None:
+def test_curve_can_be_read(page: Any, tiny_results: Path) -> None:
     figure = page.locator("#chart-gradients-emd")
     figure.scroll_into_view_if_needed()
     box = figure.locator("svg").bounding_box()
@@ -111,7 +111,7 @@ def slide(page: Any, name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_the_playground_agrees_with_the_library(page: Any, name: str, rng: np.random.Generator) -> None:
+def test_playground_agrees_with_library(page: Any, name: str, rng: np.random.Generator) -> None:
     page.locator("#playground select").select_option(name)
     page.locator("#playground .picture").scroll_into_view_if_needed()
     bars = page.locator("#playground .bar")
@@ -139,7 +139,7 @@ def compare(values: dict[str, list[float]], place: ew.Space) -> None:
 
 @pytest.mark.parametrize("name", SPACES)
 @pytest.mark.parametrize(("rho", "power"), [(1.0, -1.0), (1.25, 0.0), (2.5, 1.0)])
-def test_the_sliders_agree_with_the_library(page: Any, name: str, rho: float, power: float) -> None:
+def test_sliders_agree_with_library(page: Any, name: str, rho: float, power: float) -> None:
     page.locator("#playground select").select_option(name)
     slide(page, "rho", rho)
     slide(page, "lam", power)
@@ -158,7 +158,7 @@ def test_the_sliders_agree_with_the_library(page: Any, name: str, rho: float, po
     assert values["∇SD"] == pytest.approx(result.gradient.tolist(), abs=1e-4)
 
 
-def test_home_and_end_move_a_bar_to_its_ends(page: Any) -> None:
+def test_home_and_end_move_bar_to_its_ends(page: Any) -> None:
     bar = page.locator('#playground .bar[data-which="q"][data-bin="2"]')
     bar.focus()
     page.keyboard.press("End")
@@ -168,7 +168,7 @@ def test_home_and_end_move_a_bar_to_its_ends(page: Any) -> None:
     assert shown(page)["q"][2] == 0
 
 
-def test_an_unknown_class_is_reported(page: Any) -> None:
+def test_unknown_class_is_reported(page: Any) -> None:
     search, message = page.locator("#space-controls input"), page.locator("#space-message")
     search.fill("no such class")
     search.press("Enter")
@@ -178,7 +178,7 @@ def test_an_unknown_class_is_reported(page: Any) -> None:
     assert message.inner_text() == ""
 
 
-def test_verdicts_are_summarised_and_visible_on_a_phone(page: Any) -> None:
+def test_verdicts_summarised_visible_on_phone(page: Any) -> None:
     assert page.locator("#claims .summary li").count() == 6
     page.set_viewport_size({"width": 390, "height": 800})
     for cell in page.locator(".claims td.verdict").all()[:5]:
@@ -189,7 +189,7 @@ def test_verdicts_are_summarised_and_visible_on_a_phone(page: Any) -> None:
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_labels_do_not_collide_on_a_phone(page: Any, name: str) -> None:
+def test_labels_do_not_collide_on_phone(page: Any, name: str) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.locator("#playground select").select_option(name)
     page.wait_for_timeout(300)
@@ -202,7 +202,7 @@ def test_labels_do_not_collide_on_a_phone(page: Any, name: str) -> None:
             assert not (width > 2 and height > 4), (a, b)
 
 
-def test_the_playground_starts_with_figure_1_and_takes_keys(page: Any) -> None:
+def test_playground_starts_with_figure_1_takes_keys(page: Any) -> None:
     values = shown(page)
     assert values["∇EMD"] == pytest.approx([1.5, -0.5, -1.5, 0.5])
     assert values["EMD1"] == pytest.approx([0.9])
@@ -215,7 +215,7 @@ def test_the_playground_starts_with_figure_1_and_takes_keys(page: Any) -> None:
     assert shown(page) == values
 
 
-def test_a_class_shows_its_neighbours_and_confusions(page: Any) -> None:
+def test_class_shows_neighbours_and_confusions(page: Any) -> None:
     tree = ew.trees.imagenet1k(rule="paper")
     page.locator("#space-controls input").fill("tabby")
     page.locator("#space-controls input").press("Enter")
@@ -252,7 +252,7 @@ def test_other_spaces_than_trees(browser: Any, tiny_results: Path, tmp_path: Pat
     page.close()
 
 
-def test_a_click_chooses_and_the_wheel_zooms(page: Any) -> None:
+def test_click_chooses_and_wheel_zooms(page: Any) -> None:
     picture = page.locator("#space-picture")
     picture.scroll_into_view_if_needed()
     whole = picture.get_attribute("viewBox")

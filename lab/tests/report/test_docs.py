@@ -12,7 +12,7 @@ from earthwork_lab.report import read_results
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_claims_in_the_docs_are_those_of_the_results() -> None:
+def test_claims_in_docs_are_those_of_results() -> None:
     script = ROOT / "scripts" / "make_reproduction_page.py"
     if not script.is_file():
         pytest.skip("needs the repository: scripts and docs")
@@ -21,7 +21,7 @@ def test_the_claims_in_the_docs_are_those_of_the_results() -> None:
     assert make["page"](text, read_results(ROOT / "docs" / "results")) == text, f"run {script.name}"
 
 
-def test_no_committed_result_names_a_path_or_a_quick_run() -> None:
+def test_no_committed_result_names_path_or_quick_run() -> None:
     folder = ROOT / "docs" / "results"
     if not folder.is_dir():
         pytest.skip("needs the repository: docs")

@@ -22,33 +22,33 @@ def test_every_experiment_has_its_section(page: str) -> None:
         assert page.count(f'<section id="{name}">') == 1
 
 
-def test_the_page_needs_no_network(page: str) -> None:
+def test_page_needs_no_network(page: str) -> None:
     addresses = re.findall(r"""(?:src|href)=["']([^"']+)""", page)
     assert all(address.startswith(("#", "data:")) for address in addresses)
     assert not re.search(r"@import|url\(\s*['\"]?http|fetch\(|XMLHttpRequest", page)
 
 
-def test_the_page_is_small(page: str) -> None:
+def test_page_is_small(page: str) -> None:
     assert len(page.encode()) < 400_000
 
 
-def test_quick_runs_and_simulated_data_are_announced(page: str) -> None:
+def test_quick_runs_simulated_data_announced(page: str) -> None:
     assert "Quick runs, which only show that everything runs" in page
     assert "Simulated data, not real data: breathing" in page
 
 
-def test_names_cannot_break_out_of_the_script() -> None:
+def test_names_cannot_break_out_of_script() -> None:
     text = _json_for_script({"name": "</script><b>"})
     assert "<" not in text
     assert json.loads(text) == {"name": "</script><b>"}
 
 
-def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
+def test_folder_without_results_is_named(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"looked for ellyvan\.json.*found none of them"):
         read_results(tmp_path)
 
 
-def test_a_summary_of_another_version_is_named(tiny_results: Path, tmp_path: Path) -> None:
+def test_summary_of_another_version_is_named(tiny_results: Path, tmp_path: Path) -> None:
     results = read_results(tiny_results)
     del results["timing"].summary["printed"]
     with pytest.raises(ResultsError, match=r"a summary has no 'printed', so another version wrote it"):
@@ -56,7 +56,7 @@ def test_a_summary_of_another_version_is_named(tiny_results: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("odd", [3, None, [], "text"])
-def test_a_summary_of_an_odd_shape_is_named(tiny_results: Path, tmp_path: Path, odd: object) -> None:
+def test_summary_of_odd_shape_is_named(tiny_results: Path, tmp_path: Path, odd: object) -> None:
     results = read_results(tiny_results)
     results["timing"].summary["printed"] = odd
     with pytest.raises(
@@ -65,7 +65,7 @@ def test_a_summary_of_an_odd_shape_is_named(tiny_results: Path, tmp_path: Path, 
         write_report(results, tmp_path)
 
 
-def test_confusions_are_ordered_by_what_they_cost(tmp_path: Path) -> None:
+def test_confusions_ordered_by_what_they_cost(tmp_path: Path) -> None:
     tree = ew.trees.cifar10()
     labels = np.array([3, 3, 3, 3, 5])
     taken = np.array([5, 5, 8, 3, 5])
@@ -102,7 +102,7 @@ def test_predictions_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str,
         costliest_confusions(tmp_path / "run.npz", ew.trees.cifar10())
 
 
-def test_predictions_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_predictions_that_cannot_be_read_named(tmp_path: Path) -> None:
     (tmp_path / "run.npz").write_text("not an archive")
     with pytest.raises(ValueError, match=r"predictions .*run\.npz: not a readable \.npz file"):
         costliest_confusions(tmp_path / "run.npz", ew.trees.cifar10())

@@ -32,7 +32,7 @@ def test_npz_is_read(tmp_path: Path) -> None:
     assert [(r.name, r.person, r.rate) for r in recordings] == [("a", "a", RATE), ("b", "b", RATE)]
 
 
-def test_data_may_lie_in_the_folder_marsh(tmp_path: Path) -> None:
+def test_data_may_lie_in_folder_marsh(tmp_path: Path) -> None:
     (tmp_path / "marsh").mkdir()
     write_npz(tmp_path / "marsh" / "x.npz")
     assert len(load_recordings(tmp_path)) == 2
@@ -88,29 +88,29 @@ def test_wfdb_channels_are_found_by_name(tmp_path: Path, names: list[str]) -> No
 
 
 @OLD_PANDAS
-def test_records_without_a_channel_list_what_they_have(tmp_path: Path) -> None:
+def test_records_without_channel_list_what(tmp_path: Path) -> None:
     write_wfdb(tmp_path, ["Resp C", "SpO2"])
     with pytest.raises(ValueError, match="expected a chest and a nasal channel, got the channels a01er: Resp C, SpO2"):
         load_recordings(tmp_path)
 
 
-def test_an_empty_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_empty_folder_says_what_was_looked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"looked for an \.npz file with `<id>_chest`.*or WFDB records.*found none"):
         load_recordings(tmp_path)
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere: no such folder"):
         load_recordings(tmp_path / "nowhere")
 
 
-def test_an_npz_of_something_else_is_named(tmp_path: Path) -> None:
+def test_npz_of_something_else_is_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", fs=25.0, a_chest=tone(0.2))
     with pytest.raises(ValueError, match=r"expected arrays `<id>_chest` and `<id>_nasal`.*got a_chest, fs"):
         load_recordings(tmp_path)
 
 
-def test_a_broken_npz_is_named(tmp_path: Path) -> None:
+def test_broken_npz_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match=r"data .*x\.npz: not a readable \.npz file: File is not a zip file"):
         load_recordings(tmp_path)
@@ -122,7 +122,7 @@ def test_unequal_lengths_are_named(tmp_path: Path) -> None:
         load_recordings(tmp_path)
 
 
-def test_the_spectrum_of_a_tone_is_in_its_bin() -> None:
+def test_spectrum_of_tone_is_in_its_bin() -> None:
     for breaths in (6, 15, 40):
         clip = tone(breaths / 60, seconds=60)
         power = spectrum(clip[None], RATE, 60)[0]
@@ -130,7 +130,7 @@ def test_the_spectrum_of_a_tone_is_in_its_bin() -> None:
         assert power[breaths - 2 : breaths + 1].sum() > 0.99 * power.sum()
 
 
-def test_clips_are_normalised_and_evenly_spread() -> None:
+def test_clips_normalised_and_evenly_spread() -> None:
     clips = make_clips([Recording("a", "p", tone(0.2), tone(0.3), RATE)], 60, 5.0, 7, 60)
     assert clips.chest.shape == (7, 300)
     assert clips.spectra.shape == (7, 60)
@@ -147,17 +147,17 @@ def test_flat_clips_are_left_out() -> None:
     assert len(clips.persons) == 1
 
 
-def test_a_recording_shorter_than_a_clip_is_named() -> None:
+def test_recording_shorter_than_clip_is_named() -> None:
     with pytest.raises(ValueError, match="recording a: expected at least 60 s for one clip, got 30 s"):
         make_clips([Recording("a", "a", tone(0.2, 30), tone(0.2, 30), RATE)], 60, 5.0, 3, 60)
 
 
-def test_a_rate_too_low_for_the_bins_is_named() -> None:
+def test_rate_too_low_for_bins_is_named() -> None:
     with pytest.raises(ValueError, match="recording a: expected a rate of at least 2 Hz, got 1 Hz"):
         make_clips([Recording("a", "a", tone(0.2, 90, 1.0), tone(0.2, 90, 1.0), 1.0)], 60, 1.0, 3, 60)
 
 
-def test_folds_split_by_person_and_cover_everyone() -> None:
+def test_folds_split_by_person_cover_everyone() -> None:
     persons = [f"p{k}" for k in range(11)]
     settings = breathing.Settings()
     tests = []
@@ -170,7 +170,7 @@ def test_folds_split_by_person_and_cover_everyone() -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_the_network_gives_distributions(head: str) -> None:
+def test_network_gives_distributions(head: str) -> None:
     torch.manual_seed(0)
     output = SpectrumNet(300, 60, 16, 11, head)(torch.randn(3, 300))
     torch.testing.assert_close(output.sum(-1), torch.ones(3))
@@ -178,7 +178,7 @@ def test_the_network_gives_distributions(head: str) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_training_equals_that_of_a_convolution_with_plain_adam(head: str) -> None:
+def test_training_equals_convolution_with_plain_adam(head: str) -> None:
     torch.manual_seed(0)
     chest, spectra = torch.randn(24, 100), torch.rand(24, 12).softmax(-1)
     fast = SpectrumNet(100, 12, 4, 11, head)
@@ -210,12 +210,12 @@ def test_training_equals_that_of_a_convolution_with_plain_adam(head: str) -> Non
     assert (fast.output.weight.unflatten(-1, (90, 4)).mT.flatten(1) - by_filter).abs().max() > 0.01
 
 
-def test_the_test_set_is_scored_ten_times_in_the_first_epoch() -> None:
+def test_test_set_scored_ten_times_in_first_epoch() -> None:
     assert scored_steps(100, 3) == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 150, 200, 250, 300]
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_is_zero_or_smallest_at_the_target(name: str) -> None:
+def test_every_loss_zero_or_smallest_at_target(name: str) -> None:
     settings = replace(breathing.Settings(), bins=8)
     loss = build(name, settings)
     q = torch.tensor([[0.05, 0.05, 0.3, 0.4, 0.05, 0.05, 0.05, 0.05]])
@@ -223,7 +223,7 @@ def test_every_loss_is_zero_or_smallest_at_the_target(name: str) -> None:
     assert loss(q, q) < loss(far, q)
 
 
-def test_a_loss_that_overflows_stops_and_is_recorded() -> None:
+def test_loss_overflows_stops_and_recorded() -> None:
     chest, spectra = torch.randn(20, 100), torch.rand(20, 60).softmax(-1)
     settings = replace(breathing.Settings(), epochs=2, batch=10)
     pair = (chest, spectra)
@@ -241,7 +241,7 @@ def test_cross_entropy_is_that_of_torch() -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_training_is_the_same_again(head: str) -> None:
+def test_training_is_same_again(head: str) -> None:
     simulated = make_clips(simulate_recordings(2, 2, 5.0, 0), 30, 5.0, 8, 20)
     pair = (simulated.chest, simulated.spectra)
     first, second = (fit(BREATHING, "EMD²", head, 0.001, 3, pair, pair, pair) for _ in range(2))
@@ -261,7 +261,7 @@ def test_too_few_persons_are_named(tmp_path: Path) -> None:
         run(EXPERIMENTS["breathing"], Request(quick=True, out=tmp_path, data=tmp_path))
 
 
-def test_the_real_recordings_are_29_of_28_persons() -> None:
+def test_real_recordings_are_29_of_28_persons() -> None:
     folder = os.environ.get("EARTHWORK_DATA")
     if not folder or not (Path(folder) / "marsh").is_dir():
         pytest.skip("needs the folder marsh in $EARTHWORK_DATA")

@@ -35,13 +35,13 @@ from earthwork_lab.statistics import mean_interval
         ((-1.0, float("nan"), -1.0), "<", 0.0, "no"),
     ],
 )
-def test_a_number_counts_only_with_its_whole_interval(
+def test_number_counts_only_with_whole_interval(
     values: tuple[float | None, ...], relation: Any, threshold: float, outcome: str
 ) -> None:
     assert Evidence("x", values, relation, threshold).outcome == outcome
 
 
-def test_the_outcome_is_that_of_scipys_interval(rng: np.random.Generator) -> None:
+def test_outcome_is_that_of_scipys_interval(rng: np.random.Generator) -> None:
     for _ in range(200):
         values = rng.normal(rng.normal(), 1, rng.integers(3, 8))
         threshold = float(rng.normal())
@@ -54,7 +54,7 @@ def test_the_outcome_is_that_of_scipys_interval(rng: np.random.Generator) -> Non
     ("value", "relation", "threshold", "outcome"),
     [(16.0, "=", 1.0, "no"), (1.0 + 1e-9, "=", 1.0, "yes"), (1e-16, "<", 1e-9, "yes"), (5.0, "<", 5.0, "no")],
 )
-def test_an_exact_number_is_compared_as_it_is(value: float, relation: Any, threshold: float, outcome: str) -> None:
+def test_exact_number_is_compared_as_it_is(value: float, relation: Any, threshold: float, outcome: str) -> None:
     assert exact("x", value, relation, threshold).outcome == outcome
 
 
@@ -76,7 +76,7 @@ YES, NO, OPEN = exact("a", 1, "=", 1), exact("b", 2, "=", 1), Evidence("c", (1.0
         (Finding(), "not measurable here"),
     ],
 )
-def test_the_order_of_the_rule(finding: Finding, verdict: str) -> None:
+def test_order_of_rule(finding: Finding, verdict: str) -> None:
     assert finding.verdict == verdict
 
 
@@ -127,7 +127,7 @@ def verdicts(results: Results) -> dict[str, str]:
     return {c.says: c.verdict for c in judge_claims({"breathing": results}) if c.experiment == "breathing"}
 
 
-def test_the_ranking_is_judged_against_each_kind_of_sinkhorn_distance() -> None:
+def test_ranking_judged_against_kind_sinkhorn_distance() -> None:
     found = verdicts(breathing_results(FINALS))
     assert found["EMD² and SD outperform MSE."] == "holds"
     assert found["EMD² and SD outperform cross entropy (the paper's head)."] == "undecided"
@@ -145,13 +145,13 @@ def test_two_folds_never_hold() -> None:
     assert "holds" not in found.values()
 
 
-def test_a_difference_within_its_interval_is_undecided() -> None:
+def test_difference_within_interval_undecided() -> None:
     found = verdicts(breathing_results({**FINALS, "EMD²": [1.0, 3.0, 1.0], "SD": [1.1, 2.9, 1.2]}))
     assert found["The same, against a stable SD (log domain)."] == "undecided"
 
 
 @pytest.mark.parametrize(("data", "quick"), [("SIMULATED breathing", False), ("real", True)])
-def test_simulated_data_and_quick_runs_prove_nothing(data: str, quick: bool) -> None:
+def test_simulated_data_quick_runs_prove_nothing(data: str, quick: bool) -> None:
     assert set(verdicts(breathing_results(FINALS, data, quick)).values()) == {"not measurable here"}
 
 
@@ -174,7 +174,7 @@ def test_every_experiment_has_claims(tiny_results: Path) -> None:
     assert len(summary_as_markdown(claims).splitlines()) == len(MEANINGS) + 2
 
 
-def test_the_paper_is_right_about_figure_1_and_wrong_about_the_hessian(tiny_results: Path) -> None:
+def test_paper_right_about_figure_1_wrong_about(tiny_results: Path) -> None:
     claims = judge_claims({"ellyvan": Results.load(tiny_results / "ellyvan.json")})
     found = {claim.says: claim.verdict for claim in claims}
     assert found["The flows and gradients printed for the Ellyvan."] == "holds"

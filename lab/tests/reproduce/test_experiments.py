@@ -19,7 +19,7 @@ def results(tiny_results: Path) -> dict[str, Results]:
     return {name: Results.load(tiny_results / f"{name}.json") for name in EXPERIMENTS}
 
 
-def test_all_experiments_end_with_a_summary(results: dict[str, Results]) -> None:
+def test_all_experiments_end_with_summary(results: dict[str, Results]) -> None:
     assert all(entry.complete for entry in results.values())
 
 
@@ -34,16 +34,16 @@ def checked() -> dict[str, Any]:
     return ellyvan.measure_equations(ellyvan.Settings())
 
 
-def test_the_printed_hessian_is_n_squared_too_large(checked: dict[str, Any]) -> None:
+def test_printed_hessian_n_squared_too_large(checked: dict[str, Any]) -> None:
     assert checked["hessian"]["printed_over_true"] == pytest.approx(16)
     assert checked["hessian"]["ours_error"] < 1e-12
 
 
-def test_the_closed_forms_are_those_of_the_linear_programme(checked: dict[str, Any]) -> None:
+def test_closed_forms_of_linear_programme(checked: dict[str, Any]) -> None:
     assert checked["linear_programme_error"] < 1e-9
 
 
-def test_the_printed_tree_gradient_is_right_on_a_chain_and_wrong_on_a_tree() -> None:
+def test_printed_tree_gradient_right_on_chain_wrong_on() -> None:
     p, q = ellyvan.random_distributions(2, 5, seed=0)
     # A chain whose bins hang one below the other, the last one at the root: the printed sum over 1..i is right there.
     chain = ew.Tree([1, 2, 3, 4, -1], bins=[0, 1, 2, 3, 4])
@@ -56,14 +56,14 @@ def test_the_printed_tree_gradient_is_right_on_a_chain_and_wrong_on_a_tree() -> 
     assert (printed - true).abs().max() > 0.1
 
 
-def test_algorithm_1_minimises_the_objective_with_the_other_sign(checked: dict[str, Any]) -> None:
+def test_algorithm_1_minimises_objective_with_sign(checked: dict[str, Any]) -> None:
     found = checked["sinkhorn"]
     assert found["excess_with_printed_sign"] > 0 > found["excess_with_other_sign"]
     assert found["sweeps_made"] > found["limit"]
     assert abs(found["sum_of_printed_gradient"]) > 0.1
 
 
-def test_the_facts_of_the_tree(checked: dict[str, Any]) -> None:
+def test_facts_of_tree(checked: dict[str, Any]) -> None:
     tree = stability.paper_tree()
     distances = tree.distances() + 100 * torch.eye(1000)
     assert checked["tree"] == {
@@ -74,7 +74,7 @@ def test_the_facts_of_the_tree(checked: dict[str, Any]) -> None:
     }
 
 
-def test_sinkhorn_is_best_on_small_spaces_and_small_ratios() -> None:
+def test_sinkhorn_best_on_small_spaces_small_ratios() -> None:
     settings = stability.Settings(pairs=3, sizes=(4, 30), ratios=(1.0, 100.0))
     found = stability.measure_conditions(settings)
     assert sum(found["by_size"]["4"]) < sum(found["by_size"]["30"])
@@ -88,7 +88,7 @@ def test_angles(a: tuple[float, float], b: tuple[float, float], degrees: float) 
     assert gradients.angle(torch.tensor(a), torch.tensor(b)).item() == pytest.approx(degrees, abs=1e-9)
 
 
-def test_gradients_are_the_derivatives_of_their_losses() -> None:
+def test_gradients_derivatives_of_their_losses() -> None:
     settings = gradients.Settings(bins=12, max_iter=2000)
     p, q = gradients.distributions(settings)
     assert (p.sum().item(), q.sum().item()) == pytest.approx((1, 1))
@@ -100,7 +100,7 @@ def test_gradients_are_the_derivatives_of_their_losses() -> None:
     assert all(abs(gradient.sum().item()) < 1e-9 for gradient in found.values())
 
 
-def test_stability_compares_with_the_earth_movers_distance() -> None:
+def test_stability_compares_with_earth_movers_distance() -> None:
     found = stability.measure(STABILITY, "edges", 10.0)
     tree = stability.paper_tree()
     p, q = stability.draw_pairs(STABILITY, 1000)
@@ -112,7 +112,7 @@ def test_stability_compares_with_the_earth_movers_distance() -> None:
 
 @pytest.mark.parametrize("lam", [0.1, 3.0, 30.0, 1000.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_one_run_of_algorithm_1_gives_every_limit_exactly(lam: float, dtype: torch.dtype) -> None:
+def test_one_run_algorithm_1_gives_limit_exactly(lam: float, dtype: torch.dtype) -> None:
     tree = ew.trees.cifar10()
     p, q = (x.to(dtype) for x in stability.draw_pairs(STABILITY, 10))
     limits = [1, 700, 10, 33, 701]
@@ -130,20 +130,20 @@ def test_iterations_that_repeat_are_skipped(monkeypatch: pytest.MonkeyPatch) -> 
     assert 10 < len(sweeps) < 10000
 
 
-def test_the_unit_of_the_costs_only_scales_lambda() -> None:
+def test_unit_of_costs_only_scales_lambda() -> None:
     settings = stability.Settings(pairs=1, iterations=(10,), reference=10, log_iterations=10)
     in_edges, scaled = stability.measure(settings, "edges", 0.1), stability.measure(settings, "unit", 1.9)
     assert scaled["reference"]["ratio"] == pytest.approx(in_edges["reference"]["ratio"])
 
 
-def test_timing_has_a_row_for_each_of_the_papers(results: dict[str, Results]) -> None:
+def test_timing_has_row_for_each_of_papers(results: dict[str, Results]) -> None:
     seconds = results["timing"].summary["seconds"]
     rows = timing.rows(timing.Settings())
     assert set(timing.PRINTED) <= set(rows)
     assert all(entry["median"] > 0 for entry in seconds.values())
 
 
-def test_a_loss_that_is_not_finite_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_that_is_not_finite_ends_run(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = convergence.Settings(epochs=20, per_class=1, hidden=8, score_every=1)
     monkeypatch.setattr(convergence, "build", lambda *_: lambda logits, labels: logits.sum() * float("nan"))
     curve = convergence.measure(settings, "CE", 0.1, 0)
@@ -151,7 +151,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(monkeypatch: pytest.MonkeyPatch)
     assert np.isnan(curve["train_emd"][-1])
 
 
-def test_more_iterations_of_algorithm_1_change_nothing_for_labels() -> None:
+def test_more_iterations_algorithm_1_change_nothing() -> None:
     tree = convergence.paper_tree()
     torch.manual_seed(0)
     logits, labels = 4 * torch.randn(8, tree.num_bins), torch.randint(tree.num_bins, (8,))
@@ -165,7 +165,7 @@ def test_more_iterations_of_algorithm_1_change_nothing_for_labels() -> None:
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-7)
 
 
-def test_made_up_features_follow_the_tree() -> None:
+def test_made_up_features_follow_tree() -> None:
     tree = ew.trees.cifar10()
     settings = convergence.Settings(features=4000, per_class=1, noise=0.0)
     train, _, labels = convergence.make_data(tree, settings, seed=0)
@@ -175,7 +175,7 @@ def test_made_up_features_follow_the_tree() -> None:
     assert ratio.std() / ratio.mean() < 0.1
 
 
-def test_every_figure_has_axes_a_legend_and_a_description(results: dict[str, Results]) -> None:
+def test_figure_axes_legend_and_description(results: dict[str, Results]) -> None:
     for entry in results.values():
         for chart in figures(entry):
             assert chart.title
@@ -185,7 +185,7 @@ def test_every_figure_has_axes_a_legend_and_a_description(results: dict[str, Res
             assert all(len(s.y) == len(s.x or chart.x) for s in chart.series)
 
 
-def test_a_loss_has_one_colour_everywhere(results: dict[str, Results]) -> None:
+def test_loss_has_one_colour_everywhere(results: dict[str, Results]) -> None:
     seen: dict[str, set[int | None]] = {}
     for entry in results.values():
         for chart in figures(entry):
@@ -205,7 +205,7 @@ def test_bands_need_three_runs(count: int, drawn: bool) -> None:
     assert (series.low is not None, series.high is not None) == (drawn, drawn)
 
 
-def test_the_papers_times_are_only_beside_its_own_batch(results: dict[str, Results]) -> None:
+def test_papers_times_only_beside_own_batch(results: dict[str, Results]) -> None:
     timed = results["timing"]
     assert timed.settings["batch"] != timing.PRINTED_BATCH
     assert not any("paper" in series.name for series in figures(timed)[0].series)

@@ -24,7 +24,7 @@ def test_finished_runs_are_taken_as_they_are(tmp_path: Path) -> None:
     assert "/some/where" not in (tmp_path / "out" / "imagenet.json").read_text()
 
 
-def test_epochs_without_validation_are_left_out(tmp_path: Path) -> None:
+def test_epochs_without_validation_left_out(tmp_path: Path) -> None:
     runs = write_runs(tmp_path / "runs")
     for path in runs.rglob("result.json"):
         result = json.loads(path.read_text())
@@ -42,7 +42,7 @@ def test_simulated_runs_stay_labelled(tmp_path: Path) -> None:
     assert EXPERIMENTS["imagenet"].plan(Request(runs=runs)).data == "SIMULATED features, not images"
 
 
-def test_a_folder_without_runs_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_folder_without_runs_says_what_looked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"looked for <loss>/seed-<n>/result\.json beside a config\.yaml"):
         run(EXPERIMENTS["imagenet"], Request(out=tmp_path, runs=tmp_path))
 
@@ -56,12 +56,12 @@ def test_images_are_found(tmp_path: Path) -> None:
     assert imagenet.find_images(tmp_path / "other") == archive
 
 
-def test_a_folder_without_images_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_folder_without_images_says_what_looked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"looked for a folder with train/ and val/, or an archive of one"):
         imagenet.find_images(tmp_path)
 
 
-def test_permuted_leaves_keep_the_tree_and_move_the_classes() -> None:
+def test_permuted_leaves_keep_tree_move_classes() -> None:
     tree = ew.trees.cifar10()
     permuted = imagenet.permute_leaves(tree, seed=1)
     assert sorted(permuted.bins.tolist()) == sorted(tree.bins.tolist())
@@ -69,7 +69,7 @@ def test_permuted_leaves_keep_the_tree_and_move_the_classes() -> None:
     assert not torch.equal(permuted.distances(), tree.distances())
 
 
-def test_final_scores_are_those_of_the_library() -> None:
+def test_final_scores_are_those_of_library() -> None:
     torchmetrics = pytest.importorskip("torchmetrics.functional.classification")
     tree = ew.trees.cifar10()
     torch.manual_seed(0)
@@ -88,7 +88,7 @@ def test_final_scores_are_those_of_the_library() -> None:
     assert set(found) == set(imagenet.FINAL)
 
 
-def test_the_settings_are_the_published_ones_and_longer() -> None:
+def test_settings_published_ones_and_longer() -> None:
     settings = imagenet.TINY
     assert settings.losses[:4] == ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
     assert (settings.batch, settings.per_class, settings.precision) == (128, 20, "bf16-mixed")
@@ -99,7 +99,7 @@ def test_the_settings_are_the_published_ones_and_longer() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "precision"), [(True, "bf16-mixed"), (False, "32-true")])
-def test_float32_on_a_processor(gpu: bool, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_on_processor(gpu: bool, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightning")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     (tmp_path / "tiny-imagenet" / "train").mkdir(parents=True)
@@ -108,7 +108,7 @@ def test_float32_on_a_processor(gpu: bool, precision: str, tmp_path: Path, monke
     assert plan.settings["epochs"] == imagenet.TINY.epochs
 
 
-def test_a_run_on_simulated_features_is_labelled_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_on_simulated_features_labelled_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightning")
     from dataclasses import replace
 

@@ -76,20 +76,20 @@ def text_of(page: str) -> str:
 
 
 @pytest.mark.parametrize(("page", "sentence", "verdicts"), SENTENCES, ids=[entry[1][:40] for entry in SENTENCES])
-def test_a_sentence_repeats_the_verdicts_of_its_rows(page: str, sentence: str, verdicts: dict[str, str]) -> None:
+def test_sentence_repeats_verdicts_of_its_rows(page: str, sentence: str, verdicts: dict[str, str]) -> None:
     assert sentence in text_of(page)
     found = {row.says: row.verdict for row in rows()}
     assert {says: found[says] for says in verdicts} == verdicts
 
 
-def test_cross_entropy_with_softmax_is_within_the_uncertainty_of_emd2() -> None:
+def test_cross_entropy_with_softmax_within_uncertainty() -> None:
     difference = np.array(less(Breathing().end("EMD²", "softmax"), Breathing().end("CE", "softmax")), dtype=float)
     low, high = stats.t.interval(0.95, len(difference) - 1, loc=difference.mean(), scale=stats.sem(difference))
     assert low < 0 < high
 
 
 @pytest.mark.parametrize("head", ["squares", "softmax"])
-def test_the_exponents_between_1_and_2_lie_between(head: str) -> None:
+def test_exponents_between_1_and_2_lie(head: str) -> None:
     assert "ρ = 1.25 and 1.5 lie between" in text_of("reproduction")
     names = ("EMD, ρ = 1", "EMD, ρ = 1.25", "EMD, ρ = 1.5", "EMD²")
     means = [np.mean(np.array(Breathing().end(name, head), dtype=float)) for name in names]
@@ -99,7 +99,7 @@ def test_the_exponents_between_1_and_2_lie_between(head: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "imagenet"])
-def test_committed_results_have_the_settings_of_the_command(name: str) -> None:
+def test_committed_results_settings_of_command(name: str) -> None:
     command = asdict(breathing.Settings()) if name == "breathing" else EXPERIMENTS[name].plan(Request()).settings
     expected, found = finite(command), load(name)["settings"]
     assert found == expected
@@ -112,7 +112,7 @@ def test_committed_results_have_the_settings_of_the_command(name: str) -> None:
         ("softmax", ("CE", "EMD, ρ = 1.5", "SD"), 0.001),
     ],
 )
-def test_which_losses_took_a_rate_at_the_end_of_the_grid(head: str, names: tuple[str, ...], rate: float) -> None:
+def test_which_losses_took_rate_at_end_of_grid(head: str, names: tuple[str, ...], rate: float) -> None:
     runs = load("breathing")["summary"]["heads"][head]
     # With Algorithm 1 as printed all rates fail.
     chosen = {name: run["rates"] for name, run in runs.items() if not all(run["failed_at_step"])}
@@ -121,7 +121,7 @@ def test_which_losses_took_a_rate_at_the_end_of_the_grid(head: str, names: tuple
     assert "with softmax CE, ρ = 1.5 and SD took 0.001" in text_of("reproduction")
 
 
-def test_the_settings_of_figure_6_are_those_on_the_page() -> None:
+def test_settings_of_figure_6_those_on_page() -> None:
     settings = load("imagenet")["settings"]
     assert settings == finite(asdict(replace(imagenet.TINY, precision="32-true")))
     assert (settings["epochs"], settings["per_class"], settings["batch"], settings["seeds"]) == ([100, 20], 20, 128, 3)
@@ -130,7 +130,7 @@ def test_the_settings_of_figure_6_are_those_on_the_page() -> None:
     )
 
 
-def test_figure_6_has_all_its_runs_and_the_hours_on_the_page() -> None:
+def test_figure_6_all_runs_and_hours_on_page() -> None:
     parts = load("imagenet")["parts"]
     runs = [*imagenet.TINY.losses, *(f"permuted {loss}" for loss in imagenet.TINY.controls)]
     expected = {f"few, {loss}, seed {seed}" for loss in runs for seed in range(3)}
@@ -140,7 +140,7 @@ def test_figure_6_has_all_its_runs_and_the_hours_on_the_page() -> None:
     assert f"The {len(parts)} runs took {hours:.1f} hours of one core" in text_of("reproduction")
 
 
-def test_the_scores_of_figure_6_in_the_text() -> None:
+def test_scores_of_figure_6_in_text() -> None:
     parts, text = load("imagenet")["parts"], text_of("reproduction")
 
     def score(share: str, loss: str, name: str) -> float:
@@ -159,7 +159,7 @@ def test_the_scores_of_figure_6_in_the_text() -> None:
         assert min(imagenet.TINY.losses[:4], key=lambda loss: score("all", loss, name)) == "0.25*sd+0.75*ce"
 
 
-def test_the_table_of_tiny_imagenet_is_that_of_figure_6() -> None:
+def test_table_of_tiny_imagenet_of_figure_6() -> None:
     parts, page = load("imagenet")["parts"], (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     table = page.split("<!-- tiny-imagenet -->")[1].split("<!-- /tiny-imagenet -->")[0].strip().splitlines()
     head = table[0].strip("| ").split(" | ")

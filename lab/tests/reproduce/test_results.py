@@ -35,7 +35,7 @@ class Counting:
         return {"name": name, "nan": math.nan, "pair": (1, 2)}
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_interrupted_run_goes_on_where_stopped(tmp_path: Path) -> None:
     first, second = Counting(stop_at="b"), Counting()
     with pytest.raises(KeyboardInterrupt):
         run(first, Request(out=tmp_path))
@@ -85,7 +85,7 @@ def _changed(path: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_results_of_another_version_are_not_gone_on_with(tmp_path: Path) -> None:
+def test_results_another_version_not_gone_on(tmp_path: Path) -> None:
     run(Counting(), Request(out=tmp_path))
     _changed(tmp_path / "counting.json", environment={"earthwork": "0.0.1"})
     with pytest.raises(ResultsError, match=r"results of earthwork 0\.0\.1, this is"):
@@ -118,7 +118,7 @@ def test_broken_files_are_named(tmp_path: Path, text: str, message: str) -> None
         Results.load(path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"nothing\.json"):
         Results.load(tmp_path / "nothing.json")
 

@@ -101,19 +101,19 @@ def verdict_of(found: Sequence[Number]) -> str:
     return "beats a broken baseline" if "yes" in outcomes["broken"] else "holds"
 
 
-def test_each_verdict_follows_from_the_numbers_in_its_row() -> None:
+def test_verdict_follows_from_numbers_in_row() -> None:
     assert len(rows()) > 40
     for row in rows():
         assert verdict_of(numbers(row.measured)) == row.verdict, row
 
 
-def test_a_row_with_fewer_than_three_measurements_never_holds() -> None:
+def test_row_with_fewer_than_three_measurements_never() -> None:
     for row in rows():
         if any(n.count is not None and n.count < 3 and n.role == "needed" for n in numbers(row.measured)):
             assert row.verdict != "holds", row
 
 
-def test_the_summary_counts_the_rows() -> None:
+def test_summary_counts_rows() -> None:
     text = PAGE.read_text(encoding="utf-8")
     counted = {verdict: int(count) for verdict, count in re.findall(r"^\| \*\*([a-z ]+)\*\* \| (\d+) \|", text, re.M)}
     verdicts = [row.verdict for row in rows()]
@@ -392,7 +392,7 @@ def agrees(text: Number, values: Any) -> None:
     assert (text.low, text.high) == pytest.approx((low, high), abs=text.rounding)
 
 
-def test_each_row_rests_on_the_raw_results() -> None:
+def test_each_row_rests_on_raw_results() -> None:
     expected = {says: values for source in SOURCES for says, values in source().items()}
     table = {row.says: row for row in rows()}
     assert expected.keys() == table.keys()
@@ -414,7 +414,7 @@ def test_each_row_rests_on_the_raw_results() -> None:
         assert verdict_of([*again, *others]) == table[says].verdict, says
 
 
-def test_a_changed_number_or_verdict_is_noticed() -> None:
+def test_changed_number_or_verdict_is_noticed() -> None:
     text = "A minus B: −1.00 (−1.20 to −0.80), n = 3, needed < 0."
     assert verdict_of(numbers(text)) == "holds"
     assert verdict_of(numbers(text.replace("−0.80", "0.10"))) == "undecided"

@@ -30,7 +30,7 @@ def test_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-def test_a_checkpoint_cut_short_is_not_used(tmp_path, share):
+def test_checkpoint_cut_short_is_not_used(tmp_path, share):
     good, cut = save(tmp_path, 9, 1.0), save(tmp_path, 10, 2.0)
     content = cut.read_bytes()
     cut.write_bytes(content[: int(share * len(content))])
@@ -39,7 +39,7 @@ def test_a_checkpoint_cut_short_is_not_used(tmp_path, share):
     assert said == [f"skipped: {cut}: truncated (no checksum at its end)"]
 
 
-def test_a_changed_checkpoint_is_not_used(tmp_path):
+def test_changed_checkpoint_is_not_used(tmp_path):
     path = save(tmp_path, 1, 1.0)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -58,6 +58,6 @@ def test_nothing_is_unpickled(tmp_path):
         load_checked(path)
 
 
-def test_names_sort_as_time_does():
+def test_names_sort_as_time():
     names = [checkpoint_name(epoch, step) for epoch, step in ((0, 2), (0, 10), (1, 11), (10, 1000), (99, 123456))]
     assert names == sorted(names)

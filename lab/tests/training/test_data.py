@@ -25,7 +25,7 @@ def load(data, tree=CIFAR, seed=0, said=None, **options):
     return load_data(settings(data, **options), tree, seed, (said if said is not None else []).append)
 
 
-def test_an_image_folder(tmp_path):
+def test_image_folder(tmp_path):
     data = load(write_images(tmp_path))
     assert data.classes == CLASSES
     assert data.space.bin_names == CLASSES
@@ -66,7 +66,7 @@ def make_tiny_imagenet(root, nested):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_the_layout_of_tiny_imagenet(tmp_path, nested):
+def test_layout_of_tiny_imagenet(tmp_path, nested):
     tree = ew.trees.imagenet1k()
     data = load(make_tiny_imagenet(tmp_path, nested), tree, image_size=None, model="alexnet-bn-small")
     assert data.classes == ("n01443537", "n02123045", "n02124075")
@@ -78,7 +78,7 @@ def test_the_layout_of_tiny_imagenet(tmp_path, nested):
 
 
 @pytest.mark.parametrize("ending", ["tar.xz", "zip"])
-def test_an_archive_is_unpacked_once(tmp_path, monkeypatch, ending):
+def test_archive_is_unpacked_once(tmp_path, monkeypatch, ending):
     monkeypatch.setenv("EARTHWORK_CACHE", str(tmp_path / "cache"))
     write_images(tmp_path / "my-data")
     archive = tmp_path / f"data.{ending}"
@@ -95,7 +95,7 @@ def test_an_archive_is_unpacked_once(tmp_path, monkeypatch, ending):
     assert sum(line.startswith("unpacking") for line in said) == 1
 
 
-def test_another_process_may_unpack_the_same_archive_first(tmp_path, monkeypatch):
+def test_another_process_may_unpack_same_archive_first(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("EARTHWORK_CACHE", raising=False)
     write_images(tmp_path / "my-data")
@@ -113,7 +113,7 @@ def test_another_process_may_unpack_the_same_archive_first(tmp_path, monkeypatch
     assert len(list((tmp_path / "cache" / "earthwork").iterdir())) == 1
 
 
-def test_an_archive_cannot_write_elsewhere(tmp_path, monkeypatch):
+def test_archive_cannot_write_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("EARTHWORK_CACHE", str(tmp_path / "cache"))
     with tarfile.open(tmp_path / "evil.tar", "w") as file:
         member = tarfile.TarInfo("../../escaped.txt")
@@ -124,7 +124,7 @@ def test_an_archive_cannot_write_elsewhere(tmp_path, monkeypatch):
     assert not list((tmp_path / "cache").iterdir()), "nothing half-done is left"
 
 
-def test_a_damaged_archive(tmp_path, monkeypatch):
+def test_damaged_archive(tmp_path, monkeypatch):
     monkeypatch.setenv("EARTHWORK_CACHE", str(tmp_path / "cache"))
     (tmp_path / "bad.tar.gz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match=r"bad.tar.gz: cannot be unpacked"):
@@ -148,13 +148,13 @@ def test_arrays_without_names_or_validation(tmp_path):
     assert torch.equal(rows.sort(0).values, torch.from_numpy(x.astype(np.float32)).double().sort(0).values)
 
 
-def test_a_class_list_gives_the_order(tmp_path):
+def test_class_list_gives_order(tmp_path):
     names = ["truck", "cat"]
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=[0, 1, 0, 1], x_val=np.zeros((1, 2)), y_val=[1], classes=names)
     assert load(tmp_path / "a.npz").space.bin_names == ("truck", "cat")
 
 
-def test_per_class_depends_on_the_seed_alone(tmp_path):
+def test_per_class_depends_on_seed_alone(tmp_path):
     write_arrays(tmp_path / "a.npz")
     one, again, other = (load(tmp_path / "a.npz", seed=s, per_class=5).train.source.inputs for s in (0, 0, 1))
     assert len(one) == 20
@@ -186,7 +186,7 @@ def test_bad_images_are_named_or_left_out(tmp_path, how, cache):
         load(tmp_path, cache=cache)
 
 
-def test_the_size_is_that_of_the_first_image_that_can_be_read(tmp_path):
+def test_size_of_first_image_can_read(tmp_path):
     write_images(tmp_path)
     damage(tmp_path / "train" / "airplane" / "0.png", "no image")
     options = {"image_size": None, "model": "alexnet-bn-small"}
@@ -196,7 +196,7 @@ def test_the_size_is_that_of_the_first_image_that_can_be_read(tmp_path):
 
 
 @pytest.mark.parametrize("size", [None, 12])
-def test_a_folder_without_an_image_that_can_be_read(tmp_path, size):
+def test_folder_without_image_that_can_be_read(tmp_path, size):
     write_images(tmp_path)
     for path in tmp_path.rglob("*.png"):
         damage(path, "no image")
@@ -279,14 +279,14 @@ def three(path, y, **arrays):
     return path
 
 
-def test_sets_of_classes_are_passed_on_and_only_exact_ones_are_scored(tmp_path):
+def test_sets_classes_passed_on_only_exact_ones_scored(tmp_path):
     data = load(three(tmp_path / "a.npz", SETS), ew.Chain(3))
     assert torch.equal(data.train.labels, torch.from_numpy(SETS))
     assert data.val.labels.tolist() == [0, 2, 0]
     assert len(data.val.source.inputs) == 3
 
 
-def test_distributions_are_passed_on_and_scored_as_their_most_probable_class(tmp_path):
+def test_distributions_passed_on_scored_most_probable(tmp_path):
     q = np.array([[0.5, 0.25, 0.25], [0, 1, 0], [0.1, 0.2, 0.7], [0, 0, 1]])
     data = load(three(tmp_path / "a.npz", q), ew.Chain(3))
     np.testing.assert_allclose(data.train.labels, q)
@@ -315,7 +315,7 @@ def test_held_out_labels_are_exact(tmp_path):
     assert len(load(tmp_path / "a.npz", ew.Chain(3), per_class=3).train) == 9
 
 
-def test_names_on_a_chain_keep_its_order(tmp_path):
+def test_names_on_chain_keep_its_order(tmp_path):
     chain = ew.Chain(3, names=["low", "medium", "high"])
     data = load(three(tmp_path / "a.npz", np.array(["high", "low", "low", "high"])), chain)
     assert data.train.labels.tolist() == [2, 0, 0, 2]
@@ -325,7 +325,7 @@ def test_names_on_a_chain_keep_its_order(tmp_path):
     np.testing.assert_allclose(data.train.labels[0], [0.1, 0, 0.9])
 
 
-def test_integers_that_are_also_names_are_not_guessed(tmp_path):
+def test_integers_that_also_names_not_guessed(tmp_path):
     scale = ew.Chain(5, names=["1", "2", "3", "4", "5"])
     three(tmp_path / "a.npz", np.array([1, 2, 3, 4]))
     with pytest.raises(ValueError, match=r"1 can be the class called '1' .* choose with labels="):
@@ -358,7 +358,7 @@ def test_refuses_labels(tmp_path, y, space, message):
         load(three(tmp_path / "a.npz", y), space)
 
 
-def test_refuses_a_damaged_array_file(tmp_path):
+def test_refuses_damaged_array_file(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 and nothing more")
     with pytest.raises(ValueError, match=r"data .*a.npz: not a readable .npz file"):
         load(tmp_path / "a.npz")
@@ -370,7 +370,7 @@ def test_refuses_a_damaged_array_file(tmp_path):
         load(tmp_path / "b.npz")
 
 
-def test_the_fingerprint_tells_classes_and_trees_apart(tmp_path):
+def test_fingerprint_tells_classes_trees_apart(tmp_path):
     write_arrays(tmp_path / "a.npz")
     one = load(tmp_path / "a.npz").fingerprint
     other = load(tmp_path / "a.npz", tree=ew.trees.reweight(CIFAR, "depth")).fingerprint

@@ -50,7 +50,7 @@ def weights(folder):
     return load_weights(folder.joinpath(*RUN, "weights-last.pt"))
 
 
-def test_two_processes_give_the_gradient_of_one(folder):
+def test_two_processes_give_gradient_of(folder):
     train(Settings(**tiny_options(folder / "data.npz", folder / "step-1", model=LINEAR, **ONE_STEP)), say=print)
     one, two = weights(folder / "step-1"), weights(folder / "step")
     assert one.keys() == two.keys()
@@ -58,7 +58,7 @@ def test_two_processes_give_the_gradient_of_one(folder):
         torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-6)
 
 
-def test_a_whole_run_is_that_of_one_process(folder):
+def test_whole_run_is_that_of_one_process(folder):
     (result,) = train(
         Settings(**tiny_options(folder / "data.npz", folder / "whole-1", model=LINEAR, **WHOLE)), say=print
     )
@@ -73,7 +73,7 @@ def test_a_whole_run_is_that_of_one_process(folder):
     np.testing.assert_allclose(ours["probs"], theirs["probs"], rtol=1e-3, atol=1e-5)
 
 
-def test_a_run_with_batch_normalisation_completes(folder):
+def test_run_with_batch_normalisation_completes(folder):
     summary = json.loads((folder / "normalised" / "summary.json").read_text())
     assert summary["runs"][0]["last"]["epoch"] == 3
     assert (folder / "normalised").joinpath(*RUN, "result.json").is_file()

@@ -30,12 +30,12 @@ PIXELS = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM"])
-def test_formats_that_are_read_whatever_the_name(tmp_path, kind):
+def test_formats_that_are_read_whatever_name(tmp_path, kind):
     PIXELS.save(tmp_path / "a.png", kind)
     assert decode(tmp_path / "a.png", 4).shape == (4, 4, 3)
 
 
-def test_an_eps_file_does_not_start_ghostscript(tmp_path, monkeypatch):
+def test_eps_file_does_not_start_ghostscript(tmp_path, monkeypatch):
     PIXELS.save(tmp_path / "a.png", "EPS")
     monkeypatch.setattr(PIL.EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was started"))
     for read in (image_side, lambda path: decode(path, 4)):
@@ -53,7 +53,7 @@ def test_pipes_and_devices_are_not_opened(tmp_path):
             decode(path, 4)
 
 
-def test_a_huge_file_is_not_read(tmp_path):
+def test_huge_file_is_not_read(tmp_path):
     with (tmp_path / "a.png").open("wb") as file:
         file.truncate(2**41)
     with pytest.raises(BadImageError, match=r"a\.png: expected a file of at most 1073741824 bytes, got 2199023255552"):
@@ -85,7 +85,7 @@ def test_damaged_images(tmp_path, kind):
             decode(path, 4)
 
 
-def test_annotations_name_files_of_their_own_folder(tmp_path):
+def test_annotations_name_files_of_own_folder(tmp_path):
     (tmp_path / "train" / "cat").mkdir(parents=True)
     PIXELS.save(tmp_path / "train" / "cat" / "0.png")
     (tmp_path / "val").mkdir()
@@ -101,7 +101,7 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar"])
-def test_an_archive_larger_than_the_disk(tmp_path, cache, monkeypatch, name):
+def test_archive_larger_than_disk(tmp_path, cache, monkeypatch, name):
     path, content = tmp_path / name, b"\0" * 10_000
     if name == "a.zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -133,7 +133,7 @@ def test_damaged_zip_members(tmp_path, cache, method):
             unpacked(path, lambda _: None)
 
 
-def test_an_encrypted_zip(tmp_path, cache):
+def test_encrypted_zip(tmp_path, cache):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("train/cat/0.png", b"secret")
     data = bytearray((tmp_path / "a.zip").read_bytes())
@@ -144,7 +144,7 @@ def test_an_encrypted_zip(tmp_path, cache):
         unpacked(tmp_path / "a.zip", lambda _: None)
 
 
-def test_a_zip_with_a_nameless_file(tmp_path, cache):
+def test_zip_with_nameless_file(tmp_path, cache):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("x", b"content")
     # `zipfile` reads a name up to the first zero byte.
@@ -154,7 +154,7 @@ def test_a_zip_with_a_nameless_file(tmp_path, cache):
     assert not list(cache.iterdir())
 
 
-def test_lengths_are_compared_before_arrays_are_read(tmp_path, monkeypatch):
+def test_lengths_compared_before_arrays_read(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.zeros(5, np.int64))
     monkeypatch.setattr("earthwork.array_files.ArrayFile.read", lambda *_: pytest.fail("an array was read"))
     with pytest.raises(ValueError, match=r"data .*a\.npz: expected one label for each of the 4 in x, got 5"):
@@ -184,7 +184,7 @@ GOOD = {
         ({**GOOD, "state_dict": {"x": io.StringIO}}, "not a checkpoint: Weights only load failed"),
     ],
 )
-def test_a_checkpoint_with_a_valid_checksum_and_wrong_content_is_skipped(tmp_path, content, message):
+def test_checkpoint_with_valid_checksum_wrong_content(tmp_path, content, message):
     good, bad = tmp_path / checkpoint_name(0, 1), tmp_path / checkpoint_name(0, 2)
     save_checked(GOOD, good)
     save_checked(content, bad)
@@ -217,7 +217,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_checkpoint_of_another_run_is_one_error(finished, tmp_path, change):
+def test_checkpoint_of_another_run_one_error(finished, tmp_path, change):
     options, checkpoint = finished
     state = load_checked(checkpoint)
     CHANGES[change](state)
@@ -247,7 +247,7 @@ RESULT = RunResult("ce", 0, {"top1": "Accuracy"}, 1, {"top1": 0.5}, {"top1": 0.5
         ({"seconds": {}}, "expected the result of a run, got a 'seconds' of another form"),
     ],
 )
-def test_a_result_of_an_odd_shape(tmp_path, change, message):
+def test_result_of_odd_shape(tmp_path, change, message):
     write_result(tmp_path, RESULT)
     assert read_result(tmp_path, 1) == RESULT
     content = {**asdict(RESULT), **change} if isinstance(change, dict) else change
@@ -258,7 +258,7 @@ def test_a_result_of_an_odd_shape(tmp_path, change, message):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.ckpt", "a.pt"])
-def test_archives_and_checkpoints_that_never_end(tmp_path, cache, name):
+def test_archives_and_checkpoints_never_end(tmp_path, cache, name):
     read = {"a.ckpt": load_checked, "a.pt": load_model}.get(name, lambda path: unpacked(path, print))
     os.mkfifo(tmp_path / name)
     (tmp_path / f"zero-{name}").symlink_to("/dev/zero")
@@ -267,7 +267,7 @@ def test_archives_and_checkpoints_that_never_end(tmp_path, cache, name):
             read(path)
 
 
-def test_plain_ppm_files_whose_comments_take_quadratic_time(tmp_path):
+def test_plain_ppm_files_whose_comments_take_quadratic(tmp_path):
     (tmp_path / "a.ppm").write_bytes(b"P3 3 3 255\n" + b"# x\n" * 1_000_000)
     with pytest.raises(BadImageError, match=r"a\.ppm: expected a binary PPM file, got one in plain text"):
         decode(tmp_path / "a.ppm", 4)

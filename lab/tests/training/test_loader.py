@@ -25,7 +25,7 @@ def indices(batches):
     return [batch.labels.tolist() for batch in batches]
 
 
-def test_an_epoch_is_the_same_whenever_it_is_asked_for():
+def test_epoch_same_whenever_it_asked():
     first, second = plan(), plan()
     second.set_epoch(5)
     list(second)
@@ -45,7 +45,7 @@ def test_epochs_and_seeds_differ():
     assert len({tuple(order) for order in orders}) == 3
 
 
-def test_training_leaves_out_the_rest_and_validation_nothing():
+def test_training_leaves_out_rest_validation_nothing():
     assert [len(batch.indices) for batch in plan()] == [6, 6, 6]
     val = torch.cat([batch.indices for batch in plan(shuffle=False)])
     assert val.tolist() == list(range(23))
@@ -67,7 +67,7 @@ def test_processes_share_every_global_batch(count, per_process, world_size):
 
 
 @pytest.mark.parametrize("done", [0, 1, 2, 3])
-def test_a_loader_goes_on_where_another_stopped(done):
+def test_loader_goes_on_where_another_stopped(done):
     one = loader()
     one.sampler.set_epoch(4)
     batches = iter(one)
@@ -83,7 +83,7 @@ def test_a_loader_goes_on_where_another_stopped(done):
     assert indices(other) == indices(whole)
 
 
-def test_workers_give_the_same_batches():
+def test_workers_give_same_batches():
     data = Examples(InMemory(torch.arange(23.0)[:, None]), torch.arange(23))
     with_workers = ResumableLoader(data, plan(), workers=1)
     for epoch in (0, 1):
@@ -93,7 +93,7 @@ def test_workers_give_the_same_batches():
         assert indices(with_workers) == indices(alone)
 
 
-def test_refuses_a_batch_that_cannot_be_shared():
+def test_refuses_batch_that_cannot_be_shared():
     with pytest.raises(ValueError, match=r"batch_size: expected a multiple of the 2 processes .* got 5 of 23 examples"):
         plan(batch=5, rank=0, world_size=2)
     with pytest.raises(ValueError, match=r"at least one example for each, got 0 of 1 examples"):

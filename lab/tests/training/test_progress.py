@@ -19,7 +19,7 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
-def test_a_terminal_gets_a_bar(tmp_path, monkeypatch, capsys):
+def test_terminal_gets_bar(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
     monkeypatch.setenv("COLUMNS", "200")
     options = tiny_options(write_arrays(tmp_path / "data.npz"), tmp_path / "out", epochs=2, loss=("ce",))
@@ -28,7 +28,7 @@ def test_a_terminal_gets_a_bar(tmp_path, monkeypatch, capsys):
     assert re.search(r"ce .* epoch 2/2 .* left .* top-1 \d+\.\d %", last), last
 
 
-def test_a_log_gets_a_few_lines(tmp_path, capsys):
+def test_log_gets_few_lines(tmp_path, capsys):
     options = tiny_options(write_arrays(tmp_path / "data.npz"), tmp_path / "out", epochs=20, loss=("ce",))
     train(Settings(**options), say=print)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ce: epoch ")]

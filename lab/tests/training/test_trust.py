@@ -33,7 +33,7 @@ def finished(tmp_path_factory):
         (["--loss", LOSS], LINEAR),
     ],
 )
-def test_resuming_does_not_import_what_a_folder_names(finished, capsys, monkeypatch, arguments, untrusted):
+def test_resuming_not_import_what_folder_names(finished, capsys, monkeypatch, arguments, untrusted):
     monkeypatch.setattr("earthwork_lab.training.models.import_module", lambda name: pytest.fail(f"{name} was imported"))
     assert run(["train", "--resume", str(finished), *arguments]) == 2
     said = capsys.readouterr().err
@@ -42,7 +42,7 @@ def test_resuming_does_not_import_what_a_folder_names(finished, capsys, monkeypa
 
 
 @pytest.mark.parametrize("arguments", [["--trust"], ["--model", LINEAR, "--loss", LOSS]])
-def test_resuming_what_the_user_trusts(finished, capsys, arguments):
+def test_resuming_what_user_trusts(finished, capsys, arguments):
     assert run(["train", "--resume", str(finished), *arguments]) == 0
 
 
@@ -71,7 +71,7 @@ def test_hierarchical_losses_are_no_functions():
 EVIL = "\x1b[2Jcat\x07"
 
 
-def test_control_characters_do_not_reach_the_terminal(tmp_path, capsys):
+def test_control_characters_not_reach_terminal(tmp_path, capsys):
     names = [EVIL, "dog\x9b31m", "[bold]$\\x^{$"]
     ew.save(ew.Chain(3, names=names), tmp_path / "space.json")
     probs = torch.randn(20, 3).softmax(-1).numpy()

@@ -21,7 +21,7 @@ _LAB = ("demo", "report", "reproduce", "study", "train")
 
 
 def make_app(plugins: Iterable[EntryPoint]) -> typer.Typer:
-    """The command line with the commands of the library and of other packages."""
+    """Return the command line with the commands of the library and of other packages."""
     app = typer.Typer(
         name="earthwork",
         help="Losses that know how classes are arranged: in a row, around a circle, in a hierarchy.",
@@ -60,7 +60,7 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """The options of ``earthwork`` itself."""
+    """Handle the options of ``earthwork`` itself."""
 
 
 app = make_app(entry_points(group=GROUP))

@@ -34,20 +34,20 @@ class Command(TyperCommand):
             raise ValueError(self.in_options(str(error))) from None
 
     def in_options(self, message: str) -> str:
-        """A message of the library in the words of this command."""
+        """Return a message of the library in the words of this command."""
         names = {str(parameter.name): _spelling(parameter) for parameter in self.params}
         others = {argument: names[name] for argument, name in self.aliases.items() if name in names}
         return with_options(message, names | others)
 
 
 def _spelling(parameter: Any) -> str:
-    """How a user writes a parameter: ``--top-k``, or ``DATA`` for an argument without a name."""
+    """Return how a user writes a parameter: ``--top-k``, or ``DATA`` for an argument without a name."""
     option: str = max(parameter.opts, key=len)
     return option if option.startswith("-") else str(parameter.metavar or option.upper())
 
 
 def with_options(message: str, options: Mapping[str, str]) -> str:
-    """A message about arguments as one about options.
+    """Return a message about arguments as one about options.
 
     An argument is named at the start of a message, before a colon, alone or with its value; or anywhere, with ``=``
     and a value.

@@ -58,6 +58,10 @@ def command(
         bool,
         typer.Option("--calibrate", help="Add calibrated probabilities, fitted on one half of the rows."),
     ] = False,
+    conformal: Annotated[
+        float | None,
+        typer.Option(help="Add sets of classes that miss the label with this probability, fitted on one half."),
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="The number of answers in the top-k metrics.")] = None,
     intervals: Annotated[bool, typer.Option(help="95 % intervals, and the differences between models.")] = True,
     seed: Annotated[int, typer.Option(help="The seed of the split into halves.")] = 0,
@@ -78,6 +82,7 @@ def command(
             accuracy=accuracy,
             coverage=coverage,
             calibrate=calibrate,
+            conformal=conformal,
             label_kind=labels,  # type: ignore[arg-type]
             label_column=label_column,
             top_k=top_k,

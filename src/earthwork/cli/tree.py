@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
@@ -20,8 +20,7 @@ from earthwork.spaces import Tree
 from earthwork.spaces.outline import outline
 from earthwork.storage import load_tree, reading, save
 from earthwork.text import printable
-from earthwork.trees.assemble import Classes, class_order, find_nodes
-from earthwork.trees.wordnet import RULES
+from earthwork.trees.assemble import Classes, find_nodes
 
 app = typer.Typer(help="Inspect hierarchies, build them, convert them.", no_args_is_help=True)
 
@@ -34,7 +33,7 @@ Costs = Annotated[
 class TreeCommand(Command):
     """A command whose errors name its options."""
 
-    aliases: ClassVar = {"what": "tree", "scheme": "costs", "synsets": "classes", "database": "wordnet"}
+    aliases: ClassVar = {"what": "tree", "scheme": "costs"}
 
 
 @app.command(cls=TreeCommand)
@@ -57,7 +56,7 @@ def info(tree: TreeArgument, costs: Costs = None) -> None:
 
 
 def describe(tree: Tree) -> dict[str, str]:
-    """The facts about a tree, by name."""
+    """Return the facts about a tree, by name."""
     children = np.bincount(tree._parents[tree._parents >= 0], minlength=tree.num_nodes)
     branching = children[children > 0]
     costs = tree.costs
@@ -119,15 +118,10 @@ def build(
     context: typer.Context,
     source: Annotated[str, typer.Option("--from", help=f"What to build from: {', '.join(SOURCES)}.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; its ending says the format.")],
-    input: Annotated[Path | None, typer.Argument(help="The file to build from (none for wordnet).")] = None,
+    input: Annotated[Path | None, typer.Argument(help="The file to build from.")] = None,
     classes: Annotated[
-        Path | None, typer.Option(help="Class names in your order, one per line, or a JSON class_to_idx. wordnet: ids.")
+        Path | None, typer.Option(help="Class names in your order, one per line, or a JSON class_to_idx.")
     ] = None,
-    rule: Annotated[
-        str, typer.Option(help="wordnet: which hypernym becomes the parent: first, shortest, longest, paper.")
-    ] = "first",
-    wordnet: Annotated[Path | None, typer.Option(help="wordnet: the dict folder.")] = None,
-    keep_single: Annotated[bool, typer.Option(help="wordnet: keep nodes with a single child.")] = False,
     separator: Annotated[
         str, typer.Option(help="paths: separates the parts. paths, nested, table: joins full names.")
     ] = "/",
@@ -145,9 +139,6 @@ def build(
             source,
             input,
             classes=None if classes is None else read_classes(classes),
-            rule=rule,
-            wordnet=wordnet,
-            collapse=not keep_single,
             separator=separator,
             columns=columns.split(",") if columns else None,
             method=method,
@@ -159,36 +150,6 @@ def build(
         message = cast(Command, context.command).in_options(str(warning.message))
         typer.echo(f"note: {printable(message)}", err=True)
     _save(tree if costs is None else trees.reweight(tree, costs), out)
-
-
-@app.command(cls=TreeCommand)
-def rules(
-    classes: Annotated[Path | None, typer.Argument(help="A file of synset ids; by default those of ImageNet.")] = None,
-    wordnet: Annotated[Path | None, typer.Option(help="The WordNet dict folder.")] = None,
-) -> None:
-    """Print, as Markdown, the size of the tree that each rule builds from WordNet."""
-    typer.echo(rules_table(None if classes is None else list(read_classes(classes)), wordnet))
-
-
-def rules_table(synsets: Sequence[str] | None, wordnet: Path | None) -> str:
-    """A Markdown table: for each rule, with single-child nodes dropped and kept, the size and width of the tree."""
-    paper = synsets is None
-    if synsets is None:
-        shipped = trees.imagenet1k()
-        synsets = [shipped.node_data["id"][node] for node in shipped.bins.tolist()]
-    rows = [
-        "| rule | single-child nodes | nodes | leaves | diameter, unit edges | diameter, hops |",
-        "|---|---|--:|--:|--:|--:|",
-    ]
-    if paper:
-        rows.append("| *in the paper* | *not stated* | *1374* | *1000* | *26* | |")
-    for rule in RULES:
-        for collapse in (True, False):
-            tree = trees.from_wordnet(synsets, wordnet, rule, collapse=collapse, inner_bins=True)
-            unit, hops = (trees.reweight(tree, costs).diameter().item() for costs in ("unit", "hops"))
-            kept = "dropped" if collapse else "kept"
-            rows.append(f"| `{rule}` | {kept} | {tree.num_nodes} | {tree.num_bins} | {unit:g} | {hops:g} |")
-    return "\n".join(rows)
 
 
 def _load(tree: str, costs: str | None) -> Tree:
@@ -205,7 +166,7 @@ def _save(tree: Tree, path: Path) -> None:
 
 
 def lost_in(tree: Tree, path: Path) -> list[str]:
-    """What a file with this ending does not keep of a tree."""
+    """Return what a file with this ending does not keep of a tree."""
     suffix = path.suffix.lower()
     if suffix == ".json":
         return []
@@ -225,51 +186,29 @@ def lost_in(tree: Tree, path: Path) -> list[str]:
 
 
 def build_tree(source: str, path: Path | None, **options: Any) -> Tree:
-    """The tree that ``--from source`` builds from a file.
+    """Return the tree that ``--from source`` builds from a file.
 
     Args:
         source: One of ``SOURCES``.
-        path: The file; none is needed for WordNet.
+        path: The file.
         options: The options of all sources; each uses those it supports.
     """
     if source not in SOURCES:
         raise ValueError(f"--from: expected one of {', '.join(SOURCES)}, got {source!r}")
-    if path is None and source != "wordnet":
+    if path is None:
         raise ValueError(f"--from {source} needs the file to build from")
     build = SOURCES[source]
     return build(path, **{name: options[name] for name in reading.option_names(build) if name in options})
 
 
 def read_classes(path: Path) -> Classes:
-    """Class names from a file: one in each line, or a JSON list or object (name → index)."""
+    """Read class names from a file: one in each line, or a JSON list or object (name → index)."""
     if path.suffix.lower() != ".json":
         return [line.strip() for line in read_lines(path) if line.strip()]
     value = read_json(path)
     if not isinstance(value, list | dict):
         raise ValueError(f"{path}: expected a list of names or an object name → index")
     return value
-
-
-def _wordnet(
-    path: Path | None,
-    *,
-    classes: Classes | None = None,
-    wordnet: Path | None = None,
-    rule: str = "first",
-    collapse: bool = True,
-    inner_bins: bool = False,
-) -> Tree:
-    synsets = read_classes(path) if path is not None else classes
-    if synsets is None:
-        raise ValueError("--from wordnet needs --classes, a file of synset ids such as n02123045")
-    return trees.from_wordnet(
-        class_order(synsets),
-        wordnet,
-        rule,
-        collapse=collapse,
-        classes=classes if path is not None else None,
-        inner_bins=inner_bins,
-    )
 
 
 def _linkage(path: Path, *, classes: Classes | None = None) -> Tree:
@@ -287,12 +226,11 @@ def _confusion(path: Path, *, classes: Classes | None = None, method: str = "ave
 
 
 def _numbers(path: Path) -> NDArray[Any]:
-    """An array from a .npy file, or from a .csv or .tsv file of numbers."""
+    """Return an array from a .npy file, or from a .csv or .tsv file of numbers."""
     return ArrayFile(path).read() if path.suffix.lower() == ".npy" else np.array(reading.read_numbers(path))
 
 
 SOURCES: dict[str, Callable[..., Tree]] = {
-    "wordnet": _wordnet,
     "parents": reading.read_edges,
     "edges": reading.read_edges,
     "paths": reading.read_paths,

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from earthwork.decisions.decide import first_least, node_costs, node_risk
+from earthwork.decisions.decide import first_least, fixed_risk, node_risk
+from earthwork.decisions.risk import control_risk
+from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Tree
 from earthwork.spaces.tree import as_tree
-from earthwork.transport.masses import as_distributions
 
 # Temperatures outside this range make no measurable difference.
 _COLDEST, _HOTTEST = 1e-2, 1e2
@@ -100,18 +101,27 @@ def _check_labels(name: str, rows: Tensor, labels: Any) -> Tensor:
 
 
 def tune_vagueness(
-    p: Tensor, labels: Tensor, tree: Tree, *, accuracy: float | None = None, coverage: float | None = None
+    p: Tensor,
+    labels: Tensor,
+    tree: Tree,
+    *,
+    accuracy: float | None = None,
+    coverage: float | None = None,
+    confidence: float | None = None,
 ) -> float:
-    """The ``vagueness`` with which :func:`~earthwork.decide` reaches a target on held-out data.
+    """The ``vagueness`` with which :func:`~earthwork.decide` reaches a target, from held-out data.
 
     Args:
         p: The probabilities of held-out rows, shape ``[N, C]``.
         labels: Their class indices, shape ``[N]``.
         tree: The tree.
-        accuracy: The share of answers that should be the label or one of its ancestors. The result is the largest
-            vagueness that reaches it, with the most specific answers.
-        coverage: The share of answers that should be classes. The result is the least vagueness that reaches it, with
-            the most cautious answers.
+        accuracy: The share of answers to new rows that shall be the label or one of its ancestors. The result is the
+            largest vagueness for which :func:`~earthwork.control_risk` guarantees it, with the most specific answers;
+            if the rows are too few for that, the answer is always the root.
+        coverage: The share of answers that shall be classes. The result is the least vagueness that reaches it on the
+            held-out rows, with the most cautious answers.
+        confidence: The probability with which ``accuracy`` is reached, over the held-out rows; by default it is reached
+            on average.
 
     Returns:
         The vagueness, from -2 (always the root) to 2 (always a class).
@@ -125,7 +135,7 @@ def tune_vagueness(
         >>> tree = ew.Tree([-1, 0, 0, 1, 1])
         >>> p = torch.tensor([[0.1, 0.5, 0.4], [0.0, 0.9, 0.1], [0.8, 0.1, 0.1]])
         >>> y = torch.tensor([2, 1, 0])
-        >>> vagueness = ew.tune_vagueness(p, y, tree, accuracy=1.0)
+        >>> vagueness = ew.tune_vagueness(p.repeat(5, 1), y.repeat(5), tree, accuracy=0.9)
         >>> ew.decide(p, tree, allow_inner=True, vagueness=vagueness)   # the first is only right at node 1
         tensor([1, 3, 2])
     """
@@ -140,24 +150,25 @@ def tune_vagueness(
     labels = _check_labels("p", p, labels)
     grid: list[float] = torch.linspace(-1, 1, _GRID, dtype=torch.float64).tolist()
     candidates: list[float] = [-2.0, *grid, 2.0]
+    wrong, classes = _answers(p, labels, tree, candidates)
     if name == "coverage":
-        reached = _shares(p, labels, tree, candidates)[1] >= target - 1e-12
-        return candidates[int(reached.int().argmax())]
-    reached = _shares(p, labels, tree, candidates)[0] >= target - 1e-12
-    return candidates[int(reached.nonzero().max())]
+        return candidates[int((classes >= target - 1e-12).int().argmax())]
+    # The first candidate is the root, which is never wrong.
+    return candidates[control_risk(wrong, 1 - target, confidence=confidence) or 0]
 
 
-def _shares(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> tuple[Tensor, Tensor]:
-    """For each vagueness the share of answers that are the label or above it, and of those that are classes."""
-    costs = [node_costs(tree, vagueness, p) for vagueness in candidates]
+def _answers(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> tuple[Tensor, Tensor]:
+    """For each vagueness which answers are neither the label nor above it, and the share of those that are classes."""
+    fixed = [fixed_risk(tree, vagueness, p) for vagueness in candidates]
     is_class = torch.zeros(tree.num_nodes, dtype=torch.bool, device=p.device)
     is_class[tree.bins.to(p.device)] = True
-    right, classes = torch.zeros(2, len(candidates), dtype=torch.float64)
+    wrong = torch.zeros(len(p), len(candidates), dtype=torch.bool, device=p.device)
+    classes = torch.zeros(len(candidates), dtype=torch.float64, device="cpu")
     for part in torch.arange(len(p)).split(max(1, _BLOCK // tree.num_nodes)):
-        risk = node_risk(p[part], tree, 0.0)
+        risk = node_risk(p[part], tree).between
         truth = tree.nodes_of(labels[part])
-        for place, cost in enumerate(costs):
-            answers = first_least(risk + cost)
-            right[place] += (tree.lowest_common_ancestor(answers, truth) == answers).sum()
+        for place, cost in enumerate(fixed):
+            answers = first_least(risk, cost)
+            wrong[part, place] = tree.lowest_common_ancestor(answers, truth) != answers
             classes[place] += is_class[answers].sum()
-    return right / len(p), classes / len(p)
+    return wrong, classes / len(p)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, cast, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork import private_api
+from earthwork.ops import expected_distances
+from earthwork.ops.masses import Normalize, as_distributions
+from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import from_array
-from earthwork.spaces.tree import as_tree, every_node, node_tables
-from earthwork.transport.masses import Normalize, as_distributions
-from earthwork.transport.routes import choose
+from earthwork.spaces.tree import as_tree, node_tables
 
 # Mathematically equal risks differ by rounding: a few units in the last place for each level of a tree.
 _ROUNDING = 64
@@ -80,20 +80,10 @@ def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, v
         >>> ew.expected_distance(torch.tensor([0.4, 0.35, 0.25]), tree)   # rock, cat, dog
         tensor([1.8000, 1.7000, 1.9000])
     """
-    if _is_sharded(p):
-        from earthwork.decisions.sharded import sharded_expected_distance
-
-        return sharded_expected_distance(cast(Any, p), space, normalize, validate)
-    return expected(as_distributions(p, space, normalize, validate), space).to(p.dtype)
-
-
-def _is_sharded(p: object) -> bool:
-    return type(p) is not Tensor and isinstance(p, Tensor) and private_api.is_sharded(p)
-
-
-def expected(p: Tensor, space: Space) -> Tensor:
-    """``p @ D.T`` with the matrix D of distances, for any ``p[..., num_bins]`` of at least single precision."""
-    return choose(space, p, expected=True).expected(p, space)
+    if other := override(p, "decisions", "expected_distance"):
+        result: Tensor = other(p, space, normalize, validate)
+        return result
+    return expected_distances(as_distributions(p, space, normalize, validate), space).to(p.dtype)
 
 
 @takes_arrays
@@ -148,16 +138,15 @@ def decide(
     """
     if not allow_inner and vagueness != 0:
         raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
-    if not allow_inner and _is_sharded(p):
-        from earthwork.decisions.sharded import sharded_decide
-
-        return sharded_decide(cast(Any, p), space, normalize, validate, _ROUNDING)
+    if not allow_inner and (other := override(p, "decisions", "decide")):
+        result: Tensor = other(p, space, normalize, validate, _ROUNDING)
+        return result
     p = as_distributions(p, space, normalize, validate).detach()
     if not allow_inner:
-        return first_least(expected(p, space))
+        return first_least(expected_distances(p, space))
     check_vagueness(vagueness)
     tree = as_tree(space, "allow_inner", "whose inner nodes are answers too")
-    return first_least(node_risk(p, tree, float(vagueness)))
+    return first_least(*node_risk(p, tree, float(vagueness)))
 
 
 @takes_arrays
@@ -183,7 +172,7 @@ def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None
     """
     p = as_distributions(p, space, normalize, validate).detach()
     check_k("k", k, space)
-    risk = expected(p, space)
+    risk = expected_distances(p, space)
     taken = []
     for _ in range(k):
         taken.append(first_least(risk))
@@ -199,15 +188,35 @@ def check_k(name: str, k: int, space: Space) -> None:
         raise ValueError(f"{name}: expected 1 to {space.num_bins}, the bins of {space}, got {k}")
 
 
-def node_risk(p: Tensor, tree: Tree, vagueness: float) -> Tensor:
-    """The risk of every node as an answer, infinite where there is no bin below: ``[..., num_nodes]``."""
+class NodeRisk(NamedTuple):
+    """The risk of every node as an answer, in two parts.
+
+    An edge above all classes may cost so much more than the others that no digit of these is left in a sum with it. No
+    class lies beyond it, so that what it adds to the risk does not depend on the probabilities.
+
+    Attributes:
+        between: The expected distance over the edges that have classes on both sides, ``[..., num_nodes]``.
+        fixed: What does not depend on the probabilities, ``[num_nodes]``; infinite where there is no class below.
+    """
+
+    between: Tensor
+    fixed: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of both parts."""
+        return self.between + self.fixed
+
+
+def node_risk(p: Tensor, tree: Tree, vagueness: float = 0.0) -> NodeRisk:
+    """Return the risk of every node as an answer."""
     bins = derived(tree, node_tables, p.device).bins
     masses = p.new_zeros(*p.shape[:-1], tree.num_nodes).index_copy(-1, bins, p)
-    return expected(masses, derived(tree, every_node)) + node_costs(tree, vagueness, p)
+    return NodeRisk(expected_distances(masses, derived(tree, _dividing)), fixed_risk(tree, vagueness, p))
 
 
-def node_costs(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
-    """Return the cost of the vagueness of each node as an answer, infinite where there is no bin below.
+def fixed_risk(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
+    """Return the part of the nodes' risk that does not depend on the probabilities.
 
     Args:
         tree: The tree.
@@ -216,7 +225,24 @@ def node_costs(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
     """
     height = derived(tree, _vagueness_heights)
     reachable = height >= 0
-    return torch.where(reachable, vagueness * torch.where(reachable, height, 0), math.inf).to(like)
+    above = derived(tree, _distance_from_above)
+    return torch.where(reachable, above + vagueness * torch.where(reachable, height, 0), math.inf).to(like)
+
+
+def _dividing(tree: Tree) -> Tree:
+    """Return the tree with a bin at every node, where only edges with classes on both sides cost anything."""
+    return Tree(tree.parents, tree.flow_costs, bins=torch.arange(tree.num_nodes))
+
+
+def _distance_from_above(tree: Tree) -> Tensor:
+    """Return the distance from each node above all classes down to the lowest such node; 0 for the other nodes."""
+    counts = tree.flow(torch.ones(tree.num_bins, dtype=torch.float64, device="cpu"))
+    nodes = torch.arange(tree.num_nodes, device="cpu")
+    nodes, costs = nodes[nodes != tree.root][counts == tree.num_bins], tree.costs[counts == tree.num_bins]
+    order = tree.depths[nodes].argsort()
+    path = torch.cat([nodes.new_tensor([tree.root]), nodes[order]])
+    down = costs[order].flip(0).cumsum(0).flip(0)
+    return torch.zeros(tree.num_nodes, dtype=torch.float64, device="cpu").index_copy(0, path[:-1], down)
 
 
 def _vagueness_heights(tree: Tree) -> Tensor:
@@ -226,10 +252,17 @@ def _vagueness_heights(tree: Tree) -> Tensor:
     return tree.largest_below(at_bins, tree.costs).index_fill(0, bins, 0)
 
 
-def first_least(risk: Tensor) -> Tensor:
-    """The index of the least risk; ties (up to rounding) go to the lowest index."""
-    least = risk.amin(-1, keepdim=True)
+def first_least(risk: Tensor, fixed: Tensor | None = None) -> Tensor:
+    """Return the index of the least risk; ties (up to rounding) go to the lowest index.
+
+    Args:
+        risk: The risks, infinite for what is no answer.
+        fixed: What to add to them. Its size is not that of the rounding of the others.
+    """
     scale = torch.where(risk.isinf(), 0, risk.abs()).amax(-1, keepdim=True)
+    if fixed is not None:
+        risk, scale = risk + fixed, scale + torch.where(fixed.isinf(), 0, fixed.abs())
+    least = risk.amin(-1, keepdim=True)
     return (risk <= least + _ROUNDING * torch.finfo(risk.dtype).eps * scale).int().argmax(-1)
 
 

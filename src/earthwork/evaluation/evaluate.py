@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.decisions.calibration import fit_temperature, tune_vagueness
+from earthwork.decisions.conformal import ConformalPredictor
 from earthwork.evaluation.labels import ClassIndex, LabelKind
 from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
@@ -24,10 +25,11 @@ from earthwork.metrics.report import (
     report_of,
     standard_measures,
 )
+from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
+from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_space, from_array
 from earthwork.spaces.tree import as_tree
-from earthwork.transport.masses import Normalize, check_distributions, check_normalize, l1_normalized
 
 Progress: TypeAlias = Callable[[str, float], None]
 Deciding: TypeAlias = Literal["least_risk", "inner"]
@@ -48,6 +50,7 @@ def evaluate(
     accuracy: float | None = None,
     coverage: float | None = None,
     calibrate: bool = False,
+    conformal: float | None = None,
     label_kind: LabelKind | None = None,
     label_column: str | None = None,
     top_k: int | None = None,
@@ -76,6 +79,9 @@ def evaluate(
             vagueness is tuned on one half of the rows, and all models are evaluated on the other half.
         coverage: In place of ``vagueness``: the share of inner decisions to be classes, tuned in the same way.
         calibrate: Adds a model for each model: its probabilities at the temperature that fits one half of the rows; all
+            models are evaluated on the other half.
+        conformal: Adds the coverage, the size and the width of sets that hold the label of a new row with probability
+            ``1 - conformal``: those of :class:`~earthwork.ConformalPredictor`, fitted on one half of the rows; all
             models are evaluated on the other half.
         label_kind: How to read labels that could be either: as ``"index"`` or as ``"name"``.
         label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
@@ -111,8 +117,10 @@ def evaluate(
     check_space(space)
     check_normalize(normalize)
     check_whole("seed", seed)
-    plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate)
+    plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate, conformal)
     measures = standard_measures(space, top_k, inner=decide == "inner")
+    if conformal is not None:
+        measures += [SetCoverage(), SetSize(), SetWidth()]
     sources = _open(predictions, labels, ClassIndex(space, label_kind, inner=True), label_column)
     tuning = _held_out(len(next(iter(sources.values())).labels), seed) if plan.tunes else None
     models: list[Model] = []
@@ -141,11 +149,12 @@ class _Plan(NamedTuple):
     accuracy: float | None
     coverage: float | None
     calibrate: bool
+    conformal: float | None
 
     @property
     def tunes(self) -> bool:
         """Whether something is tuned on held-out rows."""
-        return self.calibrate or self.accuracy is not None or self.coverage is not None
+        return self.calibrate or any(each is not None for each in (self.accuracy, self.coverage, self.conformal))
 
 
 def _plan(
@@ -155,6 +164,7 @@ def _plan(
     accuracy: float | None,
     coverage: float | None,
     calibrate: bool,
+    conformal: float | None,
 ) -> _Plan:
     if decide not in (None, "least_risk", "inner"):
         raise ValueError(f'decide: expected "least_risk", "inner" or None, got {decide!r}')
@@ -174,7 +184,9 @@ def _plan(
             raise ValueError(f"{name}: expected one of accuracy=, coverage= and vagueness=, got {got}")
         if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise ValueError(f"{name}: expected a share from 0 to 1, got {value!r}")
-    return _Plan(decide, vagueness, accuracy, coverage, calibrate)
+    if conformal is not None and not (isinstance(conformal, int | float) and 0 < conformal < 1):
+        raise ValueError(f"conformal: expected a probability between 0 and 1, both excluded, got {conformal!r}")
+    return _Plan(decide, vagueness, accuracy, coverage, calibrate, conformal)
 
 
 class _Piece(NamedTuple):
@@ -196,14 +208,14 @@ class _Piece(NamedTuple):
         return log_probabilities(self.p) if self.logits is None else self.logits
 
     def softened(self, temperature: float) -> _Piece:
-        """The distributions whose logits are divided by a temperature."""
+        """Return the distributions whose logits are divided by a temperature."""
         if temperature == 1:
             return self
         logits = self.log_p / temperature
         return _Piece(logits.softmax(-1), self.labels, logits)
 
     def where(self, rows: Tensor) -> _Piece:
-        """Those of the rows that a mask chooses."""
+        """Return those of the rows that a mask chooses."""
         return _Piece(self.p[rows], self.labels[rows], None if self.logits is None else self.logits[rows])
 
 
@@ -215,17 +227,19 @@ class _Variant(NamedTuple):
     decision: Decision = "argmax"
     temperature: float = 1.0
     vagueness: float = 0.0
+    predictor: ConformalPredictor | None = None
 
     def batch(self, piece: _Piece, space: Space) -> Batch:
-        """Checked distributions and labels as a batch with this variant's answers."""
+        """Return checked distributions and labels as a batch with this variant's answers and sets."""
         piece = piece.softened(self.temperature)
-        return Batch(space, piece.labels, piece.p, None, self.decision, self.vagueness, piece.logits)
+        sets = None if self.predictor is None else self.predictor.predict(piece.p)
+        return Batch(space, piece.labels, piece.p, None, self.decision, self.vagueness, piece.logits, sets=sets)
 
 
 def _variants(
     source: Predictions, space: Space, normalize: Normalize, plan: _Plan, tuning: NDArray[np.bool_] | None
 ) -> list[_Variant]:
-    """The forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
+    """Return the forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
     variants = [_Variant("", None)]
     temperature, suffix, vagueness = 1.0, "", plan.vagueness
     if tuning is not None:
@@ -241,11 +255,16 @@ def _variants(
         words = {"least_risk": "least risk", "inner": "inner nodes"}[plan.decide]
         base = len(variants) - 1
         variants.append(_Variant(f"{suffix}, {words}", base, plan.decide, temperature, vagueness))
-    return variants
+    if tuning is None or plan.conformal is None:
+        return variants
+    predictors = [ConformalPredictor(space, plan.conformal) for _ in variants]
+    for variant, predictor in zip(variants, predictors, strict=True):
+        predictor.fit(kept.softened(variant.temperature).p, kept.labels)
+    return [variant._replace(predictor=predictor) for variant, predictor in zip(variants, predictors, strict=True)]
 
 
 def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
-    """One half of the rows, at random."""
+    """Return one half of the rows, at random."""
     if rows < 2:
         raise ValueError(f"predictions: expected at least 2 rows to hold one half out, got {rows}")
     chosen = np.zeros(rows, dtype=bool)
@@ -254,7 +273,7 @@ def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
 
 
 def _kept(pieces: Iterator[_Piece], classes: int) -> _Piece:
-    """The rows whose class is known, as many as fit the memory set aside for them."""
+    """Return the rows whose class is known, as many as fit the memory set aside for them."""
     found, rows = [], 0
     for piece in pieces:
         exact = piece.labels < classes
@@ -274,7 +293,7 @@ def _batches(
     left_out: NDArray[np.bool_] | None,
     progress: Callable[[float], None] | None,
 ) -> Iterator[_Piece]:
-    """The rows that are not left out, checked once."""
+    """Return the rows that are not left out, checked once."""
     if normalize is None and source.kind == "logits":
         normalize = "softmax"
     start = 0
@@ -290,7 +309,7 @@ def _batches(
 
 
 def _checked(values: NDArray[Any], source: Predictions, normalize: Normalize, first_row: int) -> Tensor:
-    """Distributions, or logits if ``normalize`` is ``"softmax"``."""
+    """Return distributions, or logits if ``normalize`` is ``"softmax"``."""
     stored = torch.float16 if source.half or values.dtype == np.float16 else torch.float32
     x = from_array(values.astype(np.float64, copy=False))
     if normalize is not None and not bool(torch.isfinite(x).all()):
@@ -309,7 +328,7 @@ def _named(progress: Progress | None, what: str) -> Callable[[float], None] | No
 
 
 def _open(predictions: Any, labels: Any, classes: ClassIndex, label_column: str | None) -> dict[str, Predictions]:
-    """The predictions of each model by its name, all with the same labels."""
+    """Return the predictions of each model by its name, all with the same labels."""
     given = _by_name(predictions)
     single = len(given) == 1
     opened = {
@@ -343,7 +362,7 @@ def _by_name(predictions: Any) -> dict[str, Any]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Short names that tell the files apart: their stems, or the parts of their paths that differ."""
+    """Return short names that tell the files apart: their stems, or the parts of their paths that differ."""
     parts = [(*path.parent.parts, path.stem) for path in paths]
     for end in (0, -1):
         while min(map(len, parts)) > 1 and len({part[end] for part in parts}) == 1:

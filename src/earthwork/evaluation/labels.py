@@ -66,17 +66,17 @@ class ClassIndex:
         self._repeated = _repeated(pair for pair in groups if pair[0] not in self._places) | _repeated(bins)
 
     def call(self, place: int) -> str:
-        """The name of a class, or its index if it has none."""
+        """Return the name of a class, or its index if it has none."""
         if place >= self.count:
             return next(name for name, node in self._groups.items() if node == place)
         return (self.names[place] if self.names else "") or str(place)
 
     def knows(self, names: Sequence[str]) -> bool:
-        """Whether all names are classes."""
+        """Return whether all names are classes."""
         return all(name in self._places for name in names)
 
     def labels(self, what: str, values: NDArray[Any], *, typed: bool = True) -> Indices:
-        """The classes that an array of labels means.
+        """Return the classes that an array of labels means.
 
         Args:
             what: What the labels are called in error messages.
@@ -95,12 +95,12 @@ class ClassIndex:
         return self._read(what, unique, typed, first)[inverse]
 
     def kinds(self, what: str, values: NDArray[Any]) -> Indices:
-        """Like :meth:`labels`, for the distinct labels of some rows; error messages name no row."""
+        """Read the distinct labels of some rows as :meth:`labels` does; error messages name no row."""
         unique, _, inverse = _unique(what, values)
         return self._read(what, unique, True, None)[inverse]
 
     def _read(self, what: str, labels: Sequence[Any], typed: bool, rows: Sequence[int] | None) -> Indices:
-        """The class of each label; ``rows`` says where it was found."""
+        """Return the class of each label; ``rows`` says where it was found."""
         is_text = typed and all(isinstance(label, str) for label in labels)
         texts = [str(label) for label in labels]
         named = [_found(text, self._labels) for text in texts]
@@ -157,7 +157,7 @@ class ClassIndex:
         )
 
     def order(self, what: str, names: Sequence[str]) -> tuple[Indices | None, Kind | None]:
-        """From the names of columns, which column holds each class, and what the names say they hold.
+        """Find from the names of columns which one holds each class, and what the names say they hold.
 
         Columns are named by class, by id, or by number (``3``, ``prob_3``, ``logit_3``).
 
@@ -184,7 +184,7 @@ class ClassIndex:
         return (None if (order == np.arange(self.count)).all() else order), kind
 
     def _columns(self, what: str, texts: Sequence[str]) -> Indices:
-        """The class of each column. Unlike labels, the columns must hold every class, which leaves fewer readings."""
+        """Return the class of each column. Columns must hold every class, which leaves fewer readings than labels."""
         named = [_found(text, self._places) for text in texts]
         numbered = [self._numbered(text) for text in texts]
         whole = [set(reading) == set(range(self.count)) for reading in (named, numbered)]
@@ -202,7 +202,7 @@ def _ids(tree: Tree) -> list[tuple[str, int]]:
 
 
 def _inner_nodes(tree: Tree) -> list[tuple[str, int]]:
-    """The ids and names of the nodes that are not classes but have classes below them, each with its label."""
+    """Return the ids and names of the nodes that are not classes but have classes below them, each with its label."""
     is_class = torch.zeros(tree.num_nodes, dtype=torch.long, device="cpu").index_fill(0, tree.bins, 1)
     inner = (tree.largest_below(is_class) > is_class).nonzero().squeeze(-1).tolist()
     known = [names for names in (tree.node_data.get("id"), tree.names) if names is not None]
@@ -210,7 +210,7 @@ def _inner_nodes(tree: Tree) -> list[tuple[str, int]]:
 
 
 def _repeated(meanings: Iterable[tuple[str, int]]) -> set[str]:
-    """The names with several meanings; one that a class or node has twice, as its name and its id, has one."""
+    """Return the names with several meanings; one that a class or node has twice, as its name and its id, has one."""
     return {name for name, count in Counter(name for name, _ in set(meanings)).items() if count > 1}
 
 
@@ -223,7 +223,7 @@ def _found(text: str, places: Mapping[str, int]) -> int | None:
 
 
 def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indices]:
-    """The distinct labels, the first row of each, and the index of the label of each row."""
+    """Return the distinct labels, the first row of each, and the index of the label of each row."""
     if values.dtype.kind not in "OUSTiufb":
         raise ValueError(f"{what}: expected class indices or names, got {values.dtype}")
     if values.dtype.kind == "O":

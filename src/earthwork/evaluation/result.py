@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from earthwork.decisions.conformal import ConformalPredictor
 from earthwork.extras import require
 from earthwork.metrics.batch import Decision
 from earthwork.metrics.intervals import jackknife
@@ -54,7 +55,7 @@ class Difference(NamedTuple):
 def compare(
     models: Sequence[Model], measures: Sequence[Measure], space: Space, confidence: float = 0.95
 ) -> list[Difference]:
-    """The differences of all models from their baselines.
+    """Return the differences of all models from their baselines.
 
     Curves are left out, and metrics that are equal in every row, as those of the probabilities are where two models
     differ only in their decisions.
@@ -98,7 +99,7 @@ class Confusion(NamedTuple):
 def count_confusions(
     labels: NDArray[np.integer[Any]], answers: NDArray[np.integer[Any]], distances: NDArray[np.floating[Any]]
 ) -> list[Confusion]:
-    """All confusions by descending total cost; ties are in the order of the indices.
+    """Return all confusions by descending total cost; ties are in the order of the indices.
 
     Args:
         labels: The labels of the rows that were answered wrong.
@@ -125,6 +126,7 @@ class Model(NamedTuple):
         decision: How its answers were chosen.
         temperature: The temperature that its probabilities were calibrated with.
         vagueness: The cost of an inner node, with ``decision="inner"``.
+        predictor: What predicted its sets of classes, if that was asked for.
     """
 
     name: str
@@ -133,6 +135,7 @@ class Model(NamedTuple):
     decision: Decision = "argmax"
     temperature: float = 1.0
     vagueness: float = 0.0
+    predictor: ConformalPredictor | None = None
 
 
 @dataclass(frozen=True)
@@ -154,17 +157,17 @@ class Evaluation:
     held_out: int = 0
 
     def mistakes(self, model: int) -> NDArray[np.float64]:
-        """The distances of a model's wrong answers."""
+        """Compute the distances of a model's wrong answers."""
         rows = self.models[model].rows
         return rows.distances[rows.wrong]
 
     def confusions(self, model: int, count: int | None = 10) -> list[Confusion]:
-        """The confusions with the highest total cost; ``None`` for all of them."""
+        """Return the confusions with the highest total cost; ``None`` for all of them."""
         rows = self.models[model].rows
         return count_confusions(rows.labels[rows.wrong], rows.answers[rows.wrong], rows.distances[rows.wrong])[:count]
 
     def name_of(self, model: int, place: int) -> str:
-        """The name of a label or an answer of a model: a class, or a node if its answers are nodes.
+        """Return the name of a label or an answer of a model: a class, or a node if its answers are nodes.
 
         Of a model whose answers are classes, ``num_bins`` and above are the tree's nodes: coarse labels.
         """
@@ -192,10 +195,13 @@ class Evaluation:
             "hierarchical precision, recall and F1, accuracy at depth and expected − measured cost leave them out."
         )
         held_out = [f"Tuned on {self.held_out:,} other rows."] if self.held_out else []
+        if (predictor := self.models[0].predictor) is not None:
+            share = f"{1 - predictor.alpha:.4g}"
+            held_out += [f'Sets of kind "{predictor.kind}" hold the label of a new row with probability ≥ {share}.']
         return (*self.report.notes, *([coarse_note] if coarse else []), *held_out, *tuned)
 
     def to_frame(self) -> Any:
-        """A pandas data frame with a row for each model and metric: the value, and the difference from the baseline."""
+        """Return a pandas data frame with a row for each model and metric: value and difference from the baseline."""
         pandas = require("pandas", "metrics", "to_frame()")
         found = {(row.model, row.label): row for row in self.differences}
         records = []
@@ -209,7 +215,7 @@ class Evaluation:
         return pandas.DataFrame.from_records(records)
 
     def to_markdown(self) -> str:
-        """What is printed, as Markdown: the metrics, the differences and the remarks."""
+        """Return what is printed, as Markdown: the metrics, the differences and the remarks."""
         parts = [f"{self.report.title}\n", self.report.to_markdown(), _differences_markdown(self.differences)]
         return "\n".join([*filter(None, parts), *(f"{printable(note)}\n" for note in self.notes)])
 

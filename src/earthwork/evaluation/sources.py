@@ -50,7 +50,7 @@ class Predictions:
     half: bool = False
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], Indices]]:
-        """Pieces of the predictions with their labels."""
+        """Return pieces of the predictions with their labels."""
         start = 0
         for values in self.pieces():
             labels = self.labels[start : start + len(values)]
@@ -68,7 +68,7 @@ class Predictions:
 def open_predictions(
     source: Any, classes: ClassIndex, labels: Any = None, *, label_column: str | None = None, name: str = "predictions"
 ) -> Predictions:
-    """Predictions of any form.
+    """Open predictions of any form.
 
     ============ ==============================================================================================
     source       what it holds
@@ -117,7 +117,7 @@ def _open_file(path: Path, classes: ClassIndex, truth: Indices | None, label_col
 
 
 def _read_labels(labels: Any, classes: ClassIndex) -> Indices:
-    """Labels that are given apart from the predictions."""
+    """Read labels that are given apart from the predictions."""
     if not isinstance(labels, str | Path):
         return classes.labels("labels", _column(_as_array("labels", labels)))
     path = Path(labels)
@@ -127,7 +127,7 @@ def _read_labels(labels: Any, classes: ClassIndex) -> Indices:
 
 
 def _column(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels of the shape ``[rows, 1]`` as ``[rows]``; other shapes are left for the error message."""
+    """Return labels of the shape ``[rows, 1]`` as ``[rows]``; other shapes are left for the error message."""
     return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
 
@@ -243,7 +243,7 @@ def _open_table(
 def _split_columns(
     source: str, names: Sequence[str], classes: ClassIndex, needed: bool, label_column: str | None
 ) -> tuple[str | None, list[str]]:
-    """The column of labels, and those that hold the predictions."""
+    """Return the column of labels, and those that hold the predictions."""
     repeated = [name for place, name in enumerate(names) if name in names[:place]]
     if repeated:
         raise ValueError(f"{source}: expected each column once, got {repeated[0]!r} again")
@@ -261,7 +261,7 @@ def _split_columns(
 
 
 def _frame(source: str, frame: Any, classes: ClassIndex) -> _Table:
-    """A data frame of pandas or polars."""
+    """Return a data frame of pandas or polars."""
     columns = {str(name): name for name in frame.columns}
     if len(columns) < len(frame.columns):
         raise ValueError(f"{source}: expected each column once, got {', '.join(map(str, frame.columns))}")
@@ -340,7 +340,7 @@ def _parquet(path: Path, classes: ClassIndex) -> _Table:
 
 
 def _rows(source: str, name: str, lists: Iterable[Any], count: int, start: int = 0) -> NDArray[Any]:
-    """The lists of a column as rows of an array; they must all have ``count`` numbers."""
+    """Return the lists of a column as rows of an array; they must all have ``count`` numbers."""
     rows = list(lists)
     for row, entry in enumerate(rows, start):
         is_list = hasattr(entry, "__len__") and not isinstance(entry, str)

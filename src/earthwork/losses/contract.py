@@ -1,4 +1,8 @@
-"""The contract of ``nn.CrossEntropyLoss``: shapes, labels, weights, ignored entries and reductions."""
+"""The contract of ``nn.CrossEntropyLoss``: all of a loss that is not its formula.
+
+Shapes, labels, smoothing, checks of masses, sets, masks, weights, ignored rows and reductions are dealt with here,
+before a formula sees anything and after it. Formulas take rows and return a number for each.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,16 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from earthwork import private_api
-from earthwork.spaces import Space
-from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, check_word
-from earthwork.transport.labels import of_class
-from earthwork.transport.masses import (
+from earthwork.ops import LabelKernel, label_loss
+from earthwork.ops.labels import check_labels, of_class
+from earthwork.ops.masses import (
     Normalize,
     can_look,
     check_masses,
@@ -25,11 +27,17 @@ from earthwork.transport.masses import (
     check_not_sharded,
     l1_normalized,
 )
+from earthwork.overrides import override
+from earthwork.spaces import Space
+from earthwork.spaces.edges import one_hot
+from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, check_word, widest
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Empty: TypeAlias = Literal["nan", "zero"]
 RowLosses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Kind: TypeAlias = Literal["labels", "distributions", "sets"]
+# A weighted loss for each row, and the weight of all rows, by which the mean divides.
+Weighted: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Options(TypedDict, total=False):
@@ -67,11 +75,14 @@ class CheckedLoss(nn.Module):
         return check_word("empty", empty, "nan", "zero")
 
 
+_SHORTCUTS = ("label_losses", "set_losses", "_checked_losses", "label_kernel")
+
+
 class StructuredLoss(CheckedLoss):
     """A loss over a space, with the call signature of ``nn.CrossEntropyLoss``.
 
-    A subclass implements :meth:`label_losses` and :meth:`distribution_losses`, the losses of single rows; everything
-    else is done here.
+    A subclass implements :meth:`losses`, the formula for a distribution as the target of each row, and perhaps others
+    of the formulas below; everything else is done here.
 
     Args:
         space: How the classes are arranged.
@@ -89,7 +100,18 @@ class StructuredLoss(CheckedLoss):
     weight: Tensor | None
 
     logarithmic: ClassVar[bool] = False
-    """Whether the loss is made of logarithms of masses, so that they matter however small they are."""
+    """Whether the formulas take the logarithms of probabilities, which stay finite where those underflow."""
+
+    label_kernel: ClassVar[LabelKernel | None] = None
+    """The kernel for logits and class indices, which must compute what the formulas say."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # What a base class has beside its formula computes that one, and not the formula of a subclass.
+        own = set(vars(cls))
+        replaced = {"losses": _SHORTCUTS, "label_losses": ("label_kernel",), "label_targets": ("label_kernel",)}
+        for name in {name for formula in own & set(replaced) for name in replaced[formula]} - own:
+            setattr(cls, name, vars(StructuredLoss)[name])
 
     def __init__(
         self,
@@ -134,79 +156,51 @@ class StructuredLoss(CheckedLoss):
     def _checked_normalize(self, normalize: Normalize) -> Normalize:
         return check_normalize(normalize)
 
-    @property
-    def _mean_of_nothing(self) -> float:
-        return math.nan if self.empty == "nan" else 0.0
-
-    def _as_called(self) -> Self:
-        """This loss with its present options, for second derivatives, which are computed after it may have changed."""
-        if torch.compiler.is_compiling():
-            return self  # What is compiled has no second derivative.
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__, _buffers=self._buffers.copy(), _parameters=self._parameters.copy())
-        return twin
+    # ---- the formulas ------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The loss of each row of ``rows[..., C]`` against its class ``labels[...]``, smoothed.
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        """Compute the loss of each row of ``p[..., C]`` against its target ``q[..., C]``: a tensor ``[...]``.
 
         Args:
-            rows: Logits if ``normalize`` is ``"softmax"``, otherwise distributions; see :meth:`probabilities`.
-            labels: Class indices that are in range.
+            p: Distributions, or their logarithms if the class is :attr:`logarithmic`; at least in float32.
+            q: Distributions in the same type, smoothed and checked.
         """
 
-    @abstractmethod
-    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
-        """The loss of each row of ``rows[..., C]`` against its distribution ``q[..., C]``, smoothed.
+    def label_targets(self, labels: Tensor, like: Tensor) -> Tensor:
+        """Return the distributions that class indices stand for, ``[...]`` to ``[..., C]``, in the type of ``like``.
 
-        Args:
-            rows: As for :meth:`label_losses`.
-            q: Distributions, whose masses are not checked yet; see :meth:`check_pair`.
-            stored: The type in which the input was stored, or the target if that is in half precision.
+        By default they are one-hot.
         """
+        return one_hot(labels, like)
 
-    def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
-        """The loss of each row of ``rows[..., C]`` against the set of classes where ``allowed[..., C]`` is true.
+    def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
+        """Compute the loss of each row against its class index, if there is a faster way than by :meth:`losses`.
 
         Args:
-            rows: As for :meth:`label_losses`.
-            allowed: Sets that are not empty.
+            p: As for :meth:`losses`.
+            labels: Class indices that are in range, not smoothed.
+        """
+        return self.losses(p, self.label_targets(labels, p))
+
+    def set_targets(self, p: Tensor, allowed: Tensor) -> Tensor:
+        """Return a target for each row, given the set of classes where ``allowed[..., C]`` is true, which is not empty.
+
+        It is smoothed, and passed to :meth:`losses`.
         """
         raise TypeError(f"target: expected class indices or distributions, got sets, which {type(self).__name__} lacks")
 
-    def on_part(self, space: Space) -> StructuredLoss:
-        """This loss on a part of its space, one number for each row, without class weights.
+    def set_losses(self, p: Tensor, allowed: Tensor) -> Tensor:
+        """Compute the loss of each row against its set, for a loss that is linear in the target.
 
-        For losses that are a sum over edges, so that they can be computed on classes that are sharded over processes.
-
-        Args:
-            space: The part; see `spaces.parts`.
-
-        Raises:
-            TypeError: If the loss is not such a sum.
+        In place of :meth:`set_targets`, where no distribution says what is known of a set.
         """
-        raise TypeError(
-            f"input: expected a plain tensor for {type(self).__name__}, got a DTensor; pass x.full_tensor(), or "
-            "x.to_local() if only rows are sharded"
-        )
+        raise NotImplementedError
 
-    def probabilities(self, rows: Tensor) -> Tensor:
-        """The distributions that ``rows`` stand for."""
-        return rows.softmax(-1) if self.normalize == "softmax" else rows
-
-    def log_probabilities(self, rows: Tensor) -> Tensor:
-        """The logarithms of the distributions that ``rows`` stand for, finite also where a probability is 0."""
-        if self.normalize == "softmax":
-            return rows.log_softmax(-1)
-        return rows.clamp(min=torch.finfo(rows.dtype).tiny).log()
-
-    def check_pair(self, p: Tensor, q: Tensor, stored: torch.dtype) -> None:
-        """Raise unless the masses of ``p`` and ``q`` are valid and equal, where that can be seen without waiting."""
-        if reads_values(p, q):
-            check_masses(p, q, stored, ("input", "target"))
+    # ---- everything else ---------------------------------------------------------------------------------------------
 
     def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss.
+        """Compute the loss.
 
         Args:
             input: Logits (or what ``normalize`` makes a distribution), shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``,
@@ -218,7 +212,8 @@ class StructuredLoss(CheckedLoss):
         Returns:
             A tensor without axes, or with ``reduction="none"`` one value for each row of ``C``.
         """
-        axis, kind = self._check_shapes(input, target)
+        other = None if type(input) is Tensor else override(input, "losses", "forward")
+        axis, kind = self.check_shapes(input, target, plain=other is None)
         # A lookup as an attribute takes several times as long.
         weight = self._buffers["weight"] if "weight" in self._buffers else self.weight  # noqa: SIM401
         if weight is not None and weight.shape != (self.space.num_bins,):
@@ -226,109 +221,160 @@ class StructuredLoss(CheckedLoss):
             raise _wrong_weight(weight, self.space)
         if mask is not None:
             _check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
-        if type(input) is not Tensor and private_api.is_sharded(input):
-            from earthwork.losses.sharded import sharded_loss
-
-            result: Tensor = sharded_loss(self, cast(Any, input), target, mask, axis, kind)
+        if other is not None:
+            result: Tensor = other(self, input, target, mask, axis, kind)
             return result
         rows = input if axis == input.ndim - 1 else input.movedim(axis, -1)
-        stored = dtype = rows.dtype
-        if stored in HALF:
-            # Under autocast a loss is float32, as cross entropy is: a scaled loss could overflow half precision.
-            dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
         if kind == "labels":
             labels = target if mask is None else torch.where(mask, target.long(), self.ignore_index)
-            loss = self._label_loss(rows, labels, stored)
-        elif kind == "distributions":
-            loss = self._distribution_loss(widened(rows), target.movedim(axis, -1), stored, mask)
+            loss = label_loss(self, rows, labels, weight)
         else:
-            loss = self._set_loss(widened(rows), target.movedim(axis, -1), stored, mask)
+            loss = self.reduced(*self._soft_losses(rows, target.movedim(axis, -1), mask))
+        dtype = rows.dtype
+        if dtype in HALF and torch.is_autocast_enabled(rows.device.type):
+            # Under autocast a loss is float32, as cross entropy is: a scaled loss could overflow half precision.
+            dtype = torch.float32
         return loss if loss.dtype is dtype else loss.to(dtype)
 
-    def _label_loss(
-        self, rows: Tensor, labels: Tensor, stored: torch.dtype, row_losses: RowLosses | None = None
-    ) -> Tensor:
-        """The whole loss of ``rows[..., C]`` against its classes, given the losses of single rows."""
+    def defined_loss(self, rows: Tensor, labels: Tensor, row_losses: RowLosses | None = None) -> Tensor:
+        """Compute the whole loss of ``rows[..., C]`` against class indices by the formulas, without a kernel.
+
+        Args:
+            rows: Logits, or what ``normalize`` makes a distribution.
+            labels: Class indices, shape ``[...]``.
+            row_losses: What computes the losses of logits against valid labels in place of :meth:`row_losses`.
+        """
+        return self.reduced(*self._label_losses(rows, labels, row_losses or self.row_losses))
+
+    def row_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """Compute the losses of rows, which are logits or normalised, against labels that are in range."""
+        p = self._predictions(rows)
+        if not self.label_smoothing:
+            return self._each(self.label_losses(p, labels), rows)
+        return self._each(self.losses(p, self._smoothed(self.label_targets(labels, p))), rows)
+
+    def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> Weighted:
+        stored, bins = rows.dtype, self.space.num_bins
         rows, labels = widened(rows), labels.long()
-        counted = labels != self.ignore_index
-        reads = reads_values(rows, labels)
-        used, instead = counted, cast(Any, 0)
-        if reads:
-            self._check_labels(labels)
+        valid = counted = labels != self.ignore_index
+        readable = reads_values(rows, labels)
+        if readable:
+            check_labels(labels, bins, self.ignore_index)
         else:
             # What cannot be checked here must not look like a result: the loss of an out-of-range label is NaN.
-            inside = labels.clamp(0, self.space.num_bins - 1)
-            used, labels = counted & (labels == inside), inside
-            instead = torch.where(counted, torch.full((), math.nan, dtype=rows.dtype, device=rows.device), 0)
-        if not reads or not counted.all():
-            labels = torch.where(counted, labels, 0) if reads else labels
+            valid = counted & (labels >= 0) & (labels < bins)
+        if not readable or not counted.all():
+            labels = torch.where(valid, labels, 0)
             # Replaced before anything is computed, because the gradient of an ignored NaN would still be NaN.
-            rows = torch.where(used.unsqueeze(-1), rows, 1 / self.space.num_bins)
-        if self.normalize != "softmax":
-            rows = self._normalized("input", rows)
-            if reads:
-                check_masses(rows, rows.new_tensor([1.0]), stored, ("input", "the target"))
-        losses = self.label_losses if row_losses is None else row_losses
-        loss = torch.where(used, losses(rows, labels), instead)
+            rows = torch.where(valid.unsqueeze(-1), rows, 1 / bins)
+        losses = torch.where(valid, row_losses(self._normalized_input(rows, stored, readable), labels), 0)
+        if not readable:
+            losses = torch.where(valid == counted, losses, math.nan)
         if self.weight is None:
-            weight = counted.to(rows.dtype)
-        else:
-            weight = torch.where(counted, of_class(self.weight.to(rows), labels), 0)
-            loss = loss * weight
-        return self._reduced(loss, weight.sum())
+            return losses, counted.to(rows.dtype).sum()
+        weight = torch.where(counted, of_class(self.weight.to(rows), labels), 0)
+        return losses * weight, weight.sum()
 
-    def _distribution_loss(self, rows: Tensor, q: Tensor, stored: torch.dtype, mask: Tensor | None) -> Tensor:
+    def _soft_losses(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> Weighted:
+        """Compute the losses of ``rows[..., C]`` against distributions or sets ``target[..., C]``."""
+        bins, sets = self.space.num_bins, target.dtype == torch.bool
+        # The masses miss each other by what the narrower type rounds.
+        stored = target.dtype if target.dtype in HALF else rows.dtype
+        rows = widened(rows)
         if mask is not None:
             # Rows that do not count may hold anything, padding included.
-            rows = torch.where(mask.unsqueeze(-1), rows, 1 / self.space.num_bins)
-            q = torch.where(mask.unsqueeze(-1), q, 1 / self.space.num_bins)
-        # The masses miss each other by what the narrower type rounds.
-        stored = q.dtype if q.dtype in HALF else stored
-        rows, q = self._normalized("input", rows), self._normalized("target", q.to(rows.dtype))
-        if self.label_smoothing:
-            q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        loss = self.distribution_losses(rows, q, stored)
+            rows = torch.where(mask.unsqueeze(-1), rows, 1 / bins)
+            target = target | ~mask.unsqueeze(-1) if sets else torch.where(mask.unsqueeze(-1), target, 1 / bins)
+        readable = reads_values(rows, target)
+        if sets:
+            if readable:
+                _check_sets(target)
+            losses = self._set_losses(self._predictions(self._normalized_input(rows, stored, readable)), target)
+            target = target.to(rows.dtype)
+            target = target / target.sum(-1, keepdim=True)
+        else:
+            rows, target = self._normalized("input", rows), self._normalized("target", target.to(rows.dtype))
+            losses = self._checked_losses(rows, target, stored if readable else None)
+            target = self._smoothed(target)
+        losses = self._each(losses, rows)
         if self.weight is not None:
-            loss = loss * (q * self.weight.to(rows)).sum(-1)
-        return self._masked(loss, mask)
-
-    def _set_loss(self, rows: Tensor, allowed: Tensor, stored: torch.dtype, mask: Tensor | None) -> Tensor:
-        if mask is not None:
-            rows = torch.where(mask.unsqueeze(-1), rows, 1 / self.space.num_bins)
-            allowed = allowed | ~mask.unsqueeze(-1)
-        if reads_values(rows, allowed):
-            _check_sets(allowed)
-        rows = self._normalized("input", rows)
-        if self.normalize != "softmax" and reads_values(rows):
-            check_masses(rows, rows.new_tensor([1.0]), stored, ("input", "the target"))
-        loss = self.set_losses(rows, allowed)
-        if self.weight is not None:
-            share = allowed.to(rows.dtype)
-            loss = loss * (share * self.weight.to(rows)).sum(-1) / share.sum(-1)
-        return self._masked(loss, mask)
-
-    def _masked(self, loss: Tensor, mask: Tensor | None) -> Tensor:
+            losses = losses * (target * self.weight.to(rows)).sum(-1)
         if mask is None:
-            return self._reduced(loss, torch.full((), float(loss.numel()), dtype=loss.dtype, device=loss.device))
-        return self._reduced(torch.where(mask, loss, 0), mask.sum())
+            return losses, torch.full((), float(losses.numel()), dtype=losses.dtype, device=losses.device)
+        return torch.where(mask, losses, 0), mask.sum()
+
+    def _checked_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype | None) -> Tensor:
+        """Compute the losses of rows against distributions, whose masses are checked if the stored type is given."""
+        if stored is not None:
+            check_masses(self.probabilities(rows), q, stored, ("input", "target"))
+        return self.losses(self._predictions(rows), self._smoothed(q))
+
+    def _set_losses(self, p: Tensor, allowed: Tensor) -> Tensor:
+        if type(self).set_losses is StructuredLoss.set_losses:
+            return self.losses(p, self._smoothed(self.set_targets(p, allowed)))
+        losses, smoothing = self.set_losses(p, allowed), self.label_smoothing
+        if not smoothing:
+            return losses
+        return (1 - smoothing) * losses + smoothing * self.losses(p, torch.full_like(p, 1 / self.space.num_bins))
+
+    def probabilities(self, rows: Tensor) -> Tensor:
+        """Return the distributions that logits, or rows that are normalised, stand for."""
+        return rows.softmax(-1) if self.normalize == "softmax" else rows
+
+    def _predictions(self, rows: Tensor) -> Tensor:
+        """Return what the formulas take."""
+        if not self.logarithmic:
+            return self.probabilities(rows)
+        if self.normalize == "softmax":
+            return rows.log_softmax(-1)
+        # Finite also where a probability is 0. The second derivative for a tiny one overflows float32.
+        return rows.clamp(min=torch.finfo(rows.dtype).tiny).to(widest(rows.device)).log().to(rows.dtype)
+
+    def _smoothed(self, q: Tensor) -> Tensor:
+        smoothing = self.label_smoothing
+        return q * (1 - smoothing) + smoothing / self.space.num_bins if smoothing else q
+
+    def _normalized_input(self, rows: Tensor, stored: torch.dtype, readable: bool) -> Tensor:
+        """Return logits, or distributions whose masses are checked if they can be read."""
+        if self.normalize == "softmax":
+            return rows
+        rows = self._normalized("input", rows)
+        if readable:
+            check_masses(rows, rows.new_tensor([1.0]), stored, ("input", "the target"))
+        return rows
 
     def _normalized(self, name: str, x: Tensor) -> Tensor:
         return l1_normalized(name, x, True) if self.normalize == "l1" else x
 
-    def _reduced(self, loss: Tensor, total: Tensor) -> Tensor:
-        if self.reduction == "none":
-            return loss
-        if self.reduction == "sum":
-            return loss.sum()
-        empty = total == 0
-        return torch.where(empty, self._mean_of_nothing, loss.sum() / (total + empty))
+    def _each(self, losses: Tensor, rows: Tensor) -> Tensor:
+        if losses.shape != rows.shape[:-1]:
+            raise TypeError(
+                f"{type(self).__name__}: expected a formula that returns a number for each row, of shape "
+                f"{tuple(rows.shape[:-1])}, got shape {tuple(losses.shape)}"
+            )
+        return losses
 
-    def _check_shapes(self, input: Tensor, target: Tensor) -> tuple[int, Kind]:
-        """The axis of the classes, and what the target holds."""
-        if type(input) is Tensor or not isinstance(input, Tensor) or not private_api.is_sharded(input):
+    def reduced(self, losses: Tensor, total: Tensor) -> Tensor:
+        """Return the weighted losses of rows as the option ``reduction`` says, given the weight of all rows."""
+        if self.reduction == "none":
+            return losses
+        if self.reduction == "sum":
+            return losses.sum()
+        empty = total == 0
+        return torch.where(empty, math.nan if self.empty == "nan" else 0.0, losses.sum() / (total + empty))
+
+    def as_called(self) -> Self:
+        """Return this loss with its present options, for second derivatives, computed after it may have changed."""
+        if torch.compiler.is_compiling():
+            return self  # What is compiled has no second derivative.
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__, _buffers=self._buffers.copy(), _parameters=self._parameters.copy())
+        return twin
+
+    def check_shapes(self, input: Tensor, target: Tensor, plain: bool = True) -> tuple[int, Kind]:
+        """Return the axis of the classes, and what the target holds; it must be a plain tensor if the input is one."""
+        if plain and type(target) is not Tensor:
             check_not_sharded("target", target)
-            if self.space.partial:
-                raise TypeError(f"input: expected a DTensor for {self.space}, got a plain tensor")
         if not isinstance(input, Tensor) or not input.is_floating_point():
             what = input.dtype if isinstance(input, Tensor) else type(input).__name__
             raise TypeError(f"input: expected a floating point tensor, got {what}")
@@ -360,19 +406,6 @@ class StructuredLoss(CheckedLoss):
             )
         return axis, kind
 
-    def _finished(self, losses: Tensor) -> Tensor:
-        """The losses of rows, given what is summed over the edges."""
-        return losses
-
-    def _check_labels(self, labels: Tensor) -> None:
-        bad = (labels != self.ignore_index) & ((labels < 0) | (labels >= self.space.num_bins))
-        if bad.any():
-            place = tuple(bad.nonzero()[0].tolist())
-            raise ValueError(
-                f"target: expected class indices from 0 to {self.space.num_bins - 1} (or ignore_index "
-                f"{self.ignore_index}), got {int(labels[place])} at position {place if len(place) != 1 else place[0]}"
-            )
-
     def extra_repr(self) -> str:
         """Return the space and the options."""
         return f"{self.space}, {self._shown_options()}"
@@ -385,7 +418,7 @@ class StructuredLoss(CheckedLoss):
 
 
 def widened(rows: Tensor) -> Tensor:
-    """``rows`` in float32 if they are stored in half precision."""
+    """Return ``rows`` in float32 if they are stored in half precision."""
     return rows.float() if rows.dtype in HALF else rows
 
 
@@ -395,7 +428,7 @@ def reads_values(*tensors: Tensor) -> bool:
 
 
 def check_class_dim(class_dim: int | None) -> int | None:
-    """``class_dim`` as a plain integer, or ``None``."""
+    """Return ``class_dim`` as a plain integer, or ``None``."""
     try:
         return None if class_dim is None else index(class_dim)
     except TypeError as error:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from earthwork.losses.log_loss import LogLoss
+from earthwork.losses.contract import StructuredLoss
+from earthwork.ops import LabelKernel
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import widest
-from earthwork.transport.routes import LabelKernel
 
 
-class EdgeCrossEntropyLoss(LogLoss):
+class EdgeCrossEntropyLoss(StructuredLoss):
     r"""The log loss of the question "on which side?", asked of every edge of a chain or a tree (logits in).
 
     .. math:: -\sum_e w_e \big[t_e \log m_e + (1 - t_e) \log(1 - m_e)\big]
@@ -44,47 +44,33 @@ class EdgeCrossEntropyLoss(LogLoss):
 
     space: EdgeSpace
     logarithmic = True
+    label_kernel = LabelKernel("edges", unless=("label_smoothing",), underflows=True)
 
     def _checked_space(self, space: Space) -> Space:
         space = super()._checked_space(space)
-        if not space.partial and not (isinstance(space, EdgeSpace) and space.acyclic):
+        if not space.acyclic:
             raise TypeError(f"space: expected a Chain or a Tree, whose edges divide the classes in two, got {space}")
         return space
 
-    def on_part(self, space: Space) -> EdgeCrossEntropyLoss:
-        """The loss of the edges of a part of the space."""
-        return EdgeCrossEntropyLoss(space, reduction="none")
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        """Compute the loss of each row against its target."""
+        return self._losses(p, self.space.flow(q))
 
-    def label_kernel(self) -> LabelKernel | None:
-        """The kernel for class indices, which are not smoothed."""
-        return None if self.label_smoothing else LabelKernel("edges", exact=self.label_losses)
-
-    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The loss of each row against its (smoothed) class."""
-        q = torch.zeros_like(rows).scatter(-1, labels.unsqueeze(-1), 1.0)
-        if self.label_smoothing:
-            q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        return self._losses(rows, self.space.flow(q.detach()))
-
-    def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
-        """The loss of each row against its distribution."""
-        return self._losses(rows, self.space.flow(q))
-
-    def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
-        """The loss of each row against what all classes of its set have in common."""
-        share = allowed.to(rows.dtype)
+    def set_losses(self, p: Tensor, allowed: Tensor) -> Tensor:
+        """Compute the loss of each row against what all classes of its set have in common."""
+        share = allowed.to(p.dtype)
         count = self.space.flow(share)
         known = (count < 0.5) | (count > share.sum(-1, keepdim=True) - 0.5)
-        return self._smoothed(self._losses(rows, (count > 0.5).to(rows.dtype), known), rows)
+        return self._losses(p, (count > 0.5).to(p.dtype), known)
 
-    def _losses(self, rows: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
-        below, beyond = self.space.log_masses(self.log_probabilities(rows))
-        costs, asked = derived(self.space, _asked_costs, rows.device)
+    def _losses(self, log_p: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
+        below, beyond = self.space.log_masses(log_p)
+        costs, asked = derived(self.space, _asked_costs, log_p.device)
         asked = asked if known is None else asked & known
         target = target.double().clamp(0, 1)
         # Where the share is 0 the term is 0, whatever the logarithm is.
         terms = torch.where(target > 0, target * below, 0) + torch.where(target < 1, (1 - target) * beyond, 0)
-        return -(torch.where(asked, costs, 0) * terms.where(asked, 0)).sum(-1).to(rows.dtype)
+        return -(torch.where(asked, costs, 0) * terms.where(asked, 0)).sum(-1).to(log_p.dtype)
 
 
 def _asked_costs(space: EdgeSpace, device: torch.device) -> tuple[Tensor, Tensor]:

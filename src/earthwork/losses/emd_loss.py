@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -10,14 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values
+from earthwork.ops import LabelKernel, label_costs, pair_costs
+from earthwork.ops.definition import composed_root
+from earthwork.ops.masses import Normalize, check_edge_costs
 from earthwork.spaces import EdgeSpace, Space
-from earthwork.spaces.space import HALF
-from earthwork.transport.closed_form import composed_root
-from earthwork.transport.gpu_route import GpuKernels
-from earthwork.transport.labels import smoothed_one_hot
-from earthwork.transport.masses import Normalize, check_edge_costs
-from earthwork.transport.portable_routes import COMPOSED, Composed, Route
-from earthwork.transport.routes import OPERATOR, Kernels, LabelKernel, choose, on_gpu
+from earthwork.spaces.space import widest
 
 
 class EMDLoss(StructuredLoss):
@@ -29,8 +25,8 @@ class EMDLoss(StructuredLoss):
     these; the loss of a distribution is multiplied by its mean weight :math:`\sum_c w_c q_c`, and the mean divides by
     the number of rows. This is the behaviour of cross entropy.
 
-    A class index gives the loss of its one-hot distribution without building one: bit for bit by the portable routes,
-    and up to rounding by the compiled kernels, whose sums are in another order than PyTorch's.
+    A class index gives the loss of its one-hot distribution: bit for bit in plain PyTorch, and up to rounding by the
+    compiled kernels, whose sums are in another order than PyTorch's.
 
     With ``root`` the loss of each row is :math:`(\sum_i w_i |\varphi_i|^\rho)^{1/\rho}`, with a gradient of 0 where it
     is 0. On ``Chain(n, costs=1 / n)`` at ``rho=2`` that is NIMA's loss, the root mean square of the difference between
@@ -68,6 +64,8 @@ class EMDLoss(StructuredLoss):
         >>> logits.grad.sum(-1).abs().max() < 1e-6
         tensor(True)
     """
+
+    label_kernel = LabelKernel("labels", "rho", unless=("label_smoothing", "root", "costs"))
 
     def __init__(
         self,
@@ -117,14 +115,6 @@ class EMDLoss(StructuredLoss):
     def _checked_root(self, root: bool) -> bool:
         return bool(root)
 
-    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The distance of each row to its (smoothed) label."""
-        return self._routed_losses(self._route(rows, labels), rows, labels)
-
-    def _route(self, rows: Tensor, target: Tensor) -> Route:
-        costs = self._edge_costs()
-        return choose(self.space, rows, target) if costs is None else Composed(costs)
-
     def _edge_costs(self) -> Tensor | None:
         """Return what the edges cost, if not what the space says."""
         if self.costs is None:
@@ -133,102 +123,52 @@ class EMDLoss(StructuredLoss):
         check_edge_costs(costs, self.space, isinstance(costs, Tensor) and reads_values(costs))
         return costs
 
-    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
-        """The distance of each row to its target."""
-        p = self.probabilities(rows)
-        if self._high_root:
-            self.check_pair(p, q, stored)
-            return self._scaled_root(p - q)
-        route, names = self._route(p, q), ("input", "target")
-        distances = route.checked_distances(p, q, self.space, self.rho, stored, reads_values(p, q), names)
-        return self._rooted(distances) if self.root else distances
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        """Compute the distance of each row to its target."""
+        if not self._high_root:
+            return self._rooted(pair_costs(p, q, self.space, self.rho, self._edge_costs()))
+        assert isinstance(self.space, EdgeSpace), "other spaces have rho = 1"
+        return composed_root(p - q, self.space, self.rho, self._edge_costs())
 
-    def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
-        """The distance of each row when every class's mass moves to the nearest class of its set."""
-        single = allowed.sum(-1) == 1
-        if reads_values(rows, allowed) and single.any():
-            if single.all():
-                return self.label_losses(rows, allowed.int().argmax(-1))
-            # A set of one class gives exactly the result of a class index.
-            losses = rows.new_empty(single.shape)
-            losses = losses.masked_scatter(single, self.set_losses(rows[single], allowed[single]))
-            return losses.masked_scatter(~single, self.set_losses(rows[~single], allowed[~single]))
-        p = self.probabilities(rows)
+    def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
+        """Compute the distance of each row to its label."""
+        if self._high_root:
+            return super().label_losses(p, labels)
+        return self._rooted(label_costs(p, labels, self.space, self.rho, self._edge_costs()))
+
+    def set_targets(self, p: Tensor, allowed: Tensor) -> Tensor:
+        """Return where mass arrives if that of every class moves to the nearest class of the set."""
         if self.normalize != "softmax":
             # The derivative sums to 0 over the classes, as that of a label does; the value is unchanged.
             p = p - (p - p.detach()).mean(-1, keepdim=True)
         costs = self._edge_costs()
         space = self.space if costs is None else cast(EdgeSpace, self.space).with_costs(costs.detach())
         moved = torch.zeros_like(p).scatter_add(-1, space.nearest(allowed), p)
-        if self.label_smoothing:
-            moved = moved * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        if self._high_root:
-            return self._scaled_root(p - moved)
-        route = self._route(p, moved)
-        distances = route.distances(p, moved, self.space, self.rho)
-        return self._rooted(distances) if self.root else distances
+        # A set of one class gives exactly the result of a class index.
+        return torch.where(allowed.sum(-1, keepdim=True) == 1, allowed.to(p), moved)
 
-    def on_part(self, space: Space) -> EMDLoss:
-        """The relaxed distance on a part of the space."""
-        if self._high_root:
-            raise TypeError(f"root: expected rho ≤ 2 for a DTensor, got {self.rho:g}; pass x.full_tensor() instead")
-        return EMDLoss(space, self.rho, reduction="none")
-
-    def _finished(self, losses: Tensor) -> Tensor:
-        return self._rooted(losses) if self.root else losses
-
-    def _label_loss(self, rows: Tensor, labels: Tensor, stored: torch.dtype, *_: object) -> Tensor:
-        """The whole loss, at once if a kernel computes it, from the softmax to its derivative."""
-        # The GPU kernels read half precision as it is stored.
-        if stored in HALF and not on_gpu(rows):
-            rows = rows.float()
-        route = self._route(rows, labels)
-        weight = self.weight
-        whole = self.normalize == "softmax" and not self.label_smoothing and not self.root
-        whole = whole and (weight is None or not weight.requires_grad)
-        options = (weight, self.ignore_index, self.reduction, self._mean_of_nothing)
-        if whole and isinstance(route, GpuKernels):
-            composed = partial(self._as_called()._loss_by, COMPOSED, labels=labels, stored=stored)
-            return route.label_loss(rows, labels, self.rho, options, composed)
-        if whole and isinstance(route, Kernels):
-            by_composed = partial(self._as_called()._loss_by, COMPOSED, stored=stored)
-            kernel = LabelKernel("labels", self.rho)
-            loss = route.label_loss(rows, labels, self.space, kernel, options, by_composed)
-            # An out-of-range label is detected again below, where the error names it.
-            if loss is not None:
-                return loss
-        # The operator would skip rows of weight 0, where NaN must not be hidden.
-        if whole and route is OPERATOR and weight is None:
-            return OPERATOR.label_loss(rows, labels, self.space, self.rho, options)
-        return self._loss_by(route, rows, labels, stored)
-
-    def _loss_by(self, route: Route, rows: Tensor, labels: Tensor, stored: torch.dtype) -> Tensor:
-        return super()._label_loss(rows, labels, stored, partial(self._routed_losses, route))
-
-    def _routed_losses(self, route: Route, rows: Tensor, labels: Tensor) -> Tensor:
-        if self._high_root:
-            p = self.probabilities(rows)
-            return self._scaled_root(p - smoothed_one_hot(labels, p, self.label_smoothing))
-        if self.normalize == "softmax" and not self.label_smoothing:
-            distances = route.logit_distances(rows, labels, self.space, self.rho)
-        else:
-            p = self.probabilities(rows)
-            distances = route.label_distances(p, labels, self.space, self.rho, self.label_smoothing)
-        return self._rooted(distances) if self.root else distances
+    def _checked_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype | None) -> Tensor:
+        if self.label_smoothing or self._high_root:
+            return super()._checked_losses(rows, q, stored)
+        # The operation checks masses in the same pass.
+        p, costs, names = self.probabilities(rows), self._edge_costs(), ("input", "target")
+        return self._rooted(pair_costs(p, q, self.space, self.rho, costs, check=stored, names=names))
 
     @property
     def _high_root(self) -> bool:
         # In float32, the high powers of small flows underflow before their root is taken.
         return self.root and self.rho > 2
 
-    def _scaled_root(self, x: Tensor) -> Tensor:
-        assert isinstance(self.space, EdgeSpace), "other spaces have rho = 1"
-        return composed_root(x, self.space, self.rho, self._edge_costs())
-
     def _rooted(self, distances: Tensor) -> Tensor:
-        # A root has an infinite slope at 0, where the distance has slope 0: their product is 0, and not NaN.
-        moved = ~(distances <= 0)  # also where it is NaN
-        return torch.where(moved, torch.where(moved, distances, 1).pow(1 / self.rho), 0)
+        return root_of(distances, self.rho) if self.root else distances
 
     def _shown_options(self) -> str:
         return f"rho={self.rho:g}, {'root=True, ' if self.root else ''}{super()._shown_options()}"
+
+
+def root_of(distances: Tensor, rho: float) -> Tensor:
+    """Return the root of order ``rho``, with a slope of 0 at 0, where it is infinite and that of a distance is 0."""
+    moved = ~(distances <= 0)  # also where it is NaN
+    # The second derivative of the root of a tiny distance overflows float32.
+    wide = torch.where(moved, distances, 1).to(widest(distances.device))
+    return torch.where(moved, wide.pow(1 / rho).to(distances.dtype), 0)

@@ -9,20 +9,54 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.losses.contract import Options
-from earthwork.losses.log_loss import LogLoss
+from earthwork.losses.contract import Options, StructuredLoss
+from earthwork.ops import LabelKernel
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.log_masses import LOG_ZERO
 from earthwork.spaces.space import widest
 from earthwork.spaces.tree import as_tree
-from earthwork.transport.routes import LabelKernel
 
 # Stands for log 0, so that differences of two of them are finite.
 _LEAST_LOG = -1e30
 
 
-class HierarchicalCrossEntropyLoss(LogLoss):
+class _EdgeTables(NamedTuple):
+    """The edges of a tree, which have the numbers of the nodes below them; the root has one more.
+
+    Attributes:
+        above: The edge above each edge.
+        heights: The height of the node below each edge, as float64.
+        depths: The depth of that node.
+        stops: Whether each bin is an inner node or the root.
+        own: The edge above each bin.
+    """
+
+    above: Tensor
+    heights: Tensor
+    depths: Tensor
+    stops: Tensor
+    own: Tensor
+
+
+def _edge_tables(tree: Tree, device: torch.device) -> _EdgeTables:
+    parents, bins = tree.parents, tree.bins
+    nodes = (parents >= 0).nonzero().flatten()
+    edge_of = torch.full((tree.num_nodes,), tree.num_edges, device="cpu")
+    edge_of[nodes] = torch.arange(tree.num_edges, device="cpu")
+    inner = torch.zeros(tree.num_nodes, dtype=torch.bool, device="cpu")
+    inner[parents[nodes]] = inner[parents < 0] = True
+    heights = tree.heights()[nodes].to(widest(device))
+    tables = _EdgeTables(edge_of[parents[nodes]], heights, tree.depths[nodes], inner[bins], edge_of[bins])
+    return _EdgeTables(*(table.to(device) for table in tables))
+
+
+def _discount(tree: Tree, alpha: float) -> Tensor:
+    """Return the weight of each edge."""
+    return torch.exp(-alpha * _edge_tables(tree, torch.device("cpu")).heights)
+
+
+class HierarchicalCrossEntropyLoss(StructuredLoss):
     r"""Cross entropy along the path from the root to the class, upper levels discounted (logits in).
 
     .. math:: -\sum_{v \text{ above } y} e^{-\alpha h(v)} \log \frac{m_v}{m_{\mathrm{parent}(v)}}
@@ -49,6 +83,8 @@ class HierarchicalCrossEntropyLoss(LogLoss):
     """
 
     space: Tree
+    logarithmic = True
+    label_kernel = LabelKernel("questions", "", _discount, "alpha", unless=("label_smoothing",), underflows=True)
 
     def __init__(self, tree: Space, alpha: float = 0.1, **options: Unpack[Options]) -> None:
         super().__init__(tree, **options)
@@ -62,23 +98,18 @@ class HierarchicalCrossEntropyLoss(LogLoss):
             raise ValueError(f"alpha: expected a finite number ≥ 0, got {alpha!r}")
         return float(alpha)
 
-    def label_kernel(self) -> LabelKernel | None:
-        """The kernel for class indices, which are not smoothed."""
-        if self.label_smoothing:
-            return None
-        return LabelKernel("questions", weights=(_discount, self.alpha), exact=self.label_losses)
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        """Compute the loss of each row against its target."""
+        tables = derived(self.space, _edge_tables, p.device)
+        log_p, below, questions = self._questions(p, tables)
+        loss = (self.space.flow(q).double().clamp(0, 1) * questions).sum(-1)
+        stop = torch.where(tables.stops, pad(below, (0, 1)).index_select(-1, tables.own) - log_p, 0)
+        return (loss + (q * stop).sum(-1)).to(p.dtype)
 
-    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The loss of each row against its (smoothed) class."""
-        q = torch.zeros_like(rows).scatter(-1, labels.unsqueeze(-1), 1.0)
-        if self.label_smoothing:
-            q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        return self.entropies(rows, q.detach())
-
-    def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
-        """The loss of each row down to the lowest node above its set, and there against the set's mass."""
-        tables = derived(self.space, _edge_tables, rows.device)
-        log_p, below, questions = self._questions(self.log_probabilities(rows).double(), tables)
+    def set_losses(self, p: Tensor, allowed: Tensor) -> Tensor:
+        """Compute the loss of each row down to the lowest node above its set, and there against the set's mass."""
+        tables = derived(self.space, _edge_tables, p.device)
+        log_p, below, questions = self._questions(p, tables)
         share = allowed.double()
         above_all = self.space.flow(share) > share.sum(-1, keepdim=True) - 0.5
         # The deepest of the nodes above all classes of the set. The root, at depth 0, comes after those with an edge.
@@ -86,58 +117,14 @@ class HierarchicalCrossEntropyLoss(LogLoss):
         lowest = depth.argmax(-1)
         at_lowest = pad(below, (0, 1)).gather(-1, lowest.unsqueeze(-1)).squeeze(-1)
         of_set = torch.where(allowed, log_p, LOG_ZERO).logsumexp(-1)
-        losses = torch.where(above_all, questions, 0).sum(-1) + at_lowest - of_set
-        return self._smoothed(losses.to(rows.dtype), rows)
-
-    def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
-        """The loss of each row against its distribution."""
-        tables = derived(self.space, _edge_tables, rows.device)
-        log_p, below, questions = self._questions(self.log_probabilities(rows).double(), tables)
-        loss = (self.space.flow(q).double().clamp(0, 1) * questions).sum(-1)
-        stop = torch.where(tables.stops, pad(below, (0, 1)).index_select(-1, tables.own) - log_p, 0)
-        return (loss + (q * stop).sum(-1)).to(rows.dtype)
+        return (torch.where(above_all, questions, 0).sum(-1) + at_lowest - of_set).to(p.dtype)
 
     def _questions(self, log_p: Tensor, tables: _EdgeTables) -> tuple[Tensor, Tensor, Tensor]:
-        """The log-masses, and the discounted loss of every edge if the class is below it."""
-        log_p = log_p.clamp(min=_LEAST_LOG)
+        """Return the log-masses, and the discounted loss of every edge if the class is below it."""
+        log_p = log_p.double().clamp(min=_LEAST_LOG)
         below = self.space.log_masses(log_p)[0].clamp(min=_LEAST_LOG)
         above = pad(below, (0, 1)).index_select(-1, tables.above)
         return log_p, below, torch.exp(-self.alpha * tables.heights) * (above - below)
 
     def _shown_options(self) -> str:
         return f"alpha={self.alpha:g}, {super()._shown_options()}"
-
-
-class _EdgeTables(NamedTuple):
-    """The edges of a tree, which have the numbers of the nodes below them; the root has one more.
-
-    Attributes:
-        above: The edge above each edge.
-        heights: The height of the node below each edge, as float64.
-        depths: The depth of that node.
-        stops: Whether each bin is an inner node.
-        own: The edge above each bin.
-    """
-
-    above: Tensor
-    heights: Tensor
-    depths: Tensor
-    stops: Tensor
-    own: Tensor
-
-
-def _edge_tables(tree: Tree, device: torch.device) -> _EdgeTables:
-    parents, bins = tree.parents, tree.bins
-    nodes = (parents >= 0).nonzero().flatten()
-    edge_of = torch.full((tree.num_nodes,), tree.num_edges, device="cpu")
-    edge_of[nodes] = torch.arange(tree.num_edges, device="cpu")
-    inner = torch.zeros(tree.num_nodes, dtype=torch.bool, device="cpu")
-    inner[parents[nodes]] = True
-    heights = tree.heights()[nodes].to(widest(device))
-    tables = _EdgeTables(edge_of[parents[nodes]], heights, tree.depths[nodes], inner[bins], edge_of[bins])
-    return _EdgeTables(*(table.to(device) for table in tables))
-
-
-def _discount(tree: Tree, alpha: float) -> Tensor:
-    """Return the weight of each edge."""
-    return torch.exp(-alpha * _edge_tables(tree, torch.device("cpu")).heights)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Empty
-from earthwork.transport.labels import of_class
+from earthwork.ops.labels import of_class
 
 
 class MixedLoss(CheckedLoss):

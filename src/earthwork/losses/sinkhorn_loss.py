@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, Unpack
 
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork.losses.contract import Empty, Reduction, StructuredLoss
+from earthwork.losses.contract import Options, StructuredLoss
+from earthwork.ops.labels import cost_to_label
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_word
-from earthwork.transport.labels import cost_to_label, smoothed_one_hot
-from earthwork.transport.masses import Normalize
 from earthwork.transport.sinkhorn import Method, check_options, sinkhorn_prepared
 
 Value: TypeAlias = Literal["cost", "regularized"]
@@ -44,16 +41,8 @@ class SinkhornLoss(StructuredLoss):
         tol: Stop with a row when the error of its plan's marginals is at most this; see :func:`~earthwork.sinkhorn`.
         method: ``"log"``, or ``"paper"`` for Algorithm 1 as printed, NaNs included.
         value: ``"cost"`` for :math:`\langle M, T \rangle`, or ``"regularized"`` for the minimum.
-        weight: A weight ≥ 0 for each class, shape ``[C]``: a tensor, or a NumPy array such as scikit-learn's
-            ``compute_class_weight`` returns.
-        ignore_index: The class index that does not count.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-        label_smoothing: The share of each target that is spread evenly over all classes.
-        normalize: ``"softmax"`` for logits, ``"l1"`` for outputs that are ≥ 0, such as squares, ``None`` for
-            distributions.
-        class_dim: The axis of the input that holds the classes; -1 for sequences ``(B, T, C)``. ``None`` means 1, and
-            is an error if the last axis of the input could hold the classes as well.
-        empty: The mean if no row counts: ``"nan"``, as for cross entropy, or ``"zero"``. Its gradient is 0.
+        **options: ``weight``, ``ignore_index``, ``reduction``, ``label_smoothing``, ``normalize``, ``class_dim`` and
+            ``empty``, as for :class:`~earthwork.EMDLoss`.
 
     Shape:
         - input: ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis ``class_dim``
@@ -80,24 +69,9 @@ class SinkhornLoss(StructuredLoss):
         tol: float | None = None,
         method: Method = "log",
         value: Value = "cost",
-        weight: Tensor | NDArray[Any] | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-        label_smoothing: float = 0.0,
-        normalize: Normalize = "softmax",
-        class_dim: int | None = None,
-        empty: Empty = "nan",
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(
-            space,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-            label_smoothing=label_smoothing,
-            normalize=normalize,
-            class_dim=class_dim,
-            empty=empty,
-        )
+        super().__init__(space, **options)
         self.lam = lam
         self.max_iter = max_iter
         self.tol = tol
@@ -123,22 +97,16 @@ class SinkhornLoss(StructuredLoss):
     def _checked_value(self, value: Value) -> Value:
         return check_word("value", value, "cost", "regularized")
 
-    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The distance of each row to its (smoothed) label."""
-        p = self.probabilities(rows)
-        if self.label_smoothing == 0 and self.method == "log":
-            return cost_to_label(p, labels, self.space, self.lam, self.value == "regularized")
-        return self._iterated(p, smoothed_one_hot(labels, p, self.label_smoothing))
-
-    def distribution_losses(self, rows: Tensor, q: Tensor, stored: torch.dtype) -> Tensor:
-        """The distance of each row to its target."""
-        p = self.probabilities(rows)
-        self.check_pair(p, q, stored)
-        return self._iterated(p, q)
-
-    def _iterated(self, p: Tensor, q: Tensor) -> Tensor:
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        """Compute the distance of each row to its target."""
         options = (self.lam, self.max_iter, self.tol, self.method)
         return sinkhorn_prepared(p, q, self.space, *options, regularized=self.value == "regularized").value
+
+    def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
+        """Compute the distance of each row to its label, without iterations."""
+        if self.method != "log":
+            return super().label_losses(p, labels)
+        return cost_to_label(p, labels, self.space, self.lam, self.value == "regularized")
 
     def _shown_options(self) -> str:
         value = "" if self.value == "cost" else f"value={self.value!r}, "

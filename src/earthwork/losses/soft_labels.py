@@ -8,15 +8,23 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from earthwork.losses.contract import Options
-from earthwork.losses.log_loss import LogLoss
+from earthwork.losses.contract import Options, StructuredLoss
+from earthwork.ops import LabelKernel
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import to_tensor
-from earthwork.transport.routes import LabelKernel
 
 
-class SoftLabelLoss(LogLoss):
+def _diameter(space: Space) -> float:
+    return float(space.diameter())
+
+
+def _edge_factors(space: EdgeSpace, beta: float) -> Tensor:
+    """Return what crossing each edge multiplies a soft label by."""
+    return torch.exp(-beta * to_tensor(space.flow_costs) / (derived(space, _diameter) or 1.0))
+
+
+class SoftLabelLoss(StructuredLoss):
     r"""Cross entropy against soft labels around the class (logits in).
 
     .. math:: -\sum_j q_j \log p_j, \qquad q = \mathrm{softmax}\big(-\beta\, d(y, \cdot) / \mathrm{diameter}\big)
@@ -42,6 +50,9 @@ class SoftLabelLoss(LogLoss):
         tensor(1.0986)
     """
 
+    logarithmic = True
+    label_kernel = LabelKernel("soft labels", "label_smoothing", _edge_factors, "beta")
+
     def __init__(self, space: Space, beta: float = 10.0, **options: Unpack[Options]) -> None:
         super().__init__(space, **options)
         self.beta = beta
@@ -52,31 +63,24 @@ class SoftLabelLoss(LogLoss):
         return float(beta)
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The distributions around the classes ``labels[...]``, shape ``[..., C]``."""
+        """Return the distributions around the classes ``labels[...]``, shape ``[..., C]``."""
         # In float64, because distances are differences of sums that may be far larger than the diameter.
         like = torch.empty(0, dtype=torch.float64, device=labels.device)
         return self._fall_off(self.space.distances_to(labels, like)).to(dtype)
 
-    def label_kernel(self) -> LabelKernel:
-        """The kernel for class indices."""
-        return LabelKernel("soft labels", self.label_smoothing, (_edge_factors, self.beta))
+    def losses(self, p: Tensor, q: Tensor) -> Tensor:
+        """Compute the cross entropy of each row against its target."""
+        return -(q * p).sum(-1)
 
-    def label_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The loss of each row against the soft labels around its class."""
-        q = self.soft_labels(labels, rows.dtype)
-        if self.label_smoothing:
-            q = q * (1 - self.label_smoothing) + self.label_smoothing / self.space.num_bins
-        return self.entropies(rows, q)
+    def label_targets(self, labels: Tensor, like: Tensor) -> Tensor:
+        """Return the soft labels around classes."""
+        return self.soft_labels(labels, like.dtype)
 
-    def entropies(self, rows: Tensor, q: Tensor) -> Tensor:
-        """The cross entropy of each row against its distribution."""
-        return -(q * self.log_probabilities(rows)).sum(-1)
-
-    def set_losses(self, rows: Tensor, allowed: Tensor) -> Tensor:
-        """The loss of each row against the soft labels around its set."""
-        classes = torch.arange(self.space.num_bins, device=rows.device)
+    def set_targets(self, p: Tensor, allowed: Tensor) -> Tensor:
+        """Return the soft labels around sets."""
+        classes = torch.arange(self.space.num_bins, device=p.device)
         distances = self.space.distance(classes.expand(allowed.shape), self.space.nearest(allowed))
-        return self._smoothed(self.entropies(rows, self._fall_off(distances.double()).to(rows.dtype)), rows)
+        return self._fall_off(distances.double()).to(p.dtype)
 
     def _fall_off(self, distances: Tensor) -> Tensor:
         # Where everything is at distance 0 there is nothing to scale.
@@ -84,12 +88,3 @@ class SoftLabelLoss(LogLoss):
 
     def _shown_options(self) -> str:
         return f"beta={self.beta:g}, {super()._shown_options()}"
-
-
-def _diameter(space: Space) -> float:
-    return float(space.diameter())
-
-
-def _edge_factors(space: EdgeSpace, beta: float) -> Tensor:
-    """Return what crossing each edge multiplies a soft label by."""
-    return torch.exp(-beta * to_tensor(space.flow_costs) / (derived(space, _diameter) or 1.0))

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Reduction
 from earthwork.losses.emd_loss import EMDLoss
+from earthwork.ops.masses import check_not_sharded
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import HALF, check_rho, to_tensor
-from earthwork.transport.masses import check_not_sharded
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 # From this size on NumPy asks for huge pages, where the system has them.

@@ -1,35 +1,13 @@
 """Metrics that know how classes are arranged: torchmetrics classes, the functions behind them, and a report."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from earthwork.metrics import functional as functional
-    from earthwork.metrics.classes import (
-        AccuracyAtDepth,
-        AnswersByDistance,
-        CalibrationCurve,
-        Coverage,
-        ExpectedCost,
-        ExpectedCostGap,
-        HierarchicalF1,
-        HierarchicalPrecision,
-        HierarchicalRecall,
-        MacroMeanDistance,
-        MeanDistance,
-        MeanEMD,
-        MistakeSeverity,
-        RankedProbabilityScore,
-        RightOrAncestor,
-        RootMeanSquaredDistance,
-        WeightedKappa,
-        WithinDistance,
-    )
-    from earthwork.metrics.report import hierarchical_report
+from typing import Any
 
 __all__ = [
+    "Accuracy",
     "AccuracyAtDepth",
     "AnswersByDistance",
+    "BrierScore",
     "CalibrationCurve",
     "Coverage",
     "ExpectedCost",
@@ -37,27 +15,40 @@ __all__ = [
     "HierarchicalF1",
     "HierarchicalPrecision",
     "HierarchicalRecall",
+    "LogLoss",
     "MacroMeanDistance",
     "MeanDistance",
     "MeanEMD",
+    "MedianDistance",
     "MistakeSeverity",
     "RankedProbabilityScore",
     "RightOrAncestor",
+    "RiskCoverageArea",
     "RootMeanSquaredDistance",
+    "SpaceMetric",
     "WeightedKappa",
     "WithinDistance",
     "hierarchical_report",
+    "risk_coverage",
+    "set_report",
 ]
+
+# What does without torchmetrics.
+_FUNCTIONS = {"hierarchical_report": "report", "risk_coverage": "selective", "set_report": "sets"}
 
 
 def __getattr__(name: str) -> Any:
     # The functions and the report do without torchmetrics, which takes seconds to import.
     if name == "functional":
         return import_module("earthwork.metrics.functional")
-    if name in __all__:
-        home = "report" if name == "hierarchical_report" else "classes"
-        return getattr(import_module(f"earthwork.metrics.{home}"), name)
-    raise AttributeError(f"module 'earthwork.metrics' has no attribute {name!r}")
+    if name in _FUNCTIONS:
+        return getattr(import_module(f"earthwork.metrics.{_FUNCTIONS[name]}"), name)
+    if name not in __all__:
+        raise AttributeError(f"module 'earthwork.metrics' has no attribute {name!r}")
+    metrics = import_module("earthwork.metrics.torchmetric")
+    if name == "SpaceMetric":
+        return metrics.SpaceMetric
+    return metrics.metric_of(import_module("earthwork.metrics.functional").MEASURES[name], __name__)
 
 
 def __dir__() -> list[str]:

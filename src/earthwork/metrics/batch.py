@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, get_type_hints
 
 import torch
 from torch import Tensor
 
-from earthwork import private_api
 from earthwork.decisions import decide, decide_top_k
-from earthwork.decisions.decide import check_k, check_vagueness, expected, node_risk
+from earthwork.decisions.decide import check_k, check_vagueness, node_risk
 from earthwork.losses import EMDLoss
 from earthwork.losses.contract import check_class_dim
+from earthwork.ops import expected_distances, label_costs
+from earthwork.ops.masses import Normalize, as_distributions
+from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import check_ignore_index, check_space
 from earthwork.spaces.tree import as_tree, node_tables
 from earthwork.targets import coarse as classes_below
-from earthwork.transport.emd import label_distances
-from earthwork.transport.masses import Normalize, as_distributions
 
-Decision: TypeAlias = Literal["argmax", "least_risk", "inner"]
+Decision: TypeAlias = Literal["argmax", "least_risk", "inner", "class", "node"]
+
+# The decisions whose answers are nodes of a tree, and those for which answers are given in place of predictions.
+NODES = ("inner", "node")
+_GIVEN = ("class", "node")
 
 # The label that PyTorch's losses ignore by default.
 IGNORED = -100
@@ -37,7 +41,8 @@ class Options(TypedDict, total=False):
 
     Attributes:
         decision: ``"argmax"``: the most probable class. ``"least_risk"``: :func:`earthwork.decide`. ``"inner"``: the
-            same with ``allow_inner``.
+            same with ``allow_inner``. If the predictions are answers already: ``"class"`` if these are class indices,
+            the default where nodes cannot be meant, and ``"node"`` if they are nodes of a tree.
         vagueness: The cost of an inner node, with ``decision="inner"``.
         normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
         ignore_index: The label of rows that do not count, by default -100; ``None`` for no such label.
@@ -55,7 +60,7 @@ class Options(TypedDict, total=False):
 class Batch:
     """Rows of predictions with their labels, all of them checked.
 
-    Answers are bins, except those of ``decision="inner"``, which are nodes of the tree; the truth is of the same kind.
+    Answers are bins, or nodes of the tree if ``nodes`` is true; the truth is of the same kind.
 
     A coarse label is an inner node of a tree: the class is one of those below it. An answer at or below it is right;
     the distance of another answer is that to the nearest class below it.
@@ -68,6 +73,8 @@ class Batch:
         decision: How a distribution becomes an answer.
         vagueness: The cost of an inner node, for ``decision="inner"``.
         logits: What the distributions are the softmax of, ``[rows, num_bins]``; ``None`` if that is not known.
+        weights: How much each row counts, ``[rows]``; ``None`` if all count the same.
+        sets: Predicted sets of classes, ``[rows, num_bins]``; ``None`` if there are none.
     """
 
     space: Space
@@ -77,16 +84,19 @@ class Batch:
     decision: Decision = "argmax"
     vagueness: float = 0.0
     logits: Tensor | None = None
+    weights: Tensor | None = None
+    sets: Tensor | None = None
 
-    def decided(self, decision: Decision, vagueness: float = 0.0) -> Batch:
-        """The same rows with other decisions."""
-        return replace(self, decision=decision, vagueness=vagueness)
+    @property
+    def nodes(self) -> bool:
+        """Whether the answers are nodes of the tree."""
+        return self.decision in NODES
 
     @property
     def p(self) -> Tensor:
         """The distributions, for a measure that needs them."""
         if self.probs is None:
-            raise ValueError("preds: expected probabilities, of shape [N, C], for this metric, got class indices")
+            raise ValueError("preds: expected probabilities, of shape [N, C], for this metric, got answers")
         return self.probs
 
     @property
@@ -118,18 +128,16 @@ class Batch:
     @cached_property
     def truth(self) -> Tensor:
         """The labels, as bins or nodes like the answers; in place of a bin also ``num_bins`` plus an inner node."""
-        return self.truth_nodes if self.decision == "inner" else self.labels
+        return self.truth_nodes if self.nodes else self.labels
 
     @cached_property
     def answers(self) -> Tensor:
-        """The answers: nodes for ``decision="inner"``, else bins."""
-        if self.decision == "inner":
-            return decide(self.p, self.space, allow_inner=True, vagueness=self.vagueness, validate=False)
-        if self.given is None:
-            return self.p.argmax(-1) if self.decision == "argmax" else decide(self.p, self.space, validate=False)
-        if self.decision != "argmax":
-            raise ValueError(f'preds: expected probabilities for decision="{self.decision}", got class indices')
-        return self.given
+        """The answers: nodes if ``nodes`` is true, else bins."""
+        if self.given is not None:
+            return self.given
+        if self.decision == "argmax":
+            return self.p.argmax(-1)
+        return decide(self.p, self.space, self.nodes, self.vagueness, validate=False)
 
     @cached_property
     def wrong(self) -> Tensor:
@@ -147,7 +155,7 @@ class Batch:
         return self.tree.lowest_common_ancestor(self._nodes(answers), truth) == truth
 
     def _nodes(self, answers: Tensor) -> Tensor:
-        return answers if self.decision == "inner" else self.tree.nodes_of(answers)
+        return answers if self.nodes else self.tree.nodes_of(answers)
 
     @cached_property
     def distance(self) -> Tensor:
@@ -158,7 +166,7 @@ class Batch:
         """The distance from some answers, ``[rows, ...]``, to the label of their row, in double precision."""
         shape = (-1, *[1] * (answers.ndim - 1))
         if self.coarse is None:
-            between = self.tree.node_distance if self.decision == "inner" else self.space.distance
+            between = self.tree.node_distance if self.nodes else self.space.distance
             return between(answers, self.truth.reshape(shape)).double()
         truth = self.truth_nodes.reshape(shape)
         # The path from outside to a class below a node passes through that node.
@@ -186,17 +194,17 @@ class Batch:
     @property
     def expected_cost(self) -> Tensor:
         """The distance from each answer to the truth that its distribution expects."""
-        risk = node_risk(self.p, self.tree, 0.0) if self.decision == "inner" else expected(self.p, self.space)
+        risk = node_risk(self.p, self.tree).total if self.nodes else expected_distances(self.p, self.space)
         return risk.gather(-1, self.answers.unsqueeze(-1)).squeeze(-1).detach().double()
 
     def transport(self, rho: float) -> Tensor:
         """The EMD^ρ from each distribution to its label, in double precision."""
         if self.coarse is None:
-            return label_distances(self.p, self.labels, self.space, rho).detach().double()
+            return label_costs(self.p, self.labels, self.space, rho).detach().double()
         exact, distances = ~self.coarse, self.p.new_zeros(len(self.labels), dtype=torch.float64)
         loss = EMDLoss(self.space, rho, normalize=None, reduction="none")
         distances[self.coarse] = loss(self.p[self.coarse], self.allowed).detach().double()
-        known = label_distances(self.p[exact], self.labels[exact], self.space, rho)
+        known = label_costs(self.p[exact], self.labels[exact], self.space, rho)
         distances[exact] = known.detach().double()
         return distances
 
@@ -243,7 +251,8 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
 
     Args:
         preds: Probabilities (or what ``normalize`` makes probabilities) of shape ``[C]``, ``[N, C]`` or
-            ``[N, C, d1, …]``, or with the classes on axis ``class_dim``; or class indices of the shape of ``target``.
+            ``[N, C, d1, …]``, or with the classes on axis ``class_dim``; or answers (integers) of the shape of
+            ``target``.
         target: Class indices, of the shape of the probabilities without ``C``.
         space: How the classes are arranged.
         options: See :class:`Options`.
@@ -261,31 +270,27 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
         raise TypeError(f"preds: expected a tensor, got {type(preds).__name__}")
     target = _gathered(target)
     if not preds.is_floating_point():
-        preds = _gathered(preds)
-        given = _check_indices("preds", preds, space).reshape(-1)
+        preds, decision = _gathered(preds), _check_answers(decision, space)
+        given = _check_indices("preds", preds, space, nodes=decision == "node").reshape(-1)
         labels = _check_target(target, preds.shape, space, ignore_index)
         counted = slice(None) if ignore_index is None else labels != ignore_index
         return Batch(space, labels[counted], None, given[counted], decision, vagueness)
+    if decision in _GIVEN:
+        raise TypeError(f'preds: expected answers (integers) for decision="{decision}", got {preds.dtype}')
     rows = _classes_last(preds, target, space, options.get("class_dim"))
     labels = _check_target(target, rows.shape[:-1], space, ignore_index)
     counted = slice(None) if ignore_index is None else labels != ignore_index
-    if _is_sharded(preds):
-        from earthwork.metrics.sharded import sharded_batch
-
-        return sharded_batch(cast(Any, rows), labels.view(target.shape), counted, space, options)
+    if other := override(rows, "metrics", "as_batch"):
+        return cast(Batch, other(rows, labels.view(target.shape), counted, space, options))
     given = rows.detach().reshape(-1, rows.shape[-1])[counted] if rows.ndim else rows
     normalize = options.get("normalize")
     p = as_distributions(given, space, normalize, name="preds").detach()
     return Batch(space, labels[counted], p, None, decision, vagueness, given if normalize == "softmax" else None)
 
 
-def _is_sharded(x: object) -> bool:
-    return type(x) is not Tensor and isinstance(x, Tensor) and private_api.is_sharded(x)
-
-
 def _gathered(indices: Any) -> Any:
     """Class indices in one piece, if they are sharded over processes: a number for each row."""
-    return indices.full_tensor() if _is_sharded(indices) else indices
+    return indices.full_tensor() if override(indices, "metrics", "as_batch") else indices
 
 
 def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | None) -> Tensor:
@@ -320,18 +325,35 @@ def check_tree(space: Space) -> Tree:
 def check_decision(decision: str, space: Space, vagueness: float) -> None:
     """Raise unless ``decision`` is a way to decide in this space, and ``vagueness`` a cost that it has."""
     if decision not in get_args(Decision):
-        raise ValueError(f'decision: expected "argmax", "least_risk" or "inner", got {decision!r}')
-    if decision == "inner":
-        as_tree(space, "decision", 'for "inner"')
+        raise ValueError(f'decision: expected "argmax", "least_risk", "inner", "class" or "node", got {decision!r}')
+    if decision in NODES:
+        as_tree(space, "decision", f'for "{decision}"')
     check_vagueness(vagueness)
     if decision != "inner" and vagueness != 0:
         raise ValueError(f'vagueness: expected 0 unless decision="inner", got {vagueness!r}')
 
 
+def _check_answers(decision: Decision, space: Space) -> Decision:
+    """Return what given answers are, classes or nodes; an error if they could be either."""
+    if decision in _GIVEN:
+        return decision
+    if decision != "argmax":
+        raise ValueError(
+            f'preds: expected probabilities for decision="{decision}", got answers (integers); for those pass '
+            f'decision="class" or decision="node"'
+        )
+    if isinstance(space, Tree) and not bool((space.bins == torch.arange(space.num_bins)).all()):
+        raise ValueError(
+            f"preds: answers on a tree can be classes or nodes, and here class 0 is node {int(space.bins[0])}; pass "
+            f'decision="class" for class indices, decision="node" for nodes, such as those of decide(allow_inner=True)'
+        )
+    return "class"
+
+
 def check_ranking(top_k: int, decision: str) -> None:
     """Raise if more than the best answer is asked for where answers have no ranking."""
-    if decision == "inner" and top_k != 1:
-        raise ValueError(f'top_k: expected 1 with decision="inner", got {top_k}')
+    if decision in ("inner", *_GIVEN) and top_k != 1:
+        raise ValueError(f'top_k: expected 1 with decision="{decision}", got {top_k}')
 
 
 def _check_target(target: Tensor, shape: torch.Size, space: Space, ignore_index: int | None) -> Tensor:
@@ -349,17 +371,21 @@ def _check_target(target: Tensor, shape: torch.Size, space: Space, ignore_index:
     return _check_indices("target", target, space, ignore_index).reshape(-1)
 
 
-def _check_indices(name: str, indices: Tensor, space: Space, ignore_index: int | None = None) -> Tensor:
+def _check_indices(
+    name: str, indices: Tensor, space: Space, ignore_index: int | None = None, nodes: bool = False
+) -> Tensor:
     if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
         raise TypeError(f"{name}: expected class indices (integers), got {indices.dtype}")
     indices = indices.long()
-    bad = (indices < 0) | (indices >= space.num_bins)
+    count = check_tree(space).num_nodes if nodes else space.num_bins
+    bad = (indices < 0) | (indices >= count)
     if ignore_index is not None:
         bad &= indices != ignore_index
     if bad.any():
         place = bad.nonzero()[0].tolist()
+        what, of = ("nodes", "those") if nodes else ("class indices", "the bins")
         raise ValueError(
-            f"{name}: expected class indices from 0 to {space.num_bins - 1}, the bins of {space}, got "
+            f"{name}: expected {what} from 0 to {count - 1}, {of} of {space}, got "
             f"{int(indices[tuple(place)])} at position {place[0] if len(place) == 1 else tuple(place)}"
         )
     return indices

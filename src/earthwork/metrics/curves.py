@@ -1,19 +1,20 @@
-"""Measures whose value is a curve, and how to draw them: answers by distance, and calibration."""
+"""Measures whose value is a curve, and how to draw them: accuracy by depth, answers by distance, and calibration."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from earthwork.extras import require
-from earthwork.metrics.batch import Batch
-from earthwork.metrics.measure import TotalMeasure
+from earthwork.metrics.batch import Batch, check_tree
+from earthwork.metrics.measure import Measure
 from earthwork.spaces import Space
 
 if TYPE_CHECKING:
@@ -23,88 +24,157 @@ _MANY_DISTANCES = 30
 _MANY_BINS = 2048  # with more, the matrix of distances is not built
 
 
-@dataclass(frozen=True)
-class DistanceShares(TotalMeasure):
-    """The share of rows whose answer is at each distance from the label."""
+class _Curve(Measure):
+    """A measure of one or several numbers for each point."""
 
-    higher_is_better = None
     is_curve = True
+    higher_is_better: ClassVar[bool | None] = None
 
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return "share at distance"
+    def width(self, space: Space) -> int:
+        """Return the number of points."""
+        return len(self.points(space))
+
+
+class AccuracyAtDepth(_Curve):
+    """Compute the share of rows that are right down to each depth: a curve from 1 at the root to the accuracy.
+
+    A row is right at depth ``d`` if answer and label have the same ancestor there, or are the same class. All rows
+    count at all depths, so the curve never rises. Its shape is ``[depth of the tree + 1]``.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> tree, answers, labels = ew.Tree([-1, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 2]), torch.tensor([0, 2, 2, 0])
+        >>> ew.metrics.functional.accuracy_at_depth(answers, labels, tree, decision="class")
+        tensor([1.0000, 0.7500, 0.5000], dtype=torch.float64)
+    """
+
+    title = "accuracy at depth"
+    higher_is_better = True
+    limits = (0.0, 1.0)
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise if answers may be inner nodes."""
-        if decision == "inner":
-            raise ValueError('decision: expected answers that are classes for the distances of answers, got "inner"')
+        """Raise unless the space is a tree."""
+        check_tree(space)
 
-    def size(self, space: Space) -> int:
-        """One sum for each distance."""
-        return len(distance_levels(space))
+    def points(self, space: Space) -> Tensor:
+        """Return the depths."""
+        return torch.arange(check_tree(space).depth + 1)
 
-    def sums(self, batch: Batch) -> Tensor:
-        """How many rows have each distance."""
-        levels = distance_levels(batch.space).to(batch.distance)
-        nearest = torch.bucketize(batch.distance, (levels[1:] + levels[:-1]) / 2)
-        return torch.bincount(nearest, minlength=len(levels)).double()
+    def columns(self, batch: Batch) -> Tensor:
+        """Return whether the row is right at each depth; at depth 0 every row is. Coarse labels do not count."""
+        shared = batch.depths[batch.ancestor].unsqueeze(-1)
+        right = (self.points(batch.space).to(shared.device) <= shared) | ~batch.wrong.unsqueeze(-1)
+        return right * batch.exact.unsqueeze(-1)
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """The shares: ``[..., distances]``."""
+        """Return the curve: ``[..., depth + 1]``."""
+        return sums / sums[..., :1]
+
+    def draw(self, ax: Axes, curves: list[Tensor], space: Space) -> None:
+        """Draw the curves over the depth."""
+        for step, curve in enumerate(curves):
+            ax.plot(self.points(space).numpy(), curve.cpu().numpy(), marker="o", label=f"step {step}")
+        ax.set(xlabel="depth", ylabel="accuracy", ylim=(0, 1.02), title="Accuracy at depth")
+        ax.locator_params(axis="x", integer=True)
+
+
+class AnswersByDistance(_Curve):
+    """Compute the share of rows whose answer is at each distance from the label: the confusions by distance.
+
+    The distances are those between the classes, or 31 equal steps if there are more than 30; ``metric.points`` holds
+    them.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> metric = ew.metrics.AnswersByDistance(ew.Chain(3))
+        >>> metric(torch.tensor([0, 1, 2, 2]), torch.tensor([0, 1, 1, 0])), metric.points
+        (tensor([0.5000, 0.2500, 0.2500], dtype=torch.float64), tensor([0., 1., 2.], dtype=torch.float64))
+    """
+
+    title = "share at distance"
+    takes_nodes = False
+
+    def points(self, space: Space) -> Tensor:
+        """Return the distances between bins, each once, in ascending order."""
+        if space.num_bins <= _MANY_BINS:
+            levels: Tensor = torch.unique(space.distances().detach().cpu().double())
+            # Sums of the same edge costs in another order may differ in the last digit.
+            levels = levels[torch.diff(levels, prepend=levels.new_full((1,), -1.0)) > 1e-9 * levels[-1]]
+            if len(levels) <= _MANY_DISTANCES:
+                return levels
+        return torch.linspace(0, float(space.diameter().detach()), _MANY_DISTANCES + 1, dtype=torch.float64)
+
+    def columns(self, batch: Batch) -> Tensor:
+        """Return which of the distances each row has."""
+        levels = self.points(batch.space).to(batch.distance)
+        return one_hot(torch.bucketize(batch.distance, (levels[1:] + levels[:-1]) / 2), len(levels)).double()
+
+    def value(self, sums: Tensor, space: Space) -> Tensor:
+        """Return the shares: ``[..., distances]``."""
         return sums / sums.sum(-1, keepdim=True)
 
-
-def distance_levels(space: Space) -> Tensor:
-    """The distances between bins, each once, in ascending order; 31 equal steps if there are more than 30."""
-    if space.num_bins <= _MANY_BINS:
-        levels: Tensor = torch.unique(space.distances().detach().cpu().double())
-        # Sums of the same edge costs in another order may differ in the last digit.
-        levels = levels[torch.diff(levels, prepend=levels.new_full((1,), -1.0)) > 1e-9 * levels[-1]]
-        if len(levels) <= _MANY_DISTANCES:
-            return levels
-    return torch.linspace(0, float(space.diameter().detach()), _MANY_DISTANCES + 1, dtype=torch.float64)
+    def draw(self, ax: Axes, curves: list[Tensor], space: Space) -> None:
+        """Draw the wrong answers as bars."""
+        shares, steps = [curve.cpu().numpy()[1:] for curve in curves], range(len(curves))
+        draw_distances(ax, self.points(space).numpy()[1:], shares, [f"step {step}" for step in steps])
 
 
 @dataclass(frozen=True)
-class Reliability(TotalMeasure):
-    """Mean confidence, accuracy and share of the rows in each bin of confidence."""
+class CalibrationCurve(_Curve):
+    """Compute how often the most probable class is right, by its probability.
+
+    The value has, for each bin of the probability, its mean, the share of right answers and the share of all rows,
+    shape ``[bins, 3]``; NaN in bins without rows.
+
+    Args:
+        bins: How many bins from 0 to 1.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> metric = ew.metrics.CalibrationCurve(ew.Chain(2), bins=2)
+        >>> metric(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 1]))[1]
+        tensor([0.7000, 0.5000, 1.0000], dtype=torch.float64)
+    """
 
     bins: int = 10
-    higher_is_better = None
-    is_curve = True
-
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return "calibration"
+    title = "calibration"
+    needs_probabilities = True
 
     def check(self, space: Space, decision: str) -> None:
         """Raise unless there are bins."""
         if not isinstance(self.bins, int) or isinstance(self.bins, bool) or self.bins < 1:
             raise ValueError(f"bins: expected a whole number ≥ 1, got {self.bins!r}")
 
-    def size(self, space: Space) -> int:
-        """Three sums for each bin."""
+    def points(self, space: Space) -> Tensor:
+        """Return the middle of each bin."""
+        return (torch.arange(self.bins, dtype=torch.float64) + 0.5) / self.bins
+
+    def width(self, space: Space) -> int:
+        """Return the number of columns, three for each bin."""
         return 3 * self.bins
 
-    def sums(self, batch: Batch) -> Tensor:
-        """The confidences, the right answers and the rows of each bin."""
+    def columns(self, batch: Batch) -> Tensor:
+        """Return the confidence, whether it is right, and 1, in the columns of the row's bin."""
         confidence, top = batch.p.max(-1)
-        return self.sums_of(confidence, top == batch.labels)
+        return self.columns_of(confidence, top == batch.labels)
 
-    def sums_of(self, confidence: Tensor, hit: Tensor) -> Tensor:
-        """The sums from each row's probability of its most probable class, and whether that is the label."""
+    def columns_of(self, confidence: Tensor, hit: Tensor) -> Tensor:
+        """Return the columns from each row's probability of its most probable class, and whether that is the label."""
         confidence = confidence.double()
-        place = (confidence * self.bins).long().clamp(0, self.bins - 1)
+        place = one_hot((confidence * self.bins).long().clamp(0, self.bins - 1), self.bins)
         numbers = torch.stack([confidence, hit.double(), torch.ones_like(confidence)], -1)
-        return numbers.new_zeros(self.bins, 3).index_add(0, place, numbers).flatten()
+        return (place.unsqueeze(-1) * numbers.unsqueeze(-2)).flatten(-2)
 
     def value(self, sums: Tensor, space: Space | None = None) -> Tensor:
-        """The points: ``[..., bins, 3]``; NaN in bins without rows."""
+        """Return the points: ``[..., bins, 3]``; NaN in bins without rows."""
         points = sums.unflatten(-1, (self.bins, 3))
         count = points[..., 2:]
         return torch.cat([points[..., :2] / count, count / count.sum(-2, keepdim=True)], -1)
+
+    def draw(self, ax: Axes, curves: list[Tensor], space: Space) -> None:
+        """Draw the curves."""
+        for step, curve in enumerate(curves):
+            draw_reliability(ax, curve.cpu().numpy(), f"step {step}")
 
 
 def draw_reliability(ax: Axes, points: NDArray[Any], label: str, color: str | None = None) -> None:

@@ -1,59 +1,100 @@
-"""The measures of answers, also in a hierarchy; `scores` holds those of probabilities."""
+"""The measures of answers, also in a hierarchy; `scores` has those of probabilities, and `curves` the curves."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import check_k
 from earthwork.metrics.batch import Batch, check_ranking, check_tree
-from earthwork.metrics.measure import Entries, MeanMeasure, Measure, TotalMeasure, with_ones
+from earthwork.metrics.measure import Entries, MeanMeasure, Measure, MedianMeasure
 from earthwork.spaces import Space
 from earthwork.spaces.tree import as_tree
 
 SeverityMeasure: TypeAlias = Literal["distance", "height"]
+Average: TypeAlias = Literal["micro", "macro"]
 
 
-def halves(sums: Tensor) -> tuple[Tensor, Tensor]:
-    """The sums of two groups."""
-    count = sums.shape[-1] // 2
-    return sums[..., :count], sums[..., count:]
+def check_number(name: str, number: Any, least: str) -> None:
+    """Raise unless ``number`` is a finite number that is ``"> 0"`` or ``"≥ 0"``."""
+    if not isinstance(number, int | float) or isinstance(number, bool):
+        raise TypeError(f"{name}: expected a number {least}, got {number!r}")
+    if not 0 <= number < math.inf or (least == "> 0" and number == 0):
+        raise ValueError(f"{name}: expected a finite number {least}, got {number}")
 
 
 @dataclass(frozen=True)
-class Accuracy(MeanMeasure):
-    """The share of rows whose label is among the best answers."""
+class _Ranked(MeanMeasure):
+    """A mean over the ``top_k`` best answers of each row."""
 
     top_k: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name in a table."""
+        return super().label + ("" if self.top_k == 1 else f", top {self.top_k}")
+
+    def check(self, space: Space, decision: str) -> None:
+        """Raise unless the space has that many answers."""
+        check_k("top_k", self.top_k, space)
+        check_ranking(self.top_k, decision)
+
+    def is_defined(self, batch: Batch) -> bool:
+        """Return whether the answers have a ranking, if more than the best are asked for."""
+        return self.top_k == 1 or (batch.probs is not None and not batch.nodes)
+
+
+@dataclass(frozen=True)
+class Accuracy(_Ranked):
+    """Compute the share of rows whose label is among the ``top_k`` best answers.
+
+    Args:
+        top_k: How many answers a row has. Ties go to the lower index.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> p = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]])
+        >>> ew.metrics.functional.accuracy(p, torch.tensor([1, 2]), ew.Chain(3), top_k=2)
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    title = "accuracy"
     higher_is_better = True
     limits = (0.0, 1.0)
 
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return "accuracy" if self.top_k == 1 else f"accuracy, top {self.top_k}"
-
-    def columns(self, batch: Batch) -> Tensor:
-        """Whether a row is right, and 1."""
-        return with_ones(batch.is_right(batch.best(self.top_k)).any(-1).double())
+    def terms(self, batch: Batch) -> Tensor:
+        """Return whether each row is right."""
+        return batch.is_right(batch.best(self.top_k)).any(-1)
 
 
 @dataclass(frozen=True)
-class Severity(MeanMeasure):
-    """The mean distance, or height of the common ancestor, of the wrong answers."""
+class MistakeSeverity(MeanMeasure):
+    r"""Compute how bad the mistakes are: the mean over the *wrong* answers only, NaN if all are right.
+
+    With ``measure="distance"`` of the distance to the label. With ``measure="height"``, on a tree, of the height of
+    the lowest common ancestor of answer and label: the edges from it down to the farthest leaf (Bertinetto et al.,
+    "Making better mistakes", CVPR 2020).
+
+    Args:
+        measure: ``"distance"``, or ``"height"`` of the lowest common ancestor.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> tree = ew.Tree([-1, 0, 0, 1, 1])   # three leaves: one under the root, two under node 1
+        >>> answers, labels = torch.tensor([0, 1, 2, 2]), torch.tensor([0, 2, 1, 0])
+        >>> ew.metrics.functional.mistake_severity(answers, labels, tree, decision="class")
+        tensor(2.3333, dtype=torch.float64)
+        >>> ew.metrics.functional.mistake_severity(answers, labels, tree, "height", decision="class")
+        tensor(1.3333, dtype=torch.float64)
+    """
 
     measure: SeverityMeasure = "distance"
-    name: str | None = None
+    title = "mistake severity, {measure}"
     higher_is_better = False
-
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return self.name or f"mistake severity, {self.measure}"
 
     def check(self, space: Space, decision: str) -> None:
         """Raise unless the measure is known and the space has heights if it is about them."""
@@ -62,120 +103,181 @@ class Severity(MeanMeasure):
         if self.measure == "height":
             as_tree(space, "space", 'for measure="height"')
 
-    def columns(self, batch: Batch) -> Tensor:
-        """The distance or height if the row is wrong, and whether it is."""
-        wrong = batch.wrong.double()
-        size = (
-            batch.distance
-            if self.measure == "distance"
-            else batch.tree.heights(device=batch.ancestor.device)[batch.ancestor].double()
-        )
-        return torch.stack([size * wrong, wrong], -1)
+    def terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the distance or height of the wrong rows, and which these are."""
+        if self.measure == "distance":
+            return batch.distance * batch.wrong, batch.wrong
+        return batch.tree.heights(device=batch.ancestor.device)[batch.ancestor] * batch.wrong, batch.wrong
 
 
 @dataclass(frozen=True)
-class TopDistance(MeanMeasure):
-    """The mean distance from the best answers to the label."""
+class MeanDistance(_Ranked):
+    """Compute the mean distance from the ``top_k`` best answers to the label, over all rows.
 
-    top_k: int = 1
-    name: str = "mean distance"
+    Args:
+        top_k: How many answers to take the mean over. Ties go to the lower index.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> p, labels = torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([0])
+        >>> ew.metrics.functional.mean_distance(p, labels, ew.Chain(3), top_k=2)
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    title = "mean distance"
     higher_is_better = False
 
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return self.name if self.top_k == 1 else f"{self.name}, top {self.top_k}"
-
-    def check(self, space: Space, decision: str) -> None:
-        """Raise unless the space has that many answers."""
-        check_k("top_k", self.top_k, space)
-        check_ranking(self.top_k, decision)
-
-    def columns(self, batch: Batch) -> Tensor:
-        """The mean distance from the best answers, and 1."""
-        return with_ones(batch.distance_to_truth(batch.best(self.top_k)).mean(-1))
+    def terms(self, batch: Batch) -> Tensor:
+        """Return the mean distance from the best answers."""
+        return batch.distance_to_truth(batch.best(self.top_k)).mean(-1)
 
 
 @dataclass(frozen=True)
-class RootMeanSquare(MeanMeasure):
-    """The root of the mean squared distance from the answer to the label."""
+class MedianDistance(MedianMeasure):
+    """Compute the median distance from the answer to the label.
 
-    name: str = "root mean squared distance"
+    Its state is the distances of all rows.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> ages = ew.Chain.from_values([3, 12, 30, 65])
+        >>> ew.metrics.functional.median_distance(torch.tensor([0, 1, 2]), torch.tensor([0, 3, 1]), ages)
+        tensor(18., dtype=torch.float64)
+    """
+
+    title = "median distance"
     higher_is_better = False
 
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return self.name
+    def terms(self, batch: Batch) -> Tensor:
+        """Return the distances."""
+        return batch.distance
 
-    def columns(self, batch: Batch) -> Tensor:
-        """The squared distance, and 1."""
-        return with_ones(batch.distance.square())
+
+@dataclass(frozen=True)
+class RootMeanSquaredDistance(MeanMeasure):
+    """Compute the root of the mean squared distance from the answer to the label.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> answers, labels = torch.tensor([0, 1, 2]), torch.tensor([0, 3, 1])
+        >>> ew.metrics.functional.root_mean_squared_distance(answers, labels, ew.Chain(4))
+        tensor(1.2910, dtype=torch.float64)
+    """
+
+    title = "root mean squared distance"
+    higher_is_better = False
+
+    def terms(self, batch: Batch) -> Tensor:
+        """Return the squared distances."""
+        return batch.distance.square()
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """The root of the mean."""
+        """Return the root of the mean."""
         return super().value(sums, space).sqrt()
 
 
 @dataclass(frozen=True)
-class Within(MeanMeasure):
-    """The share of rows whose answer is within a distance of the label."""
+class WithinDistance(MeanMeasure):
+    """Compute the share of rows whose answer is at most ``distance`` from the label.
+
+    On a chain of unit costs and with a distance of 1, that is the off-by-one accuracy.
+
+    Args:
+        distance: How far an answer may be from the label.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> answers, labels = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 2, 0, 3])
+        >>> ew.metrics.functional.within_distance(answers, labels, ew.Chain(4))
+        tensor(0.7500, dtype=torch.float64)
+    """
 
     distance: float = 1.0
-    name: str | None = None
+    title = "accuracy within distance {distance:g}"
     higher_is_better = True
     limits = (0.0, 1.0)
 
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return f"accuracy within distance {self.distance:g}" if self.name is None else self.name
-
     def check(self, space: Space, decision: str) -> None:
         """Raise unless the distance is a number ≥ 0."""
-        if not isinstance(self.distance, int | float) or isinstance(self.distance, bool):
-            raise TypeError(f"distance: expected a number ≥ 0, got {self.distance!r}")
-        if not 0 <= self.distance < math.inf:
-            raise ValueError(f"distance: expected a finite number ≥ 0, got {self.distance}")
+        check_number("distance", self.distance, "≥ 0")
 
-    def columns(self, batch: Batch) -> Tensor:
-        """Whether the answer is near enough, and 1."""
+    def terms(self, batch: Batch) -> Tensor:
+        """Return whether each answer is near enough."""
         # A distance is a sum of edge costs, which rounds.
-        return with_ones((batch.distance <= self.distance * (1 + 1e-9)).double())
+        return batch.distance <= self.distance * (1 + 1e-9)
+
+
+class _ByClass(Measure):
+    """A measure of sums for each class, which has two groups."""
+
+    takes_nodes = False
+
+    @staticmethod
+    def halves(sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of the two groups."""
+        return sums.tensor_split(2, -1)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
-class ClassMeanDistance(TotalMeasure):
-    """The mean over classes of the mean distance from the answer to the label."""
+class MacroMeanDistance(_ByClass):
+    """Compute the mean over classes of the mean distance to the label: every class has the same weight.
 
-    name: str = "macro-averaged mean distance"
+    Classes that are the label of no row are left out. On a chain of unit costs it is the macro-averaged mean absolute
+    error (Baccianella et al., "Evaluation measures for ordinal regression", ISDA 2009).
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> answers, labels = torch.tensor([0, 0, 0, 0]), torch.tensor([0, 0, 0, 3])
+        >>> ew.metrics.functional.macro_mean_distance(answers, labels, ew.Chain(4))
+        tensor(1.5000, dtype=torch.float64)
+    """
+
+    title = "macro-averaged mean distance"
     higher_is_better = False
     groups = ("labels", "label_distances")
 
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return self.name
+    def width(self, space: Space) -> int:
+        """Return that there are no columns."""
+        return 0
+
+    def columns(self, batch: Batch) -> Tensor:
+        """Return no columns: ``[rows, 0]``."""
+        return batch.labels.new_zeros(len(batch.labels), 0, dtype=torch.float64)
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """The mean over the classes that are the label of some row."""
-        counts, distances = halves(sums)
+        """Return the mean over the classes that are the label of some row."""
+        counts, distances = self.halves(sums)
         return (distances / counts).nanmean(-1)
 
     def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
-        """The same in O(rows): a row changes the mean of its class only, which drops out if that was its only row."""
-        counts, distances = halves(sums)
+        """Return the same in O(rows): a row changes the mean of its class, which drops out if it has no other row."""
+        counts, distances = self.halves(sums)
         means, others = distances / counts, counts[rows.labels] - 1
         change = ((distances[rows.labels] - rows.distances) / others).nan_to_num(0.0, 0.0, 0.0) - means[rows.labels]
         return (means.nansum() + change) / ((counts > 0).sum() - (others == 0).double())
 
 
 @dataclass(frozen=True)
-class Kappa(Measure):
-    """Cohen's kappa, weighted by a power of the distance."""
+class WeightedKappa(_ByClass, MeanMeasure):
+    r"""Compute Cohen's kappa, weighted by a power of the distance: 1 is perfect, 0 is as good as independent answers.
+
+    .. math:: 1 - \frac{\sum_i d(a_i, y_i)^k}{\frac{1}{n} \sum_{i, j} d(a_i, y_j)^k}
+
+    with the answers :math:`a`, the labels :math:`y` and the power :math:`k`. On a chain of unit costs this is the
+    linear (``power=1``) and the quadratic (``power=2``) kappa of scikit-learn's ``cohen_kappa_score``; on any other
+    space the distance takes the place of the difference of the ranks.
+
+    Args:
+        power: Of the distance: 1 for linear, 2 for quadratic weights.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> answers, labels = torch.tensor([0, 1, 2, 2]), torch.tensor([0, 1, 1, 3])
+        >>> ew.metrics.functional.weighted_kappa(answers, labels, ew.Chain(4))
+        tensor(0.7333, dtype=torch.float64)
+    """
 
     power: float = 2.0
-    name: str | None = None
     higher_is_better = True
     groups = ("answers", "labels")
     limits = (-math.inf, 1.0)
@@ -183,33 +285,28 @@ class Kappa(Measure):
     @property
     def label(self) -> str:
         """The name in a table."""
-        if self.name is not None:
-            return self.name
-        names = {1.0: "linear", 2.0: "quadratic"}
-        return f"{names[self.power]} kappa" if self.power in names else f"kappa, power {self.power:g}"
+        names = {1.0: "linear kappa", 2.0: "quadratic kappa"}
+        return self.name or names.get(self.power, f"kappa, power {self.power}")
 
     def check(self, space: Space, decision: str) -> None:
         """Raise unless the power is a number > 0 and the answers are classes."""
         super().check(space, decision)
-        if not isinstance(self.power, int | float) or isinstance(self.power, bool):
-            raise TypeError(f"power: expected a number > 0, got {self.power!r}")
-        if not 0 < self.power < math.inf:
-            raise ValueError(f"power: expected a finite number > 0, got {self.power}")
+        check_number("power", self.power, "> 0")
 
-    def columns(self, batch: Batch) -> Tensor:
-        """The cost of the row, and 1."""
-        return with_ones(batch.distance.pow(self.power))
+    def terms(self, batch: Batch) -> Tensor:
+        """Return the costs of the rows."""
+        return batch.distance.pow(self.power)
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """One minus the cost of the answers in relation to that of independent answers."""
+        """Return one minus the cost of the answers in relation to that of independent answers."""
         cost, rows = sums[..., 0], sums[..., 1]
-        answers, labels = halves(sums[..., 2:])
+        answers, labels = self.halves(sums[..., 2:])
         return 1 - cost * rows / ((answers @ self._weights(sums, space)) * labels).sum(-1)
 
     def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
-        """The same in O(rows + bins²): a row changes one answer and one label of the cost of independent answers."""
+        """Return the same in O(rows + bins²): a row changes one answer and one label of the independent cost."""
         weights = self._weights(sums, space)
-        answers, labels = halves(sums[2:])
+        answers, labels = self.halves(sums[2:])
         of_answers, of_labels = weights @ labels, answers @ weights
         independent = of_labels @ labels - of_answers[rows.answers] - of_labels[rows.labels]
         independent += weights[rows.answers, rows.labels]
@@ -220,120 +317,127 @@ class Kappa(Measure):
         return space.distances(device=sums.device, dtype=sums.dtype).pow(self.power)
 
 
-Average: TypeAlias = Literal["micro", "macro"]
-Kind: TypeAlias = Literal["precision", "recall", "F1"]
-
-
-@dataclass(frozen=True)
-class DepthAccuracy(Measure):
-    """The share of rows that are right down to each depth."""
+class _OfTree(MeanMeasure):
+    """A share of rows that is defined by ancestors."""
 
     higher_is_better = True
-    is_curve = True
     limits = (0.0, 1.0)
-
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return "accuracy at depth"
 
     def check(self, space: Space, decision: str) -> None:
         """Raise unless the space is a tree."""
         check_tree(space)
 
-    def width(self, space: Space) -> int:
-        """One column for each depth."""
-        return check_tree(space).depth + 1
-
-    def columns(self, batch: Batch) -> Tensor:
-        """Whether the row is right at each depth; at depth 0 every row is. Coarse labels do not count."""
-        depths = torch.arange(batch.tree.depth + 1, device=batch.labels.device)
-        shared = batch.depths[batch.ancestor].unsqueeze(-1)
-        return ((depths <= shared) | ~batch.wrong.unsqueeze(-1)) * batch.exact.unsqueeze(-1)
-
-    def value(self, sums: Tensor, space: Space) -> Tensor:
-        """The curve: ``[..., depth + 1]``."""
-        return sums / sums[..., :1]
-
 
 @dataclass(frozen=True)
-class AncestorScore(MeanMeasure):
-    """Precision, recall or F1 of the sets of ancestors (with the node itself, without the root)."""
+class _AncestorScore(_OfTree):
+    """The ancestors that answers and labels share (with the node itself, without the root)."""
 
-    kind: Kind = "F1"
     average: Average = "micro"
-    higher_is_better = True
-    limits = (0.0, 1.0)
+    kind: ClassVar[str]
 
     @property
     def label(self) -> str:
         """The name in a table."""
-        return f"hierarchical {self.kind}, {self.average}"
+        return self.name or f"hierarchical {self.kind}, {self.average}"
 
     def check(self, space: Space, decision: str) -> None:
         """Raise unless the space is a tree and the average is known."""
-        check_tree(space)
+        super().check(space, decision)
         if self.average not in ("micro", "macro"):
             raise ValueError(f'average: expected "micro" or "macro", got {self.average!r}')
 
-    def columns(self, batch: Batch) -> Tensor:
-        """What is shared and what that is divided by: counts of nodes for micro, the row's score and 1 for macro.
+    def terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what is shared and what that is divided by: numbers of nodes for micro, the row's score for macro.
 
         Coarse labels do not count: which of an answer's nodes below them are right is not known.
         """
-        exact = batch.exact.unsqueeze(-1)
-        depths = batch.depths
-        shared = depths[batch.ancestor].double()
-        answer, truth = depths[batch.answer_nodes].double(), depths[batch.truth_nodes].double()
-        if self.kind == "F1":
-            shared, whole = 2 * shared, answer + truth
-        else:
-            whole = answer if self.kind == "precision" else truth
+        answer, truth = batch.depths[batch.answer_nodes].double(), batch.depths[batch.truth_nodes].double()
+        shared = batch.depths[batch.ancestor].double()
+        whole = {"precision": answer, "recall": truth, "F1": (answer + truth) / 2}[self.kind]
         if self.average == "micro":
-            return torch.stack([shared, whole], -1) * exact
+            return shared * batch.exact, whole * batch.exact
         # The root has no ancestors to share: it scores 1 if it is the label, else 0.
-        return with_ones(torch.where(whole > 0, shared / whole.clamp(min=1), (~batch.wrong).double())) * exact
+        score = torch.where(whole > 0, shared / whole.clamp(min=0.5), (~batch.wrong).double())
+        return score * batch.exact, batch.exact
 
 
-@dataclass(frozen=True)
-class AncestorAccuracy(MeanMeasure):
-    """The share of rows whose answer is the label or one of its ancestors."""
+class HierarchicalPrecision(_AncestorScore):
+    r"""Compute the share of the answers' ancestors that are the labels' too.
 
-    higher_is_better = True
-    limits = (0.0, 1.0)
+    .. math:: \frac{\sum_i |\alpha_i \cap \beta_i|}{\sum_i |\alpha_i|}
 
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return "right or ancestor"
+    with the set :math:`\alpha_i` of an answer and its ancestors but the root, and :math:`\beta_i` that of its label.
 
-    def check(self, space: Space, decision: str) -> None:
-        """Raise unless the space is a tree."""
-        check_tree(space)
+    Args:
+        average: ``"micro"``, or ``"macro"`` for the mean of the rows' shares.
 
-    def columns(self, batch: Batch) -> Tensor:
-        """Whether the answer is the label or above it, and 1."""
-        return with_ones(((batch.ancestor == batch.answer_nodes) | ~batch.wrong).double())
+    Example:
+        >>> import torch, earthwork as ew
+        >>> tree, answers, labels = ew.Tree([-1, 0, 0, 1, 1]), torch.tensor([1, 0]), torch.tensor([2, 0])
+        >>> ew.metrics.functional.hierarchical_precision(answers, labels, tree, decision="class")
+        tensor(0.6667, dtype=torch.float64)
+    """
+
+    kind = "precision"
 
 
-@dataclass(frozen=True)
-class AnswerCoverage(MeanMeasure):
-    """The share of rows whose answer is a class."""
+class HierarchicalRecall(_AncestorScore):
+    r"""Compute the share of the labels' ancestors that are the answers' too; see ``hierarchical_precision``.
 
-    higher_is_better = True
-    limits = (0.0, 1.0)
+    .. math:: \frac{\sum_i |\alpha_i \cap \beta_i|}{\sum_i |\beta_i|}
 
-    @property
-    def label(self) -> str:
-        """The name in a table."""
-        return "coverage"
+    Args:
+        average: ``"micro"``, or ``"macro"`` for the mean of the rows' shares.
+    """
 
-    def check(self, space: Space, decision: str) -> None:
-        """Raise unless the space is a tree."""
-        check_tree(space)
+    kind = "recall"
 
-    def columns(self, batch: Batch) -> Tensor:
-        """Whether the answer is a class, and 1."""
-        answers, tree = batch.answer_nodes, batch.tree
-        is_class = torch.zeros(tree.num_nodes, dtype=torch.float64, device=answers.device)
-        return with_ones(is_class.index_fill(0, tree.bins.to(answers.device), 1.0)[answers])
+
+class HierarchicalF1(_AncestorScore):
+    r"""Compute the harmonic mean of ``hierarchical_precision`` and ``hierarchical_recall``.
+
+    .. math:: \frac{2 \sum_i |\alpha_i \cap \beta_i|}{\sum_i |\alpha_i| + |\beta_i|}
+
+    Args:
+        average: ``"micro"``, or ``"macro"`` for the mean of the rows' harmonic means, 0 where nothing is shared.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> tree, p = ew.Tree([-1, 0, 0, 1, 1]), torch.tensor([[0.1, 0.45, 0.45], [0.0, 1.0, 0.0]])
+        >>> nodes = ew.decide(p, tree, allow_inner=True)
+        >>> ew.metrics.functional.hierarchical_f1(nodes, torch.tensor([2, 1]), tree, decision="node")
+        tensor(0.8571, dtype=torch.float64)
+    """
+
+    kind = "F1"
+
+
+class RightOrAncestor(_OfTree):
+    """Compute the share of rows whose answer is the label or one of its ancestors, so that it is true.
+
+    Read it together with ``coverage``: the root is always true, and uninformative.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> from earthwork.metrics.functional import coverage, right_or_ancestor
+        >>> tree = ew.Tree([-1, 0, 0, 1, 1])
+        >>> p, y = torch.tensor([[0.1, 0.45, 0.45], [0.0, 1.0, 0.0]]), torch.tensor([2, 2])
+        >>> right_or_ancestor(p, y, tree, decision="inner"), coverage(p, y, tree, decision="inner")
+        (tensor(0.5000, dtype=torch.float64), tensor(0.5000, dtype=torch.float64))
+    """
+
+    title = "right or ancestor"
+
+    def terms(self, batch: Batch) -> Tensor:
+        """Return whether each answer is the label or above it."""
+        return (batch.ancestor == batch.answer_nodes) | ~batch.wrong
+
+
+class Coverage(_OfTree):
+    """Compute the share of rows whose answer is a class and not an inner node; see ``right_or_ancestor``."""
+
+    title = "coverage"
+
+    def terms(self, batch: Batch) -> Tensor:
+        """Return whether each answer is a class."""
+        return torch.isin(batch.answer_nodes, batch.tree.bins.to(batch.answer_nodes.device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -10,22 +11,32 @@ import torch
 from numpy.typing import NDArray
 
 from earthwork.metrics.batch import Batch, Options, as_batch
+from earthwork.metrics.curves import AccuracyAtDepth
 from earthwork.metrics.intervals import jackknife
-from earthwork.metrics.measure import Entries, Measure, group_sums
+from earthwork.metrics.measure import Entries, Measure
 from earthwork.metrics.measures import (
     Accuracy,
-    AncestorAccuracy,
-    AncestorScore,
-    AnswerCoverage,
-    ClassMeanDistance,
-    DepthAccuracy,
-    Kappa,
-    RootMeanSquare,
-    Severity,
-    TopDistance,
-    Within,
+    Coverage,
+    HierarchicalF1,
+    HierarchicalPrecision,
+    HierarchicalRecall,
+    MacroMeanDistance,
+    MeanDistance,
+    MedianDistance,
+    MistakeSeverity,
+    RightOrAncestor,
+    RootMeanSquaredDistance,
+    WeightedKappa,
+    WithinDistance,
 )
-from earthwork.metrics.scores import BrierScore, CostGap, DecisionCost, LogLoss, MeanTransport, RankedScore
+from earthwork.metrics.scores import (
+    BrierScore,
+    ExpectedCost,
+    ExpectedCostGap,
+    LogLoss,
+    MeanEMD,
+    RankedProbabilityScore,
+)
 from earthwork.metrics.table import Estimate, Line, Report
 from earthwork.spaces import Chain, EdgeSpace, Ring, Space, Tree
 from earthwork.spaces.space import from_array
@@ -45,10 +56,11 @@ def hierarchical_report(
     intervals: bool = False,
     **options: Unpack[Options],
 ) -> Report:
-    """All metrics that are defined in a space, as a table: proper scores of the probabilities first.
+    """Compute all metrics that are defined in a space, as a table: proper scores of the probabilities first.
 
     Args:
-        probs: Probabilities (or what ``normalize`` makes probabilities), shape ``[N, C]``: a tensor or an array.
+        probs: Probabilities (or what ``normalize`` makes probabilities), shape ``[N, C]``; or answers, shape ``[N]``,
+            which have fewer lines: a tensor or an array.
         labels: Class indices, shape ``[N]``: a tensor or an array.
         space: How the classes are arranged.
         top_k: The number of answers in the top-k metrics; at most that of the classes. Default: 5 on a tree of more
@@ -86,7 +98,7 @@ def hierarchical_report(
     batch = as_batch(_tensor(probs), _tensor(labels), space, **options)
     if len(batch.labels) == 0:
         raise ValueError("labels: expected at least one row that counts, got none")
-    measures = standard_measures(space, top_k, inner=batch.decision == "inner")
+    measures = [found for found in standard_measures(space, top_k, batch.nodes) if found.is_defined(batch)]
     return report_of(["model"], [measure_rows(batch, measures)], measures, space, intervals)
 
 
@@ -101,64 +113,71 @@ def check_whole(name: str, number: int, least: int = 0) -> None:
 
 
 def standard_measures(space: Space, top_k: int | None = None, inner: bool = False) -> list[Measure]:
-    """The measures that are defined in a space, under the names of its field.
+    """Return the measures that are defined in a space, under the names of its field.
 
     Args:
         space: How the classes are arranged.
         top_k: The number of answers in the top-k measures.
-        inner: Whether answers may be inner nodes, which have no ranking.
+        inner: Whether answers may be inner nodes.
     """
     if top_k is not None:
         check_whole("top_k", top_k, least=1)
-    if isinstance(space, Chain | Ring):
-        return [*_ordinal_measures(space, top_k or 1), DecisionCost(), CostGap(), MeanTransport(1.0)]
-    if isinstance(space, Tree):
-        return _tree_measures(space, top_k, inner)
-    return [*_cost_measures(space, min(top_k or 1, space.num_bins)), DecisionCost(), CostGap(), MeanTransport(1.0)]
-
-
-def _tree_measures(tree: Tree, top_k: int | None, inner: bool) -> list[Measure]:
+    tree = isinstance(space, Tree)
     # The right class is always among the best five of five.
-    ranks = [1] if inner else sorted({1, min(top_k or (5 if tree.num_bins > 5 else 1), tree.num_bins)})
-    measures: list[Measure] = [MeanTransport(2.0), LogLoss(), *(Accuracy(k) for k in ranks)]
-    measures += [*(TopDistance(k) for k in ranks), Severity("distance"), Severity("height")]
-    measures += [AncestorAccuracy(), AnswerCoverage()] if inner else []
-    measures += [DecisionCost(), CostGap(), MeanTransport(1.0)]
-    measures += [AncestorScore(kind, how) for how in ("micro", "macro") for kind in ("precision", "recall", "F1")]
-    return [*measures, DepthAccuracy()]
+    best = top_k or (5 if tree and space.num_bins > 5 and not inner else 1)
+    ranks = sorted({1, min(best, space.num_bins)})
+    own: list[Measure] = [ExpectedCost(), ExpectedCostGap(), MeanEMD(1.0)]
+    if not tree:
+        lines = _ordinal_measures(space, ranks) if isinstance(space, Chain | Ring) else _cost_measures(space, ranks)
+        return [*lines, *own]
+    scores = (HierarchicalPrecision, HierarchicalRecall, HierarchicalF1)
+    shares = [score(how) for how in ("micro", "macro") for score in scores]
+    return [*_tree_measures(ranks, inner), *own, *shares, AccuracyAtDepth()]
 
 
-def _cost_measures(space: Space, top_k: int) -> list[Measure]:
-    """The measures of a cost matrix, or of a user-defined space."""
-    edges, ranks = isinstance(space, EdgeSpace), sorted({1, top_k})
-    what = "distance" if edges else "cost"
+def _tree_measures(ranks: list[int], inner: bool) -> list[Measure]:
     return [
-        MeanTransport(2.0) if edges else BrierScore(),
+        MeanEMD(2.0),
         LogLoss(),
         *(Accuracy(k) for k in ranks),
-        *(TopDistance(k, f"mean {what}") for k in ranks),
-        RootMeanSquare(f"root mean squared {what}"),
-        ClassMeanDistance(f"macro-averaged mean {what}"),
-        Kappa(1.0, f"{what}-weighted kappa"),
-        Severity("distance", f"mistake severity, {what}"),
+        *(MeanDistance(k) for k in ranks),
+        MistakeSeverity("distance"),
+        MistakeSeverity("height"),
+        *([RightOrAncestor(), Coverage()] if inner else []),
     ]
 
 
-def _ordinal_measures(space: Chain | Ring, top_k: int) -> list[Measure]:
-    circular = "" if space.acyclic else "circular "
-    costs = space.costs
-    steps_are_equal = bool(len(costs)) and bool((costs == costs[0]).all())
+def _cost_measures(space: Space, ranks: list[int]) -> list[Measure]:
+    """Return the measures of a cost matrix, or of a user-defined space."""
+    edges = isinstance(space, EdgeSpace)
+    what = "distance" if edges else "cost"
     return [
-        RankedScore(name=f"{circular}ranked probability score"),
+        MeanEMD(2.0) if edges else BrierScore(),
         LogLoss(),
-        *(Accuracy(k) for k in sorted({1, min(top_k, space.num_bins)})),
-        *([Within(float(costs[0]), "off-by-one accuracy")] if steps_are_equal else []),
-        *(TopDistance(k, f"{circular}MAE") for k in sorted({1, min(top_k, space.num_bins)})),
-        RootMeanSquare(f"{circular}root mean squared distance"),
-        ClassMeanDistance(f"macro-averaged {circular}MAE"),
-        Kappa(2.0),
-        Kappa(1.0),
-        Severity("distance"),
+        *(Accuracy(k) for k in ranks),
+        *(MeanDistance(k, name=f"mean {what}") for k in ranks),
+        RootMeanSquaredDistance(name=f"root mean squared {what}"),
+        MacroMeanDistance(name=f"macro-averaged mean {what}"),
+        WeightedKappa(1.0, name=f"{what}-weighted kappa"),
+        MistakeSeverity("distance", name=f"mistake severity, {what}"),
+    ]
+
+
+def _ordinal_measures(space: Chain | Ring, ranks: list[int]) -> list[Measure]:
+    circular = "" if space.acyclic else "circular "
+    steps = space.costs.unique()
+    return [
+        RankedProbabilityScore(name=f"{circular}ranked probability score"),
+        LogLoss(),
+        *(Accuracy(k) for k in ranks),
+        *([WithinDistance(float(steps), name="off-by-one accuracy")] if len(steps) == 1 else []),
+        *(MeanDistance(k, name=f"{circular}MAE") for k in ranks),
+        *([MedianDistance()] if len(steps) > 1 else []),
+        RootMeanSquaredDistance(name=f"{circular}root mean squared distance"),
+        MacroMeanDistance(name=f"macro-averaged {circular}MAE"),
+        WeightedKappa(2.0),
+        WeightedKappa(1.0),
+        MistakeSeverity("distance"),
     ]
 
 
@@ -173,7 +192,7 @@ class Rows(NamedTuple):
         wrong: Whether the answer is not the label, or not below it if that is coarse.
         distances: The distance between the two.
         coarse: Whether the label is coarse.
-        confidences: The probability of the most probable class.
+        confidences: The probability of the most probable class; NaN where only answers were given.
         hits: Whether the most probable class is the label.
     """
 
@@ -189,12 +208,16 @@ class Rows(NamedTuple):
 
 
 def measure_rows(batch: Batch, measures: Sequence[Measure]) -> Rows:
-    """The rows of a batch of distributions."""
-    columns = [measure.columns(batch).double() for measure in measures]
-    sums = []
-    for measure, numbers in zip(measures, columns, strict=True):
-        sums += [numbers.sum(0), *(group_sums(batch, group) for group in measure.groups)]
-    confidence, top = batch.p.max(-1)
+    """Return the rows of a batch; NaN for measures that it has not what they need for."""
+    rows, space, columns, sums = len(batch.labels), batch.space, [], []
+    for measure in measures:
+        if measure.is_defined(batch):
+            columns.append(measure.columns(batch).double())
+            sums.append(columns[-1].new_zeros(0) if measure.keeps_rows else measure.sums(batch))
+        else:
+            columns.append(torch.full((rows, measure.width(space)), math.nan, dtype=torch.float64))
+            sums.append(columns[-1].new_full((0 if measure.keeps_rows else measure.size(space),), math.nan))
+    confidence, top = (torch.full((rows,), math.nan), batch.labels) if batch.probs is None else batch.probs.max(-1)
     return Rows(
         torch.cat(columns, -1).cpu().numpy(),
         torch.cat(sums).cpu().numpy(),
@@ -272,12 +295,16 @@ def values_of(
     """
     columns, sums = 0, 0
     for measure in measures:
-        width, size = measure.width(space), measure.size(space)
+        width = measure.width(space)
+        size = 0 if measure.keeps_rows else measure.size(space)
+        entries = [_entries(rows, slice(columns, columns + width)) for rows in models]
         totals = [torch.from_numpy(rows.sums[sums : sums + size]) for rows in models]
+        if measure.keeps_rows:
+            totals = [entry.columns for entry in entries]
         values = [measure.value(total, space) for total in totals]
         without = [
-            measure.left_out(total, _entries(rows, slice(columns, columns + width)), space) if left_out else value
-            for total, rows, value in zip(totals, models, values, strict=True)
+            measure.left_out(total, entry, space) if left_out else value
+            for total, entry, value in zip(totals, entries, values, strict=True)
         ]
         columns, sums = columns + width, sums + size
         for point in range(1, width) if measure.is_curve else [None]:

@@ -1,6 +1,7 @@
-"""Pictures of trees and of evaluations."""
+"""Pictures of trees, of evaluations and of selective answers."""
 
 from earthwork.plot.evaluation import plot_distances, plot_evaluation, plot_reliability
+from earthwork.plot.selective import plot_risk_coverage
 from earthwork.plot.trees import plot_tree
 
-__all__ = ["plot_distances", "plot_evaluation", "plot_reliability", "plot_tree"]
+__all__ = ["plot_distances", "plot_evaluation", "plot_reliability", "plot_risk_coverage", "plot_tree"]

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from earthwork.extras import require
-from earthwork.metrics.curves import Reliability, draw_distances, draw_reliability, new_axes
+from earthwork.metrics.curves import CalibrationCurve, draw_distances, draw_reliability, new_axes
 from earthwork.text import for_matplotlib
 
 if TYPE_CHECKING:
@@ -127,14 +127,14 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
         ax: Where to draw. Default: new axes.
     """
     ax = new_axes(ax, "plot_reliability")
-    measure, drawn = Reliability(bins), 0
+    measure, drawn = CalibrationCurve(bins), 0
     for place, model in enumerate(evaluation.models):
         # The least-risk answers of a model do not change its probabilities.
         if model.baseline is not None and model.decision != "argmax":
             continue
         exact = ~model.rows.coarse
         found = (torch.from_numpy(numbers[exact]) for numbers in (model.rows.confidences, model.rows.hits))
-        sums = measure.sums_of(*found)
+        sums = measure.columns_of(*found).sum(0)
         draw_reliability(ax, measure.value(sums).numpy(), _short(model.name, _LONGEST_MODEL), _colour(place))
         drawn += 1
     _legend_above(ax, drawn)

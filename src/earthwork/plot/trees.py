@@ -166,7 +166,7 @@ class _Mark(NamedTuple):
 
 
 def _new_axes(layout: _Layout, names: Sequence[_Mark], marks: Sequence[_Mark], rows: int) -> Axes:
-    """Axes in which neighbouring texts do not overlap, up to 60 inches wide."""
+    """Make axes in which neighbouring texts do not overlap, up to 60 inches wide."""
     pyplot = require("matplotlib.pyplot", "plot", "plot_tree")
     slot = 0.3 if layout.slots > _MANY else 1.3
     levels: dict[tuple[float, float], list[_Mark]] = {}
@@ -184,7 +184,7 @@ def _new_axes(layout: _Layout, names: Sequence[_Mark], marks: Sequence[_Mark], r
 
 
 def _below_names(names: Sequence[_Mark]) -> float:
-    """Where the rows of numbers begin: below the names of the leaves."""
+    """Return where the rows of numbers begin: below the names of the leaves."""
     lengths = [mark.extent[0 if mark.upright else 1] for mark in names if mark.align == "top"]
     return -(max(lengths) + 0.2) / _LEVEL if lengths else -0.1
 
@@ -198,7 +198,7 @@ def _limits(layout: _Layout, names: Sequence[_Mark], rows: int) -> tuple[float, 
 
 
 def _edges(tree: Tree) -> list[tuple[int, int, int]]:
-    """(edge, child, parent) of each edge."""
+    """Return (edge, child, parent) of each edge."""
     pairs = [(node, parent) for node, parent in enumerate(tree.parents.tolist()) if parent >= 0]
     return [(edge, *pair) for edge, pair in enumerate(pairs)]
 
@@ -217,7 +217,7 @@ def _draw_edges(ax: Axes, tree: Tree, layout: _Layout, flow: NDArray[np.float64]
 
 
 def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, with_costs: bool) -> list[_Mark]:
-    """The amount and the cost of each edge, one above the other, half a level above its lower end."""
+    """Draw the amount and the cost of each edge, one above the other, half a level above its lower end."""
     costs = tree._costs.tolist()
     leaf = tree._size == 1
     marks = []
@@ -235,7 +235,7 @@ def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, w
 
 
 def _names(tree: Tree, layout: _Layout, inner: bool) -> list[_Mark]:
-    """The names of the leaves below them, and of the inner nodes above them."""
+    """Draw the names of the leaves below them, and of the inner nodes above them."""
     leaf = tree._size == 1
     bins = set(tree.bins.tolist())
     marks = []

@@ -12,13 +12,12 @@ import math
 import torch
 from torch import Tensor
 
+from earthwork.ops import expected_distances
+from earthwork.ops.masses import mass_tolerance
 from earthwork.sharded.rows import Reduce, Slots, slots_on
-from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
 from earthwork.spaces.parts import Part
-from earthwork.transport.masses import mass_tolerance
-from earthwork.transport.routes import choose
 
 
 def softmax_of_shards(x: Tensor, part: Part, reduce: Reduce) -> Tensor:
@@ -69,7 +68,7 @@ def _expected(p: Tensor, part: Part, slots: Slots, reduce: Reduce) -> Tensor:
     if part.local is not None:
         columns = [before[:, None].to(p.dtype)] if has_before else []
         columns += [p, (after if part.ordered else before + after)[:, None].to(p.dtype)] if has_after else [p]
-        found = _on(part.local, torch.cat(columns, -1))
+        found = expected_distances(torch.cat(columns, -1), part.local)
         if has_before:
             sides[:, 0, rank] = found[:, 0]
         if has_after:
@@ -80,12 +79,8 @@ def _expected(p: Tensor, part: Part, slots: Slots, reduce: Reduce) -> Tensor:
     others = sides[:, 1, :rank].sum(-1) + sides[:, 0 if part.ordered else 1, rank + 1 :].sum(-1)
     elsewhere = others[:, None]
     if part.shared is not None and p.shape[-1]:
-        elsewhere = slots.spread(elsewhere + _on(part.shared, masses[:, :nodes])[:, slots.used])
+        elsewhere = slots.spread(elsewhere + expected_distances(masses[:, :nodes], part.shared)[:, slots.used])
     return (here + elsewhere).to(p.dtype)
-
-
-def _on(space: Space, p: Tensor) -> Tensor:
-    return choose(space, p, expected=True).expected(p, space)
 
 
 def check_on_shards(p: Tensor, reduce: Reduce, stored: torch.dtype, name: str = "p") -> None:

@@ -25,9 +25,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from earthwork.ops.first_order import with_gradient
 from earthwork.spaces.derived import derived
 from earthwork.spaces.parts import Part
-from earthwork.transport.closed_form import with_gradient
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 

@@ -51,7 +51,7 @@ class Chain(EdgeSpace):
 
     @classmethod
     def from_values(cls, values: ArrayLike | Tensor, names: Sequence[str] | None = None) -> Chain:
-        """A chain of classes that stand for numbers, such as ages: an edge costs the difference of its two numbers.
+        """Make a chain of classes that stand for numbers, such as ages: an edge costs the difference of its numbers.
 
         The bins are in ascending order of their values, whatever the order in which they are given: bin 0 is the
         smallest value.
@@ -76,12 +76,12 @@ class Chain(EdgeSpace):
         return cls(len(numbers), np.diff(numbers[order]), checked and [checked[i] for i in order])
 
     def flow(self, x: Tensor) -> Tensor:
-        """The running sum of ``x``, without its last entry: ``[..., n]`` to ``[..., n - 1]``."""
+        """Compute the running sum of ``x``, without its last entry: ``[..., n]`` to ``[..., n - 1]``."""
         self._check_last_axis("x", x, self.num_bins, "bins")
         return linear(x, _sum_before, _sum_after)
 
     def potential(self, g: Tensor) -> Tensor:
-        """The sum of ``g`` over the edges after each bin: ``[..., n - 1]`` to ``[..., n]``."""
+        """Compute the sum of ``g`` over the edges after each bin: ``[..., n - 1]`` to ``[..., n]``."""
         self._check_last_axis("g", g, self.num_edges, "edges")
         return linear(g, _sum_after, _sum_before)
 
@@ -101,12 +101,12 @@ class Chain(EdgeSpace):
         return [self._costs if weights is None else weights]
 
     def intervals(self) -> Intervals:
-        """The bins before each edge."""
+        """Return the bins before each edge."""
         bins = np.arange(self.num_bins)
         return Intervals(bins, np.zeros_like(bins[1:]), bins[1:])
 
     def part(self, bounds: Sequence[int], rank: int) -> Part:
-        """One shard of the chain."""
+        """Return one shard of the chain."""
         return chain_part(self, bounds, rank)
 
     def distance(
@@ -148,7 +148,7 @@ def positions(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> Ten
 
 
 def neighbours(allowed: Tensor) -> tuple[Tensor, Tensor]:
-    """The last allowed bin up to each bin, or -1, and the first one from it on, or n: ``[..., n]`` each."""
+    """Return the last allowed bin up to each bin, or -1, and the first one from it on, or n: ``[..., n]`` each."""
     n = allowed.shape[-1]
     index = torch.arange(n, device=allowed.device)
     before = torch.where(allowed, index, -1).cummax(-1).values

@@ -44,9 +44,6 @@ class EdgeSpace(Space):
 
     default_rho: ClassVar[float] = 2.0
 
-    acyclic: ClassVar[bool] = False
-    """Whether each edge divides the bins in two, so that the content of the bins determines the flow."""
-
     _costs: NDArray[np.float64]
 
     def _set_costs(self, costs: Costs) -> None:

@@ -131,7 +131,7 @@ def _sum(x: Tensor, up: Tensor, above: Tensor) -> Tensor:
 
 
 def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Tensor:
-    """The logarithm of the sum of exp over the last axis, for each group: ``[..., n]`` to ``[..., count]``.
+    """Compute the logarithm of the sum of exp over the last axis, for each group: ``[..., n]`` to ``[..., count]``.
 
     Args:
         x: Logarithms.
@@ -157,12 +157,12 @@ def running_logsumexp(x: Tensor) -> Tensor:
 
 
 def log_add(a: Tensor, b: Tensor) -> Tensor:
-    """``log(exp(a) + exp(b))``. The second derivative of PyTorch's own is NaN where one is far below the other."""
+    """Compute ``log(exp(a) + exp(b))``; PyTorch's own has a second derivative of NaN if one is far below the other."""
     largest = torch.maximum(a, b).detach()
     return largest + ((a - largest).exp() + (b - largest).exp()).log()
 
 
 def grouped_min(x: Tensor, group: Tensor, count: int, empty: float) -> Tensor:
-    """The least entry of each group of the last axis: ``[..., n]`` to ``[..., count]``; at most ``empty``."""
+    """Return the least entry of each group of the last axis: ``[..., n]`` to ``[..., count]``; at most ``empty``."""
     least = x.new_full((*x.shape[:-1], count), empty)
     return least.scatter_reduce(-1, group.expand(x.shape), x, "amin")

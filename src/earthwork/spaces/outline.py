@@ -16,7 +16,7 @@ _MAX_CHILDREN = 30
 
 
 def outline(tree: Tree, depth: int | None = None) -> str:
-    """A tree as text, one line for each node, with costs if they are not all 1.
+    """Return a tree as text, one line for each node, with costs if they are not all 1.
 
     Args:
         tree: The tree.

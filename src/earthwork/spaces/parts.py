@@ -95,7 +95,7 @@ class Sharding(NamedTuple):
 
 
 def shard_bounds(classes: int, ranks: int) -> tuple[int, ...]:
-    """The first class of each shard, and the number of classes, as ``torch.chunk`` and ``DTensor`` split them."""
+    """Return the first class of each shard and the number of classes, as ``torch.chunk`` and ``DTensor`` split them."""
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
         raise ValueError(f"ranks: expected a number of shards ≥ 1, got {ranks!r}")
     size = -(-classes // ranks)
@@ -103,7 +103,7 @@ def shard_bounds(classes: int, ranks: int) -> tuple[int, ...]:
 
 
 def sharding(tree: Tree, ranks: int) -> Sharding:
-    """The order of the classes in which a walk around the tree meets them, and the nodes that shards then share."""
+    """Return the classes in the order of a walk around the tree, and the nodes that shards then share."""
     order = np.argsort(tree._order[tree._bins])
     bins = tree._bins[order]
     ordered = type(tree)(tree._parents, tree._costs, bins, tree.names, node_data=tree.node_data, info=tree.info)
@@ -112,7 +112,7 @@ def sharding(tree: Tree, ranks: int) -> Sharding:
 
 
 def chain_part(chain: Chain, bounds: Sequence[int], rank: int) -> Part:
-    """One shard of a chain. The edge between two shards belongs to the one before it."""
+    """Return one shard of a chain. The edge between two shards belongs to the one before it."""
     start, stop = bounds[rank], bounds[rank + 1]
     before, after = start > 0, stop < bounds[-1]
     local = None
@@ -124,7 +124,7 @@ def chain_part(chain: Chain, bounds: Sequence[int], rank: int) -> Part:
 
 
 def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
-    """One shard of a tree whose classes may be in any order."""
+    """Return one shard of a tree whose classes may be in any order."""
     start, stop = bounds[rank], bounds[rank + 1]
     order, size, bins, parents = tree._order, tree._size, tree._bins, tree._parents
     costs = np.insert(tree._costs, tree.root, 0.0)
@@ -142,7 +142,7 @@ def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
 def shared_nodes(
     order: Indices, size: Indices, bins: Indices, bounds: Sequence[int]
 ) -> tuple[NDArray[np.bool_], Indices]:
-    """Which nodes have classes of several shards below them, and the shard of all others; -1 if there is no class.
+    """Find which nodes have classes of several shards below them, and the shard of the others; -1 without a class.
 
     Args:
         order: The place of each node in a walk around the tree.
@@ -182,7 +182,7 @@ class Pieces(NamedTuple):
     inner: Indices
 
     def local_tree(self, others: bool) -> tuple[Indices, float | Numbers, Indices]:
-        """The parents, costs and bins of the tree of the local edges.
+        """Return the parents, costs and bins of the tree of the local edges.
 
         All pieces are attached to its root, which is the bin of all other classes.
         """
@@ -203,7 +203,7 @@ class Pieces(NamedTuple):
         return parents, costs, bins
 
     def attachments(self, shared: Indices) -> tuple[Tensor, Tensor]:
-        """The shared node above each class, by number, and the lengths of runs below the same one."""
+        """Return the shared node above each class, by number, and the lengths of runs below the same one."""
         # The local nodes that are attached to a shared one; the walk visits each of their subtrees without a gap.
         attached = np.zeros(len(self.nodes), dtype=bool)
         for piece in slices(len(self.nodes)):
@@ -221,14 +221,14 @@ class Pieces(NamedTuple):
         return torch.from_numpy(slots[first].astype(np.int64)), torch.from_numpy(np.diff(first, append=len(slots)))
 
     def _places(self, nodes: Indices) -> tuple[Indices, NDArray[np.bool_]]:
-        """The places of these nodes among the local ones, and whether they are among them."""
+        """Return the places of these nodes among the local ones, and whether they are among them."""
         places = np.searchsorted(self.nodes, nodes)
         places[places == len(self.nodes)] = 0
         return places, self.nodes[places] == nodes
 
 
 def slices(length: int) -> Iterator[slice]:
-    """Slices of an axis, for results that would take a multiple of the memory for all entries at once."""
+    """Return slices of an axis, for results that would take a multiple of the memory for all entries at once."""
     return (slice(start, start + PIECE) for start in range(0, length, PIECE))
 
 
@@ -239,7 +239,7 @@ def part_of(
     pieces: Pieces,
     shared: tuple[Indices, Indices, float | Numbers],
 ) -> Part:
-    """One shard of a tree.
+    """Return one shard of a tree.
 
     Args:
         kind: The class of trees to build.
@@ -272,7 +272,7 @@ class Given:
         self._values = values
 
     def once(self) -> Any:
-        """The array."""
+        """Return the array."""
         values, self._values = self._values, None
         return values
 

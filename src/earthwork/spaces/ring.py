@@ -49,17 +49,17 @@ class Ring(EdgeSpace):
         self._seal()
 
     def flow(self, x: Tensor) -> Tensor:
-        """The running sum of ``x``: the flow when nothing circulates, ``[..., n]`` to ``[..., n]``."""
+        """Compute the running sum of ``x``: the flow when nothing circulates, ``[..., n]`` to ``[..., n]``."""
         self._check_last_axis("x", x, self.num_bins, "bins")
         return linear(x, _sum_up_to, _sum_from)
 
     def potential(self, g: Tensor) -> Tensor:
-        """The sum of ``g`` over the edges from each bin on: ``[..., n]`` to ``[..., n]``."""
+        """Compute the sum of ``g`` over the edges from each bin on: ``[..., n]`` to ``[..., n]``."""
         self._check_last_axis("g", g, self.num_edges, "edges")
         return linear(g, _sum_from, _sum_up_to)
 
     def settle(self, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """``flow`` minus the circulation that makes it cheapest."""
+        """Return ``flow`` minus the circulation that makes it cheapest."""
         weights = weights.expand_as(flow)
         total = weights.sum(-1, keepdim=True)
         if rho == 2:
@@ -79,7 +79,7 @@ class Ring(EdgeSpace):
         return rest - _motion(rest, weights, rho)
 
     def settle_slope(self, slope: Tensor, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """The slopes of a settled flow add up to 0: for ρ < 2 the edges with the least flow take what is missing.
+        """Make the slopes of a settled flow add up to 0: for ρ < 2 the edges of least flow take what is missing.
 
         Where edges have no flow they take all of it. From ρ = 2 on the slopes are in balance up to rounding.
         """
@@ -89,7 +89,7 @@ class Ring(EdgeSpace):
         return slope - _ratio(pull * slope.sum(-1, keepdim=True), pull.sum(-1, keepdim=True))
 
     def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:
-        """The edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
+        """Return the edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
         idle = (flow == 0) & (costs > 0)
         several = idle.sum(-1, keepdim=True) > 1
         if rho == 1 or self.num_bins == 1:
@@ -191,13 +191,13 @@ def _sum_from(g: Tensor) -> Tensor:
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """The quotient, 0 where the denominator is (then so is the numerator: edges that cost nothing)."""
+    """Return the quotient, 0 where the denominator is (then so is the numerator: edges that cost nothing)."""
     zero = denominator == 0
     return torch.where(zero, 0, numerator / torch.where(zero, 1, denominator))
 
 
 def _pull(rest: Tensor, weights: Tensor, rho: float) -> Tensor:
-    """How strongly each edge's flow moves the optimal circulation: ``w·|rest|^(ρ−2)`` times a constant.
+    """Return how strongly each edge's flow moves the optimal circulation: ``w·|rest|^(ρ−2)`` times a constant.
 
     For ρ < 2 that is infinite on edges without flow: then the optimum moves with them alone.
     """
@@ -213,7 +213,7 @@ def _pull(rest: Tensor, weights: Tensor, rho: float) -> Tensor:
 
 
 def _motion(rest: Tensor, weights: Tensor, rho: float) -> Tensor:
-    """Zero, with the derivative of the optimal circulation w.r.t. flow and weights (implicit function theorem).
+    """Return zero, with the derivative of the optimal circulation w.r.t. flow and weights (implicit function theorem).
 
     It is linear in both. That is enough for the first three derivatives of the cost, because the cost is stationary.
     """
@@ -236,7 +236,7 @@ def _weighted_median(values: Tensor, weights: Tensor) -> Tensor:
 
 @torch.library.custom_op("earthwork::stationary_point", mutates_args=())
 def _stationary_point(values: Tensor, weights: Tensor, rho: float) -> Tensor:
-    """The zero of Σ w·sgn(v − c)·|v − c|^(ρ−1) in c, along the last axis, which it keeps.
+    """Return the zero of Σ w·sgn(v − c)·|v − c|^(ρ−1) in c, along the last axis, which it keeps.
 
     That sum falls in c, so every second step may be Newton's, if it stays in the bracket; the others bisect. Near
     ρ = 1 the zero is most often within rounding of the weighted median, so both sides of that are tried first.

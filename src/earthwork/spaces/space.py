@@ -50,8 +50,8 @@ class Space(ABC):
     hierarchical: ClassVar[bool] = False
     """Whether there are inner nodes, which can be answers too."""
 
-    partial: ClassVar[bool] = False
-    """Whether it is only one shard of a space; see :func:`~earthwork.trees.read_part`."""
+    acyclic: ClassVar[bool] = False
+    """Whether there are edges, and each divides the bins in two, so that what the bins hold determines the flow."""
 
     _sealed = False
 

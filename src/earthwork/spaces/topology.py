@@ -67,7 +67,7 @@ def topology(parents: Indices, names: Sequence[str] | None = None) -> Topology:
 
 
 def _is_preorder(parents: Indices, size: Indices) -> bool:
-    """Whether the nodes are numbered in the order of a walk: each after its parent, each subtree in one piece."""
+    """Tell whether the nodes are numbered in the order of a walk: each after its parent, subtrees in one piece."""
     node = np.arange(len(parents), dtype=parents.dtype)
     if parents[0] >= 0 or (parents >= node).any():
         return False
@@ -77,7 +77,7 @@ def _is_preorder(parents: Indices, size: Indices) -> bool:
 
 
 def _preorder_depth(size: Indices) -> Indices:
-    """The depth of each node in preorder: how many subtrees began before it, less those that ended."""
+    """Return the depth of each node in preorder: how many subtrees began before it, less those that ended."""
     node = np.arange(len(size), dtype=size.dtype)
     ended = np.zeros(len(size) + 1, dtype=size.dtype)
     np.add.at(ended, node + size, ended.dtype.type(1))
@@ -86,7 +86,7 @@ def _preorder_depth(size: Indices) -> Indices:
 
 
 def _offsets(size: Indices, up: Indices, root: int) -> Indices:
-    """How many nodes a walk visits after each node's parent until it comes to the node; 0 for the root and none."""
+    """Count the nodes that a walk visits from each node's parent to the node; 0 for the root and none."""
     by_parent = np.argsort(up[:-1], kind="stable")
     sizes = size[by_parent]
     walked = np.cumsum(sizes, dtype=size.dtype)
@@ -101,7 +101,7 @@ def _offsets(size: Indices, up: Indices, root: int) -> Indices:
 
 
 def _doublings(up: Indices, names: Sequence[str] | None) -> Iterator[Indices]:
-    """Each node's 1st, 2nd, 4th, 8th … ancestor; past the root the last entry, which stands for none."""
+    """Return each node's 1st, 2nd, 4th, 8th … ancestor; past the root the last entry, which stands for none."""
     ancestor = up
     for _ in range(len(up).bit_length() + 1):
         if (ancestor == len(up) - 1).all():

@@ -394,11 +394,6 @@ def _at_nodes(costs: Tensor, root: int) -> Tensor:
     return torch.cat([costs[:root], none, costs[root:], none])
 
 
-def every_node(tree: Tree) -> Tree:
-    """Return the tree with a bin at each of its nodes."""
-    return Tree(tree._parents, tree._costs, bins=np.arange(tree.num_nodes))
-
-
 def plan(tree: Tree, device: torch.device) -> Plan:
     """Return the tables of both maps, to be read only."""
     shape = Topology(tree._parents, tree.root, tree._depths, tree._order, tree._size)

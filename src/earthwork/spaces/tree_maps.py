@@ -46,7 +46,7 @@ def plan_of(shape: Topology, bins: Indices, device: torch.device) -> Plan:
 
 # In the three functions below, the largest temporary arrays are freed before further tables are made.
 def _flow_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
-    """Which edges are branches, and where `Tree._branch_flow` finds the content of each of them."""
+    """Return which edges are branches, and where `Tree._branch_flow` finds the content of each of them."""
     place = shape.order[bins]
     walk = np.argsort(place)
     place = place[walk]
@@ -63,7 +63,7 @@ def _flow_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
 
 
 def _potential_plan(shape: Topology, bins: Indices, branches: Indices) -> dict[str, Indices]:
-    """When the walk of `Tree._branch_potential` enters and leaves each branch, and where it meets the bins."""
+    """Return when the walk of `Tree._branch_potential` enters and leaves each branch, and where it meets the bins."""
     nodes = np.flatnonzero((shape.size > 1) & (shape.parents >= 0))
     when = np.concatenate([shape.order[nodes], shape.order[nodes] + shape.size[nodes]])
     steps = np.argsort(when, kind="stable")
@@ -80,7 +80,7 @@ def _potential_plan(shape: Topology, bins: Indices, branches: Indices) -> dict[s
 
 
 def _edge_source(count: int, branches: Indices, bin_edge: Indices) -> Indices:
-    """Where `Tree._sum_below` finds the content of each edge: at a bin, or after all of them at a branch."""
+    """Return where `Tree._sum_below` finds the content of each edge: at a bin, or after all of them at a branch."""
     # The last entry is that of bins without an edge of their own.
     source = np.empty(count, dtype=bin_edge.dtype)
     source[bin_edge] = np.arange(len(bin_edge), dtype=bin_edge.dtype)

@@ -7,15 +7,24 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
-from earthwork.files import errors_naming, parse_csv, parse_number, read_json, read_lines, read_text, read_yaml
+from earthwork.files import (
+    check_regular,
+    errors_naming,
+    parse_csv,
+    parse_number,
+    read_json,
+    read_lines,
+    read_text,
+    read_yaml,
+)
 from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
-from earthwork.trees.assemble import Classes, check_unique
+from earthwork.trees.assemble import check_unique
 from earthwork.trees.nested import from_nested
 from earthwork.trees.newick import from_newick
 from earthwork.trees.parts import read_arrays
@@ -84,15 +93,24 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
 
 
 def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
-    """Like `load`, but only trees are accepted."""
+    """Load a tree as `load` does, and nothing but a tree."""
     space = load(what, **options)
     if not isinstance(space, Tree):
         raise ValueError(f"{what}: expected a tree, got {space}")
     return space
 
 
+Reader = TypeVar("Reader", bound=Callable[..., Space])
+
+_OPTIONS: dict[Callable[..., Space], list[str]] = {}
+
+
 def option_names(function: Callable[..., Space]) -> list[str]:
-    """The names of a function's optional arguments."""
+    """Return the names of the options of a reader or a builder."""
+    return _OPTIONS[function] if function in _OPTIONS else _defaults(function)
+
+
+def _defaults(function: Callable[..., Space]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     return [parameter.name for parameter in parameters if parameter.default is not parameter.empty]
 
@@ -131,60 +149,42 @@ def _unreadable(what: str | os.PathLike[str], path: Path) -> ValueError:
     return ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}")
 
 
-def _read_json(
-    path: Path,
-    *,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    root: str = "root",
-    full_names: bool = False,
-    separator: str = "/",
-) -> Space:
+def _reader(builder: Callable[..., Tree], *own: str) -> Callable[[Reader], Reader]:
+    """Mark a function of a path as a reader that hands its options to a builder, except for those of its ``own``."""
+
+    def mark(function: Reader) -> Reader:
+        _OPTIONS[function] = [name for name in _defaults(builder) if name not in own]
+        return function
+
+    return mark
+
+
+@_reader(from_nested)
+def _read_json(path: Path, **options: Any) -> Space:
     document = read_json(path)
     if is_document(document):
-        return from_document(document, classes=classes)
-    return from_nested(
-        document, root=root, full_names=full_names, separator=separator, classes=classes, inner_bins=inner_bins
-    )
+        return from_document(document, classes=options.get("classes"))
+    return from_nested(document, **options)
 
 
-def read_nested(
-    path: Path,
-    *,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    root: str = "root",
-    full_names: bool = False,
-    separator: str = "/",
-) -> Tree:
-    """A tree from nested dicts and lists in a YAML file, or in a JSON file."""
-    nested = read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else read_json(path)
-    return from_nested(
-        nested, root=root, full_names=full_names, separator=separator, classes=classes, inner_bins=inner_bins
-    )
+@_reader(from_nested)
+def read_nested(path: Path, **options: Any) -> Tree:
+    """Read a tree from nested dicts and lists in a YAML file, or in a JSON file."""
+    return from_nested(read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else read_json(path), **options)
 
 
-def read_newick(
-    path: Path, *, classes: Classes | None = None, inner_bins: bool = False, default_length: float | None = None
-) -> Tree:
-    """A tree from a Newick file."""
-    return from_newick(read_text(path), default_length=default_length, classes=classes, inner_bins=inner_bins)
+@_reader(from_newick)
+def read_newick(path: Path, **options: Any) -> Tree:
+    """Read a tree from a Newick file."""
+    return from_newick(read_text(path), **options)
 
 
-def _read_csv(
-    path: Path,
-    *,
-    columns: Sequence[str] | None = None,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    root: str = "root",
-    full_names: bool = False,
-    separator: str = "/",
-) -> Space:
+@_reader(from_csv, "name", "delimiter")
+def _read_csv(path: Path, *, columns: Sequence[str] | None = None, **options: Any) -> Space:
     lines = _read_cells(path)
     header = lines[0][1]
     if columns is None and _plain(header)[:2] == ["child", "parent"]:
-        return read_edges(path, classes=classes, inner_bins=inner_bins)
+        return read_edges(path, **{name: value for name, value in options.items() if name in _OPTIONS[read_edges]})
     # `save` writes trees with the column "level 0".
     if columns is None and header[0] != "level 0":
         try:
@@ -193,15 +193,7 @@ def _read_csv(
         except ValueError as error:
             hint = "read as a cost matrix, because it is a table of numbers; columns= reads it as a tree"
             raise ValueError(f"{error} ({hint})") from None
-    return read_table(
-        path,
-        columns=columns,
-        classes=classes,
-        inner_bins=inner_bins,
-        root=root,
-        full_names=full_names,
-        separator=separator,
-    )
+    return read_table(path, columns=columns, **options)
 
 
 def _delimiter(path: Path) -> str:
@@ -216,46 +208,29 @@ def _plain(header: Sequence[str]) -> list[str]:
     return [name.strip().lower() for name in header]
 
 
-def read_table(
-    path: Path,
-    *,
-    columns: Sequence[str] | None = None,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    root: str = "root",
-    full_names: bool = False,
-    separator: str = "/",
-) -> Tree:
-    """A tree from a table with a row for each class and a column for each level."""
-    return from_csv(
-        read_text(path),
-        columns,
-        name=str(path),
-        delimiter=_delimiter(path),
-        root=root,
-        full_names=full_names,
-        separator=separator,
-        classes=classes,
-        inner_bins=inner_bins,
-    )
+@_reader(from_csv, "name", "delimiter")
+def read_table(path: Path, **options: Any) -> Tree:
+    """Read a tree from a table with a row for each class and a column for each level."""
+    return from_csv(read_text(path), name=str(path), delimiter=_delimiter(path), **options)
 
 
-def read_edges(path: Path, *, classes: Classes | None = None, inner_bins: bool = False) -> Tree:
-    """A tree from a table with the columns child, parent and perhaps cost; the root may have a row without parent."""
+@_reader(from_edges)
+def read_edges(path: Path, **options: Any) -> Tree:
+    """Read a tree from a table with the columns child, parent and perhaps cost; the root needs no parent."""
     (_, header), *rows = _read_cells(path)
     if _plain(header) not in (["child", "parent"], ["child", "parent", "cost"]):
         raise ValueError(f"{path}, line 1: expected the columns child,parent[,cost], got {','.join(header)}")
     edges = [_edge(cells, f"{path}, line {line}") for line, cells in rows]
     if all(edge[1] for edge in edges):
-        return from_edges(edges, classes=classes, inner_bins=inner_bins)
+        return from_edges(edges, **options)
     check_unique("child", [edge[0] for edge in edges])
     parents = {edge[0]: edge[1] or None for edge in edges}
     costs = {edge[0]: edge[2] for edge in edges if edge[2:] and edge[1]}
-    return from_parents(parents, costs=costs or 1.0, classes=classes, inner_bins=inner_bins)
+    return from_parents(parents, costs=costs or 1.0, **options)
 
 
 def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
-    """The cells child, parent and perhaps cost; the cost of a root is not used."""
+    """Return the cells child, parent and perhaps cost; the cost of a root is not used."""
     if not cells[0].strip():
         raise ValueError(f"{where}: expected the name of a child, got {cells[0]!r}")
     cost = parse_number(cells[2]) if cells[2:] and cells[1] else 0.0
@@ -264,28 +239,19 @@ def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
     return (*cells[:2], cost) if cells[2:] else tuple(cells)
 
 
-def read_paths(
-    path: Path,
-    *,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    root: str = "root",
-    full_names: bool = False,
-    separator: str = "/",
-) -> Tree:
-    """A tree from a text file with the path to a class in each line."""
-    lines = [line for line in read_lines(path) if line.strip()]
-    return from_paths(lines, separator, root=root, full_names=full_names, classes=classes, inner_bins=inner_bins)
+@_reader(from_paths)
+def read_paths(path: Path, **options: Any) -> Tree:
+    """Read a tree from a text file with the path to a class in each line."""
+    return from_paths([line for line in read_lines(path) if line.strip()], **options)
 
 
-def read_graph(path: Path, *, classes: Classes | None = None, inner_bins: bool = False) -> Tree:
-    """A tree from a .graphml or .gml file."""
+@_reader(from_networkx)
+def read_graph(path: Path, **options: Any) -> Tree:
+    """Read a tree from a .graphml or .gml file."""
     if path.suffix.lower() not in (".graphml", ".gml"):
         raise ValueError(f"{path}: expected a .graphml or .gml file")
     nx = require("networkx", "trees", f"reading {path.suffix} files")
-    if not path.is_file():
-        path.stat()  # an OSError that names the file
-        raise ValueError(f"{path}: expected a regular file")
+    check_regular(path)
     read = nx.read_gml if path.suffix.lower() == ".gml" else nx.read_graphml
     try:
         graph = read(path)
@@ -293,7 +259,7 @@ def read_graph(path: Path, *, classes: Classes | None = None, inner_bins: bool =
         raise ValueError(f"{path}: nested too deeply") from None
     except (nx.NetworkXException, SyntaxError, LookupError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a readable {path.suffix} file: {error}") from None
-    return from_networkx(graph, classes=classes, inner_bins=inner_bins)
+    return from_networkx(graph, **options)
 
 
 def _read_npy(path: Path) -> CostMatrix:
@@ -329,7 +295,7 @@ class Found(NamedTuple):
 
 
 def parse_matrix(lines: Lines) -> Found | None:
-    """The cost matrix that the lines of a table hold, or ``None`` if they hold something else.
+    """Return the cost matrix that the lines of a table hold, or ``None`` if they hold something else.
 
     A matrix of n classes is n lines of n numbers, a line of n names above them or not; or n + 1 lines of n + 1 cells,
     of which the first line and the first column hold the names.
@@ -355,7 +321,7 @@ def parse_matrix(lines: Lines) -> Found | None:
 
 
 def read_numbers(path: Path) -> list[list[float]]:
-    """The numbers of a .csv or .tsv file."""
+    """Read the numbers of a .csv or .tsv file."""
     lines = _read_cells(path)
     for line, cells in lines:
         for column, cell in enumerate(cells, 1):
@@ -365,7 +331,7 @@ def read_numbers(path: Path) -> list[list[float]]:
 
 
 def _numbers(lines: Lines, first_column: int = 1) -> list[list[float]] | None:
-    """The numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
+    """Return the numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
     blank = ""
     rows: list[list[float]] = []
     for line, cells in lines:

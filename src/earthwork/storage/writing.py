@@ -74,7 +74,7 @@ def _npy(space: CostMatrix) -> bytes:
 
 
 def _matrix_table(space: CostMatrix, delimiter: str = ",") -> str:
-    """The text of a table of the matrix, with names in the first line and column if it has names."""
+    """Return the text of a table of the matrix, with names in the first line and column if it has names."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     rows = [[f"{cost!r}".removesuffix(".0") for cost in row] for row in space._matrix.tolist()]
@@ -127,12 +127,12 @@ _VERSION = 1
 
 
 def is_document(value: Any) -> bool:
-    """Whether parsed JSON is the form that `dumps` writes, rather than a nested tree."""
+    """Return whether parsed JSON is the form that `dumps` writes, rather than a nested tree."""
     return isinstance(value, dict) and isinstance(value.get("format"), str) and "version" in value
 
 
 def from_document(document: dict[str, Any], *, classes: Classes | None = None) -> Space:
-    """The space of parsed JSON, with every part checked.
+    """Return the space of parsed JSON, with every part checked.
 
     Args:
         document: The object.
@@ -196,7 +196,7 @@ _READERS: dict[str, tuple[Callable[[dict[str, Any], list[str] | None], Space], t
 
 @singledispatch
 def dumps(space: Space) -> str:
-    """The JSON text of a space, from which `from_document` makes an equal one, with costs in float64."""
+    """Return the JSON text of a space, from which `from_document` makes an equal one, with costs in float64."""
     raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, which have a JSON form, got {space!r:.60}")
 
 
@@ -235,7 +235,7 @@ def _dump(kind: str, parts: dict[str, str], space: Space) -> str:
 
 
 def _numbers(values: NDArray[np.float64]) -> Any:
-    """Nested lists of numbers, integers where they are whole."""
+    """Return nested lists of numbers, integers where they are whole."""
 
     def short(value: Any) -> Any:
         if isinstance(value, list):

@@ -6,7 +6,7 @@ With the flow :math:`\varphi` of :math:`p - q` and the edge costs :math:`w`,
           \nabla_p = \mathrm{centre}(\mathrm{potential}(\rho\, w\, \mathrm{sgn}(\varphi)\, |\varphi|^{\rho - 1})).
 
 The distance is that of the centred difference, so this gradient, which conserves mass, is its exact derivative and not
-a projection of it; so is every higher one. `routes.choose` decides which implementation computes it.
+a projection of it; so is every higher one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from earthwork.ops import pair_costs, pair_gradients
+from earthwork.ops.definition import settled_flow
+from earthwork.ops.masses import Normalize, as_pair, can_look, check_edge_costs, check_masses, of_row
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor
 from earthwork.spaces.space import check_rho, check_space
-from earthwork.transport.closed_form import balanced, composed_cost, widened
-from earthwork.transport.masses import Normalize, as_pair, can_look, check_edge_costs, check_masses, of_row
-from earthwork.transport.routes import choose
 
 # In place of an infinite curvature: a compromise with an error of 1e-8 relative to the other edges.
 _STIFF = 1e8
@@ -36,7 +36,7 @@ def emd(
     normalize: Normalize = None,
     validate: bool = True,
 ) -> Tensor:
-    r"""The relaxed Earth Mover's Distance between distributions (not samples, and not logits unless normalised).
+    r"""Compute the relaxed Earth Mover's Distance of distributions (not samples, and not logits unless normalised).
 
     .. math:: \mathrm{EMD}^\rho(p, q) = \sum_i w_i |\varphi_i|^\rho
 
@@ -82,12 +82,9 @@ def emd(
     """
     p, q, stored = as_pair(p, q, space, normalize, validate)
     space.check_rho(rho)
-    if costs is None:
-        distances = choose(space, p, q).checked_distances(p, q, space, rho, stored, validate)
-    else:
-        if validate and can_look(p, q):
-            check_masses(p, q, stored)
-        distances = composed_cost(p - q, check_edge_costs(costs, space, validate), rho, costs)
+    if costs is not None:
+        check_edge_costs(costs, space, validate)
+    distances = pair_costs(p, q, space, rho, costs, check=stored if validate else None)
     if rho > 2 and validate and can_look(distances):
         _check_range(distances, rho)
     return distances if distances.dtype is stored else distances.to(stored)
@@ -102,23 +99,10 @@ def _check_range(result: Tensor, rho: float) -> None:
         )
 
 
-def label_distances(p: Tensor, labels: Tensor, space: Space, rho: float, smoothing: float = 0.0) -> Tensor:
-    """The distance of each distribution to its label.
-
-    Args:
-        p: Distributions, shape ``[..., num_bins]``, at least in float32.
-        labels: Bin indices, shape ``[...]``.
-        space: How the bins are arranged.
-        rho: The exponent.
-        smoothing: The share of the label's mass that is spread evenly over all bins.
-    """
-    return choose(space, p, labels).label_distances(p, labels, space, rho, smoothing)
-
-
 def emd_gradient(
     p: Tensor, q: Tensor, space: Space, rho: float = 1.0, *, normalize: Normalize = None, validate: bool = True
 ) -> Tensor:
-    r"""The gradient of :func:`emd` with respect to ``p``, in closed form and without autograd.
+    r"""Return the gradient of :func:`emd` with respect to ``p``, in closed form and without autograd.
 
     .. math:: \mathrm{centre}(\mathrm{potential}(\rho\, w\, \mathrm{sgn}(\varphi)\, |\varphi|^{\rho - 1}))
 
@@ -148,7 +132,7 @@ def emd_gradient(
         space.check_rho(rho)
         if validate and can_look(p, q):
             check_masses(p, q, stored)
-        gradient = choose(space, p, q).gradient(p, q, space, rho)
+        gradient = pair_gradients(p, q, space, rho)
         if rho > 2 and validate and can_look(gradient):
             _check_range(gradient, rho)
         if normalize == "softmax":
@@ -161,7 +145,7 @@ def emd_gradient(
 
 
 def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2.0) -> Tensor:
-    r"""The Hessian of :func:`~earthwork.emd` with respect to ``p``.
+    r"""Return the Hessian of :func:`~earthwork.emd` with respect to ``p``.
 
     .. math:: \rho (\rho - 1)\; \mathrm{centre} \circ \mathrm{potential} \circ
               \mathrm{diag}(w\, |\varphi|^{\rho - 2}) \circ \mathrm{flow} \circ \mathrm{centre}
@@ -206,9 +190,7 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
         if rho == 2:
             batch = torch.broadcast_shapes(p.shape, q.shape)[:-1]
             return _curvature(space, (2 * derived(space, cost_tensor, p.device, p.dtype)).expand(*batch, -1)).to(stored)
-        x = widened(balanced(p - q), space, rho)
-        costs = derived(space, cost_tensor, x.device, x.dtype)
-        flow = space.settle(space.flow(x), costs, rho)
+        flow, costs = settled_flow(p - q, space, rho)
         moved = flow != 0
         weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho - 2), 0)
         if rho < 2:

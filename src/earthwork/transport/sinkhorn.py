@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from earthwork.ops.labels import ground_costs
+from earthwork.ops.linear_programme import with_gradients
+from earthwork.ops.masses import as_pair, can_look, check_masses
 from earthwork.spaces import Space
-from earthwork.transport.labels import ground_costs
-from earthwork.transport.linear_programme import with_gradients
-from earthwork.transport.masses import as_pair, can_look, check_masses
 from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve
 
 __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "sinkhorn", "sinkhorn_prepared"]

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from earthwork.transport.labels import label_gradient
-from earthwork.transport.linear_programme import centred
+from earthwork.ops.labels import label_gradient
+from earthwork.ops.linear_programme import centred
 
 
 class ConvergenceWarning(UserWarning):

@@ -8,7 +8,6 @@ from earthwork.trees.paths import from_paths, from_table, to_paths, to_table
 from earthwork.trees.relations import from_edges, from_networkx, from_parents, to_edges, to_networkx
 from earthwork.trees.shaping import collapse, relabel, restrict, reweight
 from earthwork.trees.shipped import SHIPPED, cifar10, cifar100, imagenet1k, tiny_imagenet200
-from earthwork.trees.wordnet import from_wordnet
 
 __all__ = [
     "SHIPPED",
@@ -26,7 +25,6 @@ __all__ = [
     "from_parents",
     "from_paths",
     "from_table",
-    "from_wordnet",
     "imagenet1k",
     "read_part",
     "relabel",

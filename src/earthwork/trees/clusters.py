@@ -28,7 +28,7 @@ def from_linkage(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    r"""A binary tree from the result of ``scipy.cluster.hierarchy.linkage``, whose heights become costs.
+    r"""Build a binary tree from the result of ``scipy.cluster.hierarchy.linkage``, whose heights become costs.
 
     The edge from a cluster to the one that it is merged into costs half the difference of their heights, so the
     distance of two classes is the height at which they meet: SciPy's cophenetic distance.
@@ -95,7 +95,7 @@ def from_embeddings(
     metric: str = "euclidean",
     classes: Classes | None = None,
 ) -> Tree:
-    """A hierarchy from one vector for each class, such as word vectors or the weights of a classifier's last layer.
+    """Build a hierarchy from one vector for each class: word vectors, or the weights of a classifier's last layer.
 
     Args:
         vectors: Shape ``[classes, dimensions]``.
@@ -130,7 +130,7 @@ def from_confusion(
     method: str = "average",
     classes: Classes | None = None,
 ) -> Tree:
-    r"""A hierarchy from what a classifier confuses: classes that are often confused are close.
+    r"""Build a hierarchy from what a classifier confuses: classes that are often confused are close.
 
     With :math:`s_{ij}` the share of class :math:`i` that is taken for :math:`j`, the distance of two classes is
     :math:`1 - (s_{ij} + s_{ji}) / 2`.

@@ -12,12 +12,10 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NoReturn, Self, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from earthwork.array_files import ArrayFile
 from earthwork.spaces import Space, Tree
@@ -43,7 +41,7 @@ class TreePart(Space):
     """
 
     default_rho = 2.0
-    partial = True
+    acyclic = True
 
     def __init__(self, part: Part, num_nodes: int) -> None:
         self.num_bins = part.bounds[-1]
@@ -71,16 +69,16 @@ class TreePart(Space):
         spaces = [table for space in (part.local, part.shared) if space is not None for table in space._tables()]
         return [sizes, part.slots.numpy(), part.lengths.numpy(), *spaces]
 
-    def distance(
-        self,
-        i: Tensor | int,
-        j: Tensor | int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
+    def distance(self, *_: Any, **__: Any) -> NoReturn:
         """Raise, because other shards are unknown."""
         raise TypeError(f"space: expected a whole tree for distances, got {self}")
+
+    def flow(self, *_: Any) -> NoReturn:
+        """Raise, because a plain tensor holds the masses of all classes."""
+        raise TypeError(f"input: expected a DTensor for {self}, got a plain tensor")
+
+    # What operations on plain tensors ask a space for.
+    log_masses = kernel_tables = _split_costs = distances_to = nearest = expected_distances = flow  # type: ignore[assignment]
 
     def _scaled(self, factor: float) -> Self:
         raise TypeError(f"space: expected a whole tree to scale its costs, got {self}")

@@ -18,7 +18,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 def restrict(tree: Tree, classes: Classes, *, inner_bins: bool = False) -> Tree:
-    """The part of a tree that is above some classes. Distances between them stay the same.
+    """Return the part of a tree that is above some classes. Distances between them stay the same.
 
     Args:
         tree: The tree.
@@ -62,7 +62,7 @@ def collapse(tree: Tree) -> Tree:
 
 
 def relabel(tree: Tree, names: Mapping[str, str] | Sequence[str] | Callable[[str], str] | str) -> Tree:
-    """The same tree with other names.
+    """Return the same tree with other names.
 
     Args:
         tree: The tree.
@@ -104,7 +104,7 @@ def relabel(tree: Tree, names: Mapping[str, str] | Sequence[str] | Callable[[str
 
 
 def _above(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which nodes are the given ones or above them."""
+    """Return which nodes are the given ones or above them."""
     parents = tree._parents
     none = tree.num_nodes
     up = np.append(np.where(parents < 0, none, parents), none)
@@ -117,7 +117,7 @@ def _above(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _keep(tree: Tree, keep: NDArray[np.bool_], bins: NDArray[np.int64], inner_bins: bool) -> Tree:
-    """The tree without some nodes, whose children are attached to the next kept node above."""
+    """Return the tree without some nodes, whose children are attached to the next kept node above."""
     parents = tree._parents
     none = tree.num_nodes
     up = np.append(np.where(parents < 0, none, parents), none)
@@ -153,7 +153,7 @@ def reweight(
     decay: float = 0.5,
     counts: Sequence[float] | Mapping[str, float] | Tensor | None = None,
 ) -> Tree:
-    r"""The same tree with other edge costs, by a scheme; `tree.with_costs` takes the costs themselves.
+    r"""Return the same tree with other edge costs, by a scheme; `tree.with_costs` takes the costs themselves.
 
     | scheme | cost of the edge above node :math:`i` |
     |---|---|

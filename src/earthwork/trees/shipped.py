@@ -12,7 +12,7 @@ from earthwork.trees.shaping import reweight
 
 
 def imagenet1k(costs: str = "unit", rule: str = "first") -> Tree:
-    """WordNet's hierarchy over the 1000 classes of ILSVRC2012, in the order of their class index.
+    """Load WordNet's hierarchy over the 1000 classes of ILSVRC2012, in the order of their class index.
 
     Where WordNet gives a synset several hypernyms, a rule chooses one of them as its parent. ``"first"`` takes the one
     that WordNet lists first. ``"paper"`` gives the 1374 nodes of the paper, but it puts pets below ``domestic_animal``,
@@ -20,7 +20,7 @@ def imagenet1k(costs: str = "unit", rule: str = "first") -> Tree:
 
     Args:
         costs: ``"unit"``: every edge costs 1. ``"hops"``: an edge costs the number of WordNet edges that it replaces.
-        rule: ``"first"`` or ``"paper"``; `from_wordnet` has others.
+        rule: ``"first"`` or ``"paper"``.
 
     Example:
         >>> import earthwork as ew
@@ -37,7 +37,7 @@ def imagenet1k(costs: str = "unit", rule: str = "first") -> Tree:
 
 
 def tiny_imagenet200(costs: str = "unit", rule: str = "first") -> Tree:
-    """WordNet's hierarchy over the 200 classes of Tiny ImageNet, in the order of their sorted synset ids.
+    """Load WordNet's hierarchy over the 200 classes of Tiny ImageNet, in the order of their sorted synset ids.
 
     That is the order in which datasets that read a folder for each class number them; ``wnids.txt`` has another order.
 
@@ -54,7 +54,7 @@ def tiny_imagenet200(costs: str = "unit", rule: str = "first") -> Tree:
 
 
 def cifar100() -> Tree:
-    """The 100 classes of CIFAR-100 below their 20 superclasses, in the dataset's (alphabetical) order.
+    """Load the 100 classes of CIFAR-100 below their 20 superclasses, in the dataset's (alphabetical) order.
 
     Example:
         >>> import earthwork as ew
@@ -65,7 +65,7 @@ def cifar100() -> Tree:
 
 
 def cifar10() -> Tree:
-    """The 10 classes of CIFAR-10, in the dataset's order, as six animals and four vehicles.
+    """Load the 10 classes of CIFAR-10, in the dataset's order, as six animals and four vehicles.
 
     The grouping is ours: the dataset has none.
 
@@ -103,7 +103,7 @@ def _from_wordnet(name: str, costs: str, rule: str) -> Tree:
     if costs not in ("unit", "hops"):
         raise ValueError(f"costs: expected unit or hops, got {costs!r}")
     if rule not in ("first", "paper"):
-        raise ValueError(f"rule: expected first or paper, got {rule!r}; from_wordnet() has others")
+        raise ValueError(f"rule: expected first or paper, got {rule!r}")
     tree = _shipped(name if rule == "first" else f"{name}_paper")
     return tree if costs == "unit" else reweight(tree, costs)
 

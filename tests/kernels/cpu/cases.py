@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
-from earthwork.transport.closed_form import composed_cost
+from earthwork.ops.definition import composed_cost
 from tests.cases import random_parents
 
 CLOSE: dict[torch.dtype, dict[str, Any]] = {

@@ -7,4 +7,4 @@ pytest.importorskip("numba")
 
 @pytest.fixture(autouse=True)
 def _kernels_on_small_input_too(monkeypatch):
-    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES", 0)
+    monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES", 0)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import earthwork as ew
 from earthwork.kernels.cpu import Layout, layout, run, threads
-from earthwork.transport.routes import kernel_tables
+from earthwork.ops.cpu import kernel_tables
 from tests.cases import random_parents
 
 _libc = ctypes.CDLL(None, use_errno=True)

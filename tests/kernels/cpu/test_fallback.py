@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import earthwork as ew
 from earthwork import private_api
 from earthwork.kernels.cpu import loading, run, without_kernels
-from earthwork.transport import routes
-from earthwork.transport.routes import Kernels, choose
+from earthwork.ops import operations as routes
+from earthwork.ops.operations import Kernels, choose
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 
@@ -186,7 +186,7 @@ def test_what_the_kernel_can_do_is_left_to_it(rng, reduction, monkeypatch):
     loss = ew.EMDLoss(space, reduction=reduction)
     with without_kernels():
         expected = loss(logits, target)
-    monkeypatch.setattr(ew.EMDLoss, "_routed_losses", None)
+    monkeypatch.setattr(ew.EMDLoss, "defined_loss", None)
     torch.testing.assert_close(loss(logits, target), expected)
 
 
@@ -301,7 +301,7 @@ def test_inference_tensors_take_the_same_route(rng):
 
 
 def test_small_input_does_not_load_the_kernels(calls, monkeypatch):
-    monkeypatch.setattr("earthwork.transport.routes.MIN_ENTRIES", 256)
+    monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES", 256)
     p = torch.full((2, 4), 0.25)
     assert (ew.emd(p, p, ew.Chain(4)) == 0).all()
     assert not calls

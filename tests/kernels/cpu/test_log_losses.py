@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 import earthwork as ew
 from earthwork.kernels.cpu import Layout, run, without_kernels
-from earthwork.transport.routes import kernel_tables
+from earthwork.ops.cpu import kernel_tables
 from tests.kernels.cpu.cases import SPACES, space_of
 
 DTYPES = (torch.float32, torch.float64)

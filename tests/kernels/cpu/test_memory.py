@@ -208,7 +208,7 @@ def test_importing_inside_inference_mode_leaves_the_kernels_on():
         import torch
         with torch.inference_mode():
             import earthwork as ew
-        from earthwork.transport.routes import Kernels, choose
+        from earthwork.ops.operations import Kernels, choose
         p = torch.full((40, 10), 0.1)
         assert isinstance(choose(ew.Chain(10), p, p), Kernels)
         with torch.inference_mode():

@@ -12,7 +12,7 @@ import torch
 
 import earthwork as ew
 from earthwork.kernels.cpu import Layout, operators
-from earthwork.transport.routes import operator_tables
+from earthwork.ops.cpu import operator_tables
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 
@@ -210,8 +210,8 @@ def test_an_out_of_range_label_in_a_compiled_loss():
     labels[5] = 255
     assert compiled(logits, labels).isfinite()
     labels[5] = 254
-    with pytest.raises(ValueError, match=r"target: expected class indices from 0 to 9 .*, got 254 at position 5"):
-        compiled(logits, labels)
+    # As on spaces without operators: what the compiler traces cannot raise an error that depends on values.
+    assert compiled(logits, labels).isnan()
 
 
 @pytest.mark.parametrize("narrow", [0, 1])

@@ -15,7 +15,7 @@ import torch
 
 import earthwork as ew
 from earthwork.kernels.cpu import Layout, run
-from earthwork.transport.routes import kernel_tables
+from earthwork.ops.cpu import kernel_tables
 from tests.kernels.cpu.cases import space_of
 
 ROOT = Path(__file__).parents[3]

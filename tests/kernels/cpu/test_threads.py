@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 import earthwork as ew
 from earthwork.kernels.cpu import run, threads
 from earthwork.kernels.cpu.loading import MachineCode
-from earthwork.transport import routes
+from earthwork.ops import operations as routes
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 

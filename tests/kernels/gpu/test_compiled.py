@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from earthwork.kernels.gpu import numerics, pair_kernels, segment_kernels, tree_kernels
+from earthwork.kernels.gpu import common, labels, pairs
 
 ROOT = Path(__file__).parents[3]
 
 # Entry points; every other function is compiled as part of them.
-KERNELS = {"tree_costs", "tree_slopes", "pair_costs", "pair_slopes", "reduce_rows"}
-KERNELS |= {"segment_stats", "segment_costs", "span_costs", "segment_slopes"}
+KERNELS = {f"{name}_kernel" for name in ("label_costs", "label_slopes", "reduce", "pair_costs", "pair_slopes")}
 
 
 def run(*arguments: str) -> str:
@@ -47,17 +46,16 @@ def test_kernels_compile_without_spills(tmp_path):
     run("-m", "benchmarks.gpu", "--quick", "--out", str(tmp_path))
     results = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
     check_builds(results["code"], 0 if Version(results["triton"]) >= Version("3.9") else 48)
-    for size, launches in (("512 × 1,000", 3), ("16 × 1,048,576", 4)):
-        ours, theirs = (results["traffic"][f"{name}, {size}"] for name in ("EMDLoss, rho=2", "F.cross_entropy"))
-        assert ours["launches"] == launches <= theirs["launches"]
-        assert ours["memory"] < theirs["memory"]
+    ours, theirs = (results["traffic"][name] for name in ("EMDLoss, rho=2", "F.cross_entropy"))
+    assert ours["launches"] == 3 <= theirs["launches"]
+    assert ours["memory"] < theirs["memory"]
 
 
 def test_the_builds_on_the_benchmarks_page():
     """All builds of the table, of which the test above repeats some."""
     code = json.loads((ROOT / "docs" / "results" / "gpu.json").read_text(encoding="utf-8"))["code"]
     check_builds(code)
-    assert {row["bins"] for row in code} == {0, 10, 1000, 16_384, 2**20}
+    assert {row["bins"] for row in code} == {0, 10, 1000, 16_384}
 
 
 TRACED = """
@@ -69,8 +67,8 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.driver import CudaDriver
 
 import earthwork as ew
-from earthwork.losses import emd_loss
-from earthwork.transport import routes
+from earthwork.kernels.gpu import check
+from earthwork.ops import operations as routes
 
 class Driver(CudaDriver):
     '''Torch asks it for the target, and from the code for that finds out what a kernel writes to.'''
@@ -80,8 +78,10 @@ class Driver(CudaDriver):
     def get_current_device(self): return 0
 
 triton.runtime.driver.set_active(Driver())
-for module in (routes, emd_loss):
-    module.on_gpu = lambda x: True
+routes.on_gpu = lambda x: True
+
+# There is no GPU to run them on.
+check._compare_labels = check._compare_pairs = lambda *arguments: None
 
 graphs = []
 
@@ -99,14 +99,13 @@ def trace(loss, *inputs):
     compiled(*inputs).sum().backward()
     return list(graphs)
 
-tree, large = ew.Tree([-1, 0, 0, 1, 1, 2, 2]), ew.Tree([-1, 0, 0] + [1] * 9000 + [2] * 7385)
+tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
 x, y = torch.randn(6, 4, requires_grad=True), torch.randint(4, (6,))
 p, q = x.softmax(-1).detach().requires_grad_(), torch.rand(6, 4).softmax(-1)
 print(json.dumps({
     "labels": trace(ew.EMDLoss(tree), x, y),
     "weights": trace(ew.EMDLoss(tree, 1.5, weight=torch.rand(4), reduction="none"), x, y),
     "pairs": trace(lambda p, q: ew.emd(p, q, tree, 1.5), p, q),
-    "large": trace(ew.EMDLoss(large), torch.randn(2, 16385, requires_grad=True), torch.randint(16385, (2,))),
 }))
 """
 
@@ -118,13 +117,13 @@ def test_the_compiler_takes_the_kernels_into_its_graph():
         name: [sum("triton_kernel_wrapper" in node for node in graph) for graph in found]
         for name, found in graphs.items()
     }
-    assert launches == {"labels": [2, 1], "weights": [1, 1], "pairs": [1, 1], "large": [3, 1]}
+    assert launches == {"labels": [2, 1], "weights": [1, 1], "pairs": [1, 1]}
     harmless = ("triton_kernel", "getitem", "empty", "view", "squeeze", "expand", "permute", "detach", "clone", "full")
     others = {node for found in graphs.values() for graph in found for node in graph}
     assert {node for node in others if not any(word in node for word in harmless)} == set()
 
 
-@pytest.mark.parametrize("module", [numerics, pair_kernels, segment_kernels, tree_kernels])
+@pytest.mark.parametrize("module", [common, labels, pairs])
 def test_every_function_has_a_docstring(module):
     functions = [f for f in vars(module).values() if hasattr(f, "fn") and f.fn.__module__ == module.__name__]
     assert functions

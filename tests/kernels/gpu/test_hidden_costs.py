@@ -16,12 +16,12 @@ from torch.utils._pytree import tree_leaves
 
 import earthwork as ew
 from earthwork import private_api
-from earthwork.kernels import gpu
 from earthwork.kernels.cpu import loading
-from earthwork.kernels.gpu import operators
-from earthwork.transport.gpu_route import GpuKernels
-from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER
-from earthwork.transport.routes import choose
+from earthwork.kernels.gpu import check, common
+from earthwork.ops.definition import COMPOSED
+from earthwork.ops.first_order import FIRST_ORDER
+from earthwork.ops.gpu_route import GpuKernels
+from earthwork.ops.operations import choose
 from tests.cases import random_tree
 
 READS = {"_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal", "lift_fresh", "lift_fresh_copy"}
@@ -74,8 +74,7 @@ LOSSES = {
 @pytest.mark.parametrize("first_order", [False, True], ids=["composed", "first order"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
-    for module in ("transport.routes", "losses.emd_loss"):
-        monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
+    monkeypatch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
     if first_order:
         monkeypatch.setattr(private_api, "count_dispatch_modes", lambda: 0)
     loss = LOSSES[name](tree).to("meta")
@@ -90,8 +89,7 @@ def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
 
 @pytest.mark.parametrize("kind", ["labels", "distributions"])
 def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind):
-    for module in ("transport.routes", "losses.emd_loss"):
-        monkeypatch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
+    monkeypatch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
     loss = ew.EMDLoss(tree)
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)
     target = targets(tree.num_bins)[kind]
@@ -101,13 +99,10 @@ def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind
     assert recorder.waits == []
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["", "large"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_the_kernels(monkeypatch, tree, reduction, large):
-    """Three launches, or four for a large tree, and nothing else but memory for the results."""
+def test_the_kernels(monkeypatch, tree, reduction):
+    """Three launches, and nothing else but memory for the results."""
     launched = []
-    if large:
-        monkeypatch.setattr(gpu, "MOST_BINS", 1)
 
     class Kernel:
         def __init__(self, kernel):
@@ -116,7 +111,7 @@ def test_the_kernels(monkeypatch, tree, reduction, large):
         def __getitem__(self, grid):
             return lambda *arguments, **options: launched.append(self.name)
 
-    monkeypatch.setattr(operators, "launch", Kernel)
+    monkeypatch.setattr(common, "launch", Kernel)
     monkeypatch.setattr(private_api, "count_dispatch_modes", lambda: 0)
     loss = ew.EMDLoss(tree, reduction=reduction)
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)
@@ -126,17 +121,15 @@ def test_the_kernels(monkeypatch, tree, reduction, large):
     with Recorder() as recorder:
         value = loss(logits, labels)
         torch.autograd.grad(value, logits, torch.empty_like(value))
-    forward = ["segment_stats", "segment_costs", "span_costs"] if large else ["tree_costs"]
-    backward = ["segment_slopes"] if large else ["tree_slopes"]
-    assert launched == forward + ["reduce_rows"][: not large and reduction != "none"] + backward
+    reduce = ["reduce_kernel"] if reduction != "none" else []
+    assert launched == ["label_costs_kernel", *reduce, "label_slopes_kernel"]
     assert recorder.waits == []
-    name = "large_label" if large else "label"
-    assert set(recorder.operations) <= {f"{name}_loss_gpu", f"{name}_slopes_gpu", "detach"}
+    assert set(recorder.operations) <= {"label_loss_gpu", "label_slopes_gpu", "detach"}
 
 
 def test_tables_are_kept_for_each_device(monkeypatch, tree):
-    built, tables_of = [], gpu.tables_of
-    monkeypatch.setattr(gpu, "tables_of", lambda *arguments: built.append(arguments[1].type) or tables_of(*arguments))
+    built, tables_of = [], check.tables_of
+    monkeypatch.setattr(check, "tables_of", lambda *arguments: built.append(arguments[1].type) or tables_of(*arguments))
     loss = ew.EMDLoss(tree)
     logits, labels = torch.randn(3, tree.num_bins), torch.zeros(3, dtype=torch.int64)
     for _ in range(2):
@@ -164,7 +157,7 @@ def test_what_has_no_kernels(monkeypatch, tree):
     assert choose(ew.Chain(1), logits[:, :1], labels) is FIRST_ORDER
     assert not isinstance(choose(tree, logits.double(), labels), GpuKernels)
     assert isinstance(choose(tree, logits, logits), GpuKernels)
-    monkeypatch.setattr("earthwork.transport.gpu_route.gpu.MOST_BINS", tree.num_bins - 1)
+    monkeypatch.setattr("earthwork.ops.gpu_route.gpu.MOST_BINS", tree.num_bins - 1)
     assert choose(tree, logits, logits) is FIRST_ORDER
-    monkeypatch.setattr("earthwork.transport.gpu_route.gpu.AVAILABLE", False)
+    monkeypatch.setattr("earthwork.ops.gpu_route.gpu.AVAILABLE", False)
     assert choose(ew.Chain(4), logits[:, :4], labels) is FIRST_ORDER

@@ -9,12 +9,9 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork import private_api
-from earthwork.kernels import gpu
 from earthwork.kernels.cpu import without_kernels
-from earthwork.kernels.gpu import operators
-from earthwork.kernels.gpu.segment_tables import segment_tables_of
-from earthwork.transport import gpu_route
+from earthwork.kernels.gpu import labels as label_kernels
+from earthwork.ops import gpu_route
 from tests.kernels.cpu.cases import space_of
 from tests.kernels.gpu.oracle import error, label_costs
 
@@ -77,11 +74,22 @@ def test_several_blocks_of_classes(rng, monkeypatch, size, rho):
     """Blocks of 16 classes, the last of them ragged, instead of one of 64."""
     space = ew.Tree(np.arange(-1, 2 * size - 2) // 2, rng.random(2 * size - 1), rng.permutation(2 * size - 1)[:size])
     logits, labels = batch(rng, space)
-    monkeypatch.setattr(operators, "LABEL_BLOCK", 16)
+    monkeypatch.setattr(label_kernels, "BLOCK", 16)
     value, gradient = losses(space, rho, logits, labels)
     expected, slopes = label_costs(logits, labels, space, rho)
     assert error(value[:, None], expected[:, None]) <= VALUE
     assert error(gradient, slopes) <= GRADIENT
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.5])
+def test_tiny_costs(rng, rho):
+    """The scale of fixed-point slopes stays a float32."""
+    space = space_of("any", rng).with_costs(1e-28)
+    logits, labels = batch(rng, space)
+    value, gradient = losses(space, rho, logits, labels)
+    expected, slopes = label_costs(logits, labels, space, rho)
+    assert error(value[:2, None] * 1e28, expected[:2, None] * 1e28) <= VALUE
+    assert error(gradient[:2].double() * 1e28, slopes[:2] * 1e28) <= GRADIENT
 
 
 def test_saturated_rows_of_a_star(rng):
@@ -94,10 +102,8 @@ def test_saturated_rows_of_a_star(rng):
     value, gradient = losses(star, 1.0, logits, labels)
     on_cpu = logits.clone().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("transport.routes", "losses.emd_loss"):
-            patch.setattr(f"earthwork.{module}.on_gpu", lambda x: False)
-        patch.setattr("earthwork.transport.routes.is_plain", private_api.is_plain)
-        patch.setattr("earthwork.transport.routes.MIN_ENTRIES", 0)
+        patch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
+        patch.setattr("earthwork.ops.operations.MIN_ENTRIES", 0)
         loss = ew.EMDLoss(star, 1.0, reduction="none")(on_cpu, labels)
         loss.sum().backward()
     assert error(value[:, None], expected[:, None]) <= max(VALUE, 10 * error(loss.detach()[:, None], expected[:, None]))
@@ -105,15 +111,11 @@ def test_saturated_rows_of_a_star(rng):
     assert error(gradient, slopes) <= GRADIENT
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["", "large"])
-def test_the_resolution_of_slopes(rng, monkeypatch, large):
+def test_the_resolution_of_slopes(rng):
     """Slopes are multiples of 2⁻⁵⁸ of the largest potential, so where ρ > 2 a tiny gradient can have few digits.
 
     The bound in docs/integrations/gpu.md: 2e-6 of the largest entry of the row, and beyond that p·ρ·height·2⁻⁵⁶.
     """
-    if large:
-        monkeypatch.setattr(gpu, "MOST_BINS", 1)
-        monkeypatch.setattr(gpu, "segment_tables_of", lambda branches, device: segment_tables_of(branches, device, 32))
     space = ew.Tree(np.arange(-1, 70) // 2, rng.random(71) + 0.1)
     rows = 8
     logits = torch.from_numpy(rng.normal(size=(rows, space.num_bins))).float()
@@ -222,12 +224,8 @@ def test_second_derivatives_are_composed(rng):
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("segments", [False, True])
-def test_rows_of_nan_whose_class_has_no_weight(monkeypatch, segments, reduction):
+def test_rows_of_nan_whose_class_has_no_weight(reduction):
     """0 times NaN is NaN, as for cross entropy; an ignored row counts for nothing, whatever it holds."""
-    if segments:
-        monkeypatch.setattr(gpu, "MOST_BINS", 1)
-        monkeypatch.setattr(gpu, "segment_tables_of", lambda branches, device: segment_tables_of(branches, device, 32))
     bins = 70
     weight = torch.linspace(0, 2, bins)
     logits, labels = torch.randn(5, bins), torch.tensor([0, 3, 0, 5, -100])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
-from earthwork.kernels.gpu import branches_of, operators
-from earthwork.kernels.gpu.tables import height_of, slope_scale, steps_of
+from earthwork.kernels.gpu import pairs
+from earthwork.kernels.gpu.tables import branches_of, height_of, slope_scale, steps_of
 from tests.cases import KINDS, random_space
 from tests.kernels.cpu.cases import space_of
 from tests.kernels.gpu.oracle import dyadic, error, pair_costs
@@ -46,7 +46,7 @@ def test_values_and_gradients(rng, name, rho):
 
 @pytest.mark.parametrize("rho", [1.0, 2.0])
 def test_blocks_broadcasting_and_the_gradient_function(rng, monkeypatch, rho):
-    monkeypatch.setattr(operators, "_PAIR_BLOCK", 16)
+    monkeypatch.setattr(pairs, "BLOCK", 16)
     space = ew.Tree(np.arange(-1, 98) // 2, rng.random(99))
     p, q = dyadic(rng, 6, 50).reshape(3, 2, 50), dyadic(rng, 2, 50)
     value = ew.emd(p, q, space, rho)

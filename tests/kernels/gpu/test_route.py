@@ -9,10 +9,12 @@ from torch import nn
 import earthwork as ew
 from earthwork.kernels import gpu
 from earthwork.kernels.cpu import without_kernels
-from earthwork.transport import gpu_route, routes
-from earthwork.transport.gpu_route import GpuKernels, LargeGpuKernels
-from earthwork.transport.portable_routes import COMPOSED, FIRST_ORDER
-from earthwork.transport.routes import choose
+from earthwork.ops import gpu_route
+from earthwork.ops import operations as routes
+from earthwork.ops.definition import COMPOSED
+from earthwork.ops.first_order import FIRST_ORDER
+from earthwork.ops.gpu_route import GpuKernels
+from earthwork.ops.operations import choose
 from tests.cases import random_distribution
 
 C = 6
@@ -58,17 +60,11 @@ def test_what_it_serves(monkeypatch, chain):
     ):
         assert not isinstance(choose(chain, p, target), GpuKernels)
     assert not isinstance(choose(chain, x, expected=True), GpuKernels)
-    # At the limits, and one bin beyond them.
+    # At the limit, and one bin beyond it.
     monkeypatch.setattr(gpu, "MOST_BINS", C)
     assert type(choose(chain, x, labels)) is type(choose(chain, x, x)) is GpuKernels
     monkeypatch.setattr(gpu, "MOST_BINS", C - 1)
-    monkeypatch.setattr(gpu, "MOST_BINS_IN_SEGMENTS", C)
-    fresh = chain.with_costs(1.0)
-    assert type(choose(fresh, x, labels)) is LargeGpuKernels
-    assert not isinstance(choose(fresh, x, x), GpuKernels)
-    assert not isinstance(choose(fresh, x, None), GpuKernels)
-    monkeypatch.setattr(gpu, "MOST_BINS_IN_SEGMENTS", C - 1)
-    assert not isinstance(choose(fresh, x, labels), GpuKernels)
+    assert not any(isinstance(choose(chain, x, target), GpuKernels) for target in (labels, x, None))
     two = ew.Chain(2)
     assert type(choose(two, x[:, :2], labels)) is GpuKernels
 
@@ -152,13 +148,6 @@ def test_labels_that_change_before_the_gradient_are_an_error(chain):
         loss.backward()
 
 
-def test_tables_are_made_once_for_each_space(chain):
-    x = torch.randn(3, C)
-    known = choose(chain, x).tables[0]
-    assert choose(chain, x).tables[0] is known
-    assert choose(chain.with_costs(2.0), x).tables[0] is not known
-
-
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_a_whole_loss(rng, chain, reduction):
     logits, weight = torch.randn(2, C, 3), torch.rand(C).double() + 0.5
@@ -167,3 +156,20 @@ def test_a_whole_loss(rng, chain, reduction):
     with without_kernels():
         theirs = loss(logits, LABELS)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_current_device(monkeypatch, rng, chain):
+    """Triton launches on the current device, so that is set to the device of the input."""
+    devices, device_of = [], torch.cuda.device_of
+    monkeypatch.setattr(torch.cuda, "device_of", lambda x: devices.append(x) or device_of(x))
+    p, q = distributions(rng, 2, 3), distributions(rng, 3)
+    route = choose(chain, p, q)
+    for call in (
+        lambda: route.distances(p, q, chain, 1.5),
+        lambda: route.gradient(p, q, chain, 1.5),
+        lambda: route.logit_distances(p, LABELS, chain, 1.5),
+    ):
+        call()
+        devices.clear()
+        call()
+        assert len(devices) == 1

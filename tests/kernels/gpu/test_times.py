@@ -9,7 +9,7 @@ import torch
 from benchmarks import gpu_times
 
 import earthwork as ew
-from earthwork.kernels.gpu import operators
+from earthwork.kernels.gpu import common
 
 
 class Event:
@@ -30,10 +30,10 @@ def test_the_table(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    monkeypatch.setattr(operators, "launch", lambda kernel: launched.append(kernel.__name__) or kernel)
+    monkeypatch.setattr(common, "launch", lambda kernel: launched.append(kernel.__name__) or kernel)
     results = gpu_times.measure(torch.device("cpu"), 1, {"a chain, 2 × 5": (lambda: ew.Chain(5), 2)})
     # Four losses by the kernels, and three calls before the one that is timed.
-    assert launched.count("tree_costs") == launched.count("tree_slopes") == 4 * 4
+    assert launched.count("label_costs_kernel") == launched.count("label_slopes_kernel") == 4 * 4
     gpu_times.report(results, tmp_path)
     assert json.loads((tmp_path / "gpu-times.json").read_text(encoding="utf-8")) == results
     rows = results["tables"]["a chain, 2 × 5"]

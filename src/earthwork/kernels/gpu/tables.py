@@ -60,14 +60,13 @@ def branches_of(walk: Indices, starts: Indices, ends: Indices, costs: Numbers) -
     return Branches(walk, own_costs, keys // (bins + 1), bins - keys % (bins + 1), merged)
 
 
-def steps_of(branches: Branches, keep_first: NDArray[np.bool_] | bool = False) -> tuple[Indices, Indices, Indices]:
-    """When the walk enters and leaves branches: the place, the branch, and 1 or -1 for each step, in order.
+def steps_of(branches: Branches) -> tuple[Indices, Indices, Indices]:
+    """Return the steps by which the walk enters and leaves branches: the place, the branch, and 1 or -1 for each.
 
-    Potentials matter only up to a constant, so the steps after the last bin are left out, and so are those before the
-    first one, except where ``keep_first`` is true.
+    Potentials matter only up to a constant, so the steps before the first bin and after the last one are left out.
     """
     bins, numbers = len(branches.walk), np.arange(len(branches.starts))
-    leaves, enters = branches.ends < bins, (branches.starts > 0) | keep_first
+    leaves, enters = branches.ends < bins, branches.starts > 0
     places = np.concatenate([branches.ends[leaves], branches.starts[enters]])
     order = np.argsort(places, kind="stable")
     signs = np.repeat([-1, 1], [leaves.sum(), enters.sum()])
@@ -75,41 +74,45 @@ def steps_of(branches: Branches, keep_first: NDArray[np.bool_] | bool = False) -
 
 
 def height_of(branches: Branches) -> float:
-    """The largest sum of the costs of the branches above a bin."""
+    """Return the largest sum of the costs of the branches above a bin."""
     change = np.bincount(branches.starts, branches.costs, len(branches.walk) + 1)
     change -= np.bincount(branches.ends, branches.costs, len(branches.walk) + 1)
     return float(np.cumsum(change).max(initial=0.0))
 
 
 def slope_scale(height: float) -> float:
-    """A power of two that brings sums of slopes to 60 bits: the walk is never further than ``2 * height`` from 0."""
-    return 2.0 ** (58 - math.ceil(math.log2(height))) if height > 0 else 1.0
+    """Return a power of two, a float32, that brings sums of slopes to at most 60 bits.
+
+    The walk is never further than ``2 * height`` from 0.
+    """
+    return 2.0 ** min(126, 58 - math.ceil(math.log2(height))) if height > 0 else 1.0
 
 
 class Tables(NamedTuple):
-    """A space as the kernels read it, on one device.
+    """A space as the kernels read it, on one device: indices in int32, costs in float32."""
 
-    Attributes:
-        indices: The bin at each place of the walk, the place of each bin, how many steps come before it, the start and
-            the end of each branch, and those of the branch of each step.
-        numbers: The cost of each bin's own edge, of each branch, and of that of each step, negative where it leaves.
-        bins: The number of bins.
-        branches: The number of branches.
-        steps: The number of steps.
-        slope_scale: What turns slopes into fixed-point numbers.
-    """
-
-    indices: Tensor
-    numbers: Tensor
-    bins: int
-    branches: int
-    steps: int
-    slope_scale: float
-
-    @property
-    def arguments(self) -> tuple[Tensor | int | float, ...]:
-        """What the operators take of it; they know the number of bins."""
-        return self.indices, self.numbers, self.branches, self.steps, self.slope_scale
+    walk: Tensor
+    """The bin at each place of the walk."""
+    place: Tensor
+    """The place of each bin."""
+    steps_before: Tensor
+    """How many steps come before each bin."""
+    starts: Tensor
+    """The first place of each branch."""
+    ends: Tensor
+    """The place after its last one."""
+    step_starts: Tensor
+    """The first place of the branch of each step."""
+    step_ends: Tensor
+    """The place after its last one."""
+    own_costs: Tensor
+    """The cost of each bin's own edge."""
+    costs: Tensor
+    """The cost of each branch."""
+    step_costs: Tensor
+    """The cost of the branch of each step, negative where the step leaves it."""
+    slope_scale: Tensor
+    """The number that turns slopes into fixed-point numbers."""
 
 
 def tables_of(branches: Branches, device: torch.device) -> Tables:
@@ -119,13 +122,8 @@ def tables_of(branches: Branches, device: torch.device) -> Tables:
     when, branch, signs = steps_of(branches)
     starts, ends, costs = branches.starts, branches.ends, branches.costs
     before = np.searchsorted(when, place, side="right")
-    indices = np.concatenate([branches.walk, place, before, starts, ends, starts[branch], ends[branch]])
-    numbers = np.concatenate([branches.own_costs, costs, costs[branch] * signs])
-    return Tables(
-        torch.from_numpy(indices.astype(np.int32)).to(device),
-        torch.from_numpy(numbers.astype(np.float32)).to(device),
-        len(place),
-        len(starts),
-        len(branch),
-        slope_scale(height_of(branches)),
-    )
+    indices = branches.walk, place, before, starts, ends, starts[branch], ends[branch]
+    scale = np.array(slope_scale(height_of(branches)))
+    numbers = branches.own_costs, costs, costs[branch] * signs, scale
+    arrays = *(x.astype(np.int32) for x in indices), *(x.astype(np.float32) for x in numbers)
+    return Tables(*(torch.from_numpy(x).to(device) for x in arrays))

@@ -1,0 +1,474 @@
+"""Sets of classes that hold the truth with a given probability, in shapes that the arrangement of the classes has."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from earthwork.decisions.nested_sets import FAMILIES, EqualBalls, default_kind, maximal_nodes
+from earthwork.decisions.risk import mean_passes, p_values
+from earthwork.files import errors_naming, parse_json, read_json, to_json, write_atomically
+from earthwork.ops.masses import Normalize, as_distributions
+from earthwork.spaces import Space
+from earthwork.spaces.space import check_space, check_word, from_array
+from earthwork.spaces.tree import as_tree
+from earthwork.storage.writing import dumps, from_document
+
+Kind: TypeAlias = Literal["interval", "arc", "node", "subtrees", "ball"]
+
+_FORMAT, _VERSION = "earthwork-conformal-predictor", 1
+# The number of probabilities that are scored at a time: 4 MiB, which fit a cache.
+_BLOCK = 2**20
+# The steps of a bisection that take an interval of doubles to its last bits.
+_STEPS = 60
+
+
+class Threshold(NamedTuple):
+    """How far the sets of some rows grow.
+
+    Attributes:
+        limit: The largest score in a set.
+        rows: The number of calibration rows it comes from.
+        below: The score before ``limit`` among those of the calibration rows, for randomised sets.
+        cuts: Three numbers that a random number U is compared with. A set holds the scores less than ``below``, above
+            the first cut those up to ``below``, above the second those less than ``limit``, above the third those up to
+            ``limit``.
+    """
+
+    limit: float
+    rows: int
+    below: float = -math.inf
+    cuts: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+class ConformalPredictor:
+    r"""Predict sets of classes that hold the truth with probability ``1 - alpha``, whatever the model.
+
+    Split conformal prediction: rows that the model was not trained on, with their labels, say how large the sets must
+    be. If those rows and a new one are exchangeable, the new row's set holds its label with a probability of at least
+    :math:`1 - \alpha` (over the draw of all of them), for any model and any number of rows. How small the sets are
+    depends on the model.
+
+    The sets of a row are nested, and :meth:`fit` chooses how far they grow:
+
+    | kind | default for | a set |
+    |---|---|---|
+    | `"interval"` | `Chain` | classes in a row, grown from the most probable one to the more probable neighbour |
+    | `"arc"` | `Ring` | the same around a circle |
+    | `"subtrees"` | `Tree` | a union of subtrees: those with the largest mean mass per class |
+    | `"node"` | | all classes below one node, an ancestor of the most probable class |
+    | `"ball"` | other spaces | the classes within a distance from that of least expected distance |
+
+    They grow until their mass exceeds a threshold (subtrees: while their density is a given share of the largest one),
+    so that an uncertain row has a larger set than a certain one (adaptive prediction sets, Romano et al., NeurIPS 2020;
+    for ordered classes Lu et al., MICCAI 2022; for nodes Goren et al., NeurIPS 2024, and Mortier et al., 2025). Only a
+    randomised set can be empty.
+
+    Args:
+        space: How the classes are arranged.
+        alpha: The probability that a set misses the label; with ``risk="distance"`` the expected distance.
+        kind: The shape of the sets; by default by the space, see above.
+        score: ``"adaptive"``, or ``"distance"`` for balls whose radius is the same for all rows.
+        risk: ``"miss"``: how often the label is not in the set. ``"distance"``: how far the label is from the nearest
+            class of the set; the sets are the smallest whose expected distance is at most ``alpha`` (conformal risk
+            control).
+        confidence: ``None``: the guarantee holds on average over calibration rows. A number between 0 and 1: with this
+            probability over the calibration rows, the risk on new rows is at most ``alpha``, which takes larger sets.
+        by_class: Guarantee the coverage for the rows of each class, and not only on average over classes. A class with
+            fewer than ``1 / alpha - 1`` calibration rows is then in every set.
+        randomized: Draw the last step of the growth at random, so that the coverage is exactly ``1 - alpha``. A set may
+            then be empty.
+
+    Attributes:
+        groups: The groups that were fitted, or all classes with ``by_class``; ``None`` for one threshold.
+        thresholds: How far the sets grow, one for each of the groups.
+
+    Example:
+        >>> import numpy as np, earthwork as ew
+        >>> rng = np.random.default_rng(0)
+        >>> stars = ew.Chain(5, names=["1 star", "2 stars", "3 stars", "4 stars", "5 stars"])
+        >>> labels = rng.integers(0, 5, 200)
+        >>> p = np.exp(-abs(np.arange(5) - labels[:, None] - rng.normal(0, 0.7, (200, 1))))
+        >>> p /= p.sum(-1, keepdims=True)
+        >>> predictor = ew.ConformalPredictor(stars, alpha=0.1).fit(p[:100], labels[:100])
+        >>> sets = predictor.predict(p[100:])
+        >>> sets.shape, float(sets[np.arange(100), labels[100:]].mean())
+        ((100, 5), 0.93)
+        >>> predictor.describe(sets[:2])
+        ['2 stars to 3 stars', '4 stars to 5 stars']
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        alpha: float = 0.1,
+        kind: Kind | None = None,
+        *,
+        score: Literal["adaptive", "distance"] = "adaptive",
+        risk: Literal["miss", "distance"] = "miss",
+        confidence: float | None = None,
+        by_class: bool = False,
+        randomized: bool = False,
+    ) -> None:
+        check_space(space)
+        self.space = space
+        self.kind: str = default_kind(space) if kind is None else check_word("kind", kind, *FAMILIES)
+        family, needed = FAMILIES[self.kind]
+        if not isinstance(space, needed):
+            raise TypeError(f"kind: expected one for {space}, got {kind!r}, which is for a {needed.__name__}")
+        self.score = check_word("score", score, "adaptive", "distance")
+        if score == "distance" and self.kind != "ball":
+            raise ValueError(f'score: expected "adaptive" for kind={self.kind!r}, got "distance", which is for balls')
+        self.risk = check_word("risk", risk, "miss", "distance")
+        self.bound = 1.0 if risk == "miss" else float(space.diameter())
+        self.alpha = _check_share("alpha", alpha, self.bound)
+        self.confidence = None if confidence is None else _check_share("confidence", confidence, 1.0)
+        self.by_class, self.randomized = bool(by_class), bool(randomized)
+        if (risk != "miss" or confidence is not None) and (by_class or randomized):
+            raise ValueError('by_class, randomized: expected False unless risk="miss" and confidence=None, got True')
+        self.groups: list[Any] | None = None
+        self.thresholds: list[Threshold] = []
+        self._family = EqualBalls if score == "distance" else family
+
+    def fit(self, p: Any, labels: Any, groups: Any = None, *, normalize: Normalize = None) -> Self:
+        """Choose how large the sets must be, from rows that the model was not trained on.
+
+        Args:
+            p: Their probabilities, shape ``[..., num_bins]``: a tensor or an array.
+            labels: Their class indices, shape ``[...]``.
+            groups: A group for each row, shape ``[...]``: numbers or text. The guarantee then holds in each group.
+            normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
+
+        Raises:
+            TypeError: If the probabilities are not floating point numbers, or the labels not integers.
+            ValueError: If a shape or a label does not fit, or a row is not a distribution.
+        """
+        rows = self._rows(p, normalize)
+        y = _as_labels(labels, p.shape[:-1], self.space)
+        if groups is not None and self.by_class:
+            raise ValueError("groups: expected None with by_class=True, got groups")
+        if self.by_class:
+            self.groups, member = list(range(self.space.num_bins)), y.numpy()
+        elif groups is None:
+            self.groups, member = None, np.zeros(len(y), dtype=np.int64)
+        else:
+            keys, member = np.unique(_as_groups(groups, p.shape[:-1]), return_inverse=True)
+            self.groups = keys.tolist()
+        steps = self._steps(rows, y)
+        places = [torch.from_numpy(np.flatnonzero(member == place)) for place in range(len(self.groups or [0]))]
+        self.thresholds = [self._threshold(steps.of(place)) for place in places]
+        self._warn_of_few_rows()
+        return self
+
+    @overload
+    def predict(
+        self, p: Tensor, groups: Any = ..., *, normalize: Normalize = ..., generator: torch.Generator | None = ...
+    ) -> Tensor: ...
+    @overload
+    def predict(
+        self, p: NDArray[Any], groups: Any = ..., *, normalize: Normalize = ..., generator: torch.Generator | None = ...
+    ) -> NDArray[np.bool_]: ...
+    def predict(
+        self, p: Any, groups: Any = None, *, normalize: Normalize = None, generator: torch.Generator | None = None
+    ) -> Any:
+        """Return the sets of new rows.
+
+        Args:
+            p: Their probabilities, shape ``[..., num_bins]``: a tensor or an array.
+            groups: The group of each row, if the predictor was fitted with groups.
+            normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
+            generator: What random numbers are drawn from with ``randomized``; by default PyTorch's own.
+
+        Returns:
+            Whether each class is in the set: booleans of the shape of ``p``, an array if ``p`` is one.
+        """
+        rows = self._rows(p, normalize)
+        limits = self._limits(rows, self._members(groups, p.shape[:-1]), generator)
+        sets = torch.empty(rows.shape, dtype=torch.bool, device=rows.device)
+        for part in self._blocks(len(rows)):
+            family, limit = self._family(rows[part], self.space), limits[part] if len(limits) > 1 else limits
+            if self.by_class:
+                # Up to the last of the classes that are within their own limits.
+                scores = family.at(torch.arange(self.space.num_bins, device=rows.device).expand(rows[part].shape))
+                limit = torch.where(scores <= limit, scores, -1.0).amax(-1, keepdim=True)
+            sets[part] = family.sets(limit)
+        sets = sets.view(p.shape)
+        return sets.numpy() if isinstance(p, np.ndarray) else sets
+
+    def ends(self, sets: Any) -> Any:
+        """Return the first and the last class of each interval or arc, ``[..., num_bins]`` to ``[..., 2]``.
+
+        An arc may end before the class where it starts; a whole ring is 0 to ``num_bins - 1``, an empty set -1 to -1.
+        """
+        if self.kind not in ("interval", "arc"):
+            raise TypeError(f'sets: expected intervals or arcs, got sets of kind "{self.kind}"')
+        x, n = _as_sets(sets, self.space), self.space.num_bins
+        before = torch.zeros_like(x) if self.kind == "interval" else x.roll(1, -1)
+        starts, whole = x & ~before, x.all(-1)
+        first = torch.where(whole, 0, starts.int().argmax(-1))
+        last = (first + x.sum(-1) - 1) % n
+        found = torch.where(x.any(-1, keepdim=True), torch.stack([first, last], -1), -1)
+        return found.numpy() if isinstance(sets, np.ndarray) else found
+
+    def nodes(self, sets: Any) -> Any:
+        """Return the fewest nodes of a tree whose classes are those of each set, ``[..., num_bins]`` to booleans.
+
+        Returns:
+            Whether each node is one of them, shape ``[..., num_nodes]``; of nodes with the same classes, the lowest.
+        """
+        tree = as_tree(self.space, "sets", "whose nodes are above classes")
+        found = maximal_nodes(_as_sets(sets, tree), tree)
+        return found.numpy() if isinstance(sets, np.ndarray) else found
+
+    def describe(self, sets: Any) -> list[str]:
+        """Return each set in words: ``"3 to 5"``, the names of nodes, or those of all classes.
+
+        Args:
+            sets: Sets of this predictor, shape ``[rows, num_bins]``.
+        """
+        x = _as_sets(sets, self.space)
+        if self.kind in ("interval", "arc"):
+            names = self.space.bin_names or tuple(map(str, range(self.space.num_bins)))
+            pairs = self.ends(x).reshape(-1, 2).tolist()
+            return ["none" if a < 0 else names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in pairs]
+        if self.space.hierarchical:
+            x = self.nodes(x)
+        given = self.space.names if self.space.hierarchical else self.space.bin_names
+        names = given or tuple(map(str, range(x.shape[-1])))
+        rows = (row.nonzero()[:, 0].tolist() for row in x.reshape(-1, x.shape[-1]))
+        return [" or ".join(names[place] for place in row) or "none" for row in rows]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted predictor and its space as JSON."""
+        self._check_fitted()
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        thresholds = [threshold._asdict() for threshold in self.thresholds]
+        document = {"format": _FORMAT, "version": _VERSION, **options, "groups": self.groups, "thresholds": thresholds}
+        write_atomically(Path(path), to_json({**document, "space": parse_json(dumps(self.space))}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a predictor that :meth:`save` wrote.
+
+        Raises:
+            ValueError: If the file does not hold a predictor; the message says what is wrong.
+            OSError: If the file cannot be read.
+        """
+        path = Path(path)
+        document = read_json(path)
+        with errors_naming(path):
+            if not isinstance(document, dict) or document.get("format") != _FORMAT:
+                raise ValueError(f'expected "format": "{_FORMAT}"')
+            if document.get("version") != _VERSION:
+                raise ValueError(f"expected version {_VERSION}, got {document.get('version')!r:.60}")
+            missing = [name for name in ("space", *_OPTIONS, "groups", "thresholds") if name not in document]
+            if missing:
+                raise ValueError(f"expected {missing[0]!r}, got none")
+            predictor = cls(from_document(document["space"]), **{name: document[name] for name in _OPTIONS})
+            predictor.groups = document["groups"]
+            predictor.thresholds = [_read_threshold(entry) for entry in document["thresholds"]]
+            if len(predictor.thresholds) != len(predictor.groups or [0]):
+                raise ValueError("expected a threshold for each group")
+        return predictor
+
+    def __repr__(self) -> str:
+        fitted = f"{sum(t.rows for t in self.thresholds):,} rows" if self.thresholds else "not fitted"
+        return f'ConformalPredictor({self.space}, alpha={self.alpha:g}, kind="{self.kind}", {fitted})'
+
+    def _rows(self, p: Any, normalize: Normalize) -> Tensor:
+        x = from_array(p) if isinstance(p, np.ndarray) and p.dtype.kind == "f" else p
+        return as_distributions(x, self.space, normalize).detach().reshape(-1, self.space.num_bins)
+
+    def _blocks(self, rows: int) -> Iterator[slice]:
+        step = max(1, _BLOCK // self.space.num_bins)
+        return (slice(start, start + step) for start in range(0, max(rows, 1), step))
+
+    def _steps(self, rows: Tensor, labels: Tensor) -> _Steps:
+        """Return how the loss of each calibration row falls while its set grows."""
+        scores, losses = [], []
+        for part in self._blocks(len(rows)):
+            family, y = self._family(rows[part], self.space), labels[part].to(rows.device)
+            if self.risk == "miss":
+                scores.append(family.at(y.unsqueeze(-1)))
+                losses.append(torch.zeros_like(scores[-1]))
+            else:
+                every = torch.arange(self.space.num_bins, device=rows.device).expand(len(y), -1)
+                ordered, order = family.at(every).sort(-1)
+                scores.append(ordered)
+                losses.append(self.space.distances_to(y, ordered).gather(-1, order).cummin(-1).values)
+        return _Steps(torch.cat(scores).cpu().double(), torch.cat(losses).cpu().double())
+
+    def _threshold(self, steps: _Steps) -> Threshold:
+        rows = len(steps.scores)
+        if self.risk == "miss" and self.confidence is None:
+            return exact_threshold(steps.scores[:, 0], self.alpha)
+
+        def passes(limit: float) -> bool:
+            mean = steps.mean_loss(limit, self.bound) / self.bound
+            if self.confidence is None:
+                return bool(mean_passes(mean, rows, self.alpha / self.bound))
+            return bool(p_values(mean, rows, self.alpha / self.bound, self.risk == "miss") <= 1 - self.confidence)
+
+        low, high = -1.0, float(steps.scores.max()) if rows else 0.0
+        if not rows or not passes(high):
+            return Threshold(math.inf, rows)
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if passes(middle) else (middle, high)
+        return Threshold(high, rows)
+
+    def _warn_of_few_rows(self) -> None:
+        few = [threshold.rows for threshold in self.thresholds if threshold.limit == math.inf]
+        if not few:
+            return
+        need = "more" if self.confidence is not None else f"at least {math.ceil(self.bound / self.alpha - 1e-9) - 1}"
+        if self.groups is None:
+            got = f"{few[0]}: every set holds all classes"
+        elif self.by_class:
+            got = f"{min(few)} to {max(few)} for {len(few)} of {len(self.groups)} classes: these are in every set"
+        else:
+            got = f"{min(few)} to {max(few)} in {len(few)} of {len(self.groups)} groups: their sets hold all classes"
+        warnings.warn(f"alpha={self.alpha:g}: expected {need} calibration rows, got {got}", stacklevel=3)
+
+    def _check_fitted(self) -> None:
+        if not self.thresholds:
+            raise ValueError("predictor: expected a fitted one, got one without thresholds; call fit first")
+
+    def _members(self, groups: Any, shape: torch.Size) -> Tensor:
+        """Return the place of the threshold of each row; one for all rows if there are no groups."""
+        self._check_fitted()
+        if (groups is not None) != (self.groups is not None and not self.by_class):
+            raise ValueError(f"groups: expected {'None' if groups is not None else 'groups, as in fit'}, got others")
+        if groups is None or self.groups is None:
+            return torch.zeros(1, dtype=torch.long, device="cpu")
+        given = _as_groups(groups, shape)
+        unknown = np.setdiff1d(given, self.groups)
+        if len(unknown):
+            raise ValueError(f"groups: expected those of fit, got also {unknown[0]!r}")
+        order = np.argsort(self.groups)
+        return torch.from_numpy(order[np.searchsorted(np.asarray(self.groups)[order], given)])
+
+    def _limits(self, rows: Tensor, member: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return the largest score in the set of each row: ``[rows or 1, num_bins or 1]``."""
+
+        def table(values: list[float], dtype: torch.dtype) -> Tensor:
+            numbers = torch.tensor(values, dtype=torch.float64, device="cpu").to(dtype).to(rows.device)
+            return numbers.unsqueeze(0) if self.by_class else numbers[member.to(rows.device)].unsqueeze(-1)
+
+        limit = table([threshold.limit for threshold in self.thresholds], rows.dtype)
+        if not self.randomized:
+            return limit
+        below = table([threshold.below for threshold in self.thresholds], rows.dtype)
+        first, second, third = (table([t.cuts[k] for t in self.thresholds], torch.float64) for k in range(3))
+        u = torch.rand(len(rows), 1, generator=generator, dtype=torch.float64, device=rows.device)
+        none = torch.full_like(limit, -math.inf)
+        drawn = torch.where(u > first, below, torch.nextafter(below, none))
+        return torch.where(u > third, limit, torch.where(u > second, torch.nextafter(limit, none), drawn))
+
+
+_OPTIONS = ("alpha", "kind", "score", "risk", "confidence", "by_class", "randomized")
+
+
+class _Steps(NamedTuple):
+    """The loss of each row as its set grows.
+
+    Attributes:
+        scores: The scores at which the loss falls, ascending: ``[rows, steps]``.
+        losses: The loss from each of them on; before the first one it is the largest.
+    """
+
+    scores: Tensor
+    losses: Tensor
+
+    def of(self, rows: Tensor) -> _Steps:
+        """Return the steps of some rows."""
+        return _Steps(self.scores[rows], self.losses[rows])
+
+    def mean_loss(self, limit: float, bound: float) -> Tensor:
+        """Return the mean loss of the sets of all scores up to a limit."""
+        reached = (self.scores <= limit).sum(-1, keepdim=True)
+        return pad(self.losses, (1, 0), value=bound).gather(-1, reached).mean()
+
+
+def exact_threshold(scores: Tensor, alpha: float) -> Threshold:
+    """Return the threshold whose sets miss the label of a new row with probability ``alpha`` at most.
+
+    Of n scores and a new one, each is as likely to be any of the n + 1 in ascending order. So the new one is above the
+    m-th largest of the n with probability m / (n + 1), and α·(n + 1) of them, rounded down, may be above the limit.
+
+    A randomised set is exact: with k scores above that of a class and e equal to it, the class is in the set if
+    k + U·(e + 1) > α·(n + 1), with U uniform from 0 to 1. That holds for all scores less than the limit's predecessor
+    and for none above the limit; U decides between them.
+
+    Args:
+        scores: The scores of the labels of calibration rows, in double precision.
+        alpha: The probability.
+    """
+    n = len(scores)
+    # Rounded, so that 0.1 · 30 is 3 and not a little more or less.
+    allowed = round(alpha * (n + 1), 9)
+    above = min(math.floor(allowed), n)
+    ordered = [-math.inf, *scores.sort().values.tolist(), math.inf]
+    below, limit = ordered[n - above], ordered[n + 1 - above]
+    equal_below, equal = int((scores == below).sum()), int((scores == limit).sum())
+    if below < limit:
+        rest = allowed - above
+        return Threshold(limit, n, below, (rest / (equal_below + 1), rest, (equal + rest) / (equal + 1)))
+    higher = int((scores > limit).sum())
+    return Threshold(limit, n, below, ((allowed - higher) / (equal + 1),) * 3)
+
+
+def _read_threshold(entry: Any) -> Threshold:
+    if not isinstance(entry, dict) or set(entry) != set(Threshold._fields):
+        raise ValueError(f'"thresholds": expected objects of {", ".join(Threshold._fields)}, got {entry!r:.60}')
+    limit, below = entry["limit"], entry["below"]
+    numbers = [0.0 if limit is None else limit, 0.0 if below is None else below, entry["rows"], *entry["cuts"]]
+    if len(numbers) != 6 or any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
+        raise ValueError(f'"thresholds": expected numbers, got {entry!r:.60}')
+    limits = math.inf if limit is None else float(limit), -math.inf if below is None else float(below)
+    return Threshold(limits[0], int(entry["rows"]), limits[1], tuple(entry["cuts"]))
+
+
+def _check_share(name: str, value: float, largest: float) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < largest:
+        raise ValueError(f"{name}: expected a number between 0 and {largest:g}, both excluded, got {value!r}")
+    return float(value)
+
+
+def _as_labels(labels: Any, shape: torch.Size | tuple[int, ...], space: Space) -> Tensor:
+    y = torch.as_tensor(labels) if isinstance(labels, np.ndarray | list) else labels
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
+    if tuple(y.shape) != tuple(shape):
+        raise ValueError(f"labels: expected one for each row, shape {tuple(shape)}, got {tuple(y.shape)}")
+    bad = y[(y < 0) | (y >= space.num_bins)]
+    if len(bad):
+        raise ValueError(f"labels: expected class indices from 0 to {space.num_bins - 1}, got {int(bad[0])}")
+    return y.detach().cpu().long().reshape(-1)
+
+
+def _as_groups(groups: Any, shape: torch.Size | tuple[int, ...]) -> NDArray[Any]:
+    given = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
+    if given.shape != tuple(shape) or given.dtype.kind not in "iuU":
+        raise ValueError(
+            f"groups: expected whole numbers or text for each row, shape {tuple(shape)}, got {given!r:.60}"
+        )
+    return given.reshape(-1)
+
+
+def _as_sets(sets: Any, space: Space) -> Tensor:
+    x = torch.from_numpy(sets) if isinstance(sets, np.ndarray) and sets.dtype == bool else sets
+    if not isinstance(x, Tensor) or x.dtype != torch.bool or x.ndim == 0 or x.shape[-1] != space.num_bins:
+        what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor | np.ndarray) else type(x).__name__
+        raise TypeError(f"sets: expected booleans with a last axis of {space.num_bins}, got {what}")
+    return x

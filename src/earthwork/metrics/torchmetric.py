@@ -1,0 +1,167 @@
+"""Measures as torchmetrics metrics, which add up batches and processes."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from earthwork.extras import require
+from earthwork.losses.contract import check_class_dim
+from earthwork.metrics.batch import IGNORED, Decision, Options, as_batch, check_decision
+from earthwork.metrics.curves import new_axes
+from earthwork.metrics.functional import signature
+from earthwork.metrics.measure import Measure
+from earthwork.ops.masses import Normalize, check_normalize
+from earthwork.spaces import Space
+from earthwork.spaces.space import check_ignore_index, check_space
+
+require("torchmetrics", "metrics", "earthwork.metrics")
+from torchmetrics import Metric  # noqa: E402
+from torchmetrics.utilities import dim_zero_cat  # noqa: E402
+
+
+class SpaceMetric(Metric):
+    """A measure over all batches. Its state is sums, so it merges exactly across batches and processes.
+
+    The state of a median is a number for each row.
+
+    Args:
+        space: How the classes are arranged.
+        measure: What to measure.
+        decision: How a prediction becomes an answer: ``"argmax"``, ``"least_risk"`` or ``"inner"``; or which kind of
+            answer the predictions are, ``"class"`` or ``"node"``.
+        vagueness: The cost of an inner node, with ``decision="inner"``.
+        normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
+        ignore_index: The label of rows that do not count; ``None`` for no such label.
+        class_dim: The axis of the predictions that holds the classes: 1 by default, -1 for sequences ``[B, T, C]``.
+        kwargs: Options of every torchmetrics metric.
+    """
+
+    is_differentiable = False
+    full_state_update = False
+
+    def __init__(
+        self,
+        space: Space,
+        measure: Measure,
+        *,
+        decision: Decision = "argmax",
+        vagueness: float = 0.0,
+        normalize: Normalize = None,
+        ignore_index: int | None = IGNORED,
+        class_dim: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_space(space)
+        check_decision(decision, space, vagueness)
+        if ignore_index is not None:
+            check_ignore_index(ignore_index)
+        check_normalize(normalize)
+        measure.check(space, decision)
+        self.space = space
+        self.measure = measure
+        self.options: Options = {
+            "decision": decision,
+            "vagueness": vagueness,
+            "normalize": normalize,
+            "ignore_index": ignore_index,
+            "class_dim": check_class_dim(class_dim),
+        }
+        self._state = _state_name(measure, self.options, space)
+        if measure.keeps_rows:
+            self.add_state(self._state, [], dist_reduce_fx="cat")
+        else:
+            self.add_state(self._state, torch.zeros(measure.size(space), dtype=torch.float64), dist_reduce_fx="sum")
+
+    @property
+    def higher_is_better(self) -> bool | None:  # type: ignore[override]
+        """Whether a higher value means a better model; ``None`` if the value alone does not tell."""
+        return self.measure.higher_is_better
+
+    @property
+    def plot_lower_bound(self) -> float | None:  # type: ignore[override]
+        """The least value there can be."""
+        return self.measure.limits[0] if math.isfinite(self.measure.limits[0]) else None
+
+    @property
+    def plot_upper_bound(self) -> float | None:  # type: ignore[override]
+        """The largest value there can be."""
+        return self.measure.limits[1] if math.isfinite(self.measure.limits[1]) else None
+
+    @property
+    def points(self) -> Tensor:
+        """What the points of a curve belong to: depths, distances, or bins of the probability."""
+        return self.measure.points(self.space)
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add a batch.
+
+        Args:
+            preds: Probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis
+                ``class_dim``; or answers of the shape of ``target`` where no probabilities are needed.
+            target: Class indices, of the shape of the probabilities without ``C``.
+        """
+        sums = self.measure.sums(as_batch(preds, target, self.space, **self.options))
+        state = getattr(self, self._state)
+        setattr(self, self._state, [*state, sums] if self.measure.keeps_rows else state + sums)
+
+    def compute(self) -> Tensor:
+        """Return the value over everything so far; NaN if nothing counts."""
+        state = getattr(self, self._state)
+        if self.measure.keeps_rows:
+            state = dim_zero_cat(state) if len(state) else torch.zeros(0, 2, dtype=torch.float64, device=self.device)
+        return self.measure.value(state, self.space)
+
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
+        """Draw one or several values, or curves.
+
+        Args:
+            val: What ``compute`` or ``forward`` returned, or a list of these; by default the current value.
+            ax: The axes to draw in.
+
+        Returns:
+            The figure and the axes.
+        """
+        if not self.measure.is_curve:
+            return self._plot(val, ax)
+        ax, curves = new_axes(ax), [self.compute()] if val is None else [val] if isinstance(val, Tensor) else list(val)
+        self.measure.draw(ax, curves, self.space)
+        if len(curves) > 1:
+            ax.legend(loc="lower left", bbox_to_anchor=(0, 1.08), frameon=False)
+        return ax.get_figure(), ax
+
+
+# A MetricCollection merges metrics whose states have the same names and are equal after the first batch, so the name of
+# the state must depend on everything that the state depends on.
+def _state_name(measure: Measure, options: Options, space: Space) -> str:
+    return f"sums_{zlib.crc32(f'{measure!r}{options!r}{space.digest}'.encode()):08x}"
+
+
+@cache
+def metric_of(measure: type[Measure], module: str = __name__) -> type[SpaceMetric]:
+    """Return the torchmetrics class of a measure: ``metric_of(MeanEMD)(space, rho=2, decision="least_risk")``.
+
+    Args:
+        measure: The class of the measure.
+        module: Where the result is found under the name of the measure, for pickling.
+    """
+    own = measure.parameters()
+
+    def init(self: SpaceMetric, space: Space, *args: Any, **options: Any) -> None:
+        chosen = measure(*args, **{name: options.pop(name) for name in own if name in options})
+        SpaceMetric.__init__(self, space, chosen, **options)
+
+    shown = signature(measure)
+    hidden = [parameter for parameter in shown.parameters.values() if parameter.name not in ("preds", "target")]
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    init.__signature__ = shown.replace(parameters=[first, *hidden])  # type: ignore[attr-defined]
+    body = {"__init__": init, "__doc__": measure.__doc__, "__module__": module, "__qualname__": measure.__name__}
+    return type(measure.__name__, (SpaceMetric,), body)

@@ -1,0 +1,211 @@
+"""The route through the GPU kernels: which calls it serves, its tables on each device, and its derivatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from earthwork.kernels import gpu
+from earthwork.kernels.cpu import loading
+from earthwork.ops.definition import COMPOSED, Route, as_rows, composed_cost
+from earthwork.ops.first_order import FIRST_ORDER, composed_gradients
+from earthwork.ops.labels import LabelledLoss
+from earthwork.spaces import EdgeSpace
+from earthwork.spaces.space import HALF
+
+_TYPES = (torch.float32, *HALF)
+_PLAIN = (Tensor, nn.Parameter)
+
+# The operators of `kernels.gpu`, found by name so that the compiler need not trace an import.
+_operators: Any = torch.ops.earthwork
+
+
+def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool) -> GpuKernels | None:
+    """The GPU kernels for tensors on a GPU, or ``None`` if they cannot serve the call."""
+    serves = (
+        not expected
+        and gpu.AVAILABLE
+        and loading.enabled
+        and p.dtype in _TYPES
+        and type(p) in _PLAIN
+        and space.acyclic
+        and 1 < space.num_bins <= gpu.MOST_BINS
+        and (target is None or (type(target) in _PLAIN and target.device == p.device))
+        and (target is None or target.dtype is p.dtype or not target.is_floating_point())
+    )
+    return GpuKernels(space) if serves else None
+
+
+class GpuKernels(Route):
+    """Triton kernels, or plain PyTorch if `gpu.checked_tables` has found them wrong.
+
+    The backward kernel recomputes everything but a few numbers.
+    """
+
+    name = "GPU kernels"
+
+    def __init__(self, space: EdgeSpace) -> None:
+        self.space = space
+
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of each row of ``p`` to that of ``q``."""
+        p, q = torch.broadcast_tensors(p, q)
+        tables, rho = gpu.checked_tables(self.space, "pairs", p, rho), float(rho)
+        if tables is None:
+            return _portable().distances(p, q, space, rho)
+
+        def costs_of(p: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+            costs: Tensor = _operators.pair_costs_gpu(_contiguous_rows(p), _contiguous_rows(q), tables, rho)
+            return (costs.view(p.shape[:-1]),)
+
+        def slopes_of(upstream: Tensor, p: Tensor, q: Tensor) -> list[Tensor | None]:
+            rows = _contiguous_rows(p), _contiguous_rows(q)
+            upstream = upstream.reshape(-1).contiguous()
+            slopes: Tensor = _operators.pair_slopes_gpu(upstream, *rows, tables, rho).view(p.shape)
+            return [slopes if p.requires_grad else None, -slopes if q.requires_grad else None]
+
+        def composed(p: Tensor, q: Tensor) -> Tensor:
+            return composed_cost(p - q, space, rho)
+
+        return _recomputed(costs_of, slopes_of, composed, p, q)
+
+    def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
+        """The derivative of the distances with respect to ``p``, of the shape to which ``p`` and ``q`` broadcast."""
+        p, q = torch.broadcast_tensors(p.detach(), q.detach())
+        tables = gpu.checked_tables(self.space, "pairs", p, rho)
+        if tables is None:
+            return _portable().gradient(p, q, space, rho)
+        rows = _contiguous_rows(p), _contiguous_rows(q)
+        ones = torch.ones_like(rows[0][:, 0], memory_format=torch.contiguous_format)
+        with nullcontext() if torch.compiler.is_compiling() else torch.cuda.device_of(p):
+            slopes: Tensor = _operators.pair_slopes_gpu(ones, *rows, tables, float(rho))
+        return slopes.view(p.shape)
+
+    def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
+        """The distance of the softmax of each row to its label."""
+
+        def composed(x: Tensor) -> Tensor:
+            return COMPOSED.logit_distances(x, labels, space, rho)
+
+        return self.label_loss(logits, labels, rho, (None, -1, "none", 0.0), composed)
+
+    def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        """Compute the whole loss of logits against class indices."""
+        kernel = loss.label_kernel
+        if kernel is None or kernel.operation != "labels":
+            return loss.defined_loss(logits, labels)
+        options = (weight, loss.ignore_index, loss.reduction, math.nan if loss.empty == "nan" else 0.0)
+        composed = partial(COMPOSED.loss_of_labels, loss.as_called(), labels=labels, weight=weight)
+        return self.label_loss(logits, labels, getattr(loss, kernel.option), options, composed)
+
+    def label_loss(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        rho: float,
+        options: tuple[Tensor | None, int, str, float],
+        composed: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """The whole loss of logits against class indices, in float32; NaN in rows whose label is out of range.
+
+        Args:
+            logits: Shape ``[..., num_bins]``, with any strides: those of a feature map are read in place.
+            labels: Class indices, shape ``[...]``.
+            rho: The exponent.
+            options: The weight of each class, the ignored label, the reduction, and the value of an empty mean.
+            composed: The same loss as a function of the logits, by the composed route.
+        """
+        weight, ignore, reduction, empty = options
+        weight = None if weight is None else weight.detach().to(logits.device, torch.float32).contiguous()
+        flat, rho = labels.reshape(-1).long().contiguous(), float(rho)
+        innermost = _as_block(logits).stride(1) == 1
+        tables = gpu.checked_tables(self.space, "labels", logits, rho, weight is not None, reduction, innermost)
+        if tables is None:
+            return composed(logits)
+
+        def loss_of(x: Tensor) -> tuple[Tensor, ...]:
+            block = _as_block(x)
+            loss, *kept = _operators.label_loss_gpu(block, flat, weight, tables, rho, ignore, reduction, empty)
+            return (loss.view(labels.shape) if reduction == "none" else loss, *kept)
+
+        def slopes_of(upstream: Tensor, x: Tensor, *kept: Tensor) -> list[Tensor | None]:
+            block = _as_block(x)
+            upstream = upstream.float().reshape(-1).contiguous()
+            slopes: Tensor = _operators.label_slopes_gpu(upstream, block, flat, *kept, tables, rho, ignore, reduction)
+            return [_from_block(slopes, x)]
+
+        return _recomputed(loss_of, slopes_of, composed, logits, constants=(flat, options[0]))
+
+
+def _portable() -> Route:
+    return COMPOSED if torch.compiler.is_compiling() else FIRST_ORDER
+
+
+def _recomputed(
+    values_of: Callable[..., tuple[Tensor, ...]],
+    slopes_of: Callable[..., Sequence[Tensor | None]],
+    composed: Callable[..., Tensor],
+    *inputs: Tensor,
+    constants: Sequence[Tensor | None] = (),
+) -> Tensor:
+    """A function whose derivative is recomputed from its inputs.
+
+    Args:
+        values_of: The values, and what else to keep for the derivative. The compiler differentiates its operators.
+        slopes_of: The derivatives, from the upstream gradient, the inputs and what was kept.
+        composed: The same function by the composed route, for derivatives of higher order.
+        *inputs: Its inputs.
+        constants: What else it depends on, which must not change before the derivative is computed.
+    """
+    if torch.compiler.is_compiling():
+        return values_of(*inputs)[0]
+    result: Tensor = _Recomputed.apply((values_of, slopes_of, composed, constants), *inputs)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, functions: tuple[Any, Any, Any, Sequence[Tensor | None]], *inputs: Tensor) -> Tensor:
+        values_of, *ctx.functions, constants = functions
+        # Triton launches on the current device, which need not be that of the inputs.
+        with torch.cuda.device_of(inputs[0]):
+            values, *kept = values_of(*inputs)
+        ctx.count, ctx.kept = len(inputs), len(inputs) + len(kept)
+        # Saved only to detect changes in place; inference tensors cannot be saved.
+        ctx.save_for_backward(*inputs, *kept, *(x for x in constants if x is not None and not x.is_inference()))
+        result: Tensor = values
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        slopes_of, composed = ctx.functions
+        saved = ctx.saved_tensors[: ctx.kept]
+        if torch.is_grad_enabled():
+            return None, *composed_gradients(composed, saved[: ctx.count], upstream)
+        return None, *slopes_of(upstream, *saved)
+
+
+def _contiguous_rows(x: Tensor) -> Tensor:
+    rows = as_rows(x)
+    return rows if rows.stride(1) == 1 else rows.contiguous()
+
+
+def _as_block(x: Tensor) -> Tensor:
+    """``x[..., bins]`` as ``[outer, bins, inner]`` without gaps or overlaps, and without a copy where possible."""
+    if x.ndim < 3 or x.is_contiguous():
+        return as_rows(x).contiguous().unsqueeze(-1)
+    block = x.movedim(-1, 1).flatten(2)
+    return block if block.is_contiguous() or block.transpose(1, 2).is_contiguous() else block.contiguous()
+
+
+def _from_block(block: Tensor, like: Tensor) -> Tensor:
+    """What `_as_block` made of a tensor like this one, in its shape."""
+    if like.ndim < 3 or like.is_contiguous():
+        return block.view(like.shape)
+    return block.unflatten(2, like.shape[1:-1]).movedim(1, -1)  # type: ignore[no-any-return]

@@ -1,0 +1,116 @@
+"""Predictions whose classes are sharded over several processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn, cast
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from earthwork.decisions import decide
+from earthwork.losses import EMDLoss
+from earthwork.metrics.batch import IGNORED, Batch, Options
+from earthwork.ops.masses import Normalize, check_normalize
+from earthwork.sharded.decisions import argmax, risk_of
+from earthwork.sharded.expected import check_on_shards
+from earthwork.sharded.mesh import read_axes
+from earthwork.spaces import Space
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedBatch(Batch):
+    """Rows whose probabilities stay sharded; answers, distances and labels of all rows are known to all processes.
+
+    Attributes:
+        preds: The predictions of all rows, with the classes on the last axis.
+        counted: Which rows count, as an index.
+        targets: The label of each row, -100 for those that do not count, of the shape of the rows.
+        normalize: ``None`` or ``"softmax"``.
+    """
+
+    preds: Any = None
+    counted: Any = None
+    targets: Any = None
+    normalize: Normalize = None
+
+    @property
+    def p(self) -> NoReturn:
+        """Raises: no process has all probabilities of a row."""
+        raise TypeError(
+            "preds: expected a plain tensor for this metric, which needs all probabilities of a row, got a DTensor; "
+            "pass preds.full_tensor()"
+        )
+
+    @cached_property
+    def answers(self) -> Tensor:
+        """The answers, which are bins."""
+        return self._gathered(self._decided)
+
+    @cached_property
+    def _decided(self) -> DTensor:
+        found: DTensor
+        if self.decision == "argmax":
+            found = argmax(self.preds)
+        else:
+            found = cast(DTensor, decide(self.preds, self.space, normalize=self.normalize, validate=False))
+        return found
+
+    @property
+    def expected_cost(self) -> Tensor:
+        """The distance from each answer to the truth that its distribution expects."""
+        return self._gathered(risk_of(self.preds, self.space, self.normalize, self._decided))
+
+    def transport(self, rho: float) -> Tensor:
+        """The EMD^ρ from each distribution to its label."""
+        logits = self.preds.log() if self.normalize is None else self.preds
+        axes = read_axes("preds", logits, logits.ndim - 1)
+        targets = distribute_tensor(self.targets, axes.mesh, axes.rows, src_data_rank=None)
+        losses = EMDLoss(self.space, rho, reduction="none", class_dim=-1)(logits, targets)
+        return self._gathered(losses).double()
+
+    def _gathered(self, rows: DTensor) -> Tensor:
+        """A number for each row that counts, in all processes."""
+        return rows.full_tensor().reshape(-1)[self.counted]
+
+
+def as_batch(preds: DTensor, labels: Tensor, counted: Any, space: Space, options: Options) -> ShardedBatch:
+    """Check predictions of which no process has all classes.
+
+    Args:
+        preds: Probabilities or logits, with the classes on the last axis.
+        labels: The class of each row, of the shape of the rows; any number for those that do not count.
+        counted: Which rows count, as an index of all rows.
+        space: How the classes are arranged.
+        options: See `Options`.
+    """
+    decision, normalize = options.get("decision", "argmax"), options.get("normalize")
+    if decision == "inner":
+        raise TypeError(
+            'decision: expected "argmax" or "least_risk" for a DTensor, got "inner"; pass preds.full_tensor()'
+        )
+    check_normalize(normalize)
+    if normalize == "l1":
+        raise ValueError(
+            "normalize: expected None or \"softmax\" for a DTensor, got 'l1'; pass preds.full_tensor() instead"
+        )
+    if preds.shape[-1] != space.num_bins:
+        raise ValueError(f"preds: expected {space.num_bins} classes, the bins of {space}, got {tuple(preds.shape)}")
+    axes = read_axes("preds", preds, preds.ndim - 1)
+    if normalize is None:
+        local = preds.to_local().detach()
+        check_on_shards(local.reshape(-1, local.shape[-1]), axes.reduce, preds.dtype, "preds")
+    flat = labels.reshape(-1)
+    targets = torch.full_like(flat, IGNORED)
+    targets[counted] = flat[counted]
+    return ShardedBatch(
+        space,
+        flat[counted],
+        decision=decision,
+        preds=preds.detach(),
+        counted=counted,
+        targets=targets.view(labels.shape),
+        normalize=normalize,
+    )

@@ -1,0 +1,72 @@
+"""The contract of cross entropy, kept by every loss of the catalogue, whatever computes it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.losses.contract import StructuredLoss
+from tests.catalogue import CLASSES, LOSS_CASES, SPACES, make_loss
+from tests.contract import CHECKS, batch
+
+CASES = [case for case in LOSS_CASES if isinstance(make_loss(case), StructuredLoss)]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", CASES)
+def test_contract(case, check):
+    if "matrix" in case:
+        pytest.importorskip("ot")
+    check(partial(make_loss, case))
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_bad_labels_of_compiled_losses(space):
+    """The compiler cannot raise an error that depends on values, so the loss is NaN on every space."""
+    logits, labels, _ = batch(4, torch.float32)
+    labels[1] = CLASSES
+    for options in ({}, {"label_smoothing": 0.3}, {"weight": torch.ones(CLASSES)}):
+        for reduction, expected in (("none", [False, True, False, False]), ("mean", True), ("sum", True)):
+            loss = ew.EMDLoss(SPACES[space], reduction=reduction, **options)
+            torch.compiler.reset()
+            found = torch.compile(loss, backend="eager", fullgraph=True)(logits, labels)
+            assert found.isnan().tolist() == expected
+    ignored = torch.compile(ew.EMDLoss(SPACES[space], ignore_index=CLASSES), backend="eager", fullgraph=True)
+    assert ignored(logits, labels).isfinite()
+
+
+def test_formulas_that_do_not_return_a_number_for_each_row():
+    class Wrong(StructuredLoss):
+        def losses(self, p, q):
+            return (p - q).square()
+
+    message = r"^Wrong: expected a formula that returns a number for each row, of shape \(4,\), got shape \(4, 6\)$"
+    logits, labels, q = batch(4)
+    for target in (labels, q):
+        with pytest.raises(TypeError, match=message):
+            Wrong(ew.Chain(CLASSES))(logits, target)
+    with pytest.raises(TypeError, match="target: expected class indices or distributions, got sets, which Wrong lacks"):
+        Wrong(ew.Chain(CLASSES))(logits, q > 0)
+
+
+@pytest.mark.parametrize("base", [ew.EMDLoss, ew.EdgeCrossEntropyLoss, ew.SoftLabelLoss, ew.SinkhornLoss])
+def test_other_formulas_are_not_replaced_by_a_kernel(base):
+    """A subclass with a formula of its own does not inherit the kernel of another one."""
+
+    class Halved(base):
+        def losses(self, p, q):
+            return super().losses(p, q) / 2
+
+    class Shown(base):
+        def extra_repr(self):
+            return ""
+
+    logits, labels, q = batch(100, torch.float32)
+    halved, whole = (loss(ew.Chain(CLASSES), reduction="none") for loss in (Halved, base))
+    for target in (labels, q):
+        torch.testing.assert_close(halved(logits, target), whole(logits, target) / 2)
+    assert Halved.label_kernel is None
+    assert Shown.label_kernel is base.label_kernel
