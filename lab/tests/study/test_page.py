@@ -111,18 +111,23 @@ def losses_of(raw: dict[str, Any], kind: str, amount: str) -> list[str]:
     return [name for name in names if name not in (BASE, "constant")]
 
 
-def primary(raw: dict[str, Any], without: tuple[tuple[str, str], str] | None = None) -> dict[Any, dict[str, Any]]:
-    """The primary table, with Holm's p-values; possibly without a task in one situation."""
-    cells = {}
-    for place in situations(raw):
-        names = [task for task in tasks_of(raw, *place) if without is None or (place, task) != without]
-        for loss in losses_of(raw, *place):
-            cells[place, loss] = pooled([change(raw[task], place[1], loss, "distance") for task in names])
+def column(raw: dict[str, Any], place: tuple[str, str], without: str | None = None) -> dict[Any, dict[str, Any]]:
+    """The primary endpoint in one situation, possibly without a task."""
+    names = [task for task in tasks_of(raw, *place) if task != without]
+    return {
+        (place, loss): pooled([change(raw[task], place[1], loss, "distance") for task in names])
+        for loss in losses_of(raw, *place)
+    }
+
+
+def adjusted(cells: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """The same with Holm's p-values."""
     ordered = sorted(cells, key=lambda cell: cells[cell]["p"])
+    found = {}
     for rank, cell in enumerate(ordered):
         earlier = [(len(ordered) - before) * cells[ordered[before]]["p"] for before in range(rank + 1)]
-        cells[cell]["adjusted"] = min(1.0, max(earlier))
-    return cells
+        found[cell] = {**cells[cell], "adjusted": min(1.0, max(earlier))}
+    return found
 
 
 def pick(cells: dict[Any, dict[str, Any]], place: tuple[str, str], *, significant: bool) -> str:
@@ -134,7 +139,7 @@ def pick(cells: dict[Any, dict[str, Any]], place: tuple[str, str], *, significan
 
 @pytest.fixture(scope="module")
 def cells(raw: dict[str, Any]) -> dict[Any, dict[str, Any]]:
-    return primary(raw)
+    return adjusted({key: cell for place in situations(raw) for key, cell in column(raw, place).items()})
 
 
 def numbers(text: str) -> list[float]:
@@ -257,7 +262,7 @@ def test_the_answer_and_its_table(raw: dict[str, Any], cells: dict[Any, dict[str
         assert numbers(row[4]) == pytest.approx(list(found["new"]), abs=2 * CLOSE)
         gains = []
         for task in tasks_of(raw, *place):
-            others = pick(primary(raw, (place, task)), place, significant=choice != BASE)
+            others = pick(adjusted({**cells, **column(raw, place, task)}), place, significant=choice != BASE)
             gains.append(0.0 if others == BASE else change(raw[task], place[1], others, "distance")[0])
         assert numbers(row[5])[0] == pytest.approx(np.mean(gains), abs=CLOSE)
         assert numbers(row[6])[0] == pytest.approx(found["detectable"], abs=CLOSE)

@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 from collections import Counter
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from earthwork import Chain
+from earthwork import Chain, Tree
 from earthwork.array_files import ArrayFile
 from earthwork.files import write_atomically
 from earthwork.trees import from_paths
@@ -96,27 +97,43 @@ def intents(domains: tuple[str, ...], folder: Path | None) -> Table:
     return Table(from_paths(paths, separator=" > ", full_names=True), components(embedded(texts)), y)
 
 
-def articles(tops: tuple[str, ...], levels: int, folder: Path | None) -> Table:
-    """Hierarchical WikiVitals: categories of at least eight articles, below some top ones (Plaud et al. 2024)."""
-    assert folder is not None
+def article_texts(
+    folder: Path, levels: int = 3, fewest: int = 8, tops: Collection[str] | None = None
+) -> tuple[list[str], NDArray[np.int64], Tree]:
+    """Hierarchical WikiVitals (Plaud et al. 2024): texts, class indices and the tree.
+
+    Args:
+        folder: The folder of the data.
+        levels: The number of levels of categories, from the top.
+        fewest: Categories with fewer articles are left out.
+        tops: Only categories below these.
+    """
     found = []
     for name in ("hwv_val.json.xz", "hwv_test.json.xz"):
         with lzma.open(folder / name, "rt", encoding="utf-8") as file:
             found += [json.loads(line) for line in file]
-    chosen = [
-        (" ".join(entry["token"]), tuple(entry["label"][:levels])) for entry in found if entry["label"][0] in tops
-    ]
+    chosen = [(" ".join(entry["token"]), tuple(entry["label"][:levels])) for entry in found]
+    chosen = [(text, path) for text, path in chosen if tops is None or path[0] in tops]
     counts = Counter(path for _, path in chosen)
-    classes = sorted(path for path, count in counts.items() if count >= 8)
+    classes = sorted(path for path, count in counts.items() if count >= fewest)
     # A class that is a superclass of another one would be an inner node; its articles are left out.
     classes = [path for path in classes if not any(other[: len(path)] == path != other for other in classes)]
     index = {path: place for place, path in enumerate(classes)}
     texts, y = _distinct([(text, index[path]) for text, path in chosen if path in index])
-    return Table(from_paths(classes, separator=" > ", full_names=True), components(embedded(texts)), y)
+    return texts, y, from_paths(classes, separator=" > ", full_names=True)
 
 
-def _register(name: str, title: str, load: object, folder: str, *, held_out: bool = False) -> None:
-    register(Task(name, title, load, folder, hidden=(), held_out=held_out))  # type: ignore[arg-type]
+def articles(tops: Collection[str] | None, levels: int, folder: Path | None) -> Table:
+    """Categories of articles by their embeddings."""
+    assert folder is not None
+    texts, y, tree = article_texts(folder, levels, tops=tops)
+    return Table(tree, components(embedded(texts)), y)
+
+
+def _register(
+    name: str, title: str, load: Callable[[Path | None], Table], folder: str, *, held_out: bool = False
+) -> None:
+    register(Task(name, title, load, folder, hidden=(), held_out=held_out))
 
 
 _register("reviews", "ratings of films in reviews (SST-5)", ratings, "sst5", held_out=True)
