@@ -15,7 +15,7 @@ from earthwork_lab.study.analysis import ARGMAX, LEVEL, METRICS, PRIMARY, Analys
 from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
 from earthwork_lab.study.meta import Pooled
 from earthwork_lab.study.run import CONSTANT
-from earthwork_lab.study.tasks import SPLITS
+from earthwork_lab.study.tasks import AMOUNTS, SPLITS
 
 FIGURE = "study-forest"
 _HEADER = "<!-- Written by `earthwork study page` from docs/results/study/*.json; do not edit. -->"
@@ -158,8 +158,8 @@ mean over tasks and its 95 % interval. Thin line: 95 % interval for a new task. 
 for {len(analysis.primary)} tests. Grey: cross entropy without `decide`.*
 
 {summary_table(analysis)}
-"On a new task": where 95 % of tasks like these are expected. "Left-out gain": what the choice brought, on average, on
-each task when it was made from the others. "Detectable": the smallest mean change that this study would have found in
+"On a new task": where 95 % of tasks like these are expected. "Left-out gain": what the choice brought, in the plain
+mean over tasks, on each task when it was made from the others. "Detectable": the smallest mean change that this study would have found in
 four of five attempts. Where cross entropy is recommended, the contender with the lowest mean is shown.
 
 Held out of all tuning, and run once at the end:
@@ -285,12 +285,12 @@ def draw(analysis: Analysis, path: Path) -> None:
         for ax in axes.flat:
             ax.set_visible(False)
         for situation in analysis.situations:
-            ax = axes[kinds.index(situation.kind)][situation.amount == "few"]
+            ax = axes[kinds.index(situation.kind), AMOUNTS.index(situation.amount)]
             ax.set_visible(True)
             _draw_situation(analysis, situation, ax)
         figure.supxlabel("change of the mean distance, per cent (left is better)", size=9)
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
         pyplot.close(figure)
 
 
