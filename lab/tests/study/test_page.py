@@ -309,7 +309,7 @@ def test_sentences_of_the_page(raw: dict[str, Any], cells: dict[Any, dict[str, A
 def test_every_task_of_the_protocol_was_run(raw: dict[str, Any]) -> None:
     from earthwork_lab.study import CONTENDERS, TASKS
 
-    assert set(raw) == set(TASKS)
+    assert set(raw) == set(TASKS) - {"shoes"}, "without the example of docs/studies.md"
     kinds = {"ordered": "Chain", "hierarchy": "Tree", "ring": "Ring"}
     for name, entry in raw.items():
         assert not entry["quick"]
