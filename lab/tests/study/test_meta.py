@@ -52,7 +52,8 @@ def test_intervals_cover_the_mean_and_new_tasks() -> None:
         new.append(low < random.normal(2, 1) < high)
     # Three standard errors of 600 draws below 95 %.
     assert np.mean(covered) > 0.923
-    assert np.mean(new) > 0.923
+    # The interval for a new task is too short where τ is of the size of the sampling errors, as the page says.
+    assert 0.83 < np.mean(new) < 0.93
 
 
 def test_a_variance_of_zero_does_not_decide_alone() -> None:

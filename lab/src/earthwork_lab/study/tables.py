@@ -152,15 +152,6 @@ def month(data: Path | None) -> Table:
     return Table(Ring(12, names=_MONTHS), x, frame["date"].dt.month.to_numpy(np.int64) - 1)
 
 
-def hour(data: Path | None) -> Table:
-    """The time of day in Seattle, in twelve classes, from temperatures of three hours before to three hours after."""
-    frame = vega("seattle_temps")
-    temperature = frame["temp"].to_numpy(float)
-    near = np.stack([np.roll(temperature, shift) for shift in (-3, -2, -1, 0, 1, 2, 3)], 1)
-    x = np.column_stack([temperature, near - temperature[:, None]])[3:-3]
-    return Table(Ring(12), np.delete(x, 4, 1), frame["date"].dt.hour.to_numpy(np.int64)[3:-3] // 2)
-
-
 def sea_month(data: Path | None) -> Table:
     """The month from the sea surface temperature of it and its neighbours (El Niño region, 1950 to 2010)."""
     values = statsmodels("elnino").drop(columns=["YEAR"]).to_numpy(float).reshape(-1)
@@ -261,7 +252,6 @@ _add("crabs", "species and sex of crabs", nested, crabs, "crabs", "kind", {
 
 # Rings.
 _add("month", "month by the weather", month)
-_add("seattle-hour", "time of day by temperature, Seattle", hour)
 _add("sea-month", "month by sea temperature", sea_month)
 _add("air-month", "month by carbon dioxide", air_month)
 _add("digit-angle", "rotation of images of digits", digit_angle)
