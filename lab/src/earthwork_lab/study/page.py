@@ -158,7 +158,7 @@ mean over tasks and its 95 % interval. Thin line: 95 % interval for a new task. 
 for {len(analysis.primary)} tests. Grey: cross entropy without `decide`.*
 
 {summary_table(analysis)}
-"On a new task": where 95 % of tasks like these are expected. "Left-out gain": what the choice brought, in the plain
+"On a new task": where 95 % of tasks like these are expected ([nominally](study-tables.md)). "Left-out gain": what the choice brought, in the plain
 mean over tasks, on each task when it was made from the others. "Detectable": the smallest mean change that this study
 would have found in four of five attempts. Where cross entropy is recommended, the contender with the lowest mean is
 shown.
@@ -197,8 +197,9 @@ def make_tables(analysis: Analysis) -> str:
 
 _METHOD = """Behind [Which loss should I use?](which-loss.md): every number is a change against tuned cross entropy +
 `decide`, in per cent of its mean (accuracy, calibration error and kappa: in points). Intervals are 95 %,
-over tasks. p is corrected by Holm over the primary endpoint of all situations. Intervals for a new task are nominal: where τ is of the size of
-the sampling errors, which makes it hard to estimate, they held 83 to 92 % of simulated new tasks instead of 95 %.
+over tasks. p is corrected by Holm over the primary endpoint of all situations. Intervals for a new task are
+nominal: where τ is of the size of the sampling errors, which makes it hard to estimate, they held 83 to 92 % of
+simulated new tasks instead of 95 %.
 """
 _PRIOR = """
 Decisions of least expected cost in hierarchies: Karthik et al. 2021, Plaud et al. 2025. Edge cross entropy: on
