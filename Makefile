@@ -13,7 +13,21 @@ LOWEST_TESTS := $(addprefix tests/,cli evaluation kernels/cpu metrics plot test_
 # Leaves out the slowest tests, which are about processes and machine code, and those of torch.compile.
 LOWEST_CHOICE := not random_moments and not full_disk and not two_processes and not leaves_its_buffers and not another_thread and not the_compiler and not test_compiled
 
-.PHONY: demo test test-lowest test-torch lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
+.PHONY: core sanitize demo test test-lowest test-torch lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
+
+# The compiled kernels, next to the package's source files: after a change of csrc, and to see what the compiler says.
+core:
+	cmake -S csrc -B build/core
+	cmake --build build/core --parallel 2
+
+# Every operation of the kernels on random spaces under the sanitizers of GCC or Clang: make sanitize CASES=20000 CXX=clang++
+CASES ?= 2000
+sanitize:
+	for kind in address undefined thread; do \
+		cmake -S csrc -B build/$$kind -DEW_DRIVER=ON -DEW_OPTIMIZE=-O1 -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER=$(CXX) \
+			-DCMAKE_CXX_FLAGS="-g1 -fno-omit-frame-pointer -fsanitize=$$kind -fno-sanitize-recover=all" && \
+		cmake --build build/$$kind --parallel 2 --target driver && build/$$kind/driver $(CASES) || exit 1; \
+	done
 
 demo: $(DEMO)/.ready
 	$(DEMO)/$(SCRIPTS)/earthwork demo
@@ -98,7 +112,8 @@ clean:
 
 PROJECTS := pyproject.toml lab/pyproject.toml
 
-$(READY): $(PROJECTS) constraints.txt
+# Installing again compiles what has changed.
+$(READY): $(PROJECTS) constraints.txt $(wildcard csrc/*.h csrc/*.cpp csrc/CMakeLists.txt)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[dev]" -e "./lab[study]"
 	touch $@
@@ -116,5 +131,5 @@ $(addprefix .venv-torch-,$(TORCH)/.ready): $(PROJECTS) scripts/torch_environment
 $(LOWEST)/.ready: $(PROJECTS) constraints-lowest.txt scripts/torch_environment.py
 	rm -rf $(LOWEST)
 	$(PYTHON) scripts/torch_environment.py $(LOWEST) $(shell sed -n 's/^torch==//p' constraints-lowest.txt) -c constraints-lowest.txt \
-		-e ".[fast,exact,cli,trees,plot,metrics]" -e ./lab pytest pytest-xdist hypothesis
+		-e ".[exact,cli,trees,plot,metrics]" -e ./lab pytest pytest-xdist hypothesis
 	touch $@

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -14,8 +12,7 @@ from torch.nn import functional
 import earthwork as ew
 from benchmarks.peers import cumsum_distance, cumsum_loss, dlordinal_loss, matrix_loss, nothing, nothing_by_operator
 from benchmarks.timing import Times, forward_backward, in_turns
-from earthwork.kernels.cpu import Layout, without_kernels
-from earthwork.kernels.cpu.loading import load
+from earthwork.kernels.cpu import Layout, loading, run, without_kernels
 
 Cases = dict[str, Callable[[], object]]
 
@@ -90,22 +87,20 @@ def compiled(seconds: float) -> dict[str, Times]:
 
 
 def thread_pools(seconds: float) -> dict[str, Times]:
-    """The kernel on torch's threads, started by torch's stable ABI and by OpenMP's own function."""
-    run = load()
-    from earthwork.kernels.cpu import threads
-
-    pools = {"torch_parallel_for": threads._torch_threads(), "GOMP_parallel": threads._openmp_threads()}
+    """The kernel on torch's threads, and on threads of its own."""
+    core, pools = loading.library(), {"torch": "torch's threads", "own": "its own threads"}
     layout = Layout([torch.ones(())], CLASSES)
     found: dict[str, Times] = {}
     for rows in (64, ROWS, 8 * ROWS):
         logits, labels = torch.randn(rows, CLASSES), torch.randint(CLASSES, (rows,))
 
-        def call(pool: Any, logits: Tensor = logits, labels: Tensor = labels) -> None:
-            with patch.object(threads, "_thread_pool", pool):
-                run.labels(layout, logits, labels, 2.0, True)
+        def call(pool: str, logits: Tensor = logits, labels: Tensor = labels) -> None:
+            loading.use_threads(core, pool)
+            run.labels(layout, logits, labels, 2.0, True)
 
-        cases: Cases = {f"{name}, {rows} × {CLASSES}": partial(call, pool) for name, pool in pools.items() if pool}
+        cases: Cases = {f"{name}, {rows} × {CLASSES}": partial(call, pool) for pool, name in pools.items()}
         found |= in_turns(cases, seconds / 3)
+    loading.use_threads(core)
     return found
 
 

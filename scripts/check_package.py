@@ -1,12 +1,13 @@
 """Builds the sdists and the wheels of both packages into ``dist/``, checks them, and tries out the wheels.
 
 The library is installed into an empty environment with nothing but what it depends on, and runs the README's example
-there. Its command line then asks for the lab, which is installed into the same environment and answers. Run by
-``make package``.
+there, with its compiled kernels. Its command line then asks for the lab, which is installed into the same environment
+and answers. Run by ``make package``.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -30,6 +31,7 @@ def run(*command: str | Path, cwd: str | Path = ROOT, code: int = 0) -> None:
 def build() -> tuple[Path, Path]:
     """Build both packages, check their metadata, and return the wheels of the library and the lab."""
     shutil.rmtree(DIST, ignore_errors=True)
+    os.environ["EARTHWORK_REQUIRE_CORE"] = "1"
     for folder in (ROOT, ROOT / "lab"):
         run(sys.executable, "-m", "build", "--outdir", DIST, folder)
     run(sys.executable, "-m", "twine", "check", "--strict", *sorted(DIST.iterdir()))
@@ -55,6 +57,7 @@ def try_out(library: Path, lab: Path) -> None:
         run(*install, library)
         # From another folder, so that the source is not importable.
         run(python, "-W", "error", "-c", example(), cwd=folder)
+        run(python, "-c", "import earthwork; assert earthwork.backend() != 'none'", cwd=folder)
         run(*install, f"earthwork[cli] @ {library.as_uri()}")
         run(scripts / "earthwork", "tree", "info", "cifar10", cwd=folder)
         run(scripts / "earthwork", "demo", cwd=folder, code=2)

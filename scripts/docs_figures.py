@@ -133,7 +133,24 @@ def ring_and_chain() -> plt.Figure:
     return figure
 
 
-DRAWINGS = {drawing.__name__: drawing for drawing in (three_predictions, exponents, ring_and_chain)}
+def tree_60() -> plt.Figure:
+    """Sixty classes of ImageNet, each on a line."""
+    whole = ew.trees.imagenet1k()
+    assert whole.bin_names is not None
+    sixty = ew.trees.restrict(whole, whole.bin_names[::17] + whole.bin_names[8:9])
+    figure = ew.plot.plot_tree(ew.trees.collapse(sixty)).figure
+    assert isinstance(figure, plt.Figure)
+    return figure
+
+
+def tree_1000() -> plt.Figure:
+    """The thousand classes of ImageNet, with the smaller groups folded."""
+    figure = ew.plot.plot_tree(ew.trees.imagenet1k(), most=60).figure
+    assert isinstance(figure, plt.Figure)
+    return figure
+
+
+DRAWINGS = {drawing.__name__: drawing for drawing in (three_predictions, exponents, ring_and_chain, tree_60, tree_1000)}
 
 
 def main(folder: Path = FIGURES) -> None:

@@ -87,10 +87,10 @@ _NOTES = """
   others solve 8 of the 512 rows, and their times are multiplied by 64. To let them solve all, run
   `python -m benchmarks.sinkhorn --rows 512`.
 - dlordinal is installed without its dependency torchvision, which its EMD loss does not need.
-- The portable path is plain PyTorch: it serves what has no kernels, and everything without Numba and Triton.
-- The kernels run on PyTorch's own threads (OpenMP's, as many as `torch.set_num_threads` says) and start no others. In
-  a forked process, and where PyTorch was built with another threading library, they use threads of their own, which
-  share the processors with PyTorch's spinning ones.
+- The portable path is plain PyTorch: it serves what has no kernels, and everything where the
+  package was installed without a compiler.
+- The kernels run on PyTorch's own threads, as many as `torch.set_num_threads` says, and start no others. In a forked
+  process, which has lost them, they use threads of their own, which end with each call.
 - Small batches are dominated by the overhead of each call, not by arithmetic, so their ratios vary most. An
   `autograd.Function` that computes nothing shows where the time goes: most of it is PyTorch's, for the autograd node,
   the mean and the backward pass; the kernel itself takes about two microseconds.
@@ -108,7 +108,7 @@ _TABLES = {
     "tree, 512 × 1000": ("ImageNet's hierarchy, logits and class indices, 512 × 1000", "F.cross_entropy"),
     "modes, 512 × 1000": ("The same loss compiled, and of inference tensors", "EMDLoss"),
     "compiled, 512 × 1000": ("A mixture, and an operator that computes nothing, compiled", None),
-    "thread pools": ("The kernel for chains on two threads, started in two ways", None),
+    "thread pools": ("The kernel for chains on two threads, those of PyTorch and its own", None),
     "chain, 512 × 1000": ("A chain, two batches of histograms, 512 × 1000", "F.mse_loss"),
     "chain, logits, 512 × 1000": ("A chain, logits and class indices, 512 × 1000", "F.cross_entropy"),
     "chain, 64 × 10": ("A chain of 10 bins, batch of 64", "cumsum by hand"),

@@ -36,6 +36,12 @@ SPACES: dict[str, ew.Space] = {
         bins=[6, 1, 4, 0, 7, 3],
         names=["root", "plant", *_LEAVES],
     ),
+    "dag": ew.Dag(
+        [[], [0], [0], [1], [1, 2], [2], [2, 1], [0], [5, 3]],
+        [0.0, 1.0, 0.5, 1.5, 2.0, 0.25, 1.0, 3.0, 4.0],
+        bins=[7, 3, 8, 5, 4, 6],
+        names=["root", "animal", "plant", *_LEAVES],
+    ),
     "matrix": ew.CostMatrix(_MATRIX, names=_LEAVES),
 }
 

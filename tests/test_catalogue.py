@@ -34,7 +34,7 @@ def test_every_measure_is_exported():
     assert set(MEASURES) == set(METRICS) == {type(make_metric(case)).__name__ for case in METRIC_CASES}
 
 
-def test_every_loss_and_metric_is_tested_where_it_is_defined():
+def test_loss_and_metric_tested_where_defined():
     for factories, cases, undefined in (
         (LOSSES, LOSS_CASES, UNDEFINED_LOSSES),
         (METRICS, METRIC_CASES, UNDEFINED_METRICS),
@@ -45,7 +45,7 @@ def test_every_loss_and_metric_is_tested_where_it_is_defined():
         assert cases == expected
 
 
-def test_spaces_differ_in_kind_only():
+def test_spaces_differ_in_kind():
     assert all(space.num_bins == CLASSES and len(set(space.bin_names)) == CLASSES for space in SPACES.values())
     assert all(len(space.distances().unique()) > CLASSES for space in SPACES.values()), "uneven costs"
     kinds = {type(space) for space in SPACES.values()}

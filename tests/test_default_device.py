@@ -134,14 +134,14 @@ def test_inner_answers(rows):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_space_is_made_on_the_cpu(name):
+def test_space_is_made_on_cpu(name):
     """A model may be made on "meta" to be filled later, but nobody will fill in a space."""
     with torch.device("meta"):
         loss = ew.EMDLoss(MAKERS[name](), 1.0)
     assert torch.equal(loss.space.distances(), MAKERS[name]().distances())
 
 
-def test_a_default_that_was_set_before_the_import():
+def test_default_that_was_set_before_import():
     code = """
 import torch
 torch.set_default_device("meta")

@@ -47,7 +47,7 @@ class Star(ew.EdgeSpace):
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
-def test_a_space(rng, rho):
+def test_space(rng, rho):
     costs = [0.5, 1.0, 2.0, 1.5]
     star, tree = Star(4, costs), ew.Tree([-1, 0, 0, 0, 0], costs)
     p, q = (random_distribution(rng, 100, 4) for _ in range(2))
@@ -78,11 +78,11 @@ class SphericalLoss(StructuredLoss):
 
 @pytest.mark.parametrize("loss", [BrierLoss, SphericalLoss])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_a_loss(loss, check):
+def test_loss(loss, check):
     check(partial(loss, ew.Chain(CLASSES)))
 
 
-def test_a_loss_against_its_formula():
+def test_loss_against_its_formula():
     logits, labels, _ = batch(6)
     labels[3] = 255
     weight, counted = weights().double(), labels != 255
@@ -146,7 +146,7 @@ class Unchecked(BrierLoss):
         (Unchecked, "masses_are_checked"),
     ],
 )
-def test_a_wrong_loss_fails(wrong, check):
+def test_wrong_loss_fails(wrong, check):
     (chosen,) = (one for one in CHECKS if one.__name__ == check)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         chosen(partial(wrong, ew.Chain(CLASSES)))
@@ -167,7 +167,7 @@ class SphericalScore(MeanMeasure):
         return p.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1) / p.norm(self.power, -1) ** (self.power - 1)
 
 
-def test_a_metric():
+def test_metric():
     pytest.importorskip("torchmetrics")
     from earthwork.metrics.torchmetric import metric_of
 
@@ -190,17 +190,14 @@ def test_a_metric():
         function(labels, labels, chain)
 
 
-class NumbaChain(Route):
-    """A new kernel: the squared distance on a chain and its gradient, in one pass of compiled code."""
+class LoopOverEdges(Route):
+    """A new implementation: the squared distance on a chain and its gradient, in one pass."""
 
-    name = "numba chain"
-
-    def __init__(self) -> None:
-        self.solve = pytest.importorskip("numba").njit(_solve)
+    name = "loop over edges"
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         values, slopes = torch.zeros(len(p), dtype=p.dtype), torch.zeros_like(p)
-        self.solve((p - q).detach().numpy(), space.costs.numpy(), values.numpy(), slopes.numpy())
+        _solve((p - q).detach().numpy(), space.costs.numpy(), values.numpy(), slopes.numpy())
         return with_gradient((values, slopes, lambda p, q: composed_cost(p - q, space, rho)), p, q)
 
 
@@ -214,8 +211,8 @@ def _solve(x, costs, values, slopes):
         slopes[row] -= slopes[row].mean()
 
 
-def test_a_kernel(rng, monkeypatch):
-    chain, route = ew.Chain(6, [1.0, 0.5, 2.0, 1.0, 0.0]), NumbaChain()
+def test_kernel(rng, monkeypatch):
+    chain, route = ew.Chain(6, [1.0, 0.5, 2.0, 1.0, 0.0]), LoopOverEdges()
     p, q = (random_distribution(rng, 40, 6).requires_grad_() for _ in range(2))
     (gradient,) = torch.autograd.grad(route.distances(p, q, chain, 2.0).sum(), p)
     torch.testing.assert_close(gradient, COMPOSED.gradient(p, q, chain, 2.0).detach())

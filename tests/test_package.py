@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from tests.declared import imported_modules, undeclared
 ROOT = Path(__file__).parents[1]
 HEAVY = (
     "torchmetrics",
-    "numba",
     "matplotlib",
     "scipy",
     "pandas",
@@ -35,9 +35,9 @@ HEAVY = (
     "sklearn",
     "xgboost",
 )
-EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics", "sklearn", "boosting")
+EXTRAS = ("exact", "cli", "trees", "plot", "metrics", "sklearn", "boosting")
 # What `make test-lowest` installs of them.
-LOWEST_EXTRAS = ("fast", "exact", "cli", "trees", "plot", "metrics")
+LOWEST_EXTRAS = ("exact", "cli", "trees", "plot", "metrics")
 
 
 def loaded_by(code: str) -> str:
@@ -57,8 +57,8 @@ def test_importing_needs_only_torch_and_numpy():
 
 
 def test_every_imported_package_is_declared():
-    # Numba brings llvmlite, and torch's builds for GPUs bring Triton.
-    assert undeclared(ROOT / "src" / "earthwork", ROOT / "pyproject.toml", EXTRAS).keys() <= {"llvmlite", "triton"}
+    # torch's builds for GPUs bring Triton.
+    assert undeclared(ROOT / "src" / "earthwork", ROOT / "pyproject.toml", EXTRAS).keys() <= {"triton"}
 
 
 def test_imports_are_found():
@@ -113,6 +113,7 @@ SIGNATURES = {
     "reduction='mean')",
     "targets.gaussian": "(values, edges, sigma)",
     "targets.two_hot": "(values, centers)",
+    "targets.any_of": "(mask)",
     "targets.interval": "(low, high, n)",
     "targets.coarse": "(nodes, tree)",
 }
@@ -172,15 +173,30 @@ def test_the_lowest_versions_are_those_that_are_tested():
         assert f"{pinned[name]}.".startswith(f"{version}."), name
 
 
+def build_without_compiler(folder: Path, what: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("scikit_build_core")
+    code = f"from scikit_build_core import build; build.build_{what}({str(folder)!r}, {{}})"
+    environment |= {"CXX": str(folder / "none"), "SKBUILD_BUILD_DIR": str(folder / "build")}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
-    """The sdist and the wheel, as they would be published."""
-    pytest.importorskip("hatchling")
+    """The sdist as it would be published, and the wheel that is built where there is no compiler."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for what in ("sdist", "wheel"):
+        done = build_without_compiler(folder, what)
+        assert done.returncode == 0, done.stderr
+    assert "earthwork: the compiled kernels could not be built" in done.stdout + done.stderr
     return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
+
+
+def test_a_missing_compiler_can_be_an_error(tmp_path):
+    assert build_without_compiler(tmp_path, "wheel", EARTHWORK_REQUIRE_CORE="1").returncode != 0
+    assert not list(tmp_path.glob("*.whl"))
 
 
 def in_repository():
@@ -196,7 +212,7 @@ def test_the_sdist_is_the_repository(packages):
     with tarfile.open(packages[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names - {"PKG-INFO"} <= in_repository()
-    wanted = {name for name in in_repository() if name.partition("/")[0] in ("src", "tests", "docs")}
+    wanted = {name for name in in_repository() if name.partition("/")[0] in ("csrc", "src", "tests", "docs")}
     assert {name for name in wanted - names if not re.fullmatch(r"docs/results/.+\.json", name)} == set()
     assert not [name for name in names if name.startswith("lab/") or re.fullmatch(r"docs/results/.+\.json", name)]
 

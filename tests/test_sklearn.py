@@ -28,7 +28,13 @@ import earthwork as ew
 from earthwork.sklearn import ConformalClassifier, EMDClassifier, LeastRiskClassifier, _least_risk, scorer
 
 
-@parametrize_with_checks([EMDClassifier(random_state=0), LeastRiskClassifier(LogisticRegression())])
+@parametrize_with_checks(
+    [
+        EMDClassifier(random_state=0),
+        LeastRiskClassifier(LogisticRegression()),
+        ConformalClassifier(LogisticRegression(), alpha=0.3, random_state=0),
+    ]
+)
 def test_rules_of_scikit_learn(estimator, check):
     check(estimator)
 

@@ -46,9 +46,9 @@ def test_two_hot_beyond_the_ends():
 def test_interval():
     low, high = torch.tensor([0, 2, 4]), torch.tensor([1, 2, 4])
     expected = [[a <= k <= b for k in range(5)] for a, b in zip(low, high, strict=True)]
-    assert targets.interval(low, high, 5).tolist() == expected
-    assert targets.interval(None, 2, 5).tolist() == [True, True, True, False, False]
-    assert targets.interval(torch.tensor([[3]]), None, 5).shape == (1, 1, 5)
+    assert targets.interval(low, high, 5).mask.tolist() == expected
+    assert targets.interval(None, 2, 5).mask.tolist() == [True, True, True, False, False]
+    assert targets.interval(torch.tensor([[3]]), None, 5).mask.shape == (1, 1, 5)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -63,13 +63,13 @@ def test_coarse_is_the_bins_whose_way_to_the_root_meets_the_node(seed):
 
     brute = torch.tensor([[meets(bin_, node) for bin_ in bins] for node in range(tree.num_nodes)])
     nodes = brute.any(-1).nonzero().flatten()
-    torch.testing.assert_close(targets.coarse(nodes, tree), brute[nodes])
+    torch.testing.assert_close(targets.coarse(nodes, tree).mask, brute[nodes])
 
 
 def test_coarse_by_name_and_of_one_node():
     tree = ew.Tree([-1, 0, 0, 1, 1], names=["thing", "animal", "rock", "cat", "dog"])
-    assert targets.coarse("animal", tree).tolist() == [False, True, True]
-    assert targets.coarse(["thing", "cat"], tree).tolist() == [[True] * 3, [False, True, False]]
+    assert targets.coarse("animal", tree).mask.tolist() == [False, True, True]
+    assert targets.coarse(["thing", "cat"], tree).mask.tolist() == [[True] * 3, [False, True, False]]
 
 
 TREE = ew.Tree([-1, 0, 0, 1, 1], names=["thing", "animal", "rock", "cat", "dog"])
@@ -83,6 +83,8 @@ TREE = ew.Tree([-1, 0, 0, 1, 1], names=["thing", "animal", "rock", "cat", "dog"]
         (lambda: targets.gaussian(torch.ones(1), torch.ones(3), 1.0), ValueError, "edges: expected at least 2"),
         (lambda: targets.gaussian(torch.ones(1), torch.arange(3.0), 0), ValueError, "sigma: expected .* > 0, got 0"),
         (lambda: targets.two_hot(torch.ones(1), torch.ones(1)), ValueError, "centers: expected at least 2 increasing"),
+        (lambda: targets.any_of(torch.ones(2)), TypeError, "mask: expected a boolean tensor, got torch.float32"),
+        (lambda: targets.any_of([True]), TypeError, "mask: expected a boolean tensor, got list"),
         (lambda: targets.interval(3, 2, 5), ValueError, "low and high: expected low ≤ high, got 3 and 2"),
         (lambda: targets.interval(torch.tensor([0, 4]), 2, 5), ValueError, "got 4 and 2 at position 1"),
         (lambda: targets.interval(0, 5, 5), ValueError, "high: expected class indices from 0 to 4, got 5"),

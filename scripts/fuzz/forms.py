@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from cases import Case
 from earthwork.kernels.cpu import without_kernels
+from earthwork.targets import AnyOf, any_of
 from measures import SUBJECTS
 from subjects import Subject
 
@@ -52,6 +53,11 @@ class Form:
     setting: str = "default"
 
 
+def as_given(target: Tensor) -> Tensor | AnyOf:
+    """A target as a loss takes it: masks, which are arranged like other tensors, are sets."""
+    return any_of(target) if target.dtype == torch.bool else target
+
+
 class Call(NamedTuple):
     """A function of tensors ``[*batch, width]`` whose axes are arranged by ``arrange`` before the call."""
 
@@ -70,7 +76,8 @@ class Call(NamedTuple):
     def __call__(self, x: Tensor, target: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """The value, of any shape."""
         target, mask = self.target if target is None else target, self.mask if mask is None else mask
-        return self.function(x, target) if mask is None else self.function(x, target, mask)
+        given = as_given(target)
+        return self.function(x, given) if mask is None else self.function(x, given, mask)
 
     def upstream(self, value: Tensor) -> Tensor:
         """The upstream gradient of a value, with the axes of the value."""
@@ -333,7 +340,7 @@ def _over_rows(call: Call, function: Callable[..., Any]) -> Any:
 
 def _vmap_grad(call: Call) -> Outcome:
     def value(x: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        value = call.function(x, target) if mask is None else call.function(x, target, mask)
+        value = call(x, target, mask)
         return value, value
 
     def both(x: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -346,7 +353,7 @@ def _vmap_grad(call: Call) -> Outcome:
 
 def _vmap(call: Call) -> Outcome:
     def value(x: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        return call.function(x, target) if mask is None else call.function(x, target, mask)
+        return call(x, target, mask)
 
     x = _leaf(call)
     values = _over_rows(call._replace(x=x), value)

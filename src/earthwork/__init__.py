@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from earthwork.decisions.decide import decide, decide_top_k, expected_distance
     from earthwork.decisions.risk import control_risk
     from earthwork.evaluation.evaluate import evaluate
+    from earthwork.kernels.cpu.loading import backend
     from earthwork.losses import (
         EdgeCrossEntropyLoss,
         EMDLoss,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
         SoftLabelLoss,
         TokenEMDLoss,
     )
-    from earthwork.spaces import Chain, CostMatrix, EdgeSpace, Ring, Space, Tree
+    from earthwork.spaces import Chain, CostMatrix, Dag, EdgeSpace, Ring, Space, Tree
     from earthwork.storage import load, save
     from earthwork.transport.emd import emd, emd_gradient, emd_hessian
     from earthwork.transport.sinkhorn import ConvergenceWarning, SinkhornResult, sinkhorn
@@ -34,6 +35,7 @@ __all__ = [
     "ConformalPredictor",
     "ConvergenceWarning",
     "CostMatrix",
+    "Dag",
     "EMDLoss",
     "EdgeCrossEntropyLoss",
     "EdgeSpace",
@@ -47,6 +49,7 @@ __all__ = [
     "Space",
     "TokenEMDLoss",
     "Tree",
+    "backend",
     "boosting",
     "control_risk",
     "decide",
@@ -70,7 +73,7 @@ __all__ = [
 
 # Where names are looked up, in this order; the others are modules. They are imported on first access, so that each part
 # of the library needs only its own extra, and the command line prints its help without PyTorch, which takes seconds.
-_PACKAGES = ("spaces", "transport", "losses", "decisions", "storage", "evaluation")
+_PACKAGES = ("spaces", "kernels.cpu", "transport", "losses", "decisions", "storage", "evaluation")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Every private interface of PyTorch and Numba that the library uses, with a fallback where it is missing.
+"""Every private interface of PyTorch that the library uses, with a fallback where it is missing.
 
 Without them the library still works, more slowly; `tests/test_private_api.py` says which one has changed.
 """
@@ -9,7 +9,6 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -118,7 +117,7 @@ def is_forward_mode() -> bool:
     return active
 
 
-def is_watched() -> bool:
+def under_transform() -> bool:
     """Whether every operation has to be visible: to forward-mode differentiation, a trace, a mode or a transform."""
     return (
         forward_mode._current_level >= 0
@@ -172,64 +171,15 @@ def fast_apply(function: type[torch.autograd.Function]) -> Any:
 
 # ---- PyTorch: its thread pool ----------------------------------------------------------------------------------------
 
+_LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
+
 
 def parallel_for() -> Any:
     """``at::parallel_for`` as the stable ABI exports it, or ``None``: ``(begin, end, grain, callback, context)``."""
-    function = _torch_symbol("torch_parallel_for")
+    folder = Path(torch.__file__).parent / "lib"
+    path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
+    function = None if path is None else getattr(ctypes.CDLL(str(path)), "torch_parallel_for", None)
     if function is not None:
         function.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
         function.restype = ctypes.c_int32
     return function
-
-
-def gomp_parallel() -> Any:
-    """What GCC calls for ``#pragma omp parallel``, or ``None``: ``(function, data, threads, flags)``.
-
-    Looked up through torch's library, so that it is the OpenMP runtime that torch is linked to.
-    """
-    function = _torch_symbol("GOMP_parallel")
-    if function is not None:
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        function.restype = None
-    return function
-
-
-_LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
-
-
-@cache
-def _torch_library() -> ctypes.CDLL | None:
-    folder = Path(torch.__file__).parent / "lib"
-    path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
-    return None if path is None else ctypes.CDLL(str(path))
-
-
-def _torch_symbol(name: str) -> Any:
-    return getattr(_torch_library(), name, None)
-
-
-# ---- Numba: its cache on disk ----------------------------------------------------------------------------------------
-
-# The versions of Numba with which `load_from_numba_cache` has been tested.
-TESTED_NUMBA = "0.68."
-
-
-def load_from_numba_cache(function: Callable[..., Any], signature: Any) -> tuple[Any, int] | None:
-    """Machine code that an earlier process left on disk: the object that owns it and its address, or ``None``.
-
-    ``numba.cfunc`` would first import everything that is needed to compile, SciPy included, which takes ten times as
-    long as loading a kernel. A kernel needs only the symbols of Numba's runtime.
-    """
-    if not import_module("numba").__version__.startswith(TESTED_NUMBA):
-        return None
-    context = import_module("numba.core.registry").cpu_target.target_context
-    runtime: Any = import_module("numba.core.runtime")
-    runtime.rtsys.initialize(context)
-    try:
-        found = import_module("numba.core.caching").FunctionCache(function)._load_overload(signature, context)
-    except Exception:
-        # There is no folder for the cache, or a file in it is damaged, which is any exception of pickle.
-        return None
-    if found is None:
-        return None
-    return found, int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))

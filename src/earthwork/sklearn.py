@@ -22,11 +22,12 @@ from earthwork.extras import require
 from earthwork.losses import EMDLoss
 from earthwork.metrics import functional
 from earthwork.spaces import Chain, CostMatrix, Space
+from earthwork.targets import AnyOf
 
 require("sklearn", "sklearn", "earthwork.sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone  # noqa: E402
 from sklearn.model_selection import cross_val_predict, train_test_split  # noqa: E402
-from sklearn.utils import check_random_state  # noqa: E402
+from sklearn.utils import check_random_state, column_or_1d  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data  # noqa: E402
 
@@ -160,16 +161,19 @@ class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
 
     def fit(self, X: Any, y: Any) -> ConformalClassifier:  # noqa: N803
         """Fit the estimator on some of the rows, and the sets on the others."""
+        if y is None:
+            raise ValueError("y: requires y to be passed, but the target y is None")
+        y = column_or_1d(y, warn=True)
         train_x, held_x, train_y, held_y = train_test_split(
             X, y, test_size=self.calibration, random_state=self.random_state
         )
         self.estimator_ = clone(self.estimator).fit(train_x, train_y)
-        self.classes_ = np.unique(np.asarray(y))
+        self.classes_ = np.unique(y)
         if hasattr(self.estimator_, "n_features_in_"):
             self.n_features_in_ = self.estimator_.n_features_in_
         self.space_, self._bins = _arranged(self.classes_, self.space)
         self.predictor_ = ConformalPredictor(self.space_, self.alpha, self.kind)
-        labels = self._bins[np.searchsorted(self.classes_, np.asarray(held_y))]
+        labels = self._bins[np.searchsorted(self.classes_, held_y)]
         self.predictor_.fit(self._all_bins(held_x), labels)
         return self
 
@@ -180,7 +184,8 @@ class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The most probable class of each row."""
-        labels: Array = self.classes_[self.predict_proba(X).argmax(-1)]
+        answers = self.predict_proba(X).argmax(-1)
+        labels: Array = self.classes_[answers]
         return labels
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
@@ -335,7 +340,8 @@ class EMDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.loss_curve_.append(total / float(weight.sum()))
 
     def _losses(self, logits: Tensor, target: Tensor) -> Tensor:
-        losses: Tensor = (1 - self.mix) * EMDLoss(self.space_, self.rho, reduction="none")(logits, target)
+        given = AnyOf(target) if target.dtype == torch.bool else target
+        losses: Tensor = (1 - self.mix) * EMDLoss(self.space_, self.rho, reduction="none")(logits, given)
         if not self.mix:
             return losses
         log_p = logits.log_softmax(-1)

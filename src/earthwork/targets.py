@@ -1,6 +1,6 @@
 r"""Targets for the losses that are not class indices: numbers as distributions, and sets of possible classes.
 
-A floating point target of the input's shape is a distribution; a boolean one is a set: "one of these".
+A floating point target of the input's shape is a distribution. A set, "one of these classes", is an :class:`AnyOf`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import difflib
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,11 +18,52 @@ from earthwork.spaces import Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.tree import as_tree, node_tables
 
-__all__ = ["coarse", "gaussian", "interval", "two_hot"]
+__all__ = ["AnyOf", "any_of", "coarse", "gaussian", "interval", "two_hot"]
+
+
+class AnyOf(NamedTuple):
+    """A target that says "one of these classes"; see :func:`any_of`.
+
+    A named tuple, so that data loaders collate it, and PyTorch's compiler and transforms look inside.
+    """
+
+    mask: Tensor
+    """True for the classes that are possible, of the input's shape."""
+
+
+def any_of(mask: Tensor) -> AnyOf:
+    """Return sets of possible classes: exactly one of them is right, and it is not known which one.
+
+    Without this type a boolean tensor is an error, because it could as well say that *all* of the classes apply. For
+    that, give each of the k classes the share 1/k: ``mask / mask.sum(-1, keepdim=True)`` is a distribution.
+
+    Args:
+        mask: True for the classes that are possible, of the input's shape.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> logits, mask = torch.tensor([[30.0, 0.0, 0.0]]), torch.tensor([[True, False, True]])
+        >>> loss = ew.EMDLoss(ew.Chain(3), rho=1)
+        >>> loss(logits, ew.targets.any_of(mask)), loss(logits, mask / mask.sum(-1, keepdim=True))
+        (tensor(...e-14), tensor(1.))
+    """
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        what = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"mask: expected a boolean tensor, got {what}")
+    return AnyOf(mask)
+
+
+def without_meaning() -> TypeError:
+    """Return the error for a boolean target, which has two meanings."""
+    return TypeError(
+        'target: expected class indices, distributions or sets, got booleans, which could mean "one of these classes" '
+        '(pass ew.targets.any_of(mask)) or "all of these classes" (pass mask / mask.sum(-1, keepdim=True), a share '
+        "for each)"
+    )
 
 
 def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
-    r"""Numbers as histograms of a normal distribution around them (HL-Gauss).
+    r"""Return numbers as histograms of a normal distribution around them (HL-Gauss).
 
     .. math:: q_i = \frac{\Phi((e_{i+1} - v) / \sigma) - \Phi((e_i - v) / \sigma)}
                          {\Phi((e_n - v) / \sigma) - \Phi((e_0 - v) / \sigma)}
@@ -54,7 +95,7 @@ def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
 
 
 def two_hot(values: Tensor, centers: Tensor) -> Tensor:
-    r"""Numbers as two neighbouring classes, weighted so that the mean of their centers is the number.
+    r"""Return numbers as two neighbouring classes, weighted so that the mean of their centers is the number.
 
     Args:
         values: Numbers, shape ``[...]``. Those outside the centers go to the nearest one.
@@ -80,8 +121,8 @@ def two_hot(values: Tensor, centers: Tensor) -> Tensor:
     return target.scatter_(-1, upper.unsqueeze(-1), share)
 
 
-def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Tensor:
-    """Sets of neighbouring classes, ``low`` to ``high`` inclusive: censored labels on a chain.
+def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> AnyOf:
+    """Return sets of neighbouring classes, ``low`` to ``high`` inclusive: censored labels on a chain.
 
     Args:
         low: The lowest possible class, shape ``[...]``; ``None``: the first one.
@@ -89,11 +130,11 @@ def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Ten
         n: The number of classes.
 
     Returns:
-        Boolean masks, shape ``[..., n]``.
+        Sets, whose ``mask`` has the shape ``[..., n]``.
 
     Example:
         >>> import torch, earthwork as ew
-        >>> ew.targets.interval(torch.tensor([1, 3]), None, 4)    # at least 1, at least 3
+        >>> ew.targets.interval(torch.tensor([1, 3]), None, 4).mask    # at least 1, at least 3
         tensor([[False,  True,  True,  True],
                 [False, False, False,  True]])
     """
@@ -111,27 +152,34 @@ def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Ten
             + (f" at position {place[0] if len(place) == 1 else place}" if place else "")
         )
     classes = torch.arange(n, device=device)
-    allowed: Tensor = (classes >= first.unsqueeze(-1)) & (classes <= last.unsqueeze(-1))
-    return allowed
+    return AnyOf((classes >= first.unsqueeze(-1)) & (classes <= last.unsqueeze(-1)))
 
 
-def coarse(nodes: Tensor | Sequence[str] | Sequence[int] | str | int, tree: Tree) -> Tensor:
-    """Sets of the classes below nodes of a tree: labels that name a group.
+Nodes: TypeAlias = Tensor | Sequence[str] | Sequence[int] | str | int
+
+
+def coarse(nodes: Nodes, tree: Tree) -> AnyOf:
+    """Return sets of the classes below nodes of a tree: labels that name a group.
 
     Args:
         nodes: Nodes, as indices of any shape ``[...]`` or as names.
         tree: The hierarchy.
 
     Returns:
-        Boolean masks, shape ``[..., num_bins]``.
+        Sets, whose ``mask`` has the shape ``[..., num_bins]``.
 
     Example:
         >>> import earthwork as ew
         >>> tree = ew.Tree([-1, 0, 0, 1, 1], names=["thing", "animal", "rock", "cat", "dog"])
-        >>> ew.targets.coarse(["animal", "rock"], tree)      # rock, cat, dog
+        >>> ew.targets.coarse(["animal", "rock"], tree).mask      # rock, cat, dog
         tensor([[False,  True,  True],
                 [ True, False, False]])
     """
+    return AnyOf(classes_below(nodes, tree))
+
+
+def classes_below(nodes: Nodes, tree: Tree) -> Tensor:
+    """Return masks ``[..., num_bins]`` of the classes below nodes of a tree, given as for `coarse`."""
     tree = as_tree(tree, "tree", "whose nodes are groups of classes")
     index = _nodes(nodes, tree)
     # A bin lies below a node if its place in a depth-first walk is among those of the node's subtree.

@@ -45,6 +45,23 @@ def test_show(shell: Shell) -> None:
     assert "cat  0.5" in shell("tree", "show", "cifar10", "--costs", "depth")
 
 
+def test_build_says_what_it_changed_and_takes_a_rule(shell: Shell, tmp_path: Path) -> None:
+    source, out = tmp_path / "shop.csv", tmp_path / "shop.json"
+    source.write_text("child,parent\nhome ,shop\nfood,shop\npans,home\npans,food\nbread,food\n")
+    assert "got several for 1: 'pans' ('home', 'food')" in shell.fail(
+        "tree", "build", "--from", "edges", source, "-o", out
+    )
+    code = run(["tree", "build", "--from", "edges", str(source), "-o", str(out), "--rule", "first"])
+    notes = shell.capsys.readouterr().err
+    assert code == 0
+    assert "note: 'home ' was read as 'home' (line 2)\n" in notes
+    assert "note: --rule 'first' chose one of several parents for 1 nodes: 'pans' is below 'home'\n" in notes
+    assert "2: 'home ' was read as 'home' (line 2); rule" in shell("tree", "info", out)
+    message = shell.fail("tree", "build", "--from", "edges", source, "-o", out, "--rule", "first", "--strict")
+    assert "expected names in one spelling, found 1:" in message
+    assert "'home ' was read as 'home' (line 2)" in message
+
+
 def test_info(shell: Shell) -> None:
     facts = dict(line.split("  ", 1) for line in shell("tree", "info", "imagenet1k_paper").splitlines())
     facts = {name: value.strip() for name, value in facts.items()}

@@ -98,12 +98,12 @@ def test_tuned_vagueness_reaches_the_accuracy_on_new_rows() -> None:
         options: Any = {"decision": "inner", "vagueness": vagueness}
         return float(F.right_or_ancestor(p[new], labels[new], tree, **options))
 
-    samples = [slice(start, start + 60) for start in range(0, 18_000, 60)]
+    samples = [slice(start, start + 60) for start in range(0, 7_200, 60)]
     tuned = [ew.tune_vagueness(p[rows], labels[rows], tree, accuracy=0.95) for rows in samples]
     reached = {vagueness: accuracy(vagueness) for vagueness in set(tuned)}
     found = np.array([reached[vagueness] for vagueness in tuned])
     assert found.mean() > 0.95 - 2 * found.std() / np.sqrt(len(found))
-    sure = [ew.tune_vagueness(p[rows], labels[rows], tree, accuracy=0.95, confidence=0.9) for rows in samples[:100]]
+    sure = [ew.tune_vagueness(p[rows], labels[rows], tree, accuracy=0.95, confidence=0.9) for rows in samples[:60]]
     assert np.mean([accuracy(vagueness) >= 0.95 for vagueness in sure]) >= 0.85
 
 

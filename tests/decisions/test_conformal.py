@@ -67,7 +67,7 @@ def grown(row: list[float], ring: bool) -> list[float]:
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("kind", ["interval", "arc"])
 @pytest.mark.parametrize("ties", [False, True])
-def test_intervals_grow_to_the_more_probable_neighbour(n: int, kind: str, ties: bool, rng: np.random.Generator) -> None:
+def test_intervals_grow_to_more_probable_neighbour(n: int, kind: str, ties: bool, rng: np.random.Generator) -> None:
     space = ew.Ring(n) if kind == "arc" else ew.Chain(n)
     p = torch.from_numpy(rng.integers(0, 4, (200, n)) + 0.25 if ties else rng.random((200, n)))
     p = torch.cat([p, torch.ones(1, n, dtype=p.dtype)])
@@ -76,7 +76,7 @@ def test_intervals_grow_to_the_more_probable_neighbour(n: int, kind: str, ties: 
     torch.testing.assert_close(all_scores(made(kind, space, p), p), wanted, rtol=0, atol=1e-12)
 
 
-def test_node_scores_are_masses_of_nodes_without_the_class(rng: np.random.Generator) -> None:
+def test_node_scores_masses_nodes_without_class(rng: np.random.Generator) -> None:
     for shape in ("any", "path", "binary"):
         tree = random_tree(rng, 14, shape)
         p = random_distribution(rng, 20, tree.num_bins).double()
@@ -89,7 +89,7 @@ def test_node_scores_are_masses_of_nodes_without_the_class(rng: np.random.Genera
             assert math.isclose(float(found[row, y]), without, abs_tol=1e-9)
 
 
-def test_subtrees_are_those_of_the_largest_density(rng: np.random.Generator) -> None:
+def test_subtrees_are_those_of_largest_density(rng: np.random.Generator) -> None:
     tree = random_tree(rng, 14)
     p = random_distribution(rng, 20, tree.num_bins).double()
     below = torch.stack([tree.lowest_common_ancestor(v, tree.bins) == v for v in range(tree.num_nodes)])
@@ -109,7 +109,7 @@ def test_balls_hold_all_nearer_classes(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sets_are_the_scores_up_to_a_limit(dtype: torch.dtype, rng: np.random.Generator) -> None:
+def test_sets_are_scores_up_to_limit(dtype: torch.dtype, rng: np.random.Generator) -> None:
     for kind, space in families(rng):
         p = random_distribution(rng, 60, space.num_bins).to(dtype)
         family = made(kind, space, p)
@@ -155,9 +155,7 @@ def each_in_turn(make: Callable[[], ew.ConformalPredictor], p: Tensor, y: Tensor
 
 
 @pytest.mark.parametrize(("rows", "alpha"), [(20, 0.1), (31, 0.1), (40, 0.25), (9, 0.1), (8, 0.1), (60, 0.05)])
-def test_coverage_is_exact_if_every_row_is_the_new_one_in_turn(
-    rows: int, alpha: float, rng: np.random.Generator
-) -> None:
+def test_coverage_exact_if_row_new_one_in_turn(rows: int, alpha: float, rng: np.random.Generator) -> None:
     """Of n + 1 rows, exactly ⌊α(n + 1)⌋ are missed if scores differ; the quantile of n rows misses one more."""
     for kind, space in (("interval", ew.Chain(30)), ("arc", ew.Ring(30))):
         p, y = labelled(rng, space, rows, noise=3.0)
@@ -168,7 +166,7 @@ def test_coverage_is_exact_if_every_row_is_the_new_one_in_turn(
         assert int((~sets.gather(-1, y.unsqueeze(-1))).sum()) == math.floor(alpha * rows + 1e-9)
 
 
-def test_coverage_holds_for_every_kind_and_with_ties(rng: np.random.Generator) -> None:
+def test_coverage_holds_for_kind_and_with_ties(rng: np.random.Generator) -> None:
     for kind, space in families(rng, 6):
         p, y = labelled(rng, space, 30)
         p = (p * 4).round() / 4
@@ -188,7 +186,7 @@ def test_distance_score_and_risk_in_turn(rng: np.random.Generator) -> None:
         assert int((~sets.gather(-1, y.unsqueeze(-1))).sum()) <= 5
 
 
-def test_every_class_and_every_group_is_covered(rng: np.random.Generator) -> None:
+def test_every_class_and_every_group_covered(rng: np.random.Generator) -> None:
     for kind, space in (("interval", ew.Chain(4)), ("node", ANIMALS)):
         p, y = labelled(rng, space, 60)
         y = y.clamp(max=2)
@@ -214,9 +212,7 @@ def drawn(threshold: Threshold, score: float) -> float:
 @pytest.mark.parametrize("levels", [2, 5, 1000])
 @pytest.mark.parametrize("alpha", [0.03, 0.1, 0.25, 1 / 3, 0.9])
 @pytest.mark.parametrize("rows", [2, 11, 30])
-def test_randomised_coverage_is_exact_with_any_ties(
-    levels: int, alpha: float, rows: int, rng: np.random.Generator
-) -> None:
+def test_randomised_coverage_exact_with_ties(levels: int, alpha: float, rows: int, rng: np.random.Generator) -> None:
     scores = torch.from_numpy(rng.integers(0, levels, rows) / levels)
     covered = 0.0
     for row in range(rows):
@@ -225,7 +221,7 @@ def test_randomised_coverage_is_exact_with_any_ties(
     assert math.isclose(covered / rows, 1 - alpha, abs_tol=1e-8)
 
 
-def test_randomised_sets_are_drawn_as_the_threshold_says(rng: np.random.Generator) -> None:
+def test_randomised_sets_drawn_threshold_says(rng: np.random.Generator) -> None:
     p, y = labelled(rng, ew.Chain(4), 12)
     p, y = torch.cat([p[:8], p[:4]]), torch.cat([y[:8], y[:4]])
     for dtype in (torch.float32, torch.float64):
@@ -240,7 +236,7 @@ def test_randomised_sets_are_drawn_as_the_threshold_says(rng: np.random.Generato
         torch.testing.assert_close(share, wanted.double(), rtol=0, atol=5 * 0.5 / math.sqrt(20_000))
 
 
-def test_the_risk_is_controlled_with_confidence() -> None:
+def test_risk_is_controlled_with_confidence() -> None:
     """The limit from 60 rows misses the risk of 0.1 in a tenth of the samples at most; the plain one in nearly half."""
     rng = np.random.default_rng(5)
     space = ew.Chain(12)
@@ -266,7 +262,7 @@ def test_p_values() -> None:
     assert p_values(means, 20, 0.0, binary=True).tolist() == [1.0] * 4
 
 
-def test_the_boldest_candidate_that_is_safe() -> None:
+def test_boldest_candidate_that_is_safe() -> None:
     losses = torch.zeros(99, 4)
     losses[:9, 1], losses[:2, 2], losses[:40, 3] = 1, 1, 1
     assert ew.control_risk(losses, 0.1) == 2, "(9 + 1) / (99 + 1) is 0.1"
@@ -304,7 +300,7 @@ def test_intervals_arcs_and_nodes_in_words() -> None:
         chain.ends(np.zeros((2, 4), dtype=bool))
 
 
-def test_of_nodes_with_the_same_classes_the_lowest_is_named() -> None:
+def test_nodes_with_same_classes_lowest_named() -> None:
     tree = ew.Tree([-1, 0, 1, 2, 0], names=["root", "canine", "dog", "poodle", "cat"])
     predictor = ew.ConformalPredictor(tree, kind="node")
     assert predictor.describe(np.array([[True, False], [True, True]])) == ["poodle", "root"]
@@ -364,7 +360,7 @@ def test_arrays_shapes_and_types(rng: np.random.Generator) -> None:
     assert "not fitted" in repr(ew.ConformalPredictor(STARS))
 
 
-def test_the_default_device_does_not_matter(rng: np.random.Generator) -> None:
+def test_default_device_does_not_matter(rng: np.random.Generator) -> None:
     for kind, space in (("interval", STARS), ("node", ANIMALS), ("subtrees", ANIMALS), ("ball", STARS)):
         p, y = labelled(rng, space, 60)
         make: Any = lambda: ew.ConformalPredictor(space, 0.2, kind).fit(p, y)  # type: ignore[arg-type]  # noqa: B023, E731
@@ -374,7 +370,7 @@ def test_the_default_device_does_not_matter(rng: np.random.Generator) -> None:
             assert len(make().describe(wanted)) == 60
 
 
-def test_many_blocks_agree_with_one(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_blocks_agree(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     p, y = labelled(rng, STARS, 50)
     groups = y.numpy() % 2
     whole = ew.ConformalPredictor(STARS, 0.2).fit(p, y, groups).predict(p, groups)
@@ -382,7 +378,7 @@ def test_many_blocks_agree_with_one(rng: np.random.Generator, monkeypatch: pytes
     assert torch.equal(ew.ConformalPredictor(STARS, 0.2).fit(p, y, groups).predict(p, groups), whole)
 
 
-def test_too_few_rows_give_every_class_and_a_warning(rng: np.random.Generator) -> None:
+def test_too_few_rows_give_class_and_warning(rng: np.random.Generator) -> None:
     p, y = labelled(rng, STARS, 8)
     with pytest.warns(UserWarning, match="alpha=0.1: expected at least 9 calibration rows, got 8: every set holds all"):
         predictor = ew.ConformalPredictor(STARS).fit(p, y)

@@ -14,7 +14,7 @@ from tests.cases import KINDS, distributions, random_distribution, random_space,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_answer_of_least_expected_distance(kind: str, rng: np.random.Generator) -> None:
+def test_answer_of_least_expected_distance(kind: str, rng: np.random.Generator) -> None:
     space = random_space(rng, kind, 25)
     p = random_distribution(rng, 30, space.num_bins)
     risk = p @ space.distances()
@@ -23,14 +23,14 @@ def test_the_answer_of_least_expected_distance(kind: str, rng: np.random.Generat
 
 
 @given(data=st.data(), space=spaces())
-def test_never_a_higher_expected_cost_than_the_most_probable(data: st.DataObject, space: ew.Space) -> None:
+def test_never_higher_expected_cost_than_most_probable(data: st.DataObject, space: ew.Space) -> None:
     p = data.draw(distributions(space.num_bins))
     risk = p @ space.distances()
     assert risk[ew.decide(p, space)] <= risk[p.argmax()] + 1e-9 * max(1.0, float(risk.max()))
 
 
 @given(data=st.data(), space=spaces())
-def test_the_best_k_are_sorted_and_start_with_the_best(data: st.DataObject, space: ew.Space) -> None:
+def test_best_k_are_sorted_and_start_with_best(data: st.DataObject, space: ew.Space) -> None:
     p = data.draw(distributions(space.num_bins))
     k = data.draw(st.integers(1, space.num_bins))
     best = ew.decide_top_k(p, space, k)
@@ -42,7 +42,7 @@ def test_the_best_k_are_sorted_and_start_with_the_best(data: st.DataObject, spac
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
-def test_ties_go_to_the_lowest_index(dtype: torch.dtype) -> None:
+def test_ties_go_to_lowest_index(dtype: torch.dtype) -> None:
     # Thirds are not exact in binary, so the risks of the five leaves differ by rounding.
     star = ew.Tree([-1] + [0] * 5, costs=[0, 0.1, 0.1, 0.1, 0.1, 0.1])
     p = torch.tensor([[1 / 3, 0, 1 / 3, 0, 1 / 3], [0, 1 / 3, 1 / 3, 1 / 3, 0]], dtype=dtype)
@@ -87,7 +87,7 @@ def test_inner_nodes_against_brute_force(vagueness: float, inner_bins: bool, rng
         assert node == int((risk <= risk.min() + 1e-12).int().argmax())
 
 
-def test_vagueness_goes_from_the_median_to_the_bins(rng: np.random.Generator) -> None:
+def test_vagueness_goes_from_median_to_bins(rng: np.random.Generator) -> None:
     tree = random_tree(rng, 40, inner_bins=False).with_costs(1.0)
     p = random_distribution(rng, 200, tree.num_bins)
     is_bin = torch.zeros(tree.num_nodes, dtype=torch.bool).index_fill(0, tree.bins, True)
@@ -96,7 +96,7 @@ def test_vagueness_goes_from_the_median_to_the_bins(rng: np.random.Generator) ->
     assert torch.equal(ew.decide(p, tree, True, 1.1), tree.bins[ew.decide(p, tree)])
 
 
-def test_calibrated_predictions_are_wrong_by_less(rng: np.random.Generator) -> None:
+def test_calibrated_predictions_wrong_by(rng: np.random.Generator) -> None:
     tree = random_tree(rng, 60, inner_bins=False).with_costs(1.0)
     rows = 20_000
     p = torch.from_numpy(rng.dirichlet(np.full(tree.num_bins, 0.2), rows))
@@ -114,7 +114,7 @@ def test_calibrated_predictions_are_wrong_by_less(rng: np.random.Generator) -> N
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_an_edge_above_all_classes_does_not_drown_the_others(dtype: torch.dtype, rng: np.random.Generator) -> None:
+def test_edge_above_classes_not_drown_others(dtype: torch.dtype, rng: np.random.Generator) -> None:
     parents, costs = [-1, 0, 0, 1, 1, 2, 2], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 1.0]
     plain = ew.Tree(parents, costs)
     # The same tree two edges below another root, which has a branch without a class too.
@@ -165,7 +165,7 @@ def test_logits_are_named() -> None:
     assert ew.decide(torch.tensor([3.0, -1.0]), ew.Chain(2), normalize="softmax") == 0
 
 
-def test_what_it_costs_to_miss_something_is_not_what_a_false_alarm_costs() -> None:
+def test_what_costs_to_miss_something_not_what_false() -> None:
     ok, broken = 0, 2
     space = ew.CostMatrix([[0, 1, 9], [1, 0, 9], [2, 2, 0]])
     p = torch.tensor([[0.7, 0.0, 0.3]])
@@ -178,7 +178,7 @@ def test_what_it_costs_to_miss_something_is_not_what_a_false_alarm_costs() -> No
         assert measure(space)(certain, missed) == 9
 
 
-def test_an_array_that_cannot_be_written_to() -> None:
+def test_array_that_cannot_be_written_to() -> None:
     p = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
     p.setflags(write=False)
     assert ew.decide(p, ew.Chain(3)).tolist() == [1, 0]

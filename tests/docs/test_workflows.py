@@ -13,7 +13,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_run_the_stages_of_the_one_script(workflow):
+def test_workflows_run_stages_of_one_script(workflow):
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     stages = set(re.findall(r"[a-z]+", script.partition("usage: .ci/run [")[2].partition("]")[0]))
     text = workflow.read_text(encoding="utf-8")

@@ -254,7 +254,7 @@ def test_models_named_by_what_tells_files_apart(
     assert [model.name for model in result.models] == names
 
 
-def test_conformal_sets_are_measured_on_the_other_half(tree: ew.Tree, save: Any, capsys: Any) -> None:
+def test_conformal_sets_measured_on_other_half(tree: ew.Tree, save: Any, capsys: Any) -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 2, (400, tree.num_bins))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)

@@ -38,7 +38,7 @@ def test_bad_labels_of_compiled_losses(space):
     assert ignored(logits, labels).isfinite()
 
 
-def test_formulas_that_do_not_return_a_number_for_each_row():
+def test_formulas_not_return_number_for_row():
     class Wrong(StructuredLoss):
         def losses(self, p, q):
             return (p - q).square()
@@ -53,7 +53,7 @@ def test_formulas_that_do_not_return_a_number_for_each_row():
 
 
 @pytest.mark.parametrize("base", [ew.EMDLoss, ew.EdgeCrossEntropyLoss, ew.SoftLabelLoss, ew.SinkhornLoss])
-def test_other_formulas_are_not_replaced_by_a_kernel(base):
+def test_other_formulas_not_replaced_by_kernel(base):
     """A subclass with a formula of its own does not inherit the kernel of another one."""
 
     class Halved(base):

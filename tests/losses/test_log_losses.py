@@ -177,7 +177,7 @@ def test_derivatives_by_finite_differences(seed):
     logits = logits.requires_grad_()
     allowed = one_hot(labels, tree.num_bins).bool() | (torch.rand(2, tree.num_bins) < 0.3)
     for loss in make_losses(tree):
-        for target in (labels, logits.detach().flip(0).softmax(-1), allowed):
+        for target in (labels, logits.detach().flip(0).softmax(-1), ew.targets.any_of(allowed)):
             assert torch.autograd.gradcheck(lambda x, loss=loss, target=target: loss(x, target), logits)
             assert torch.autograd.gradgradcheck(lambda x, loss=loss, target=target: loss(x, target), logits)
 
@@ -228,7 +228,7 @@ def test_half_precision_leaves_what_was_computed_from_the_space():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_set_of_one_class_is_the_class(seed, smoothing):
     tree, logits, labels = case(seed)
-    allowed = one_hot(labels, tree.num_bins).bool()
+    allowed = ew.targets.any_of(one_hot(labels, tree.num_bins).bool())
     options = {"reduction": "none", "label_smoothing": smoothing}
     for loss in [*make_losses(tree, **options), ew.EMDLoss(tree, 1.5, **options)]:
         torch.testing.assert_close(loss(logits, allowed), loss(logits, labels), rtol=1e-12, atol=1e-12)
@@ -240,13 +240,13 @@ def test_a_set_costs_minus_the_logarithm_of_its_mass(seed):
     allowed = torch.rand(logits.shape) < 0.5
     allowed[:, 0] |= ~allowed.any(-1)
     mass = (logits.softmax(-1) * allowed).sum(-1)
-    ours = ew.HierarchicalCrossEntropyLoss(tree, 0, reduction="none")(logits, allowed)
+    ours = ew.HierarchicalCrossEntropyLoss(tree, 0, reduction="none")(logits, ew.targets.any_of(allowed))
     torch.testing.assert_close(ours, -mass.log(), rtol=1e-10, atol=1e-12)
 
 
 def test_a_group_of_the_tree_costs_nothing_below_its_node():
     tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
-    group = torch.tensor([[True, True, False, False]])
+    group = ew.targets.any_of(torch.tensor([[True, True, False, False]]))
     logits = torch.randn(1, 4, dtype=torch.float64)
     mass = logits.softmax(-1)[0, :2].sum()
     hierarchical = ew.HierarchicalCrossEntropyLoss(tree, 0.5)
@@ -318,12 +318,12 @@ def test_compiled_losses_are_the_same():
         (lambda: ew.HierarchicalCrossEntropyLoss(SPACES["tree"], -1), ValueError, "alpha: expected a finite number"),
         (lambda: ew.SoftLabelLoss(ew.Chain(4), 0), ValueError, "beta: expected a finite number > 0, got 0"),
         (
-            lambda: ew.EMDLoss(ew.Chain(2))(torch.zeros(3, 2), torch.eye(3)[:, 1:].bool()),
+            lambda: ew.EMDLoss(ew.Chain(2))(torch.zeros(3, 2), ew.targets.any_of(torch.eye(3)[:, 1:].bool())),
             ValueError,
             "target: expected at least one possible class in each set, got none in row 0",
         ),
         (
-            lambda: ew.SinkhornLoss(ew.Chain(2))(torch.zeros(1, 2), torch.ones(1, 2).bool()),
+            lambda: ew.SinkhornLoss(ew.Chain(2))(torch.zeros(1, 2), ew.targets.any_of(torch.ones(1, 2).bool())),
             TypeError,
             "target: expected class indices or distributions, got sets, which SinkhornLoss lacks",
         ),

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import earthwork as ew
+from earthwork.targets import any_of
 
 CHAIN = ew.Chain(3)
 TREE = ew.Tree([-1, 0, 0, 1, 1])
@@ -29,8 +30,8 @@ ERRORS = {
     "target: expected class indices, distributions or sets, got torch.complex64": lambda: LOSS(
         LOGITS, LOGITS.to(torch.complex64)
     ),
-    "target: expected at least one possible class in each set, got none in row 1": lambda: LOSS(LOGITS, EMPTY),
-    "target: expected at least one possible class in each set, got none": lambda: LOSS(LOGITS[1], EMPTY[1]),
+    "target: expected at least one possible class in each set, got none in row 1": lambda: LOSS(LOGITS, any_of(EMPTY)),
+    "target: expected at least one possible class in each set, got none": lambda: LOSS(LOGITS[1], any_of(EMPTY[1])),
     "mask: expected a boolean tensor, got torch.int64": lambda: LOSS(LOGITS, LABELS, mask=LABELS),
     "mask: expected a boolean tensor, got list": lambda: LOSS(LOGITS, LABELS, mask=[True]),
     "mask: expected shape (2,), one entry for each row, got (3,)": lambda: LOSS(LOGITS, LABELS, mask=EMPTY[0]),
@@ -102,9 +103,9 @@ def test_sets_of_one_class_are_labels(space):
     labels = torch.tensor([0, 1, 2, 1])
     for loss in losses(space, reduction="none"):
         if not isinstance(loss, ew.SinkhornLoss):
-            sets = nn.functional.one_hot(labels, 3).bool()
+            sets = any_of(nn.functional.one_hot(labels, 3).bool())
             torch.testing.assert_close(loss(logits, sets), loss(logits, labels))
-            assert (loss(logits, torch.ones(4, 3, dtype=torch.bool)) <= 1e-9).all()
+            assert (loss(logits, any_of(torch.ones(4, 3, dtype=torch.bool))) <= 1e-9).all()
 
 
 @pytest.mark.parametrize("space", [CHAIN, TREE], ids=["chain", "tree"])
@@ -118,10 +119,10 @@ def test_weights_and_masks_of_sets_are_those_of_rows(space):
     weight = torch.tensor([1.0, 2.0, 5.0])
     for loss in losses(space, reduction="none", class_dim=-1, weight=weight):
         if not isinstance(loss, ew.SinkhornLoss):
-            rows = [loss(x, allowed) for x, allowed in zip(logits.view(8, 3), sets.view(8, 3), strict=True)]
+            rows = [loss(x, any_of(allowed)) for x, allowed in zip(logits.view(8, 3), sets.view(8, 3), strict=True)]
             expected = torch.stack(rows).view(2, 4)
-            torch.testing.assert_close(loss(logits, sets), expected)
-            torch.testing.assert_close(loss(logits, sets, mask=mask), torch.where(mask, expected, 0))
+            torch.testing.assert_close(loss(logits, any_of(sets)), expected)
+            torch.testing.assert_close(loss(logits, any_of(sets), mask=mask), torch.where(mask, expected, 0))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -134,7 +135,7 @@ def test_probabilities_in_half_precision_miss_a_mass_of_1_by_their_rounding(spac
     for loss in losses(space, normalize=None):
         targets = [LABELS, hot.float()]
         if not isinstance(loss, ew.SinkhornLoss):
-            targets += [hot.bool(), torch.tensor([[True, True, False]] * 2)]
+            targets += [any_of(hot.bool()), any_of(torch.tensor([[True, True, False]] * 2))]
         for target in targets:
             assert loss(p, target).isfinite()
         with pytest.raises(ValueError, match="input"):
@@ -150,7 +151,7 @@ def test_rows_that_do_not_count_need_not_be_distributions(space):
         torch.testing.assert_close(loss(p, q, mask=mask), loss(p[:1], q[:1]))
         torch.testing.assert_close(loss(p, LABELS, mask=mask), loss(p[:1], LABELS[:1]))
         if not isinstance(loss, ew.SinkhornLoss):
-            torch.testing.assert_close(loss(p, q > 0, mask=mask), loss(p[:1], q[:1] > 0))
+            torch.testing.assert_close(loss(p, any_of(q > 0), mask=mask), loss(p[:1], any_of(q[:1] > 0)))
 
 
 def test_an_empty_mean_of_a_mixture():

@@ -28,7 +28,7 @@ def masks(seed, count, num_bins):
     rng = np.random.default_rng(seed)
     allowed = torch.tensor(rng.random((count, num_bins)) < 0.4)
     allowed[torch.arange(count), torch.tensor(rng.integers(num_bins, size=count))] = True
-    return allowed
+    return ew.targets.any_of(allowed)
 
 
 def cheapest(p, allowed, distances):
@@ -48,7 +48,7 @@ def test_at_rho_1_the_loss_is_the_linear_programme(seed, name):
     allowed = masks(seed, 4, space.num_bins)
     ours = ew.EMDLoss(space, 1, reduction="none")(logits, allowed)
     p, distances = logits.softmax(-1).numpy(), space.distances().double().numpy()
-    theirs = [cheapest(row, mask, distances) for row, mask in zip(p, allowed.numpy(), strict=True)]
+    theirs = [cheapest(row, mask, distances) for row, mask in zip(p, allowed.mask.numpy(), strict=True)]
     np.testing.assert_allclose(ours, theirs, atol=1e-8)
 
 
@@ -56,7 +56,7 @@ def test_at_rho_1_the_loss_is_the_linear_programme(seed, name):
 @pytest.mark.parametrize("seed", range(6))
 def test_the_nearest_class_is_that_of_brute_force(seed, name):
     space = spaces(seed)[name]
-    allowed = masks(seed, 6, space.num_bins).view(2, 3, -1)
+    allowed = masks(seed, 6, space.num_bins).mask.view(2, 3, -1)
     nearest = space.nearest(allowed)
     distances = space.distances().double()
     assert allowed.gather(-1, nearest).all()
@@ -81,7 +81,7 @@ def test_sets_with_label_smoothing_and_a_root(name, root):
     logits, allowed = torch.randn(5, space.num_bins, dtype=torch.float64), masks(3, 5, space.num_bins)
     p, q = logits.softmax(-1), torch.full_like(logits, 0.3 / space.num_bins)
     distances = space.distances().double()
-    for row, mask in enumerate(allowed):
+    for row, mask in enumerate(allowed.mask):
         for place in range(space.num_bins):
             q[row, distances[place].masked_fill(~mask, np.inf).argmin()] += 0.7 * p[row, place]
     expected = ew.emd(p, q, space, rho)
@@ -89,18 +89,47 @@ def test_sets_with_label_smoothing_and_a_root(name, root):
     torch.testing.assert_close(loss(logits, allowed), expected.pow(1 / rho) if root else expected)
 
 
+LOSSES = [ew.EMDLoss, ew.SoftLabelLoss, ew.EdgeCrossEntropyLoss, ew.HierarchicalCrossEntropyLoss]
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_the_two_meanings_of_several_classes(kind):
+    """A model that is certain of one of two classes is right if either may be true, and half right if both are."""
+    loss = kind(ew.Tree([-1, 0, 0, 1, 1, 2]))
+    logits, mask = torch.tensor([[40.0, 0.0, 0.0]]), torch.tensor([[True, False, True]])
+    shares = mask / mask.sum(-1, keepdim=True)
+    with pytest.raises(
+        TypeError, match=r'"one of these classes" \(pass ew\.targets\.any_of\(mask\)\) or "all of these'
+    ):
+        loss(logits, mask)
+    if kind is not ew.SoftLabelLoss:  # its own targets are never certain
+        assert loss(logits, ew.targets.any_of(mask)) < 1e-6
+    assert loss(logits, shares) > 0.2
+    both = torch.tensor([[20.0, 0.0, 20.0]])
+    assert loss(both, shares) < loss(logits, shares)
+
+
+def test_a_data_loader_collates_sets():
+    rows = [
+        (torch.zeros(3), ew.targets.any_of(torch.tensor(row))) for row in ([True, True, False], [False, True, True])
+    ]
+    (logits, target) = next(iter(torch.utils.data.DataLoader(rows, batch_size=2)))
+    assert isinstance(target, ew.targets.AnyOf)
+    assert ew.EMDLoss(ew.Chain(3), rho=1)(logits, target) == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize("name", ["chain", "ring", "tree", "cost matrix"])
 def test_a_batch_without_rows(name):
     space = spaces(0)[name]
     rows = torch.zeros(0, space.num_bins)
     for loss in (ew.EMDLoss(space, reduction="none"), ew.SoftLabelLoss(space, reduction="none")):
-        assert loss(rows, rows.bool()).shape == (0,)
+        assert loss(rows, ew.targets.any_of(rows.bool())).shape == (0,)
 
 
 def test_at_least_5_charges_only_what_lies_below_5():
     chain = ew.Chain(8)
     p = torch.tensor([[0.1, 0.0, 0.2, 0.0, 0.1, 0.2, 0.1, 0.3]], dtype=torch.float64)
-    at_least_5 = ew.targets.interval(5, None, 8).unsqueeze(0)
+    at_least_5 = ew.targets.interval(torch.tensor([5]), None, 8)
     for rho in (1.0, 2.0, 3.0):
         flows = p[0].cumsum(0)[:5]
         torch.testing.assert_close(ew.EMDLoss(chain, rho, normalize=None)(p, at_least_5), flows.pow(rho).sum())
@@ -109,7 +138,8 @@ def test_at_least_5_charges_only_what_lies_below_5():
 @pytest.mark.parametrize("shape", [(2, 1), (0, 1), (2, 1, 3)])
 def test_sets_on_a_tree_of_one_node(shape):
     logits = torch.randn(shape, requires_grad=True)
-    loss = ew.HierarchicalCrossEntropyLoss(ew.Tree([-1]), reduction="sum")(logits, torch.ones(shape, dtype=torch.bool))
+    target = ew.targets.any_of(torch.ones(shape, dtype=torch.bool))
+    loss = ew.HierarchicalCrossEntropyLoss(ew.Tree([-1]), reduction="sum")(logits, target)
     loss.backward()
     assert loss == 0
     assert (logits.grad == 0).all()
@@ -120,11 +150,11 @@ def test_the_gradient_of_a_set_of_one_is_that_of_its_label_also_in_a_transform(r
     chain = ew.Chain(4, [0.5, 1.0, 2.0])
     p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.2, 0.3]], dtype=torch.float64)
     labels = torch.tensor([1, 3])
-    sets = torch.nn.functional.one_hot(labels, 4).bool()
+    sets = ew.targets.any_of(torch.nn.functional.one_hot(labels, 4).bool())
     loss = ew.EMDLoss(chain, rho, normalize=None)
     by_label = torch.func.grad(lambda p: loss(p, labels))(p)
     torch.testing.assert_close(torch.func.grad(lambda p: loss(p, sets))(p), by_label)
-    larger = torch.tensor([[True, True, False, False]] * 2)
+    larger = ew.targets.any_of(torch.tensor([[True, True, False, False]] * 2))
     gradient = torch.func.grad(lambda p: loss(p, larger))(p)
     torch.testing.assert_close(gradient.sum(-1), torch.zeros(2, dtype=torch.float64))
 
@@ -140,7 +170,7 @@ def test_soft_labels_around_sets_in_vmap():
 def test_smoothed_sets_of_half_precision_probabilities(kind):
     tree = ew.Tree([-1, 0, 0, 1, 1])
     p = torch.tensor([[0.3333, 0.3333, 0.3333]]).half()
-    allowed = torch.tensor([[True, False, True]])
+    allowed = ew.targets.any_of(torch.tensor([[True, False, True]]))
     loss = kind(tree, normalize=None, label_smoothing=0.2)
     torch.testing.assert_close(loss(p, allowed).float(), loss(p.float() / p.float().sum(), allowed), rtol=2e-3, atol=0)
 
@@ -150,5 +180,6 @@ def test_one_class_as_label_and_set():
     tree = ew.Tree([-1])
     loss = ew.HierarchicalCrossEntropyLoss(tree, normalize=None)
     p = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
-    for target in (torch.tensor([0]), torch.ones(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)):
+    share, whole = torch.ones(1, 1, dtype=torch.float64), ew.targets.any_of(torch.ones(1, 1, dtype=torch.bool))
+    for target in (torch.tensor([0]), share, whole):
         assert torch.autograd.grad(loss(p, target), p)[0].item() == -1

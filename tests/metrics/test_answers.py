@@ -45,13 +45,13 @@ def test_nodes_are_not_taken_for_classes() -> None:
             ew.metrics.HierarchicalF1(tree)(answers, labels)
 
 
-def test_classes_that_are_the_first_nodes_need_no_words() -> None:
+def test_classes_first_nodes_need_no_words() -> None:
     tree, labels = ew.Tree([4, 4, 5, 5, 6, 6, -1]), torch.tensor([0, 3, 1])
     assert tree.bins.tolist() == [0, 1, 2, 3]
     assert F.hierarchical_f1(labels, labels, tree) == 1
 
 
-def test_a_report_of_answers_has_the_lines_that_need_no_probabilities(rng: np.random.Generator) -> None:
+def test_report_answers_lines_need_no_probabilities(rng: np.random.Generator) -> None:
     p, labels = random_distribution(rng, 30, 5), torch.from_numpy(rng.integers(0, 5, 30))
     whole = ew.metrics.hierarchical_report(p, labels, ew.Chain(5), intervals=True)
     answers = ew.metrics.hierarchical_report(p.argmax(-1), labels, ew.Chain(5), intervals=True)

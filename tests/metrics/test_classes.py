@@ -53,7 +53,7 @@ def case(name: str, rng: np.random.Generator) -> tuple[ew.Space, Tensor, Tensor]
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_batches_add_up_to_the_function_of_all(name: str, rng: np.random.Generator) -> None:
+def test_batches_add_up_to_function_of_all(name: str, rng: np.random.Generator) -> None:
     make, function, options = METRICS[name]
     space, p, labels = case(name, rng)
     metric = make(space, **options)
@@ -84,7 +84,7 @@ def test_plot(name: str, rng: np.random.Generator) -> None:
         plt.close(figure)
 
 
-def test_a_collection_keeps_apart_what_only_looks_equal(rng: np.random.Generator) -> None:
+def test_collection_keeps_apart_what_only_looks_equal(rng: np.random.Generator) -> None:
     from torchmetrics import MetricCollection
 
     tree = random_tree(rng, 15, inner_bins=False).with_costs(1.0)
@@ -131,7 +131,7 @@ dist.destroy_process_group()
 """
 
 
-def test_two_processes_give_the_value_of_one(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_two_processes_give_value_of(tmp_path: Path, rng: np.random.Generator) -> None:
     tree = random_tree(rng, 15, inner_bins=False).with_costs(1.0)
     p = random_distribution(rng, 40, tree.num_bins)
     labels = torch.from_numpy(rng.integers(0, tree.num_bins, 40))
@@ -174,7 +174,7 @@ def test_feature_maps_and_ignored_rows(rng: np.random.Generator) -> None:
     )
 
 
-def test_torchmetrics_missing_names_the_extra() -> None:
+def test_torchmetrics_missing_names_extra() -> None:
     code = (
         "import sys; sys.modules['torchmetrics'] = None; import earthwork as ew\n"
         "try: ew.metrics.MeanEMD\n"

@@ -35,7 +35,7 @@ def mean_without(x: np.ndarray) -> np.ndarray:
     return (x.sum() - x) / (len(x) - 1)
 
 
-def test_of_a_mean_it_is_the_t_test(rng: np.random.Generator) -> None:
+def test_of_mean_it_is_t_test(rng: np.random.Generator) -> None:
     x = rng.uniform(size=40)  # flatter than the normal distribution, so that all rows count
     low, high, p = jackknife(float(x.mean()) - 0.4, mean_without(x - 0.4))
     expected = stats.ttest_1samp(x, 0.4)
@@ -43,13 +43,13 @@ def test_of_a_mean_it_is_the_t_test(rng: np.random.Generator) -> None:
     assert_allclose(p, expected.pvalue, rtol=1e-8)
 
 
-def test_a_baseline_is_compared_row_by_row(rng: np.random.Generator) -> None:
+def test_baseline_is_compared_row_by_row(rng: np.random.Generator) -> None:
     x, y = rng.uniform(size=(2, 30))
     found = jackknife(float(x.mean() - y.mean()), mean_without(x), mean_without(y))
     assert_allclose(found, jackknife(float(x.mean() - y.mean()), mean_without(x - y)), rtol=1e-9)
 
 
-def test_few_rows_that_count_have_few_degrees_of_freedom() -> None:
+def test_few_rows_count_few_degrees_of_freedom() -> None:
     x = np.zeros(1000)
     x[:3] = 1
     low, high, _ = jackknife(0.003, mean_without(x))
@@ -76,7 +76,7 @@ def test_rows_that_do_not_tell(value: float, left_out: np.ndarray) -> None:
     assert np.isnan(jackknife(value - 0.5, left_out, np.full(len(left_out), 0.5))).all()
 
 
-def test_the_p_value_and_the_interval_agree(rng: np.random.Generator) -> None:
+def test_p_value_and_interval_agree(rng: np.random.Generator) -> None:
     decided = []
     for _ in range(500):
         x = rng.standard_t(3, size=12) + 0.6
@@ -93,7 +93,7 @@ def batch_of(rng: np.random.Generator, space: ew.Space, rows: int, decision: Dec
 
 @pytest.mark.parametrize("kind", [*KINDS, "matrix"])
 @pytest.mark.parametrize("decision", ["argmax", "least_risk", "inner"])
-def test_left_out_values_are_those_of_the_other_rows(kind: str, decision: Decision, rng: np.random.Generator) -> None:
+def test_left_out_values_those_of_other_rows(kind: str, decision: Decision, rng: np.random.Generator) -> None:
     space = (
         ew.CostMatrix(rng.uniform(1, 2, (6, 6)) * (1 - np.eye(6))) if kind == "matrix" else random_space(rng, kind, 6)
     )
@@ -113,7 +113,7 @@ def test_left_out_values_are_those_of_the_other_rows(kind: str, decision: Decisi
 
 
 @pytest.mark.parametrize("measure", [WeightedKappa(2.0), WeightedKappa(0.7), MacroMeanDistance()])
-def test_shortcuts_equal_the_definition(
+def test_shortcuts_equal_definition(
     measure: Measure, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     space = ew.CostMatrix(rng.uniform(1, 2, (7, 7)) * (1 - np.eye(7)))
@@ -124,7 +124,7 @@ def test_shortcuts_equal_the_definition(
     assert_allclose(short, next(values_of([rows], [measure], space)).left_out[0], rtol=1e-12)
 
 
-def test_intervals_stay_within_the_limits_of_a_metric() -> None:
+def test_intervals_stay_within_limits_metric() -> None:
     labels = torch.arange(20) % 4
     p = torch.eye(4, dtype=torch.float64)[labels]
     p[0] = torch.tensor([0.1, 0.9, 0.0, 0.0])
@@ -151,7 +151,7 @@ def test_more_rows_than_single_precision_can_count() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_metrics_count_beyond_their_modules_precision(dtype: torch.dtype) -> None:
+def test_metrics_count_beyond_modules_precision(dtype: torch.dtype) -> None:
     """A module that is moved to a narrower type, as Lightning does, must not count in it."""
     metric = torch.nn.ModuleList([ew.metrics.MeanDistance(ew.Chain(3))]).to(dtype)[0]
     for _ in range(3):

@@ -38,7 +38,7 @@ def pairs(request: pytest.FixtureRequest, rng: np.random.Generator) -> tuple[tor
 
 
 @pytest.mark.parametrize(("power", "weights"), [(1, "linear"), (2, "quadratic")])
-def test_kappa_is_that_of_scikit_learn_on_unit_gaps(power: int, weights: str, pairs: Any) -> None:
+def test_kappa_of_scikit_learn_on_unit_gaps(power: int, weights: str, pairs: Any) -> None:
     answers, labels = pairs
     expected = sk.cohen_kappa_score(labels, answers, labels=np.arange(6), weights=weights)
     assert_allclose(F.weighted_kappa(answers, labels, ew.Chain(6), power), expected, rtol=1e-12)
@@ -46,7 +46,7 @@ def test_kappa_is_that_of_scikit_learn_on_unit_gaps(power: int, weights: str, pa
     assert_allclose(F.weighted_kappa(answers, labels, ew.Chain(6, 2.5), power), expected, rtol=1e-12)
 
 
-def test_errors_are_those_of_scikit_learn_on_unit_gaps(pairs: Any) -> None:
+def test_errors_of_scikit_learn_on_unit_gaps(pairs: Any) -> None:
     answers, labels = pairs
     chain = ew.Chain(6)
     assert_allclose(F.mean_distance(answers, labels, chain), sk.mean_absolute_error(labels, answers))
@@ -61,7 +61,7 @@ def test_errors_are_those_of_scikit_learn_on_unit_gaps(pairs: Any) -> None:
 
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("decision", ["argmax", "least_risk"])
-def test_distances_in_every_space_by_brute_force(kind: str, decision: Any, rng: np.random.Generator) -> None:
+def test_distances_in_space_by_brute_force(kind: str, decision: Any, rng: np.random.Generator) -> None:
     for _ in range(5):
         space = any_space(rng, kind)
         n = space.num_bins
@@ -91,7 +91,7 @@ def test_proper_scores_against_scikit_learn(rng: np.random.Generator) -> None:
     assert_allclose(F.brier_score(p, labels, ew.Chain(5)), ((p.numpy() - one_hot) ** 2).sum(-1).mean(), rtol=1e-12)
 
 
-def test_the_circular_ranked_probability_score(rng: np.random.Generator) -> None:
+def test_circular_ranked_probability_score(rng: np.random.Generator) -> None:
     """The cheapest circulation, by SciPy's minimiser."""
     for _ in range(5):
         costs = rng.random(6) + 0.1
@@ -106,7 +106,7 @@ def test_the_circular_ranked_probability_score(rng: np.random.Generator) -> None
 
 
 @pytest.mark.parametrize("kind", ["chain", "ring", "tree"])
-def test_the_squared_emd_is_proper_and_the_plain_one_is_not(kind: str, rng: np.random.Generator) -> None:
+def test_squared_emd_proper_and_plain(kind: str, rng: np.random.Generator) -> None:
     """On labels drawn from the predictions, hardening these raises every proper score, and lowers the EMD at ρ = 1."""
     n = 5
     spaces = {"chain": ew.Chain(n), "ring": ew.Ring(n), "tree": ew.Tree([-1, 0, 0, 1, 1, 1, 2, 2])}
@@ -122,7 +122,7 @@ def test_the_squared_emd_is_proper_and_the_plain_one_is_not(kind: str, rng: np.r
 
 
 @pytest.mark.parametrize("vagueness", [-2.0, -0.4, 0.0, 0.3, 2.0])
-def test_coverage_and_right_or_ancestor_by_walking_up(vagueness: float, rng: np.random.Generator) -> None:
+def test_coverage_right_or_ancestor_by_walking(vagueness: float, rng: np.random.Generator) -> None:
     for inner_bins in (False, True):
         tree = random_tree(rng, 15, inner_bins=inner_bins)
         p, labels = random_distribution(rng, 40, tree.num_bins), torch.from_numpy(rng.integers(0, tree.num_bins, 40))

@@ -33,7 +33,7 @@ def test_median_is_that_of_numpy(rows: int, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("measure", [MedianDistance(), MeanDistance(), WeightedKappa()], ids=lambda x: x.label)
-def test_a_weight_is_a_number_of_copies(measure, rng: np.random.Generator) -> None:
+def test_weight_is_number_of_copies(measure, rng: np.random.Generator) -> None:
     chain, weights = ew.Chain(7), rng.integers(0, 4, 30)
     answers, labels = torch.from_numpy(rng.integers(0, 7, (2, 30)))
     batch = Batch(chain, labels, given=answers, decision="class", weights=torch.from_numpy(weights).double())

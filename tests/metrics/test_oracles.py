@@ -137,7 +137,7 @@ def test_ranked_probability_score_against_scoringrules(rng: np.random.Generator)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mean_emd_is_the_expected_distance_to_the_label(kind: str, rng: np.random.Generator) -> None:
+def test_mean_emd_expected_distance_to_label(kind: str, rng: np.random.Generator) -> None:
     space = random_space(rng, kind, 20)
     p = random_distribution(rng, 30, space.num_bins)
     labels = torch.from_numpy(rng.integers(0, space.num_bins, 30))
@@ -147,7 +147,7 @@ def test_mean_emd_is_the_expected_distance_to_the_label(kind: str, rng: np.rando
     assert_allclose(F.mean_emd(p, labels, space, rho=2.5), ew.emd(p, one_hot, space, rho=2.5).mean(), rtol=1e-9)
 
 
-def test_a_metric_without_edges(rng: np.random.Generator) -> None:
+def test_metric_without_edges(rng: np.random.Generator) -> None:
     matrix = rng.random((6, 6)) * (1 - np.eye(6))
     space = ew.CostMatrix(matrix)
     p, labels = random_distribution(rng, 20, 6), torch.from_numpy(rng.integers(0, 6, 20))
@@ -177,7 +177,7 @@ def test_expected_cost_of_decisions(kind: str, rng: np.random.Generator) -> None
         assert inner <= least + 1e-12
 
 
-def test_inner_answers_are_less_wrong_and_say_less(rng: np.random.Generator) -> None:
+def test_inner_answers_less_wrong_and_say(rng: np.random.Generator) -> None:
     tree = random_tree(rng, 60, inner_bins=False).with_costs(1.0)
     p = torch.from_numpy(rng.dirichlet(np.full(tree.num_bins, 0.3), 500))
     labels = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(0)).squeeze(-1)

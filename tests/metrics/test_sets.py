@@ -19,7 +19,7 @@ from tests.cases import random_distribution, random_space, random_tree
 
 
 @pytest.mark.parametrize("kind", ["chain", "ring", "tree", "matrix"])
-def test_widths_are_those_of_the_farthest_pair(kind: str, rng: np.random.Generator) -> None:
+def test_widths_are_those_of_farthest_pair(kind: str, rng: np.random.Generator) -> None:
     space = random_tree(rng, 12) if kind == "tree" else random_space(rng, kind, 7)
     sets = torch.from_numpy(rng.random((60, space.num_bins)) < rng.random((60, 1)))
     distances = space.distances()
@@ -74,7 +74,7 @@ def test_bad_sets(sets: Any, labels: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("loss", ["error", "distance"])
-def test_the_risk_of_the_most_confident_rows(loss: Any, rng: np.random.Generator) -> None:
+def test_risk_of_most_confident_rows(loss: Any, rng: np.random.Generator) -> None:
     space = ew.Chain(5)
     p = random_distribution(rng, 40, 5)
     labels = torch.from_numpy(rng.integers(0, 5, 40))
@@ -115,7 +115,7 @@ def test_batches_add_up_to_one_curve(rng: np.random.Generator) -> None:
     assert metric.compute().item() == pytest.approx(whole.item())
 
 
-def test_rows_of_equal_confidence_count_in_any_order(rng: np.random.Generator) -> None:
+def test_rows_equal_confidence_count_in_order(rng: np.random.Generator) -> None:
     p = torch.tensor([[0.6, 0.4], [0.4, 0.6], [0.9, 0.1]], dtype=torch.float64).repeat(5, 1)
     labels = torch.from_numpy(rng.integers(0, 2, 15))
     orders = [torch.from_numpy(rng.permutation(15)) for _ in range(5)]
@@ -123,7 +123,7 @@ def test_rows_of_equal_confidence_count_in_any_order(rng: np.random.Generator) -
     assert np.ptp(areas) < 1e-12
 
 
-def test_answers_that_climb_the_tree(rng: np.random.Generator) -> None:
+def test_answers_that_climb_tree(rng: np.random.Generator) -> None:
     tree = ew.Tree(random_tree(rng, 16).parents, bins=[3, 14, 0, 7, 9, 10, 1, 12])
     p = random_distribution(rng, 30, tree.num_bins).double()
     labels = torch.from_numpy(rng.integers(0, tree.num_bins, 30))

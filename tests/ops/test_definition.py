@@ -110,7 +110,7 @@ def test_gradient_ring_moves_with_flow_costs(rng, rho):
         torch.testing.assert_close(difference / (2e-6 * move), by_x[:, place], rtol=1e-4, atol=1e-6)
 
 
-def test_a_gradient_of_nothing_to_normalise(rng):
+def test_gradient_of_nothing_to_normalise(rng):
     p = random_distribution(rng, 3, N)
     with pytest.raises(ValueError, match='expected some mass in each row to normalise by "l1"'):
         ew.emd_gradient(0 * p, p, ew.Chain(N), normalize="l1")

@@ -105,12 +105,12 @@ def test_masses():
     torch.testing.assert_close(masses.l1_normalized("x", x, True), torch.tensor([[0.25, -0.75], [0.5, 0.5]]))
     assert masses.l1_normalized("x", 0 * x, False).isnan().all()
     meta = x.to("meta")
-    assert masses.can_look(x)
-    assert masses.can_look()
-    assert not masses.can_look(meta)
-    assert not masses.can_look(x, meta)
+    assert masses.can_read(x)
+    assert masses.can_read()
+    assert not masses.can_read(meta)
+    assert not masses.can_read(x, meta)
     assert masses.l1_normalized("x", meta, True).is_meta
-    seen = torch.func.vmap(lambda row: row * masses.can_look(row))(x)
+    seen = torch.func.vmap(lambda row: row * masses.can_read(row))(x)
     assert not seen.any()
 
 
@@ -158,7 +158,7 @@ def test_kernels_check_masses_by_type_stored_in():
 
 def test_trace_reads_no_values(monkeypatch):
     monkeypatch.setattr(private_api, "tracing_state", lambda: "a state")
-    assert not masses.can_look(torch.ones(2))
+    assert not masses.can_read(torch.ones(2))
 
 
 @pytest.mark.parametrize("function", [ew.emd, ew.emd_gradient])

@@ -91,8 +91,7 @@ def check(space: ew.Space, expected: str, rows: int = 20, dtype: torch.dtype = t
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_a_loss_and_a_distance_choose_the_same_route_once(name):
-    pytest.importorskip("numba")
+def test_loss_distance_choose_same_route_once(name):
     check(SPACES[name](), ROUTES[name])
 
 
@@ -101,7 +100,6 @@ def test_a_loss_and_a_distance_choose_the_same_route_once(name):
     ("dtype", "expected"), [(torch.float64, "kernels"), (torch.bfloat16, "kernels"), (torch.float16, "kernels")]
 )
 def test_types(name, dtype, expected):
-    pytest.importorskip("numba")
     check(SPACES[name](), expected, dtype=dtype)
 
 
@@ -132,7 +130,6 @@ def test_transforms_are_composed(name):
 @pytest.mark.parametrize(("rows", "kernel"), [(4096, "kernels"), (4095, "definition")])
 @pytest.mark.parametrize("name", ["chain", "ring", "tree"])
 def test_expected_distances(name, rows, kernel):
-    pytest.importorskip("numba")
     space = SPACES[name]()
     p = torch.rand(rows, C).softmax(-1)
     kernel = "first order" if kernel != "kernels" and space.acyclic else kernel
@@ -143,7 +140,7 @@ def test_expected_distances(name, rows, kernel):
 
 
 @pytest.mark.parametrize("name", ["chain", "tree"])
-def test_the_compiler_takes_the_operator(name, monkeypatch):
+def test_compiler_takes_operator(name, monkeypatch):
     space = SPACES[name]()
     p = torch.rand(20, C).softmax(-1)
     monkeypatch.setattr(routes, "_is_compiling", lambda: True)
@@ -152,7 +149,7 @@ def test_the_compiler_takes_the_operator(name, monkeypatch):
     assert routes.choose(ew.Ring(C), p, p).name == "definition"
 
 
-def test_a_tree_builds_no_tables_before_they_are_used():
+def test_tree_builds_no_tables_before_used():
     tree = SPACES["tree"]()
     assert "_derived" not in vars(tree)
     tree.distances()
@@ -162,7 +159,7 @@ def test_a_tree_builds_no_tables_before_they_are_used():
 
 
 @pytest.mark.parametrize("name", ["chain", "tree", "ring", "matrix"])
-def test_every_route_has_the_same_result(name):
+def test_every_route_has_same_result(name):
     space = SPACES[name]()
     double = {name: call() for name, call in calls(space, 20, torch.float64).items()}
     with without_kernels():
@@ -206,7 +203,7 @@ def test_layouts_and_shapes_of_pairs(rng):
         torch.testing.assert_close(ew.emd(x, y, chain), expected[None])
 
 
-def test_constants_that_were_changed_before_the_second_derivative(rng):
+def test_constants_changed_before_second_derivative(rng):
     """By kernels: the weights of classes, and masses without a gradient."""
     chain = ew.Chain(N)
     x = torch.from_numpy(rng.normal(size=(100, N))).softmax(-1).requires_grad_()
@@ -225,7 +222,7 @@ def test_constants_that_were_changed_before_the_second_derivative(rng):
 
 
 @pytest.mark.parametrize("space", [ew.Chain(16), ew.Ring(16), ew.Tree([-1, *[0] * 16])], ids=["chain", "ring", "tree"])
-def test_expected_distances_are_their_own_transpose(space):
+def test_expected_distances_own_transpose(space):
     """By kernels, whose gradient may need another route: here the kernels are switched off in between."""
     p = torch.rand(4096, 16).softmax(-1).requires_grad_()
     expected = expected_distances(p, space)
@@ -257,7 +254,7 @@ def test_pairs_by_kernels(rng):
     torch.testing.assert_close(smoothed(p[:, 0], labels), ew.emd(p[:, 0], target, chain, 1.5))
 
 
-def test_losses_that_are_not_a_number_are_replaced():
+def test_losses_that_not_number_replaced():
     """With their slopes, weights and the sum that a mean is divided by."""
     rows = torch.tensor([[1.0, 2.0], [3.0, 5.0], [0.0, 4.0]])
     labels, weight = torch.tensor([0, 1, 1]), torch.tensor([2.0, 3.0], dtype=torch.float64)
@@ -273,7 +270,7 @@ def test_losses_that_are_not_a_number_are_replaced():
         torch.testing.assert_close(losses[0], expected[0])
 
 
-def test_second_derivatives_of_distances_by_kernels(rng):
+def test_second_derivatives_distances_by_kernels(rng):
     chain = ew.Chain(N)
     p, q = random_distribution(rng, 100, N).requires_grad_(), random_distribution(rng, 100, N)
     second = []

@@ -12,7 +12,7 @@ from earthwork.kernels.cpu import loading, operators
 from earthwork.ops import operations as routes
 from earthwork.ops.definition import COMPOSED
 from earthwork.ops.labels import cost_to_label, ground_costs
-from earthwork.ops.masses import can_look
+from earthwork.ops.masses import can_read
 from earthwork.ops.operations import OPERATORS
 from tests.cases import random_distribution
 
@@ -139,7 +139,7 @@ def test_solvers(rng, request, name):
     slopes = [gradients(value, p, q) for value in expected]
     fixed = ew.emd(p, q.detach(), matrix)
     request.getfixturevalue("tracing")
-    assert not can_look(p)
+    assert not can_read(p)
     torch.testing.assert_close(ground_costs(space, p), space.distances())
     for traced, value, slope in zip(
         [ew.sinkhorn(p, q, space).value, ew.emd(p, q, matrix)], expected, slopes, strict=True

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import warnings
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from earthwork import Tree, trees
+import earthwork.plot.trees as plot_trees
+from earthwork import Tree, targets, trees
 from earthwork.plot import plot_tree
 
 matplotlib.use("agg")
@@ -83,6 +85,72 @@ def test_texts_not_overlap_at_twenty_classes(filled: bool, costs: float) -> None
     boxes = [(t.get_text(), t.get_window_extent(renderer).padded(-1)) for t in ax.texts if t.get_text()]
     overlaps = [(a, b) for k, (a, x) in enumerate(boxes) for b, y in boxes[:k] if x.overlaps(y)]
     assert not overlaps
+
+
+def overlapping(ax: object) -> list[tuple[str, str]]:
+    ax.figure.canvas.draw()  # type: ignore[attr-defined]
+    renderer = ax.figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    boxes = [(t.get_text(), t.get_window_extent(renderer).padded(-1)) for t in ax.texts]  # type: ignore[attr-defined]
+    return [(a, b) for k, (a, x) in enumerate(boxes) for b, y in boxes[:k] if x.overlaps(y)]
+
+
+def deep_tree(count: int, long: bool) -> Tree:
+    whole = trees.imagenet1k()
+    assert whole.bin_names is not None
+    tree = trees.collapse(trees.restrict(whole, whole.bin_names[:: 1000 // count][:count]))
+    return trees.relabel(tree, lambda name: f"{name} и всё, что продаётся вместе с этим") if long else tree
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("count", [31, 60, 100, 1000])
+def test_texts_do_not_overlap_at_many_classes(count: int, long: bool) -> None:
+    tree = deep_tree(count, long)
+    p = torch.full((tree.num_bins,), 1 / tree.num_bins)
+    ax = plot_tree(tree, p, torch.eye(tree.num_bins)[3], most=80)
+    assert overlapping(ax) == []
+    width, height = ax.figure.get_size_inches()
+    assert width < 30
+    assert height < 20
+
+
+def test_folded_groups_hold_what_their_classes_hold() -> None:
+    tree = trees.imagenet1k()
+    p = torch.rand(1000, dtype=torch.float64)
+    shown, groups = plot_trees._folded(tree, 60)
+    assert 50 <= plot_trees._layout(shown).slots <= 60
+    assert len(groups) == 1000
+    held = dict(zip(shown.bin_names or (), np.bincount(groups, p.numpy()).tolist(), strict=True))
+    birds = targets.coarse("bird", tree).mask
+    assert held[f"bird ({birds.sum()} classes)"] == pytest.approx(p[birds].sum().item())
+    assert sum(held.values()) == pytest.approx(p.sum().item())
+    flow = dict(zip(trees.to_edges(tree), tree.flow(p).tolist(), strict=True))
+    shown_flow = dict(zip(trees.to_edges(shown), shown.flow(torch.tensor(list(held.values()))).tolist(), strict=True))
+    same = [edge for edge in flow if edge in shown_flow]
+    assert len(same) > 20
+    assert [flow[edge] for edge in same] == pytest.approx([shown_flow[edge] for edge in same])
+
+
+@pytest.mark.parametrize("bins", [None, [0, 1, 5, 700]])
+def test_a_group_with_too_many_children_shows_some_of_them(bins: list[int] | None) -> None:
+    tree = Tree([-1] + [0] * 1000 + [5, 5], bins=bins)
+    shown, groups = plot_trees._folded(tree, 40)
+    assert shown.names is not None
+    assert plot_trees._layout(shown).slots <= 40
+    assert "5 (" in " ".join(shown.names) or "5" in shown.names
+    assert any(name.startswith("… ") and "more" in name for name in shown.names)
+    assert len(groups) == tree.num_bins
+    with pytest.raises(ValueError, match="most: expected a number of classes ≥ 2, got 1"):
+        plot_tree(tree, most=1)
+
+
+def test_letters_of_other_alphabets_are_drawn_in_a_font_that_has_them() -> None:
+    with pyplot.rc_context({"font.family": ["cmss10"]}):  # which has only Latin letters
+        ax = plot_tree(trees.from_paths(["звери/кот", "звери/пёс"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ax.figure.canvas.draw()
+    with pytest.warns(UserWarning, match="tree: no installed font has \U0001f98a; install one"):
+        plot_tree(trees.from_paths(["a/\U0001f98a", "a/b"]))
 
 
 def test_many_classes() -> None:

@@ -86,7 +86,7 @@ def test_random_spaces(kind, name, rng):
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("kind", ["chain", "tree"])
-def test_single_precision_where_the_local_part_is_too(kind, name, rng):
+def test_single_precision_where_local_part_too(kind, name, rng):
     space = random_space(rng, kind, 3000)
     x, labels = torch.randn(8, space.num_bins) * 2, torch.randint(space.num_bins, (8,))
     assert x.numel() // 2 > rows._MAX_EXACT
@@ -104,7 +104,7 @@ def test_shards_of_any_size_and_empty_ones(name, rng):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_many_runs_of_classes_below_the_same_node(name, rng):
+def test_many_runs_of_classes_below_same_node(name, rng):
     # More runs than are reduced one by one, in a tree with several levels of shared nodes.
     parents = [-1, 0, 0, 1, 1, 2, 2, *(3 + rng.integers(0, 4, 300))]
     tree = ew.Tree(parents, rng.random(len(parents)))
@@ -116,7 +116,7 @@ def test_many_runs_of_classes_below_the_same_node(name, rng):
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("scale", [40.0, 1e4])
-def test_saturated_logits_are_as_with_one_process(name, scale, rng):
+def test_saturated_logits_as_with_one_process(name, scale, rng):
     for space in (ew.Chain(12, rng.random(11)), random_tree(rng, 25, "binary"), random_tree(rng, 25)):
         x = torch.randint(-1, 2, (20, space.num_bins)).double() * scale + torch.randn(20, space.num_bins).double()
         labels = torch.randint(space.num_bins, (20,))
@@ -128,7 +128,7 @@ def test_saturated_logits_are_as_with_one_process(name, scale, rng):
         torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10)
 
 
-def test_nan_stays_in_its_row_and_ignored_rows_are_0(rng):
+def test_nan_stays_in_row_and_ignored_rows_0(rng):
     tree = random_tree(rng, 40, "binary", inner_bins=False)
     x = torch.randn(3, tree.num_bins)
     x[0, 3] = x[1, 3] = torch.nan
@@ -143,7 +143,7 @@ def test_nan_stays_in_its_row_and_ignored_rows_are_0(rng):
         assert gradient[2].isfinite().all()
 
 
-def test_a_shard_without_any_probability(rng):
+def test_shard_without_any_probability(rng):
     tree = random_tree(rng, 40, "binary", inner_bins=False)
     x = torch.randn(2, tree.num_bins).double()
     x[:, : tree.num_bins // 2] = -torch.inf
@@ -152,7 +152,7 @@ def test_a_shard_without_any_probability(rng):
         check(LOSSES[name](tree), x, labels, shard_bounds(tree.num_bins, 2))
 
 
-def test_the_sign_of_a_tiny_flow_at_rho_1(rng):
+def test_sign_of_tiny_flow_at_rho_1(rng):
     # All mass is on the label but for a trace far away, whose way to the label determines every sign.
     for space in (ew.Chain(40), random_tree(rng, 60, "binary", inner_bins=False)):
         x = torch.full((2, space.num_bins), -60.0, dtype=torch.float64)
@@ -160,7 +160,7 @@ def test_the_sign_of_a_tiny_flow_at_rho_1(rng):
         check(LOSSES["emd1"](space), x, torch.tensor([5, 5]), shard_bounds(space.num_bins, 3))
 
 
-def test_second_derivatives_are_an_error():
+def test_second_derivatives_are_error():
     loss = ew.EMDLoss(ew.Chain(4), reduction="none")
     x = torch.randn(2, 4, requires_grad=True)
     losses = losses_on_part(loss, SimpleNamespace(bounds=(0, 4), rank=0))
@@ -169,8 +169,7 @@ def test_second_derivatives_are_an_error():
         torch.autograd.grad(value.sum(), x, create_graph=True)
 
 
-def test_the_kernels_do_the_local_part(rng):
-    pytest.importorskip("numba")
+def test_kernels_do_local_part(rng):
     tree = ew.Tree([-1, *(np.arange(30) // 3), *rng.integers(1, 31, 400)])
     loss = ew.EMDLoss(tree, reduction="none")
     losses = losses_on_part(loss, SimpleNamespace(bounds=shard_bounds(tree.num_bins, 2), rank=0))
@@ -211,7 +210,7 @@ def test_parts_are_kept(space):
     assert losses_on_part(loss, other).part is not made[0]
 
 
-def test_a_root_is_taken_of_the_sum_over_all_parts():
+def test_root_is_taken_of_sum_over_all_parts():
     sums = torch.tensor([0.0, 4.0])
     assert torch.equal(root_of(sums, 2.0), sums.sqrt())
     with pytest.raises(TypeError, match=r"^root: expected rho ≤ 2 for a DTensor, got 3; pass"):

@@ -72,7 +72,7 @@ class AcyclicHub(Hub):
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
-def test_an_acyclic_space_takes_the_shortcuts(rng, rho):
+def test_acyclic_space_takes_shortcuts(rng, rho):
     own, tree = AcyclicHub(COSTS), ew.Tree([-1, 0, 0, 0, 0], COSTS)
     p, q = (random_distribution(rng, 100, 4) for _ in range(2))
     assert choose(own, p, q).name == "first order"
@@ -97,7 +97,7 @@ class Points(ew.Space):
         return (points[i] - points[j]).norm(dim=-1).to(dtype or points.dtype)
 
 
-def test_a_space_without_edges(rng):
+def test_space_without_edges(rng):
     own = Points(torch.from_numpy(rng.random((6, 2))))
     matrix = ew.CostMatrix(own.distances())
     p, q = (random_distribution(rng, 5, 6, zeros=0.0) for _ in range(2))

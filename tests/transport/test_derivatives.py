@@ -37,14 +37,14 @@ def test_second_finite_differences(case, rho):
 
 
 @pytest.mark.parametrize("rho", RHOS)
-def test_edge_costs_have_a_gradient(case, rho):
+def test_edge_costs_have_gradient(case, rho):
     p, q, space = case
     costs = (space.costs + 0.1).requires_grad_()
     assert gradcheck(lambda w: ew.emd(p.detach(), q.detach(), space, rho, costs=w), costs)
 
 
 @pytest.mark.parametrize("normalize", ["l1", "softmax"])
-def test_normalisation_has_a_gradient(case, normalize):
+def test_normalisation_has_gradient(case, normalize):
     p, q, space = case
     assert gradcheck(
         lambda p: ew.emd(p, q.detach(), space, 2, normalize=normalize), (2.0 * p.detach()).requires_grad_()
@@ -52,7 +52,7 @@ def test_normalisation_has_a_gradient(case, normalize):
 
 
 @pytest.mark.parametrize("normalize", ["l1", "softmax"])
-def test_normalisation_is_over_the_bins(case, normalize):
+def test_normalisation_is_over_bins(case, normalize):
     p, q, space = (x.detach() if isinstance(x, torch.Tensor) else x for x in case)
     rows = 3 * p
     expected = ew.emd(p if normalize == "l1" else rows.softmax(-1), q, space, 2)
@@ -82,7 +82,7 @@ def test_functional_transforms(case, rho):
 
 @pytest.mark.parametrize("outer", [torch.func.jacfwd, torch.func.jacrev])
 @pytest.mark.parametrize("inner", [torch.func.jacfwd, torch.func.jacrev])
-def test_one_mode_over_the_other(case, outer, inner):
+def test_one_mode_over_other(case, outer, inner):
     p, q, space = (x.detach() if isinstance(x, torch.Tensor) else x for x in case)
     hessian = outer(inner(lambda p: ew.emd(p, q[0], space, 3)))(p[0])
     torch.testing.assert_close(hessian, ew.emd_hessian(p[0], q[0], space, 3))
@@ -103,7 +103,7 @@ def test_forward_mode(case, rho):
     torch.testing.assert_close(tangent, (ew.emd_gradient(p, q, space, rho) * direction).sum(-1))
 
 
-def test_whoever_watches_the_operations_sees_them(rng):
+def test_whoever_watches_operations_sees_them(rng):
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
             seen.append(function)
@@ -117,7 +117,7 @@ def test_whoever_watches_the_operations_sees_them(rng):
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
-def test_compiled_without_a_graph_break(case, rho):
+def test_compiled_without_graph_break(case, rho):
     p, q, space = case
     torch.compiler.reset()
     # Code from inductor is compared in tests/losses/test_compiled.py, many cases in one graph, which takes less time.
@@ -147,7 +147,7 @@ def test_layouts_and_leading_shapes(case, rho):
     assert empty.grad.shape == empty.shape
 
 
-def test_a_broadcast_gradient_is_summed(case):
+def test_broadcast_gradient_is_summed(case):
     p, q, space = case
     (gradient,) = torch.autograd.grad(ew.emd(p, q[0], space, 2).sum(), q)
     torch.testing.assert_close(gradient[0], -ew.emd_gradient(p, q[0], space, 2).sum(0))
@@ -155,7 +155,7 @@ def test_a_broadcast_gradient_is_summed(case):
 
 
 @pytest.mark.parametrize("twin", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
-def test_copies_of_a_space_give_the_same(case, twin):
+def test_copies_of_space_give(case, twin):
     p, q, space = case
     assert torch.equal(ew.emd(p, q, twin(space), 2), ew.emd(p, q, space, 2))
 
@@ -170,7 +170,7 @@ def test_one_bin(space):
     assert ew.emd_hessian(None, None, space).tolist() == [[0.0]]
 
 
-def test_subtrees_without_flow_get_no_gradient_from_rounding():
+def test_subtrees_without_flow_get_no_gradient_from():
     """Masses that miss 1 by a rounding error must not leave a trace of flow, whose sign would count in full."""
     tree = ew.Tree([-1, 0, 0, 0, 1, 1, 2, 2, 3, 3])
     p = torch.tensor([[0.1, 0.6, 0.0, 0.0, 0.3, 0.0]])
@@ -183,7 +183,7 @@ def test_subtrees_without_flow_get_no_gradient_from_rounding():
 
 
 @pytest.mark.parametrize("rho", [1.5, 2.0, 3.0])
-def test_a_ring_where_one_edge_of_several_stands_still(rho):
+def test_ring_where_one_edge_several_stands_still(rho):
     p = torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64, requires_grad=True)
     q = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64)
     distance = ew.emd(p, q, ew.Ring(3), rho)
@@ -195,14 +195,14 @@ def test_a_ring_where_one_edge_of_several_stands_still(rho):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_a_gradient_has_the_type_of_its_input(case, dtype):
+def test_gradient_has_type_of_its_input(case, dtype):
     p, q, space = case
     gradient = ew.emd_gradient(p.detach().to(dtype), q.detach().to(dtype), space, 2)
     assert gradient.dtype == dtype
     torch.testing.assert_close(gradient.double(), ew.emd_gradient(p, q, space, 2), rtol=0.05, atol=0.02)
 
 
-def test_the_cost_to_a_label_is_that_to_its_distribution(case):
+def test_cost_to_label_that_to_distribution(case):
     p, _, space = case
     labels = torch.arange(3) % space.num_bins
     target = torch.nn.functional.one_hot(labels, space.num_bins).to(p)
@@ -212,7 +212,7 @@ def test_the_cost_to_a_label_is_that_to_its_distribution(case):
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
 @pytest.mark.parametrize("normalize", ["softmax", "l1"])
 @pytest.mark.parametrize("kind", ["chain", "ring", "tree"])
-def test_the_gradient_passes_through_the_normalisation(rng, kind, normalize, rho):
+def test_gradient_passes_through_normalisation(rng, kind, normalize, rho):
     space = random_space(rng, kind, 7)
     x = torch.from_numpy(rng.random((3, space.num_bins)) + 0.1).requires_grad_()
     q = random_distribution(rng, 3, space.num_bins)
@@ -220,7 +220,7 @@ def test_the_gradient_passes_through_the_normalisation(rng, kind, normalize, rho
     torch.testing.assert_close(ew.emd_gradient(x, q, space, rho, normalize=normalize), expected)
 
 
-def test_the_gradient_may_skip_the_check_of_the_masses():
+def test_gradient_may_skip_check_of_masses():
     p, q = torch.tensor([0.5, 0.6]), torch.tensor([1.0, 0.0])
     with pytest.raises(ValueError, match="expected rows of equal mass"):
         ew.emd_gradient(p, q, ew.Chain(2))
@@ -228,7 +228,7 @@ def test_the_gradient_may_skip_the_check_of_the_masses():
 
 
 @pytest.mark.parametrize("rows", [2, 64])
-def test_one_distribution_may_be_computed_from_the_other(rng, rows):
+def test_one_distribution_may_computed_from(rng, rows):
     chain = ew.Chain(7)
     logits = torch.randn(rows, 7, dtype=torch.float64, requires_grad=True)
     p = logits.softmax(-1)

@@ -39,7 +39,7 @@ def test_two_other_solvers(kind, rng):
 
 
 @pytest.mark.parametrize("kind", ["chain", "ring", "tree", "inner tree"])
-def test_the_closed_form(kind, rng):
+def test_closed_form(kind, rng):
     space = random_space(rng, kind, 20)
     metric = ew.CostMatrix(space.distances())
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
@@ -49,7 +49,7 @@ def test_the_closed_form(kind, rng):
     assert torch.equal(ew.emd(p, q, metric), ew.emd(p, q, metric))
 
 
-def test_the_gradient_of_the_closed_form(rng):
+def test_gradient_of_closed_form(rng):
     # Where all edges carry dirt there is but one gradient.
     tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2, 2], rng.random(8) + 0.1)
     p, q = (random_distribution(rng, 4, tree.num_bins, zeros=0.0) for _ in range(2))
@@ -76,7 +76,7 @@ def test_finite_differences(rng):
         assert (q.grad * step).sum().item() == pytest.approx(by_q.item() / 2, rel=1e-6)
 
 
-def test_duals_support_the_distance_from_below(rng):
+def test_duals_support_distance_from_below(rng):
     metric = make_metric(rng)
     p, q = (random_distribution(rng, 6, 10, zeros=0.6).requires_grad_() for _ in range(2))
     value = ew.emd(p, q, metric)
@@ -104,7 +104,7 @@ def test_shapes_types_and_empty_batches(rng):
     torch.testing.assert_close(ew.emd(p * 7, q * 7, metric), value * 7)
 
 
-def test_transforms_and_the_compiler(rng):
+def test_transforms_and_compiler(rng):
     metric = make_metric(rng, 4)
     p, q = (random_distribution(rng, 3, 4, zeros=0.0) for _ in range(2))
     value, gradient = ew.emd(p, q, metric), ew.emd_gradient(p, q, metric)
@@ -133,7 +133,7 @@ def test_all_dirt_in_one_bin(rng, side):
     torch.testing.assert_close(ew.emd(pair[side], pair[1 - side], metric), (costs * pair[1]).sum(-1))
 
 
-def test_a_solver_that_runs_out_of_pivots(rng, monkeypatch):
+def test_solver_that_runs_out_of_pivots(rng, monkeypatch):
     monkeypatch.setattr(linear_programme, "_MAX_PIVOTS", 1)
     p, q = (random_distribution(rng, 30, zeros=0.0) for _ in range(2))
     message = "emd: the network simplex failed: numItermax reached"
@@ -169,7 +169,7 @@ def test_errors(rng):
         ew.emd(p, 2 * p, metric)
 
 
-def test_a_solver_that_fails(rng, monkeypatch):
+def test_solver_that_fails(rng, monkeypatch):
     monkeypatch.setattr(ot, "emd", lambda *_, **__: (None, {"warning": "Problem unbounded"}))
     p = random_distribution(rng, 4)
     with pytest.raises(RuntimeError, match="emd: the network simplex failed: Problem unbounded"):

@@ -63,7 +63,7 @@ def differences(logits: np.ndarray, label: int, costs: np.ndarray, rho: float, s
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_gradient_of_a_small_ring(dtype):
+def test_gradient_of_small_ring(dtype):
     costs, logits = [0.9, 0.4, 0.7, 0.2], [0.19186942, 1.26379478, -1.29043508, -0.79110271]
     gradient = gradient_of(torch.tensor([logits], dtype=dtype), torch.tensor([2]), ew.Ring(4, costs), 1.01)
     expected = differences(np.array(logits), 2, np.array(costs), 1.01)
@@ -73,7 +73,7 @@ def test_the_gradient_of_a_small_ring(dtype):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rho", [1 + 1e-6, *RHOS, 1.3])
-def test_value_and_gradient_against_a_search(rng, kind, rho):
+def test_value_and_gradient_against_search(rng, kind, rho):
     ring = ring_of(rng, kind, 6)
     logits, labels = batch(rng, 4, 6)
     gradient, values = gradient_of(logits, labels, ring, rho), losses(logits, labels, ring, rho)
@@ -85,7 +85,7 @@ def test_value_and_gradient_against_a_search(rng, kind, rho):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rho", [1 + 1e-6, *RHOS])
-def test_float32_has_the_gradient_of_float64(rng, kind, rho):
+def test_float32_has_gradient_of_float64(rng, kind, rho):
     ring = ring_of(rng, kind)
     logits, labels = batch(rng, 96, 12)
     logits = logits.float()
@@ -97,7 +97,7 @@ def test_float32_has_the_gradient_of_float64(rng, kind, rho):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rho", [1 + 1e-6, *RHOS])
-def test_saturated_logits_have_finite_derivatives(rng, kind, dtype, rho):
+def test_saturated_logits_finite_derivatives(rng, kind, dtype, rho):
     ring = ring_of(rng, kind)
     logits, labels = batch(rng, 32, 12, scale=100)
     logits = logits.to(dtype).requires_grad_()
@@ -112,7 +112,7 @@ def test_saturated_logits_have_finite_derivatives(rng, kind, dtype, rho):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rho", RHOS)
-def test_the_closed_form_of_the_gradient_is_that_of_autograd(rng, kind, rho):
+def test_closed_form_of_gradient_of_autograd(rng, kind, rho):
     ring = ring_of(rng, kind)
     p, q = torch.tensor(rng.dirichlet(np.ones(12), size=(2, 20)))
     p.requires_grad_()
@@ -126,7 +126,7 @@ def test_the_closed_form_of_the_gradient_is_that_of_autograd(rng, kind, rho):
 
 
 @pytest.mark.parametrize("rho", [1.001, 1.01])
-def test_edges_with_the_same_flow_share_what_balances_the_others(rho):
+def test_edges_with_same_flow_share_what_balances(rho):
     """Nothing enters or leaves bin 1, so edges 0 and 1 carry the same, and more of it than the rest can balance."""
     x = torch.tensor([0.3, 0.0, -0.4, 0.1], dtype=torch.float64)
     gradient = composed_gradient(x, ew.Ring(4, [3.0, 1.0, 0.5, 1.0]), rho)
@@ -138,7 +138,7 @@ def test_edges_with_the_same_flow_share_what_balances_the_others(rho):
 
 
 @pytest.mark.parametrize("rho", [1.01, 1.1])
-def test_the_hessian_is_the_slope_of_the_gradient(rng, rho):
+def test_hessian_is_slope_of_gradient(rng, rho):
     ring = ring_of(rng, "random", 5)
     for p, q in torch.tensor(rng.dirichlet(np.ones(5), size=(6, 2))):
         hessian = ew.emd_hessian(p, q, ring, rho)

@@ -28,7 +28,7 @@ def transports(rng, kind, rows=4):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rho", RHOS)
-def test_a_batch_is_its_rows(rng, kind, rho):
+def test_batch_is_its_rows(rng, kind, rho):
     space, p, q = transports(rng, kind)
 
     def results(p, q):
@@ -49,7 +49,7 @@ def test_a_batch_is_its_rows(rng, kind, rho):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rho", [1.5, 2.0, 3.0])
-def test_a_batch_of_hessians_is_that_of_its_rows(rng, kind, rho):
+def test_batch_of_hessians_is_that_of_its_rows(rng, kind, rho):
     space = random_space(rng, kind, N)
     p, q = (random_distribution(rng, 2, 3, space.num_bins, zeros=0.0) for _ in range(2))
     together = ew.emd_hessian(p, q, space, rho)
@@ -94,7 +94,7 @@ def test_half_types_are_only_storage(rng, kind, dtype):
         torch.testing.assert_close(mixed, ew.emd(p.float(), q.float(), space, rho, validate=False))
 
 
-def test_a_deep_copy_keeps_what_is_shared():
+def test_deep_copy_keeps_what_is_shared():
     """Two losses with the same learned costs still share them after they were copied together."""
     space = ew.Chain(5)
     costs = ew.LearnedCosts(space)

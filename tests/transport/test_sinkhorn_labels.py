@@ -16,7 +16,7 @@ from tests.cases import KINDS, random_distribution, random_space, spaces
 
 
 @given(spaces(), st.data())
-def test_distances_to_labels_with_and_without_a_matrix(space, data):
+def test_distances_to_labels_with_without_matrix(space, data):
     labels = torch.tensor(data.draw(st.lists(st.integers(0, space.num_bins - 1), min_size=1, max_size=5)))
     like = torch.zeros(space.num_bins, dtype=torch.float64)
     expected = space.distances().T[labels]
@@ -35,7 +35,7 @@ def test_labels_as_distributions(shape):
 
 @pytest.mark.parametrize("lam", [0.1, 3.0, 30.0])
 @pytest.mark.parametrize("kind", [*KINDS, "one-way metric"])
-def test_one_iteration_of_the_papers_algorithm(kind, lam, rng):
+def test_one_iteration_of_papers_algorithm(kind, lam, rng):
     if kind == "one-way metric":
         space = ew.CostMatrix(torch.rand(9, 9, dtype=torch.float64).fill_diagonal_(0))
     else:
@@ -80,7 +80,7 @@ def test_zeros_stay_finite():
     torch.testing.assert_close(p.grad, ew.sinkhorn(p, q.requires_grad_(), ew.Chain(3), 3.0).gradient)
 
 
-def test_without_entropy_it_is_the_exact_distance(rng):
+def test_without_entropy_it_is_exact_distance(rng):
     space = random_space(rng, "tree", 12)
     p = random_distribution(rng, 4, space.num_bins, zeros=0.0)
     labels = torch.randint(space.num_bins, (4,))
@@ -88,7 +88,7 @@ def test_without_entropy_it_is_the_exact_distance(rng):
     torch.testing.assert_close(cost_to_label(p, labels, space, math.inf), ew.emd(p, q, space))
 
 
-def test_rows_with_one_label_and_rows_with_more_keep_their_places(rng):
+def test_rows_with_one_label_rows_with_more_keep(rng):
     space = ew.Chain(6)
     p, q = (random_distribution(rng, 6, 6, zeros=0.0) for _ in range(2))
     q[1], q[4] = torch.eye(6)[2].double(), torch.eye(6)[5].double()

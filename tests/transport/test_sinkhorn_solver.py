@@ -33,7 +33,7 @@ def plan_of(matrix, lam, p, q):
 
 
 @pytest.mark.parametrize("lam", [0.5, 4.0])
-def test_every_solver_finds_the_plan(problem, lam):
+def test_every_solver_finds_plan(problem, lam):
     matrix, p, q = problem
     plans = torch.stack([plan_of(matrix, lam, *row) for row in zip(p, q, strict=True)])
     cost = (plans * matrix).sum((-2, -1))
@@ -62,7 +62,7 @@ def test_every_solver_finds_the_plan(problem, lam):
     torch.testing.assert_close(heavy.minimum, 3 * minimum)
 
 
-def test_the_error_of_the_marginals_ends_the_iteration(problem):
+def test_error_of_marginals_ends_iteration(problem):
     matrix, p, q = problem
     kernel = solver.make_kernel(matrix, 4.0, p.dtype)
     for solve in (
@@ -80,7 +80,7 @@ def test_the_error_of_the_marginals_ends_the_iteration(problem):
             assert torch.equal(solve(3, tol).iterations, expected.clamp(max=3))
 
 
-def test_what_underflows_in_a_kernel():
+def test_what_underflows_in_kernel():
     limit = -math.log(torch.finfo(torch.float32).tiny)
     near, far = limit * (1 - 1e-9), limit * (1 + 1e-9)
     matrix = torch.tensor([[0.0, near / 2], [near / 2, 0.0]], dtype=torch.float64)
@@ -97,7 +97,7 @@ def test_what_underflows_in_a_kernel():
     assert not solver.make_kernel(matrix, 2.0, torch.float64).lossy
 
 
-def test_rows_are_kept_as_long_as_their_numbers_are_in_range():
+def test_rows_kept_as_long_as_numbers_in_range():
     info = torch.finfo(torch.float32)
     floor = N * info.tiny / info.eps
     ones = torch.ones(1, N)
@@ -148,7 +148,6 @@ def test_pieces_of_solutions():
     assert {x.dtype for x in whole[:5]} == {torch.float32}
     assert whole.iterations.tolist() == [7, 3, 7]
     assert whole.iterations.dtype == torch.int64
-    torch.testing.assert_close(solver.printed_kernel(torch.tensor([0.0, 2.0]), 3.0), torch.tensor([-1.0, -7.0]).exp())
 
 
 def test_labels_need_no_iterations(problem):
@@ -164,7 +163,7 @@ def test_labels_need_no_iterations(problem):
     torch.testing.assert_close(solution.p_gradient, slope - slope.mean(-1, keepdim=True))
 
 
-def test_smoothed_labels_on_a_cost_matrix(problem):
+def test_smoothed_labels_on_cost_matrix(problem):
     matrix, p, _ = problem
     labels = torch.tensor([0, 1, 4, 4])
     target = torch.nn.functional.one_hot(labels, N).double()

@@ -19,12 +19,12 @@ from tests.trees.hierarchies import hierarchies
 
 @given(hierarchies())
 def test_newick(tree: Tree) -> None:
-    assert trees.from_newick(trees.to_newick(tree)) == tree
+    assert trees.from_newick(trees.to_newick(tree), clean=False) == tree
 
 
 @given(hierarchies(named=False))
 def test_newick_without_names(tree: Tree) -> None:
-    assert trees.from_newick(trees.to_newick(tree)) == tree
+    assert trees.from_newick(trees.to_newick(tree), clean=False) == tree
 
 
 @given(hierarchies(), st.randoms())
@@ -41,12 +41,12 @@ def test_json_keeps_everything(tree: Tree, random) -> None:
 
 @given(hierarchies())
 def test_networkx(tree: Tree) -> None:
-    assert trees.from_networkx(trees.to_networkx(tree)) == tree
+    assert trees.from_networkx(trees.to_networkx(tree), clean=False) == tree
 
 
 @given(hierarchies())
 def test_edges(tree: Tree) -> None:
-    assert trees.from_edges(trees.to_edges(tree)) == tree
+    assert trees.from_edges(trees.to_edges(tree), clean=False) == tree
 
 
 @given(hierarchies())
@@ -55,38 +55,38 @@ def test_parents(tree: Tree) -> None:
     assert names is not None
     parents = {name: None if p < 0 else names[p] for name, p in zip(names, tree.parents.tolist(), strict=True)}
     costs = dict(zip(names, np.insert(tree.costs.numpy(), tree.root, 0.0).tolist(), strict=True))
-    assert trees.from_parents(parents, costs=costs) == tree
+    assert trees.from_parents(parents, costs=costs, clean=False) == tree
 
 
 @given(hierarchies())
 def test_nested(tree: Tree) -> None:
-    assert trees.from_nested(trees.to_nested(tree)) == tree
+    assert trees.from_nested(trees.to_nested(tree), clean=False) == tree
 
 
 @given(hierarchies(unit=True))
 def test_nested_without_costs(tree: Tree) -> None:
     nested = trees.to_nested(tree)
-    assert trees.from_nested(nested) == tree
+    assert trees.from_nested(nested, clean=False) == tree
     assert "children" not in nested
 
 
 @given(hierarchies())
 def test_nested_json_and_yaml(tree: Tree) -> None:
-    assert trees.from_nested(json.loads(json.dumps(trees.to_nested(tree)))) == tree
-    assert trees.from_nested(parse_yaml(dump_yaml(tree))) == tree
+    assert trees.from_nested(json.loads(json.dumps(trees.to_nested(tree))), clean=False) == tree
+    assert trees.from_nested(parse_yaml(dump_yaml(tree)), clean=False) == tree
 
 
 @given(hierarchies(unit=True))
 def test_paths(tree: Tree) -> None:
-    assert trees.from_paths(trees.to_paths(tree, separator=None)) == tree
-    assert trees.from_paths(trees.to_paths(tree, separator="\x1f"), separator="\x1f") == tree
+    assert trees.from_paths(trees.to_paths(tree, separator=None), clean=False) == tree
+    assert trees.from_paths(trees.to_paths(tree, separator="\x1f"), separator="\x1f", clean=False) == tree
 
 
 @given(hierarchies(unit=True))
 def test_table(tree: Tree) -> None:
-    assert trees.from_table(trees.to_table(tree)) == tree
-    assert from_csv(dump_csv(tree)) == tree
-    assert from_csv(dump_csv(tree, "\t"), delimiter="\t") == tree
+    assert trees.from_table(trees.to_table(tree), clean=False) == tree
+    assert from_csv(dump_csv(tree), clean=False) == tree
+    assert from_csv(dump_csv(tree, "\t"), delimiter="\t", clean=False) == tree
 
 
 @pytest.mark.parametrize("suffix", ["json", "nwk", "newick", "yaml", "csv", "tsv", "txt"])

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from earthwork import trees
 from earthwork.array_files import ArrayFile
 from earthwork.cli.console import Command
-from earthwork.files import read_json, read_lines
+from earthwork.files import read_json, read_lines, write_atomically
+from earthwork.plot.tree_page import tree_page
 from earthwork.spaces import Tree
 from earthwork.spaces.outline import outline
 from earthwork.storage import load_tree, reading, save
@@ -41,9 +42,15 @@ def show(
     tree: TreeArgument,
     depth: Annotated[int | None, typer.Option(help="Levels below the root; by default what fits 200 lines.")] = None,
     costs: Costs = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page that folds and searches to this file.")] = None,
 ) -> None:
-    """Print a tree."""
-    typer.echo(outline(_load(tree, costs), depth))
+    """Print a tree, or write it as an HTML page."""
+    loaded = _load(tree, costs)
+    if html is None:
+        typer.echo(outline(loaded, depth))
+    else:
+        write_atomically(html, tree_page(loaded, f"{Path(tree).name}: {loaded}"))
+        typer.echo(f"{html}: {loaded}")
 
 
 @app.command(cls=TreeCommand)
@@ -74,7 +81,9 @@ def describe(tree: Tree) -> dict[str, str]:
     }
     if "hops" in tree.node_data:
         facts["diameter in hops"] = f"{trees.reweight(tree, 'hops').diameter().item():g}"
-    return {name: str(value) for name, value in tree.info.items()} | facts
+    if tree.notes:
+        facts["notes"] = f"{len(tree.notes)}: {'; '.join(tree.notes)}"
+    return {name: str(value) for name, value in tree.info.items() if name != "notes"} | facts
 
 
 @app.command(cls=TreeCommand)
@@ -122,6 +131,12 @@ def build(
     classes: Annotated[
         Path | None, typer.Option(help="Class names in your order, one per line, or a JSON class_to_idx.")
     ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            help="edges, parents, networkx: which of several parents a node keeps: first, shortest, longest, siblings."
+        ),
+    ] = None,
     separator: Annotated[
         str, typer.Option(help="paths: separates the parts. paths, nested, table: joins full names.")
     ] = "/",
@@ -130,6 +145,8 @@ def build(
     metric: Annotated[str, typer.Option(help="embeddings: SciPy's distance between vectors.")] = "euclidean",
     inner_bins: Annotated[bool, typer.Option(help="Allow a class to be an ancestor of another.")] = False,
     full_names: Annotated[bool, typer.Option(help="paths, nested, table: name nodes by their path.")] = False,
+    clean: Annotated[bool, typer.Option(help="Clean white space and Unicode in names.")] = True,
+    strict: Annotated[bool, typer.Option(help="Stop if a name is not clean, or looks like a mistake.")] = False,
     costs: Costs = None,
 ) -> None:
     """Build a tree from any source and write it."""
@@ -139,16 +156,18 @@ def build(
             source,
             input,
             classes=None if classes is None else read_classes(classes),
+            rule=rule,
             separator=separator,
             columns=columns.split(",") if columns else None,
             method=method,
             metric=metric,
             inner_bins=inner_bins,
             full_names=full_names,
+            clean=clean,
+            strict=strict,
         )
-    for warning in caught:
-        message = cast(Command, context.command).in_options(str(warning.message))
-        typer.echo(f"note: {printable(message)}", err=True)
+    for message in (*tree.notes, *(str(warning.message) for warning in caught)):
+        typer.echo(f"note: {printable(cast(Command, context.command).in_options(message))}", err=True)
     _save(tree if costs is None else trees.reweight(tree, costs), out)
 
 

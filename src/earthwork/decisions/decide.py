@@ -49,7 +49,7 @@ def takes_arrays(function: Callable[Concatenate[Tensor, Arguments], Tensor]) -> 
 
 @takes_arrays
 def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
-    r"""For every bin, the expected distance to a bin drawn from ``p`` (probabilities, not logits).
+    r"""Compute for every bin the expected distance to a bin drawn from ``p`` (probabilities, not logits).
 
     .. math:: e_i = \sum_j p_j\, d(i, j)
 
@@ -96,7 +96,7 @@ def decide(
     normalize: Normalize = None,
     validate: bool = True,
 ) -> Tensor:
-    r"""The bin with the least expected distance to the truth, if the truth is drawn from ``p`` (not logits).
+    r"""Return the bin with the least expected distance to the truth, if the truth is drawn from ``p`` (not logits).
 
     It is often not the most probable bin: with 0.4 for a truck, 0.35 for a cat and 0.25 for a dog, cat is the better
     bet. Ties (up to rounding) go to the lowest index.
@@ -151,7 +151,7 @@ def decide(
 
 @takes_arrays
 def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
-    """The ``k`` bins with the least expected distance to the truth, the best first.
+    """Return the ``k`` bins with the least expected distance to the truth, the best first.
 
     Ties (up to rounding) go to the lowest index. Takes O(k · bins).
 
@@ -231,7 +231,7 @@ def fixed_risk(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
 
 def _dividing(tree: Tree) -> Tree:
     """Return the tree with a bin at every node, where only edges with classes on both sides cost anything."""
-    return Tree(tree.parents, tree.flow_costs, bins=torch.arange(tree.num_nodes))
+    return Tree(tree.parents, tree.flow_costs, bins=torch.arange(tree.num_nodes, device="cpu"))
 
 
 def _distance_from_above(tree: Tree) -> Tensor:

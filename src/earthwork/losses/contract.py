@@ -21,7 +21,7 @@ from earthwork.ops import LabelKernel, label_loss
 from earthwork.ops.labels import check_labels, of_class
 from earthwork.ops.masses import (
     Normalize,
-    can_look,
+    can_read,
     check_masses,
     check_normalize,
     check_not_sharded,
@@ -31,6 +31,7 @@ from earthwork.overrides import override
 from earthwork.spaces import Space
 from earthwork.spaces.edges import one_hot
 from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, check_word, widest
+from earthwork.targets import AnyOf, without_meaning
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Empty: TypeAlias = Literal["nan", "zero"]
@@ -199,14 +200,15 @@ class StructuredLoss(CheckedLoss):
 
     # ---- everything else ---------------------------------------------------------------------------------------------
 
-    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor | AnyOf, mask: Tensor | None = None) -> Tensor:
         """Compute the loss.
 
         Args:
             input: Logits (or what ``normalize`` makes a distribution), shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``,
                 or with the classes on axis ``class_dim``.
             target: Class indices (integers) of the input's shape without ``C``, distributions (floating point) of the
-                input's shape, or sets of possible classes (boolean) of the input's shape.
+                input's shape, or sets of possible classes: ``ew.targets.any_of(mask)`` with a mask of the input's
+                shape.
             mask: True for the rows that count, of the input's shape without ``C``. ``None``: all of them.
 
         Returns:
@@ -214,6 +216,7 @@ class StructuredLoss(CheckedLoss):
         """
         other = None if type(input) is Tensor else override(input, "losses", "forward")
         axis, kind = self.check_shapes(input, target, plain=other is None)
+        target = target.mask if isinstance(target, AnyOf) else target
         # A lookup as an attribute takes several times as long.
         weight = self._buffers["weight"] if "weight" in self._buffers else self.weight  # noqa: SIM401
         if weight is not None and weight.shape != (self.space.num_bins,):
@@ -255,9 +258,9 @@ class StructuredLoss(CheckedLoss):
 
     def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> Weighted:
         stored, bins = rows.dtype, self.space.num_bins
-        rows, labels = widened(rows), labels.long()
+        rows, labels = at_least_float32(rows), labels.long()
         valid = counted = labels != self.ignore_index
-        readable = reads_values(rows, labels)
+        readable = can_read_without_sync(rows, labels)
         if readable:
             check_labels(labels, bins, self.ignore_index)
         else:
@@ -280,12 +283,12 @@ class StructuredLoss(CheckedLoss):
         bins, sets = self.space.num_bins, target.dtype == torch.bool
         # The masses miss each other by what the narrower type rounds.
         stored = target.dtype if target.dtype in HALF else rows.dtype
-        rows = widened(rows)
+        rows = at_least_float32(rows)
         if mask is not None:
             # Rows that do not count may hold anything, padding included.
             rows = torch.where(mask.unsqueeze(-1), rows, 1 / bins)
             target = target | ~mask.unsqueeze(-1) if sets else torch.where(mask.unsqueeze(-1), target, 1 / bins)
-        readable = reads_values(rows, target)
+        readable = can_read_without_sync(rows, target)
         if sets:
             if readable:
                 _check_sets(target)
@@ -371,8 +374,10 @@ class StructuredLoss(CheckedLoss):
         twin.__dict__.update(self.__dict__, _buffers=self._buffers.copy(), _parameters=self._parameters.copy())
         return twin
 
-    def check_shapes(self, input: Tensor, target: Tensor, plain: bool = True) -> tuple[int, Kind]:
+    def check_shapes(self, input: Tensor, target: Tensor | AnyOf, plain: bool = True) -> tuple[int, Kind]:
         """Return the axis of the classes, and what the target holds; it must be a plain tensor if the input is one."""
+        sets = isinstance(target, AnyOf)
+        target = target.mask if isinstance(target, AnyOf) else target
         if plain and type(target) is not Tensor:
             check_not_sharded("target", target)
         if not isinstance(input, Tensor) or not input.is_floating_point():
@@ -381,6 +386,8 @@ class StructuredLoss(CheckedLoss):
         if not isinstance(target, Tensor) or target.is_complex():
             what = target.dtype if isinstance(target, Tensor) else type(target).__name__
             raise TypeError(f"target: expected class indices, distributions or sets, got {what}")
+        if target.dtype == torch.bool and not sets:
+            raise without_meaning()
         shape, classes, dim = input.shape, self.space.num_bins, self.class_dim
         ndim = len(shape)
         axis = min(1, ndim - 1) if dim is None or ndim < 2 else dim + ndim if dim < 0 else dim
@@ -391,13 +398,13 @@ class StructuredLoss(CheckedLoss):
                 f"input: expected shape {where} with C = {classes}, the bins of {self.space}, got {tuple(shape)}{hint}"
             )
         kind: Kind = "distributions" if target.is_floating_point() else "labels"
-        kind = "sets" if target.dtype == torch.bool else kind
+        kind = "sets" if sets else kind
         soft = kind != "labels"
         indices = shape[:axis] + shape[axis + 1 :]
         if target.shape != (shape if soft else indices):
             raise ValueError(
                 f"target: expected class indices (integers) of shape {tuple(indices)}, or distributions (floating "
-                f"point) or sets (boolean) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
+                f"point) or sets (any_of) of shape {tuple(shape)}, got {target.dtype} of shape {tuple(target.shape)}"
             )
         if dim is None and ndim > 2 and shape[-1] == classes and (soft or indices == shape[:-1]):
             raise ValueError(
@@ -417,14 +424,14 @@ class StructuredLoss(CheckedLoss):
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
 
 
-def widened(rows: Tensor) -> Tensor:
+def at_least_float32(rows: Tensor) -> Tensor:
     """Return ``rows`` in float32 if they are stored in half precision."""
     return rows.float() if rows.dtype in HALF else rows
 
 
-def reads_values(*tensors: Tensor) -> bool:
+def can_read_without_sync(*tensors: Tensor) -> bool:
     """Whether values can be checked without waiting for an accelerator."""
-    return can_look(*tensors) and tensors[0].device.type == "cpu"
+    return can_read(*tensors) and tensors[0].device.type == "cpu"
 
 
 def check_class_dim(class_dim: int | None) -> int | None:
@@ -459,7 +466,7 @@ def _check_weight(weight: Tensor | NDArray[Any], space: Space, filled: bool) -> 
         raise TypeError(f"weight: expected a floating point tensor or array, got {what}")
     if weight.shape != (space.num_bins,):
         raise _wrong_weight(weight, space)
-    if filled and can_look(weight):
+    if filled and can_read(weight):
         check_costs("weight", weight)
     return weight
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from earthwork.losses.contract import Empty, Reduction, StructuredLoss, reads_values
+from earthwork.losses.contract import Empty, Reduction, StructuredLoss, can_read_without_sync
 from earthwork.ops import LabelKernel, label_costs, pair_costs
 from earthwork.ops.definition import composed_root
 from earthwork.ops.masses import Normalize, check_edge_costs
@@ -120,7 +120,7 @@ class EMDLoss(StructuredLoss):
         if self.costs is None:
             return None
         costs: Tensor = self.costs()
-        check_edge_costs(costs, self.space, isinstance(costs, Tensor) and reads_values(costs))
+        check_edge_costs(costs, self.space, isinstance(costs, Tensor) and can_read_without_sync(costs))
         return costs
 
     def losses(self, p: Tensor, q: Tensor) -> Tensor:

@@ -17,9 +17,6 @@ from earthwork.spaces.log_masses import LOG_ZERO
 from earthwork.spaces.space import widest
 from earthwork.spaces.tree import as_tree
 
-# Stands for log 0, so that differences of two of them are finite.
-_LEAST_LOG = -1e30
-
 
 class _EdgeTables(NamedTuple):
     """The edges of a tree, which have the numbers of the nodes below them; the root has one more.
@@ -121,8 +118,8 @@ class HierarchicalCrossEntropyLoss(StructuredLoss):
 
     def _questions(self, log_p: Tensor, tables: _EdgeTables) -> tuple[Tensor, Tensor, Tensor]:
         """Return the log-masses, and the discounted loss of every edge if the class is below it."""
-        log_p = log_p.double().clamp(min=_LEAST_LOG)
-        below = self.space.log_masses(log_p)[0].clamp(min=_LEAST_LOG)
+        log_p = log_p.double().clamp(min=LOG_ZERO)
+        below = self.space.log_masses(log_p)[0].clamp(min=LOG_ZERO)
         above = pad(below, (0, 1)).index_select(-1, tables.above)
         return log_p, below, torch.exp(-self.alpha * tables.heights) * (above - below)
 

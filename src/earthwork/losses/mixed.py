@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Empty
 from earthwork.ops.labels import of_class
+from earthwork.targets import AnyOf
 
 
 class MixedLoss(CheckedLoss):
@@ -64,11 +66,11 @@ class MixedLoss(CheckedLoss):
                 raise ValueError(f"terms: expected finite weights, got {weight!r}")
         return tuple(map(float, weights))
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The weighted sum of the losses of ``input`` against ``target``."""
-        if target.dtype == torch.bool and any(type(loss) is nn.CrossEntropyLoss for loss in self.losses):
+    def forward(self, input: Tensor, target: Tensor | AnyOf) -> Tensor:
+        """Compute the weighted sum of the losses of ``input`` against ``target``."""
+        if isinstance(target, AnyOf) and any(type(loss) is nn.CrossEntropyLoss for loss in self.losses):
             raise TypeError(
-                "target: expected class indices or distributions for nn.CrossEntropyLoss, got sets (boolean); "
+                "target: expected class indices or distributions for nn.CrossEntropyLoss, got sets; "
                 "HierarchicalCrossEntropyLoss at alpha=0 is cross entropy that takes sets"
             )
         if self.class_dim is None or input.ndim < 2:
@@ -88,8 +90,11 @@ class MixedLoss(CheckedLoss):
             total = total + weight * value
         return total
 
-    def _as_rows(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
+    def _as_rows(self, input: Tensor, target: Tensor | AnyOf) -> tuple[Tensor, Tensor | AnyOf, torch.Size]:
         """Input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
+        if isinstance(target, AnyOf):
+            rows, mask, batch = self._as_rows(input, target.mask)
+            return rows, AnyOf(cast(Tensor, mask)), batch
         if not -input.ndim <= (axis := self.class_dim or 0) < input.ndim:
             raise ValueError(f"input: expected an axis class_dim={axis}, got shape {tuple(input.shape)}")
         moved = input.movedim(axis, -1)
@@ -105,18 +110,19 @@ class MixedLoss(CheckedLoss):
         return moved.flatten(0, -2), target, batch
 
     def extra_repr(self) -> str:
-        """The weights, and the options that are not the default."""
+        """Return the weights, and the options that are not the default."""
         shown = ", ".join(f"{weight:g} × {name}" for weight, name in zip(self.weights, self.names, strict=True))
         shown += "" if self.class_dim is None else f", class_dim={self.class_dim}"
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
 
 
-def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor) -> Tensor:
+def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor | AnyOf) -> Tensor:
     """``value``, or 0 if it is a mean and no row of ``target`` counts for a loss with cross entropy's contract."""
     if getattr(loss, "reduction", None) != "mean":
         return value
-    if target.is_floating_point() or target.dtype == torch.bool:
-        return value if target.numel() else torch.zeros_like(value)
+    if isinstance(target, AnyOf) or target.is_floating_point():
+        rows = target.mask if isinstance(target, AnyOf) else target
+        return value if rows.numel() else torch.zeros_like(value)
     target = target.long()
     counts = target != getattr(loss, "ignore_index", -100)
     weight = getattr(loss, "weight", None)

@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import CheckedLoss, Reduction
+from earthwork.losses.contract import CheckedLoss, Reduction, at_least_float32
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.ops.masses import check_not_sharded
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import HALF, check_rho, to_tensor
+from earthwork.spaces.space import check_rho, to_tensor
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 # From this size on NumPy asks for huge pages, where the system has them.
@@ -107,7 +107,7 @@ class TokenEMDLoss(CheckedLoss):
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, rho: float = 2.0, *, digits: bool = True, **options: Any) -> Self:
-        """The loss over the number tokens of a Hugging Face tokenizer.
+        """Make the loss over the number tokens of a Hugging Face tokenizer.
 
         A token counts if the text that it decodes to, without spaces around it, is a number in ASCII digits.
 
@@ -125,7 +125,7 @@ class TokenEMDLoss(CheckedLoss):
         return cls(list(found), list(found.values()), rho, **options)
 
     def forward(self, logits: Tensor, labels: Tensor, num_items: float | Tensor | None = None) -> Tensor:
-        """The loss.
+        """Compute the loss.
 
         Args:
             logits: Shape ``[..., vocabulary]``.
@@ -157,7 +157,7 @@ class TokenEMDLoss(CheckedLoss):
         bias: Tensor | None = None,
         num_items: float | Tensor | None = None,
     ) -> Tensor:
-        """The same loss from the last hidden states, without the logits of the whole vocabulary.
+        """Return the same loss from the last hidden states, without the logits of the whole vocabulary.
 
         Computes only the logits of the number tokens where the label is a number; with ``outside`` those of all tokens,
         but still only where the label is a number.
@@ -182,7 +182,7 @@ class TokenEMDLoss(CheckedLoss):
         rows = _with_axis(hidden, where)[_places(where)]
         total = None
         if self.outside is not None:
-            total = _wide(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
+            total = at_least_float32(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
         # The backward pass of an embedding is far faster than that of index_select.
         tokens = derived(self._vocabulary, _token_tables, hidden.device).tokens
         own_weight = nn.functional.embedding(tokens, weight)
@@ -191,8 +191,8 @@ class TokenEMDLoss(CheckedLoss):
         return self._reduced(self._losses(logits, bins, total), where, num_items)
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
-        """The distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
-        logits = _wide(logits)
+        """Compute the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
+        logits = at_least_float32(logits)
         if not len(bins):
             return logits.sum(-1)
         if self._fused:
@@ -214,7 +214,7 @@ class TokenEMDLoss(CheckedLoss):
         return loss
 
     def _numbers(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Where a position predicts a number token, and the bins of these tokens.
+        """Return where a position predicts a number token, and the bins of these tokens.
 
         With ``shift`` there is one position less: the last one predicts nothing.
         """
@@ -239,7 +239,7 @@ class TokenEMDLoss(CheckedLoss):
         return losses.sum() / (max(len(losses), 1) if num_items is None else num_items)
 
     def extra_repr(self) -> str:
-        """The options."""
+        """Return the options."""
         return f"{self._vocabulary.size} tokens, rho={self.rho:g}, outside={self.outside}, reduction={self.reduction!r}"
 
 
@@ -277,7 +277,7 @@ def _token_tables(vocabulary: _Vocabulary, device: torch.device) -> _TokenTables
 
 
 def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
-    """The tokens that decode to a number, and the numbers.
+    """Return the tokens that decode to a number, and the numbers.
 
     Args:
         tokenizer: A Hugging Face tokenizer.
@@ -296,7 +296,7 @@ def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
 
 
 def _places(where: Tensor) -> tuple[Tensor, ...]:
-    """The indices of the positions that are true; a single position has an axis of its own."""
+    """Return the indices of the positions that are true; a single position has an axis of its own."""
     return _with_axis(where, where).nonzero(as_tuple=True)
 
 
@@ -305,7 +305,7 @@ def _with_axis(x: Tensor, where: Tensor) -> Tensor:
 
 
 def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tuple[Tensor, Tensor | None]:
-    """Some columns of ``x[..., n]`` at the positions where ``where[...]`` is true, and the logsumexp of whole rows.
+    """Return some columns of ``x[..., n]`` where ``where[...]`` is true, and the logsumexp of the whole rows there.
 
     ``where`` may have fewer positions than ``x`` on its last axis. They are indexed rather than sliced off, because the
     gradient of a slice is another tensor of the size of ``x``.
@@ -315,7 +315,7 @@ def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tupl
         if not with_total:
             return x[_cells(places, columns)], None
         rows = x[places]
-        return rows.index_select(-1, columns), _wide(rows).logsumexp(-1, keepdim=True)
+        return rows.index_select(-1, columns), at_least_float32(rows).logsumexp(-1, keepdim=True)
     if not with_total:
         return _Selected.apply(x, columns, *places), None  # type: ignore[no-untyped-call]
     found: tuple[Tensor, Tensor] = _SelectedWithTotal.apply(x, columns, *places)  # type: ignore[no-untyped-call]
@@ -327,7 +327,7 @@ def _cells(places: Sequence[Tensor], columns: Tensor) -> tuple[Tensor, ...]:
 
 
 def _is_special(x: Tensor) -> bool:
-    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.is_watched()
+    return torch.compiler.is_compiling() or not private_api.is_plain(x) or private_api.under_transform()
 
 
 class _Selected(torch.autograd.Function):
@@ -352,9 +352,9 @@ class _SelectedWithTotal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, columns: Tensor, *places: Tensor) -> tuple[Tensor, Tensor]:
-        total = _wide(x.new_empty(len(places[0]), 1))
+        total = at_least_float32(x.new_empty(len(places[0]), 1))
         for rows in _parts(total, x.shape[-1]):
-            total[rows] = _wide(x[tuple(place[rows] for place in places)]).logsumexp(-1, keepdim=True)
+            total[rows] = at_least_float32(x[tuple(place[rows] for place in places)]).logsumexp(-1, keepdim=True)
         ctx.save_for_backward(x, total, columns, *places)
         return x[_cells(places, columns)], total
 
@@ -364,20 +364,20 @@ class _SelectedWithTotal(torch.autograd.Function):
         slope = _zeros(x.shape, slopes[0])
         for rows in _parts(total, x.shape[-1]):
             part = tuple(place[rows] for place in places)
-            softmax = (_wide(x[part]) - total[rows]).exp()
+            softmax = (at_least_float32(x[part]) - total[rows]).exp()
             slope.index_put_(part, (slopes[1][rows] * softmax).to(x.dtype))
         slope.index_put_(_cells(places, columns), slopes[0], accumulate=True)
         return slope, None, *(None for _ in places)
 
 
 def _parts(total: Tensor, width: int) -> list[slice]:
-    """The rows, a few at a time, so that they stay in the cache."""
+    """Return the rows, a few at a time, so that they stay in the cache."""
     step = max(1, _IN_CACHE // width)
     return [slice(start, start + step) for start in range(0, len(total), step)]
 
 
 def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
-    """Zeros of the dtype of a tensor.
+    """Return zeros of the dtype of a tensor.
 
     ``torch.zeros`` writes all of them, and most of its time goes into page faults. The memory here comes from calloc,
     which takes zeroed pages from the system, in huge pages where it has them.
@@ -387,10 +387,6 @@ def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
     memory = np.zeros(shape.numel() * like.element_size(), np.uint8)
     # Resized instead of viewed: autograd does not add to a view in place.
     return torch.frombuffer(memory, dtype=like.dtype).resize_(shape)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in HALF else x
 
 
 def _check_tokens(token_ids: Sequence[int] | Tensor) -> NDArray[np.int64]:

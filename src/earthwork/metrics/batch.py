@@ -21,7 +21,7 @@ from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import check_ignore_index, check_space
 from earthwork.spaces.tree import as_tree, node_tables
-from earthwork.targets import coarse as classes_below
+from earthwork.targets import AnyOf, classes_below
 
 Decision: TypeAlias = Literal["argmax", "least_risk", "inner", "class", "node"]
 
@@ -203,7 +203,7 @@ class Batch:
             return label_costs(self.p, self.labels, self.space, rho).detach().double()
         exact, distances = ~self.coarse, self.p.new_zeros(len(self.labels), dtype=torch.float64)
         loss = EMDLoss(self.space, rho, normalize=None, reduction="none")
-        distances[self.coarse] = loss(self.p[self.coarse], self.allowed).detach().double()
+        distances[self.coarse] = loss(self.p[self.coarse], AnyOf(self.allowed)).detach().double()
         known = label_costs(self.p[exact], self.labels[exact], self.space, rho)
         distances[exact] = known.detach().double()
         return distances

@@ -206,7 +206,7 @@ def draw_distances(
 
 
 def new_axes(ax: Axes | None, what: str = "plot()") -> Axes:
-    """``ax``, or new axes."""
+    """Return ``ax``, or new axes."""
     if ax is not None:
         return ax
     new: Axes = require("matplotlib.pyplot", "plot", what).subplots(layout="constrained")[1]

@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 
 
 def jackknife(value: float, left_out: Floats, baseline: Floats | None = None, confidence: float = 0.95) -> Interval:
-    r"""The interval of a value from the values that remain when each row is left out.
+    r"""Return the interval of a value from the values that remain when each row is left out.
 
     With the deviations :math:`u_i` of these :math:`n` values, or of their differences from a baseline's, from their
     mean,
@@ -76,7 +76,7 @@ def jackknife(value: float, left_out: Floats, baseline: Floats | None = None, co
 
 
 def student_tails(t: float, freedom: float) -> float:
-    """The probability that Student's t is at least ``t`` in absolute value.
+    """Compute the probability that Student's t is at least ``t`` in absolute value.
 
     It is the regularised incomplete beta function at freedom / (freedom + t²), of freedom / 2 and 1 / 2.
 
@@ -98,14 +98,14 @@ def student_tails(t: float, freedom: float) -> float:
 
 
 def _log_gamma_ratio(a: float) -> float:
-    """The logarithm of Γ(a + 1/2) / Γ(a), by its asymptotic series where the difference of logarithms cancels."""
+    """Compute the logarithm of Γ(a + 1/2) / Γ(a), by its asymptotic series where logarithms would cancel."""
     if a < 50:
         return math.lgamma(a + 0.5) - math.lgamma(a)
     return math.log(a) / 2 - 1 / (8 * a) + 1 / (192 * a**3) - 1 / (640 * a**5)
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction of the incomplete beta function (DLMF 8.17.22), by Lentz's algorithm."""
+    """Return the continued fraction of the incomplete beta function (DLMF 8.17.22), by Lentz's algorithm."""
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
     value, m = d, 0
     while True:
@@ -121,7 +121,7 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
 
 
 def student_quantile(confidence: float, freedom: float) -> float:
-    """The number that Student's t exceeds in absolute value with probability 1 − ``confidence``.
+    """Return the number that Student's t exceeds in absolute value with probability 1 − ``confidence``.
 
     Example:
         >>> from earthwork.metrics.intervals import student_quantile

@@ -232,7 +232,7 @@ def measure_rows(batch: Batch, measures: Sequence[Measure]) -> Rows:
 
 
 def joined(pieces: Sequence[Rows]) -> Rows:
-    """The rows of several batches."""
+    """Return the rows of several batches."""
     whole = Rows(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
     return whole._replace(sums=np.sum([piece.sums for piece in pieces], 0))
 
@@ -245,7 +245,7 @@ def report_of(
     intervals: bool,
     confidence: float = 0.95,
 ) -> Report:
-    """The table of several models.
+    """Return the table of several models.
 
     Args:
         models: Their names.
@@ -285,7 +285,7 @@ class Values(NamedTuple):
 def values_of(
     models: Sequence[Rows], measures: Sequence[Measure], space: Space, left_out: bool = True
 ) -> Iterator[Values]:
-    """The values of all measures. A curve's first point, always 1, is left out.
+    """Compute the values of all measures. A curve's first point, always 1, is left out.
 
     Args:
         models: The rows of each model.

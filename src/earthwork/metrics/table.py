@@ -48,7 +48,7 @@ class Line(NamedTuple):
         return f"{self.label} {self.arrow}".rstrip()
 
     def best(self) -> set[int]:
-        """Which models are best: none if there is only one, or if all are equal."""
+        """Return which models are best: none if there is only one, or if all are equal."""
         if self.higher_is_better is None:
             return set()
         values = [_number(estimate.value) for estimate in self.estimates]
@@ -78,11 +78,11 @@ class Report:
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, label: str) -> Estimate:
-        """The first model's estimate of a metric."""
+        """Return the first model's estimate of a metric."""
         return next(iter(self.line(label).estimates))
 
     def line(self, label: str) -> Line:
-        """The line of a metric.
+        """Return the line of a metric.
 
         Raises:
             KeyError: If there is no such metric; the message lists those there are.
@@ -99,14 +99,14 @@ class Report:
         return f"{self.rows:,} predictions{intervals}"
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """The values by model and metric."""
+        """Compute the values by model and metric."""
         return {
             model: {line.label: line.estimates[place].value for line in self.lines}
             for place, model in enumerate(self.models)
         }
 
     def to_frame(self) -> Any:
-        """A pandas data frame with a row for each metric, and for each model the columns value, low and high."""
+        """Return a pandas data frame with a row for each metric, and for each model the columns value, low and high."""
         pandas = require("pandas", "metrics", "to_frame()")
         data = {
             (model, field): [getattr(line.estimates[place], field) for line in self.lines]
@@ -116,7 +116,7 @@ class Report:
         return pandas.DataFrame(data, index=pandas.Index([line.label for line in self.lines], name="metric"))
 
     def to_markdown(self) -> str:
-        """A table for a README."""
+        """Return a table for a README."""
         lines = ["| metric | " + " | ".join(_escape(model, "|") for model in self.models) + " |"]
         lines.append("|---|" + "---:|" * len(self.models))
         for line in self.lines:
@@ -126,7 +126,7 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def to_latex(self) -> str:
-        """A table for a paper; needs the package booktabs."""
+        """Return a table for a paper; needs the package booktabs."""
         head = " & ".join(["metric", *(_escape(model, "&%_#$") for model in self.models)])
         lines = [rf"\begin{{tabular}}{{l{'r' * len(self.models)}}}", r"\toprule", rf"{head} \\", r"\midrule"]
         signs = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "ρ": r"$\rho$", "−": "$-$"}

@@ -124,7 +124,7 @@ class Kernels(Route):
 
 
 def _hides_nan(rows: Tensor, labels: Tensor, weight: Tensor, ignore: int) -> bool:
-    """Whether a row of weight 0, which the kernels skip, may be NaN, which 0 times NaN is for cross entropy."""
+    """Return whether a row of weight 0, which the kernels skip, may be NaN, which 0 times NaN is for cross entropy."""
     if weight.all():
         return False
     skipped = (weight == 0)[torch.where(labels == ignore, 0, labels)] & (labels != ignore)

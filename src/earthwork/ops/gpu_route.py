@@ -27,7 +27,7 @@ _operators: Any = torch.ops.earthwork
 
 
 def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool) -> GpuKernels | None:
-    """The GPU kernels for tensors on a GPU, or ``None`` if they cannot serve the call."""
+    """Return the GPU kernels for tensors on a GPU, or ``None`` if they cannot serve the call."""
     serves = (
         not expected
         and gpu.AVAILABLE
@@ -35,6 +35,7 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
         and p.dtype in _TYPES
         and type(p) in _PLAIN
         and space.acyclic
+        and type(space).intervals is not EdgeSpace.intervals
         and 1 < space.num_bins <= gpu.MOST_BINS
         and (target is None or (type(target) in _PLAIN and target.device == p.device))
         and (target is None or target.dtype is p.dtype or not target.is_floating_point())
@@ -54,7 +55,7 @@ class GpuKernels(Route):
         self.space = space
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The distance of each row of ``p`` to that of ``q``."""
+        """Compute the distance of each row of ``p`` to that of ``q``."""
         p, q = torch.broadcast_tensors(p, q)
         tables, rho = gpu.checked_tables(self.space, "pairs", p, rho), float(rho)
         if tables is None:
@@ -76,7 +77,7 @@ class GpuKernels(Route):
         return _recomputed(costs_of, slopes_of, composed, p, q)
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """The derivative of the distances with respect to ``p``, of the shape to which ``p`` and ``q`` broadcast."""
+        """Compute the derivative of the distances with respect to ``p``, of the shape to which both broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
         tables = gpu.checked_tables(self.space, "pairs", p, rho)
         if tables is None:
@@ -88,7 +89,7 @@ class GpuKernels(Route):
         return slopes.view(p.shape)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        """The distance of the softmax of each row to its label."""
+        """Compute the distance of the softmax of each row to its label."""
 
         def composed(x: Tensor) -> Tensor:
             return COMPOSED.logit_distances(x, labels, space, rho)
@@ -112,7 +113,7 @@ class GpuKernels(Route):
         options: tuple[Tensor | None, int, str, float],
         composed: Callable[[Tensor], Tensor],
     ) -> Tensor:
-        """The whole loss of logits against class indices, in float32; NaN in rows whose label is out of range.
+        """Compute the whole loss of logits against class indices, in float32; NaN in rows whose label is out of range.
 
         Args:
             logits: Shape ``[..., num_bins]``, with any strides: those of a feature map are read in place.
@@ -154,7 +155,7 @@ def _recomputed(
     *inputs: Tensor,
     constants: Sequence[Tensor | None] = (),
 ) -> Tensor:
-    """A function whose derivative is recomputed from its inputs.
+    """Return a function whose derivative is recomputed from its inputs.
 
     Args:
         values_of: The values, and what else to keep for the derivative. The compiler differentiates its operators.
@@ -197,7 +198,7 @@ def _contiguous_rows(x: Tensor) -> Tensor:
 
 
 def _as_block(x: Tensor) -> Tensor:
-    """``x[..., bins]`` as ``[outer, bins, inner]`` without gaps or overlaps, and without a copy where possible."""
+    """Return ``x[..., bins]`` as ``[outer, bins, inner]`` without gaps or overlaps, if possible without a copy."""
     if x.ndim < 3 or x.is_contiguous():
         return as_rows(x).contiguous().unsqueeze(-1)
     block = x.movedim(-1, 1).flatten(2)
@@ -205,7 +206,7 @@ def _as_block(x: Tensor) -> Tensor:
 
 
 def _from_block(block: Tensor, like: Tensor) -> Tensor:
-    """What `_as_block` made of a tensor like this one, in its shape."""
+    """Return what `_as_block` made of a tensor like this one, in its shape."""
     if like.ndim < 3 or like.is_contiguous():
         return block.view(like.shape)
     return block.unflatten(2, like.shape[1:-1]).movedim(1, -1)  # type: ignore[no-any-return]

@@ -25,7 +25,7 @@ _MAX_PIVOTS = 10**7
 
 
 def simplex_cost(p: Tensor, q: Tensor, space: Space) -> Tensor:
-    """The exact distance of masses that were checked, ``[..., n]`` to ``[...]``, differentiable through its duals."""
+    """Compute the exact distance of checked masses, ``[..., n]`` to ``[...]``, differentiable through its duals."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
     value, p_gradient, q_gradient = simplex(
@@ -35,7 +35,7 @@ def simplex_cost(p: Tensor, q: Tensor, space: Space) -> Tensor:
 
 
 def simplex_gradient(p: Tensor, q: Tensor, space: Space) -> Tensor:
-    """The gradient of :func:`simplex_cost` with respect to ``p``."""
+    """Compute the gradient of :func:`simplex_cost` with respect to ``p``."""
     p, q = torch.broadcast_tensors(p, q)
     gradient: Tensor = simplex(p.detach(), q.detach(), derived(space, distance_matrix, p.device, widest(p.device)))[1]
     return gradient
@@ -44,7 +44,7 @@ def simplex_gradient(p: Tensor, q: Tensor, space: Space) -> Tensor:
 # A custom operator is opaque to the compiler and to functional transforms.
 @torch.library.custom_op("earthwork::simplex", mutates_args=())
 def simplex(p: Tensor, q: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The cost of each row, ``[...]``, and its gradients for p and q, centred, ``[..., n]``."""
+    """Compute the cost of each row, ``[...]``, and its gradients for p and q, centred, ``[..., n]``."""
     solver = require("ot", "exact", "the exact distance on a CostMatrix")
     shape = p.shape
     sources, sinks = (x.reshape(-1, shape[-1]).double().cpu().numpy() for x in (p, q))
@@ -100,7 +100,7 @@ def _solve_row(solver: Any, p: _Array, q: _Array, costs: _Array) -> tuple[float,
 
 
 def with_gradients(value: Tensor, p: Tensor, p_gradient: Tensor, q: Tensor, q_gradient: Tensor) -> Tensor:
-    """``value[...]``, whose derivative with respect to ``p[..., n]`` is ``p_gradient[..., n]``; likewise for ``q``."""
+    """Return ``value[...]`` with the derivative ``p_gradient[..., n]`` by ``p[..., n]``; likewise for ``q``."""
     # The compiler differentiates plain operations itself.
     if torch.compiler.is_compiling():
         for x, gradient in ((p, p_gradient), (q, q_gradient)):
@@ -112,7 +112,7 @@ def with_gradients(value: Tensor, p: Tensor, p_gradient: Tensor, q: Tensor, q_gr
 
 
 def centred(x: Tensor) -> Tensor:
-    """``x`` minus its mean over the last axis: the part of a dual that conserves mass."""
+    """Return ``x`` minus its mean over the last axis: the part of a dual that conserves mass."""
     x = x - x.mean(-1, keepdim=True)
     # The rounding error of the first mean is relative to the largest entry; the second removes it.
     return x - x.mean(-1, keepdim=True)

@@ -28,7 +28,7 @@ _REMEDY = 'for logits pass normalize="softmax", for other masses normalize="l1"'
 
 
 def mass_tolerance(stored: torch.dtype) -> float:
-    """The largest relative difference between two masses that count as equal.
+    """Return the largest relative difference between two masses that count as equal.
 
     Args:
         stored: The type in which the masses were stored, which may be narrower than that of the computation.
@@ -36,8 +36,8 @@ def mass_tolerance(stored: torch.dtype) -> float:
     return _HALF_TOLERANCE if stored in HALF else _TOLERANCE
 
 
-def can_look(*tensors: Tensor) -> bool:
-    """Whether values can be read: not inside the compiler, a trace or a transform, nor of fake or meta tensors."""
+def can_read(*tensors: Tensor) -> bool:
+    """Return whether values can be read: not in the compiler, a trace or a transform, nor of fake or meta tensors."""
     # A trace would keep the branches that the values of its example took.
     if torch.compiler.is_compiling() or private_api.tracing_state() is not None:
         return False
@@ -56,7 +56,7 @@ def check_not_sharded(name: str, x: object) -> None:
 
 
 def check_normalize(normalize: Normalize) -> Normalize:
-    """``normalize``, if it is one of the ways to make a distribution."""
+    """Return ``normalize``, if it is one of the ways to make a distribution."""
     if normalize not in (None, "l1", "softmax"):
         raise ValueError(f'normalize: expected None, "l1" or "softmax", got {normalize!r}')
     return normalize
@@ -75,19 +75,6 @@ def check_rows(name: str, x: Tensor, space: Space, what: str = "masses") -> None
         )
 
 
-def check_pair(p: Tensor, q: Tensor, space: Space) -> None:
-    """Raise unless ``p`` and ``q`` are floating point, have the space's bins last and broadcast together."""
-    check_space(space)
-    check_rows("p", p, space)
-    check_rows("q", q, space)
-    try:
-        torch.broadcast_shapes(p.shape, q.shape)
-    except RuntimeError:
-        raise ValueError(
-            f"p and q: expected shapes that broadcast together, got {tuple(p.shape)} and {tuple(q.shape)}"
-        ) from None
-
-
 def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
     """Return ``space``, or raise unless its edges may cost ``costs``: one number for each, finite and ≥ 0.
 
@@ -103,7 +90,7 @@ def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
         raise TypeError(f"costs: expected a floating point tensor, got {what}")
     if costs.shape != (space.num_edges,):
         raise ValueError(f"costs: expected {space.num_edges} edge costs of {space}, got shape {tuple(costs.shape)}")
-    if validate and can_look(costs):
+    if validate and can_read(costs):
         check_costs("costs", costs.detach())
     return space
 
@@ -147,14 +134,14 @@ def _row_masses(name: str, x: Tensor) -> Tensor:
 
 
 def of_row(row: tuple[int, ...], first_row: int = 0) -> str:
-    """The part of an error message that names a row; empty if there is only one row."""
+    """Return the part of an error message that names a row; empty if there is only one row."""
     return "" if not row else f" of row {first_row + row[0] if len(row) == 1 else row}"
 
 
 def l1_normalized(name: str, x: Tensor, validate: bool) -> Tensor:
-    """The paper's ℓ1 layer: each row divided by its mass."""
+    """Return the paper's ℓ1 layer: each row divided by its mass."""
     mass = x.abs().sum(-1, keepdim=True)
-    if validate and can_look(x) and (mass == 0).any():
+    if validate and can_read(x) and (mass == 0).any():
         row = tuple((mass.squeeze(-1) == 0).nonzero()[0].tolist())
         raise ValueError(f'{name}: expected some mass in each row to normalise by "l1", got none{of_row(row)}')
     return x / mass
@@ -163,7 +150,7 @@ def l1_normalized(name: str, x: Tensor, validate: bool) -> Tensor:
 def as_pair(
     p: Tensor, q: Tensor, space: Space, normalize: Normalize = None, validate: bool = True
 ) -> tuple[Tensor, Tensor, torch.dtype]:
-    """``p`` and ``q``, checked except for their masses, normalised, in float32 or wider; and their stored type.
+    """Return ``p`` and ``q``, checked except for their masses, normalised, in float32 or wider; and their stored type.
 
     Args:
         p: Masses, shape ``[..., num_bins]``, or logits.
@@ -184,7 +171,14 @@ def as_pair(
         and shape[-1] == space.num_bins
     ):
         return p, q, stored
-    check_pair(p, q, space)
+    check_space(space)
+    check_rows("p", p, space)
+    check_rows("q", q, space)
+    try:
+        torch.broadcast_shapes(p.shape, q.shape)
+    except RuntimeError:
+        shapes = f"{tuple(p.shape)} and {tuple(q.shape)}"
+        raise ValueError(f"p and q: expected shapes that broadcast together, got {shapes}") from None
     stored = p.dtype if p.dtype is q.dtype else torch.promote_types(p.dtype, q.dtype)
     if stored in HALF:
         p, q = p.float(), q.float()
@@ -200,7 +194,7 @@ def as_pair(
 def as_distributions(
     p: Tensor, space: Space, normalize: Normalize = None, validate: bool = True, name: str = "p"
 ) -> Tensor:
-    """``p`` as distributions over the space's bins, in float32 if it is stored in half precision.
+    """Return ``p`` as distributions over the space's bins, in float32 if it is stored in half precision.
 
     Args:
         p: Probabilities, or what ``normalize`` makes probabilities, shape ``[..., num_bins]``.
@@ -219,7 +213,7 @@ def as_distributions(
         p = p.softmax(-1)
     elif normalize == "l1":
         p = l1_normalized(name, p, validate)
-    if validate and can_look(p):
+    if validate and can_read(p):
         check_distributions(p, name, stored)
     return p
 

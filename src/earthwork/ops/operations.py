@@ -30,7 +30,7 @@ from earthwork.ops.definition import COMPOSED, Route
 from earthwork.ops.first_order import FIRST_ORDER
 from earthwork.ops.gpu_route import gpu_route
 from earthwork.ops.labels import LabelledLoss
-from earthwork.ops.masses import can_look, check_masses
+from earthwork.ops.masses import can_read, check_masses
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
@@ -71,7 +71,7 @@ def pair_costs(
     route = choose(space, p, q) if costs is None else Route(costs)
     if isinstance(route, Kernels):
         return route.distances(p, q, space, rho, check, names)
-    if check is not None and can_look(p, q):
+    if check is not None and can_read(p, q):
         check_masses(p, q, check, names)
     return route.distances(p, q, space, rho)
 
@@ -124,7 +124,7 @@ def expected_distances(p: Tensor, space: Space) -> Tensor:
 
 
 def on_gpu(x: Tensor) -> bool:
-    """Whether ``x`` is on a GPU for which Triton compiles: NVIDIA's, or AMD's, which torch calls "cuda" too."""
+    """Return whether ``x`` is on a GPU for which Triton compiles: NVIDIA's, or AMD's, which torch calls "cuda" too."""
     return x.is_cuda
 
 
@@ -145,9 +145,8 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         if on_gpu(p):
             return gpu_route(space, p, target, expected) or COMPOSED
         return OPERATORS if not expected and _can_be_operators(space, p, target) else COMPOSED
-    # What is watched by forward-mode differentiation, a trace, a mode or a transform has to consist of visible
-    # operations. This is `is_watched`, and below `is_plain`, without calls: on a small batch all that comes before the
-    # kernel takes as long as the kernel.
+    # Forward-mode differentiation, traces, modes and transforms have to see every operation. This is `under_transform`,
+    # and below `is_plain`, without calls: on a small batch what comes before the kernel takes as long as the kernel.
     if (
         private_api.forward_mode._current_level >= 0
         or private_api.tracing_state() is not None

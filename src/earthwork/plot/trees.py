@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +16,7 @@ from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.spaces import Tree
-from earthwork.text import for_matplotlib
+from earthwork.text import abbreviate, for_matplotlib, printable
 from earthwork.transport import emd_gradient
 
 if TYPE_CHECKING:
@@ -21,11 +24,13 @@ if TYPE_CHECKING:
 
 _UP, _DOWN, _STILL = "#b5531c", "#2f6690", "#9a9a9a"
 _MANY = 12  # classes whose names are written side by side; more are written upright
-_CROWDED = 30  # classes beyond which numbers at the edges are left out
+_CROWDED = 30  # classes beyond which each is a line, and numbers at the edges are left out
 _LEVEL = 1.3  # inches between two levels of the tree
 _ROW = 0.42  # the height of a row of numbers, in levels
+_LINE = 0.2  # the height of a line of a class, in inches
 _STILL_BELOW = 1e-9  # amounts that are only rounding errors
 _LONGEST_INNER, _LONGEST_LEAF = 24, 40
+_LONGEST_IN_LINE = 60
 _WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
 
 
@@ -37,21 +42,25 @@ def plot_tree(
     rho: Sequence[float] = (1.0, 2.0),
     costs: bool | None = None,
     labels: bool | None = None,
+    most: int = 100,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw a tree and, with two distributions, the flow over each edge, as in figure 1 of the paper.
 
     Below each class are its ``p``, its ``q`` and the gradients of the distance. The number at an edge is the amount
-    that crosses it, the arrow its direction, and the width of the edge shows the amount too; with more than 30 classes
-    the numbers are left out. New axes are wide enough for names and numbers not to overlap.
+    that crosses it, the arrow its direction, and the width of the edge shows the amount too. With more than 30 classes
+    the tree grows from left to right, each class is a line, and the numbers at the edges are left out. With more than
+    ``most`` classes groups are folded, the smallest first; a folded group says how many classes it holds, and its ``p``
+    and ``q`` are their sums. New axes are large enough for names and numbers not to overlap.
 
     Args:
-        tree: The tree. About 200 classes fit one picture.
+        tree: The tree. For one beyond a screen see also :func:`tree_page`.
         p: The content of the bins, shape ``[num_bins]``.
         q: The content to compare with, shape ``[num_bins]``.
         rho: The exponents of the distances whose gradients are shown.
         costs: Whether to write the costs at the edges. Default: if they are not all 1 and there are at most 30 classes.
-        labels: Whether to write the names. Default: those of all nodes up to 100, then only those of classes.
+        labels: Whether to write the names. Default: yes.
+        most: The most classes and folded groups to show, at least 2.
         ax: The axes to draw in. Default: new axes of suitable size.
 
     Returns:
@@ -66,20 +75,109 @@ def plot_tree(
         True
     """
     require("matplotlib", "plot", "plot_tree")
+    if isinstance(most, bool) or not isinstance(most, int) or most < 2:
+        raise ValueError(f"most: expected a number of classes ≥ 2, got {most!r}")
     rows, flow = _results(tree, p, q, rho)
     layout = _layout(tree)
-    if costs is None:
-        costs = layout.slots <= _CROWDED and not bool((tree._costs == 1).all())
-    marks = _edge_marks(tree, layout, flow if layout.slots <= _CROWDED else None, costs)
-    names = _names(tree, layout, inner=tree.num_nodes <= 100) if labels is None or labels else []
-    if ax is None:
-        ax = _new_axes(layout, names, marks, len(rows))
-    _draw_edges(ax, tree, layout, flow)
-    for mark in (*marks, *names):
-        _write(ax, mark)
-    _write_rows(ax, tree, layout, rows, names)
+    if layout.slots > most:
+        tree, groups = _folded(tree, most)
+        held = {name: rows[name] for name in ("p", "q") if name in rows}
+        rows = {name: np.bincount(groups, x, tree.num_bins).astype(np.float64) for name, x in held.items()}
+        flow = None if flow is None else tree.flow(torch.from_numpy(rows["p"] - rows["q"])).numpy()
+        layout = _layout(tree)
+    named = labels is None or labels
+    with _fonts(tree.names or ()):
+        if layout.slots > _CROWDED:
+            return _draw_lines(tree, layout, rows, flow, named, ax)
+        if costs is None:
+            costs = not bool((tree._costs == 1).all())
+        marks = _edge_marks(tree, layout, flow, costs)
+        names = _names(tree, layout) if named else []
+        if ax is None:
+            ax = _new_axes(layout, names, marks, len(rows))
+        _draw_edges(ax, tree, layout, flow)
+        for mark in (*marks, *names):
+            _write(ax, mark)
+        _write_rows(ax, tree, layout, rows, names)
     ax.set_axis_off()
     return ax
+
+
+def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
+    """Return the tree with at most ``most`` leaves and classes, and which of its classes each class became part of.
+
+    From the root down, the group with the most classes is unfolded, as long as its children fit.
+    """
+    children: list[list[int]] = [[] for _ in range(tree.num_nodes)]
+    for _, node, parent in _edges(tree):
+        children[parent].append(node)
+    place = np.sort(tree._order[tree._bins])
+    counts = np.searchsorted(place, tree._order + tree._size) - np.searchsorted(place, tree._order)
+    is_bin = np.zeros(tree.num_nodes, dtype=bool)
+    is_bin[tree._bins] = True
+    slots, shown, more = 1, {tree.root: "whole"}, {}
+    todo = [(-int(counts[tree.root]), tree.root)]
+    while todo:
+        node = heapq.heappop(todo)[1]
+        kept, room = children[node], most - slots + 1 - int(is_bin[node])
+        if len(kept) > room:
+            # Of a group with too many children the largest are shown, unless there is hardly any room.
+            if room < min(most, 10):
+                continue
+            largest = sorted(kept, key=lambda child: -int(counts[child]))[: room - 1]
+            kept = [child for child in kept if child in set(largest)]
+            more[node] = [child for child in children[node] if child not in set(kept)]
+        slots += len(kept) + (node in more) + int(is_bin[node]) - 1
+        shown[node] = "open"
+        for child in kept:
+            shown[child] = "whole"
+            if children[child]:
+                heapq.heappush(todo, (-int(counts[child]), child))
+    return _shown_tree(tree, children, counts, is_bin, shown, more)
+
+
+def _shown_tree(
+    tree: Tree,
+    children: list[list[int]],
+    counts: NDArray[np.int64],
+    is_bin: NDArray[np.bool_],
+    shown: dict[int, str],
+    more: dict[int, list[int]],
+) -> tuple[Tree, NDArray[np.int64]]:
+    called = tree.names or tuple(map(str, range(tree.num_nodes)))
+    new: dict[int, int] = {}
+    parents: list[int] = []
+    names: list[str] = []
+    costs: list[float] = []
+    bins: list[int] = []
+    group_of = np.zeros(tree.num_nodes, dtype=np.int64)
+    cost = np.insert(tree._costs, tree.root, 0.0)
+    order = np.argsort(tree._order)
+
+    def add(parent: int, name: str, cost: float, members: Sequence[int], has_class: bool) -> None:
+        if has_class:
+            group_of[members] = len(bins)
+            bins.append(len(parents))
+        parents.append(parent)
+        names.append(name)
+        costs.append(cost)
+
+    for node in order.tolist():
+        if node not in shown:
+            continue
+        new[node] = len(parents)
+        above = new.get(int(tree._parents[node]), -1)
+        start, end = int(tree._order[node]), int(tree._order[node] + tree._size[node])
+        whole = shown[node] == "whole"
+        count = f" ({counts[node]:,} classes)" if whole and children[node] else ""
+        members = order[start:end].tolist() if whole else [node]
+        has_class = counts[node] > 0 if whole else bool(is_bin[node])
+        add(above, called[node] + count, float(cost[node]), members, bool(has_class))
+        if node in more:
+            rest = [n for c in more[node] for n in order[tree._order[c] : tree._order[c] + tree._size[c]].tolist()]
+            total = int(counts[more[node]].sum())
+            add(new[node], f"… {len(more[node]):,} more ({total:,} classes)", 1.0, rest, total > 0)
+    return Tree(parents, costs, bins, names), group_of[tree._bins]
 
 
 class _Layout(NamedTuple):
@@ -234,10 +332,9 @@ def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, w
     return marks
 
 
-def _names(tree: Tree, layout: _Layout, inner: bool) -> list[_Mark]:
+def _names(tree: Tree, layout: _Layout) -> list[_Mark]:
     """Draw the names of the leaves below them, and of the inner nodes above them."""
     leaf = tree._size == 1
-    bins = set(tree.bins.tolist())
     marks = []
     for node in range(tree.num_nodes):
         name = str(node) if tree.names is None else tree.names[node]
@@ -245,7 +342,7 @@ def _names(tree: Tree, layout: _Layout, inner: bool) -> list[_Mark]:
         if leaf[node]:
             upright = layout.slots > _MANY
             marks.append(_Mark(_fit(name, _LONGEST_LEAF), *at, -5.0, 9.0, upright=upright, align="top"))
-        elif inner or node in bins:
+        else:
             marks.append(_Mark(_fit(name, _LONGEST_INNER), *at, 6.0, 9.0, align="bottom"))
     return marks
 
@@ -300,3 +397,103 @@ def _write_rows(
 
 def _short(value: float) -> str:
     return f"{round(value, 3) + 0.0:g}".replace("-", "−")
+
+
+# ---- a line for each class -------------------------------------------------------------------------------------------
+
+
+def _draw_lines(
+    tree: Tree,
+    layout: _Layout,
+    rows: dict[str, NDArray[np.float64]],
+    flow: NDArray[np.float64] | None,
+    named: bool,
+    ax: Axes | None,
+) -> Axes:
+    """Return the tree from left to right, the classes below each other, and what they hold beside them."""
+    leaf = tree._size == 1
+    names = [str(node) for node in range(tree.num_nodes)] if tree.names is None else list(tree.names)
+    texts = [_fit(name, _LONGEST_IN_LINE if leaf[node] else _LONGEST_INNER) for node, name in enumerate(names)]
+    # The place of each level, in inches: above a level is room for the longest name of its nodes.
+    depth = int(layout.y.max())
+    widths = [0.35] * (depth + 1)
+    for node in np.flatnonzero(~leaf).tolist() if named else ():
+        level = int(layout.y[node])
+        widths[level] = max(widths[level], _width(texts[node], 8.0) + 0.2)
+    places = [sum(widths[level:depth]) for level in range(depth + 1)] if depth else [0.0]
+    x = np.array([places[int(level)] for level in layout.y])
+    right = max((_width(texts[node], 8.0) for node in np.flatnonzero(leaf).tolist()), default=0.0) if named else 0.0
+    columns = [float(x.max()) + right + 0.75 + 0.75 * place for place in range(len(rows))]
+    left, end = -widths[depth], (columns[-1] + 0.15 if rows else float(x.max()) + right + 0.2)
+    if ax is None:
+        pyplot = require("matplotlib.pyplot", "plot", "plot_tree")
+        size = (end - left, _LINE * (layout.slots + 1 + bool(rows)))
+        ax = pyplot.subplots(figsize=(max(5.0, size[0]), size[1]))[1]
+        ax.set_position((0.0, 0.0, 1.0, 1.0))
+    most = 1.0 if flow is None or not np.abs(flow).max(initial=0.0) else np.abs(flow).max()
+    for edge, node, parent in _edges(tree):
+        amount = 0.0 if flow is None else float(flow[edge])
+        line = [x[parent], x[parent], x[node]], [layout.x[parent], layout.x[node], layout.x[node]]
+        colour = "#777777" if flow is None else _colour(amount)
+        ax.plot(*line, color=colour, linewidth=0.8 + 3.0 * abs(amount) / most, zorder=1, solid_joinstyle="round")
+    ax.scatter(x, layout.x, s=8, color="#222222", zorder=2)
+    for node in range(tree.num_nodes) if named else ():
+        at, shift = (x[node], layout.x[node]), (5, 0) if leaf[node] else (-4, 1)
+        ax.annotate(
+            texts[node],
+            at,
+            shift,
+            textcoords="offset points",
+            size=8,
+            ha="left" if leaf[node] else "right",
+            va="center_baseline" if leaf[node] else "bottom",
+            zorder=3,
+        )
+    for column, (name, values) in zip(columns, rows.items(), strict=True):
+        ax.text(column, -1, name, ha="right", va="center", size=9)
+        for node, value in zip(tree.bins.tolist(), values.tolist(), strict=True):
+            ax.text(column, layout.x[node], _short(value), ha="right", va="center", size=8)
+    ax.set_xlim(left, end)
+    ax.set_ylim(layout.slots, -1.0 - bool(rows))
+    ax.set_axis_off()
+    return ax
+
+
+def _width(text: str, size: float) -> float:
+    """Return the width of a text in inches."""
+    path = require("matplotlib.textpath", "plot", "plot_tree").TextPath((0, 0), text, size=size)
+    return float(path.get_extents().width) / 72 if text.strip() else 0.0
+
+
+@contextmanager
+def _fonts(names: Iterable[str]) -> Iterator[None]:
+    """Draw with the fonts that the user has set and, for letters that they lack, others that are installed."""
+    matplotlib = require("matplotlib", "plot", "plot_tree")
+    manager = require("matplotlib.font_manager", "plot", "plot_tree")
+    families = list(matplotlib.rcParams["font.family"])
+    missing = {sign for name in names for sign in printable(name) if not sign.isascii()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = manager.findfont(manager.FontProperties(family=families))
+    missing -= _letters(manager, first)
+    for entry in manager.fontManager.ttflist if missing else ():
+        if entry.name != "Last Resort" and "Last Resort" not in entry.name and entry.style == "normal":
+            found = missing & _letters(manager, entry.fname)
+            if found:
+                families.append(entry.name)
+                missing -= found
+        if not missing:
+            break
+    if missing:
+        shown = abbreviate(sorted(missing), 5)
+        warnings.warn(f"tree: no installed font has {shown}; install one, such as Noto Sans, for these", stacklevel=4)
+    with matplotlib.rc_context({"font.family": families}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def _letters(manager: Any, path: str) -> set[str]:
+    try:
+        return set(map(chr, manager.get_font(path).get_charmap()))
+    except (OSError, RuntimeError):
+        return set()

@@ -18,7 +18,7 @@ from earthwork.spaces.space import HALF, check_space, space_part
 
 @not_traced
 def expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> DTensor:
-    """The expected distances, sharded as ``p`` is; equal to those of ``p.full_tensor()``."""
+    """Compute the expected distances, sharded as ``p`` is; equal to those of ``p.full_tensor()``."""
     if normalize is not None and p.requires_grad and torch.is_grad_enabled():
         raise ValueError("normalize: expected None for a DTensor that requires grad; use p.detach(), or p.softmax(-1)")
     rows, axes = _risks(p, space, normalize, validate)
@@ -27,7 +27,7 @@ def expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: 
 
 @not_traced
 def decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, rounding: float) -> DTensor:
-    """The class of least expected distance for each row, found by one more sum over the shards.
+    """Return the class of least expected distance for each row, found by one more sum over the shards.
 
     Args:
         p: Probabilities or logits.
@@ -43,14 +43,14 @@ def decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, round
 
 @not_traced
 def argmax(p: DTensor) -> DTensor:
-    """The class of the largest number in each row, found by one sum over the shards. Ties go to the lowest index."""
+    """Return the class of the largest number in each row, by one sum over the shards. Ties go to the lowest index."""
     axes, local = read_axes("p", p, p.ndim - 1), p.to_local()
     return axes.spread(_first_least(-local.detach(), axes, 0.0), p.shape[:-1], axes.rows)
 
 
 @not_traced
 def risk_of(p: DTensor, space: Space, normalize: Normalize, answers: DTensor) -> DTensor:
-    """The expected distance of the given answers, one for each row, in double precision."""
+    """Compute the expected distance of the given answers, one for each row, in double precision."""
     with torch.no_grad():
         risk, axes = _risks(p, space, normalize, False)
     inside = axes.local("answers", answers) - axes.bounds[axes.rank]
@@ -63,7 +63,7 @@ def risk_of(p: DTensor, space: Space, normalize: Normalize, answers: DTensor) ->
 
 
 def _first_least(risk: Tensor, axes: Axes, rounding: float) -> Tensor:
-    """The first class of least risk of each row, among the classes of all shards; risks may differ by rounding."""
+    """Return the first class of least risk of each row, among those of all shards; risks may differ by rounding."""
     ranks, batch = len(axes.bounds) - 1, risk.shape[:-1]
     # For each shard its least risk, its largest one, and the first class whose risk is the least up to rounding.
     found = risk.new_zeros((*batch, 3, ranks), dtype=torch.float64)
@@ -79,7 +79,7 @@ def _first_least(risk: Tensor, axes: Axes, rounding: float) -> Tensor:
 
 
 def _risks(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> tuple[Tensor, Axes]:
-    """The expected distances of the rows and classes of this process, at least in float32."""
+    """Compute the expected distances of the rows and classes of this process, at least in float32."""
     check_space(space)
     check_normalize(normalize)
     if normalize == "l1":

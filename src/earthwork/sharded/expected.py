@@ -21,14 +21,14 @@ from earthwork.spaces.parts import Part
 
 
 def softmax_of_shards(x: Tensor, part: Part, reduce: Reduce) -> Tensor:
-    """The softmax over all classes, of the logits ``x[rows, classes]`` of this shard."""
+    """Compute the softmax over all classes, of the logits ``x[rows, classes]`` of this shard."""
     logs = x.new_zeros((len(x), len(part.bounds) - 1), dtype=torch.float64)
     logs[:, part.rank] = x.double().logsumexp(-1) if x.shape[-1] else -math.inf
     return (x - reduce(logs).logsumexp(-1, keepdim=True)).exp().to(x.dtype)
 
 
 def expected_on_shards(p: Tensor, part: Part, reduce: Reduce, check: torch.dtype | None) -> Tensor:
-    """For every class of this shard, the expected distance to a class drawn from ``p``; any number of derivatives.
+    """Compute for every class of this shard the expected distance to one drawn from ``p``, with all derivatives.
 
     Args:
         p: The probabilities of the classes of this shard, ``[rows, classes]``.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from earthwork.losses import EdgeCrossEntropyLoss, EMDLoss
-from earthwork.losses.contract import Kind, StructuredLoss, widened
+from earthwork.losses.contract import Kind, StructuredLoss, at_least_float32
 from earthwork.losses.emd_loss import root_of
 from earthwork.ops.labels import check_labels, of_class
 from earthwork.sharded.mesh import Axes, not_traced, read_axes
@@ -49,7 +49,7 @@ def forward(
     stored = dtype = rows.dtype
     if stored in HALF:
         dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
-    rows = widened(rows)
+    rows = at_least_float32(rows)
     if rows.shape[-1] != (size := axes.bounds[axes.rank + 1] - axes.bounds[axes.rank]):
         raise ValueError(f"input: expected {size} classes in shard {axes.rank}, got {rows.shape[-1]}")
     labels = axes.local("target", target).long()

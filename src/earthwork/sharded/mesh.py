@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def not_traced(function: _Function) -> _Function:
-    """The function, which ``torch.compile`` calls as it is; with ``fullgraph=True`` its error gives the reason."""
+    """Return the function, which ``torch.compile`` calls as it is; with ``fullgraph=True`` its error says why."""
     reason = (
         "earthwork: all-reduces over the shards of a DTensor are not traced; leave fullgraph=False, or compile the "
         "network only and call the loss, decision or metric outside"
@@ -52,13 +52,13 @@ class Axes(NamedTuple):
         return x
 
     def sum_over_rows(self, x: Tensor) -> Tensor:
-        """The sum of ``x`` over all shards of the rows. Each process's derivative is that by its own part."""
+        """Compute the sum of ``x`` over all shards of the rows. Each process's derivative is that by its own part."""
         axes = [axis for axis, placement in enumerate(self.rows) if isinstance(placement, Shard)]
         result: Tensor = _SumOver.apply(x, self.mesh, axes) if axes else x  # type: ignore[no-untyped-call]
         return result
 
     def local(self, name: str, x: Tensor) -> Tensor:
-        """This process's part of a tensor with an entry for each row, which may be a plain tensor if all have it."""
+        """Return this process's part of a tensor with an entry for each row; it may be a plain one if all have it."""
         if not isinstance(x, DTensor):
             if any(isinstance(placement, Shard) for placement in self.rows):
                 raise TypeError(
@@ -73,11 +73,11 @@ class Axes(NamedTuple):
         return x.redistribute(placements=self.rows).to_local()
 
     def replicated(self, x: Tensor) -> DTensor:
-        """A number that all processes have."""
+        """Return a number that all processes have."""
         return DTensor.from_local(x, self.mesh, [Replicate()] * self.mesh.ndim, run_check=False)
 
     def spread(self, x: Tensor, shape: torch.Size, placements: tuple[Placement, ...]) -> DTensor:
-        """This process's part of a tensor of this shape."""
+        """Return this process's part of a tensor of this shape."""
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(x, self.mesh, placements, run_check=False, shape=shape, stride=stride)
 
@@ -96,7 +96,7 @@ class _SumOver(torch.autograd.Function):
 
 
 def read_axes(name: str, x: DTensor, axis: int) -> Axes:
-    """How ``x`` is spread, if its classes are on ``axis``.
+    """Return how ``x`` is spread, if its classes are on ``axis``.
 
     Raises:
         ValueError: If the classes are sharded over several axes of the mesh, or the tensor is a partial sum.
@@ -117,7 +117,7 @@ def read_axes(name: str, x: DTensor, axis: int) -> Axes:
 
 
 def _without(placement: Placement, axis: int) -> Placement:
-    """The placement of a tensor without an axis."""
+    """Return the placement of a tensor without an axis."""
     if not isinstance(placement, Shard) or placement.dim == axis:
         return Replicate()
     return Shard(placement.dim - (placement.dim > axis))

@@ -64,7 +64,7 @@ class ShardedBatch(Batch):
         return self._gathered(risk_of(self.preds, self.space, self.normalize, self._decided))
 
     def transport(self, rho: float) -> Tensor:
-        """The EMD^ρ from each distribution to its label."""
+        """Return the EMD^ρ from each distribution to its label."""
         logits = self.preds.log() if self.normalize is None else self.preds
         axes = read_axes("preds", logits, logits.ndim - 1)
         targets = distribute_tensor(self.targets, axes.mesh, axes.rows, src_data_rank=None)
@@ -72,7 +72,7 @@ class ShardedBatch(Batch):
         return self._gathered(losses).double()
 
     def _gathered(self, rows: DTensor) -> Tensor:
-        """A number for each row that counts, in all processes."""
+        """Return a number for each row that counts, in all processes."""
         return rows.full_tensor().reshape(-1)[self.counted]
 
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from earthwork.ops.first_order import with_gradient
 from earthwork.spaces.derived import derived
+from earthwork.spaces.log_masses import LOG_ZERO
 from earthwork.spaces.parts import Part
 
 Losses = Callable[[Tensor, Tensor], Tensor]
@@ -34,8 +35,6 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 # The label of a row that does not count, for the losses on parts.
 IGNORED = -100
 
-# Stands for the logarithm of no mass. Not −inf, whose derivatives would be NaN.
-_LOG_NOTHING = -1e30
 
 # Up to this many runs of classes below the same shared node, each is reduced on its own, which is faster.
 _MAX_RUNS = 64
@@ -69,7 +68,7 @@ class ShardLosses:
         self.logarithmic = logarithmic
 
     def __call__(self, x: Tensor, labels: Tensor, reduce: Reduce) -> Tensor:
-        """The losses of all rows, the same in all processes; differentiable once by the logits of this shard.
+        """Compute the losses of all rows, the same in all processes; differentiable once by the logits of this shard.
 
         Args:
             x: The logits of this shard, ``[rows, classes]``, float32 or float64.
@@ -108,11 +107,11 @@ class Slots:
         self._run_slots, self._ends = self._run_slots.to(device), self._ends.to(device)
 
     def of(self, classes: Tensor) -> Tensor:
-        """The shared node of some classes, which are counted from the start of the shard."""
+        """Return the shared node of some classes, which are counted from the start of the shard."""
         return self._run_slots[torch.bucketize(classes, self._ends, right=True)]
 
     def exponentials(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """``exp(x)`` and its sum for each shared node, both divided by the largest of the node, and that largest.
+        """Return ``exp(x)`` and its sum for each shared node, both divided by the largest of the node, which is last.
 
         Returns:
             The quotients, ``[rows, classes]``; their sums, ``[rows, count]``, in float64; and the largest ``x`` of each
@@ -124,11 +123,11 @@ class Slots:
         return quotients, self._reduced(quotients, "sum"), top
 
     def sums(self, x: Tensor) -> Tensor:
-        """The sum of ``x`` for each shared node, in float64: ``[rows, count]``."""
+        """Compute the sum of ``x`` for each shared node, in float64: ``[rows, count]``."""
         return self._reduced(x, "sum")
 
     def spread(self, values: Tensor) -> Tensor:
-        """What belongs to each shared node, for each class: ``[rows, count]`` to ``[rows, classes or 1]``."""
+        """Return what belongs to each shared node, for each class: ``[rows, count]`` to ``[rows, classes or 1]``."""
         return values if self.count == 1 else values.index_select(-1, self._place)
 
     def _reduced(self, x: Tensor, how: str) -> Tensor:
@@ -164,7 +163,7 @@ class _Step:
         self._exchange_masses()
 
     def _exchange_masses(self) -> None:
-        """The first two sums."""
+        """Return the first two sums."""
         rows = len(self.x)
         scale = self._scale()
         ends = torch.tensor(self.part.bounds[1:], device=self.labels.device)
@@ -185,7 +184,7 @@ class _Step:
         self.label_slot = masses[:, -1].long()
 
     def _scale(self) -> Tensor:
-        """The largest logarithm of a mass in any shard, of all or below each shared node, or a number close to it."""
+        """Return about the largest logarithm of a mass in any shard, of all or below each shared node."""
         rows, used = len(self.x), self.slots.used
         if not self.nodes:
             return self.x.new_zeros((rows, 1), dtype=torch.float64)
@@ -200,7 +199,7 @@ class _Step:
         return torch.where(scale == -math.inf, 0, scale).double()
 
     def solve(self, wanted: bool) -> tuple[Tensor, Tensor | None]:
-        """The losses of all rows, and the gradient of each w.r.t. the logits of this shard if required."""
+        """Compute the losses of all rows, and the gradient of each w.r.t. the logits of this shard if required."""
         total = self.shard_logs.logsumexp(-1, keepdim=True)
         self.before, self.after = self._other_logs()
         local, slopes = self._local(total, wanted)
@@ -222,7 +221,7 @@ class _Step:
         return values.to(self.x.dtype), slopes
 
     def _local(self, total: Tensor, wanted: bool) -> tuple[Tensor | None, Tensor | None]:
-        """The loss of the local edges, and its derivative with respect to the logits of `Part.local`."""
+        """Compute the loss of the local edges, and its derivative with respect to the logits of `Part.local`."""
         if self.losses.local is None:
             return None, None
         part, x = self.part, self.x
@@ -243,7 +242,7 @@ class _Step:
         return _differentiated(self.losses.local, rows, torch.where(self.counted, labels, IGNORED), wanted)
 
     def _other_logs(self) -> tuple[Tensor | None, Tensor]:
-        """The logarithms of the masses before and after each shard; on a tree all that is outside counts as after."""
+        """Compute the logarithms of the masses before and after each shard; on a tree all outside counts as after."""
         logs = self.shard_logs
         nothing = logs.new_full((len(logs), 1), -math.inf)
         before = torch.cat([nothing, logs[:, :-1]], -1).logcumsumexp(-1)
@@ -251,14 +250,14 @@ class _Step:
         return (before, after) if self.part.ordered else (None, torch.logaddexp(before, after))
 
     def _shared(self, total: Tensor, wanted: bool) -> tuple[Tensor | None, Tensor | None]:
-        """The loss of the shared edges, and its derivative w.r.t. the logarithms of the masses of the shared nodes."""
+        """Compute the loss of the shared edges, and its derivative by the logarithms of the shared nodes' masses."""
         if self.losses.shared is None:
             return None, None
         labels = torch.where(self.counted, self.label_slot, IGNORED)
         return _differentiated(self.losses.shared, _finite(self.shared_logs - total), labels, wanted)
 
     def _gradient(self, slopes: Tensor, sums: Tensor, shared_slopes: Tensor | None) -> Tensor:
-        """The gradient w.r.t. the logits of this shard, given that of its own loss and those of other shards."""
+        """Compute the gradient by the logits of this shard, given that of its own loss and those of other shards."""
         assert self.own is not None
         rank, ranks, x = self.rank, self.ranks, self.x
         mine = self.shard_logs[:, rank : rank + 1]
@@ -290,11 +289,11 @@ def _differentiated(losses: Losses, rows: Tensor, labels: Tensor, wanted: bool) 
 
 
 def _finite(logs: Tensor) -> Tensor:
-    return logs.clamp(min=_LOG_NOTHING)
+    return logs.clamp(min=LOG_ZERO)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """The share of a mass in another one that contains it, from their logarithms; 0 where one of them is 0."""
+    """Compute the share of a mass in another one that contains it, from their logarithms; 0 where one of them is 0."""
     nothing = (part == -math.inf) | (whole == -math.inf)
     # Where the whole is so small that it was rounded, its part may seem larger.
     return torch.where(nothing, 0, (part - whole).clamp(max=0).exp())

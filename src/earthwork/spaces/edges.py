@@ -93,32 +93,32 @@ class EdgeSpace(Space):
 
     @abstractmethod
     def flow(self, x: Tensor) -> Tensor:
-        """How much of the bins' content ``x`` crosses each edge: ``[..., num_bins]`` to ``[..., num_edges]``.
+        """Return how much of the bins' content ``x`` crosses each edge: ``[..., num_bins]`` to ``[..., num_edges]``.
 
         On an acyclic space this is the sum of ``x`` over the bins on one side of the edge.
         """
 
     @abstractmethod
     def potential(self, g: Tensor) -> Tensor:
-        """The transpose of :meth:`flow`: ``[..., num_edges]`` to ``[..., num_bins]``."""
+        """Return the transpose of :meth:`flow`: ``[..., num_edges]`` to ``[..., num_bins]``."""
 
     def settle(self, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """The cheapest flow with the divergence of ``flow``; there is only one unless the space has a cycle."""
+        """Return the cheapest flow with the divergence of ``flow``; there is only one unless the space has a cycle."""
         return flow
 
     def settle_slope(self, slope: Tensor, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """The derivative of the cost w.r.t. the settled ``flow``, made valid where the flow is free to circulate."""
+        """Return the derivative of the cost by the settled ``flow``, made valid where the flow is free to circulate."""
         return slope
 
     def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:
-        """The edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
+        """Return the edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
         idle = (flow == 0) & (costs > 0)
         # An edge with no bin, or with every bin, on one side carries no flow.
         count = self.flow(torch.ones(self.num_bins, dtype=flow.dtype, device=flow.device))
         return idle & (count > 0) & (count < self.num_bins)
 
     def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
-        """The distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in the type of ``like``."""
+        """Compute the distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in ``like``'s type."""
         if not self.acyclic:
             return super().distances_to(labels, like)
         costs = derived(self, cost_tensor, like.device, like.dtype)
@@ -128,7 +128,7 @@ class EdgeSpace(Space):
         return (above * costs).sum(-1, keepdim=True) + self.potential(costs * (1 - 2 * above))
 
     def expected_distances(self, p: Tensor) -> Tensor:
-        """For every bin, the expected distance to a bin drawn from ``p[..., num_bins]``, without a matrix."""
+        """Compute for every bin the expected distance to a bin drawn from ``p[..., num_bins]``, without a matrix."""
         if not self.acyclic:
             return super().expected_distances(p)
         costs = derived(self, cost_tensor, p.device, p.dtype)
@@ -173,7 +173,7 @@ class EdgeSpace(Space):
         return None
 
     def intervals(self) -> Intervals | None:
-        """The bins on one side of each edge as an interval, in an order of the bins where they are contiguous.
+        """Return the bins on one side of each edge as an interval, in an order of the bins where they are contiguous.
 
         ``None`` if there is no such order, or none is known.
         """
@@ -204,13 +204,13 @@ def split_costs(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> t
 
 
 def one_hot(labels: Tensor, like: Tensor) -> Tensor:
-    """One-hot rows, ``[...]`` to ``[..., n]``, in the type and with the bins of ``like[..., n]``."""
+    """Return one-hot rows, ``[...]`` to ``[..., n]``, in the type and with the bins of ``like[..., n]``."""
     # PyTorch's own reads the labels' values, which functional transforms do not allow.
     return (labels.unsqueeze(-1) == torch.arange(like.shape[-1], device=labels.device)).to(like)
 
 
 def running_sum(x: Tensor) -> Tensor:
-    """The running sum over the last axis, in float64.
+    """Compute the running sum over the last axis, in float64.
 
     In float32 it would leave noise where the true sum is 0, and at ρ = 1 the sign of that noise is a wrong gradient
     of full size.
@@ -220,7 +220,7 @@ def running_sum(x: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, direct: Map, transpose: Map) -> Tensor:
-    """``direct(x)``, a linear map on the last axis, differentiable any number of times and under every transform."""
+    """Compute ``direct(x)``, linear on the last axis, differentiable any number of times and under every transform."""
     # The compilers differentiate the plain operations themselves, and do not trace a custom autograd function.
     if torch.compiler.is_compiling() or private_api.tracing_state() is not None:
         return direct(x)

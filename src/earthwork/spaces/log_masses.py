@@ -20,8 +20,8 @@ from torch.nn.functional import pad
 from earthwork import private_api
 from earthwork.spaces.topology import Indices
 
-# Stands for log 0. Not −inf, whose derivatives would be NaN.
-LOG_ZERO = -1e300
+# Stands for log 0: finite in every type, and so are differences. Not −inf, whose derivatives would be NaN.
+LOG_ZERO = -1e30
 
 _LOG_HALF = math.log(0.5)
 

@@ -258,23 +258,23 @@ def part_of(
             slots, lengths = pieces.attachments(nodes)
     local = None
     if classes:
-        local_parents, local_costs, bins = map(Given, pieces.local_tree(others=classes < bounds[-1]))
+        local_parents, local_costs, bins = map(TakeOnce, pieces.local_tree(others=classes < bounds[-1]))
         # A tree copies what it is given. Of many millions of classes, no further copies are kept meanwhile.
         del pieces
-        local = kind(local_parents, local_costs.once(), bins)
+        local = kind(local_parents, local_costs.take(), bins)
     return Part(tuple(bounds), rank, local, tree, slots, lengths)
 
 
-class Given:
+class TakeOnce:
     """An array, or a number, that can be taken once, and is not kept after that."""
 
     def __init__(self, values: Any) -> None:
         self._values = values
 
-    def once(self) -> Any:
+    def take(self) -> Any:
         """Return the array."""
         values, self._values = self._values, None
         return values
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return self.once()
+        return self.take()

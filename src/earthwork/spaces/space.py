@@ -105,7 +105,7 @@ class Space(ABC):
         return digest.hexdigest()
 
     def _tables(self) -> Iterable[NDArray[Any]]:
-        """The arrays that this space consists of, besides names: two spaces with the same are equal."""
+        """Return the arrays that this space consists of, besides names: two spaces with the same are equal."""
         return (self.distances().numpy(),)
 
     @cached_property
@@ -113,7 +113,7 @@ class Space(ABC):
         return OrderedDict()
 
     def _twin(self) -> Self:
-        """A copy that can still be changed, and shares every array."""
+        """Return a copy that can still be changed, and shares every array."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__getstate__())
         return twin
@@ -322,17 +322,17 @@ def _short(value: Any) -> str:
 
 
 def from_array(values: NDArray[Any]) -> Tensor:
-    """An array as a tensor: of the same memory, or of a copy if that cannot be written to, which PyTorch warns of."""
+    """Return an array as a tensor: of its memory, or of a copy if that is read-only, of which PyTorch would warn."""
     return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
 def to_array(values: Tensor) -> NDArray[Any]:
-    """The values of a tensor as an array; NumPy has no bfloat16."""
+    """Return the values of a tensor as an array; NumPy has no bfloat16."""
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy(force=True)
 
 
 def is_complex(values: object) -> TypeGuard[Tensor | NDArray[Any]]:
-    """Whether a tensor, an array or a number is complex. PyTorch would drop the imaginary part of most."""
+    """Return whether a tensor, an array or a number is complex. PyTorch would drop the imaginary part of most."""
     if isinstance(values, Tensor):
         return values.is_complex()
     return isinstance(values, np.ndarray | np.generic) and np.iscomplexobj(values)
@@ -388,7 +388,7 @@ def _check_index(name: str, index: Tensor | int, what: str, count: int, device: 
 
 
 def check_ignore_index(ignore_index: int) -> int:
-    """``ignore_index`` as a plain integer: the label that does not count, whether it is a class or not."""
+    """Return ``ignore_index`` as a plain integer: the label that does not count, whether it is a class or not."""
     try:
         number = index(ignore_index)
     except TypeError as error:
@@ -399,7 +399,7 @@ def check_ignore_index(ignore_index: int) -> int:
 
 
 def check_word(name: str, word: Word, *words: str) -> Word:
-    """``word``, if it is one of the words that option ``name`` takes."""
+    """Return ``word``, if it is one of the words that option ``name`` takes."""
     if word not in words:
         *others, last = (f'"{word}"' for word in words)
         raise ValueError(f"{name}: expected {', '.join(others)} or {last}, got {word!r}")
@@ -415,13 +415,13 @@ def check_costs(name: str, costs: Tensor) -> None:
 
 
 def bad_cost(name: str, what: str, cost: float, where: str) -> ValueError:
-    """The error for a cost that is negative, not finite or above `MAX_COST`."""
+    """Return the error for a cost that is negative, not finite or above `MAX_COST`."""
     limits = f"{what} up to {MAX_COST:g}" if MAX_COST < cost < math.inf else f"finite {what} ≥ 0"
     return ValueError(f"{name}: expected {limits}, got {cost:g} {where}")
 
 
 def check_count(name: str, n: int) -> int:
-    """``n`` as a plain number of bins, which is at least one."""
+    """Return ``n`` as a plain number of bins, which is at least one."""
     try:
         count = index(n)
     except TypeError as error:
@@ -434,7 +434,7 @@ def check_count(name: str, n: int) -> int:
 
 
 def check_names(names: Sequence[str] | None, count: int, what: str) -> tuple[str, ...] | None:
-    """``names`` as a tuple of ``count`` strings, one for each ``what``."""
+    """Return ``names`` as a tuple of ``count`` strings, one for each ``what``."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Collection):

@@ -145,6 +145,11 @@ class Tree(EdgeSpace):
         return MappingProxyType(self._info)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was changed in the source that the tree was built from: ``info["notes"]``."""
+        return tuple(self._info.get("notes", ()))
+
+    @property
     def bin_names(self) -> tuple[str, ...] | None:
         """The names of the bins, in the order of the classes; ``None`` if the nodes have none."""
         return None if self.names is None else tuple(self.names[node] for node in self._bins.tolist())

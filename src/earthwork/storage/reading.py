@@ -25,11 +25,12 @@ from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
 from earthwork.trees.assemble import check_unique
+from earthwork.trees.cleaning import Names
 from earthwork.trees.nested import from_nested
 from earthwork.trees.newick import from_newick
 from earthwork.trees.parts import read_arrays
-from earthwork.trees.paths import from_csv, from_paths
-from earthwork.trees.relations import from_edges, from_networkx, from_parents
+from earthwork.trees.paths import from_csv, from_paths, from_table, tree_of_paths
+from earthwork.trees.relations import from_edges, from_networkx, tree_of_edges
 from earthwork.trees.shipped import SHIPPED
 
 
@@ -100,19 +101,26 @@ def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
     return space
 
 
-Reader = TypeVar("Reader", bound=Callable[..., Space])
-
-_OPTIONS: dict[Callable[..., Space], list[str]] = {}
-
-
-def option_names(function: Callable[..., Space]) -> list[str]:
-    """Return the names of the options of a reader or a builder."""
-    return _OPTIONS[function] if function in _OPTIONS else _defaults(function)
+Reader: TypeAlias = Callable[..., Space]
+TreeReader: TypeAlias = Callable[..., Tree]
+AnyReader = TypeVar("AnyReader", Reader, TreeReader)
 
 
-def _defaults(function: Callable[..., Space]) -> list[str]:
-    parameters = inspect.signature(function).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.default is not parameter.empty]
+def options_of(*builders: Reader) -> Callable[[AnyReader], AnyReader]:
+    """Mark a reader of files whose options are those of the builders that it calls."""
+
+    def mark(reader: AnyReader) -> AnyReader:
+        vars(reader)["builders"] = builders
+        return reader
+
+    return mark
+
+
+def option_names(function: Reader) -> list[str]:
+    """Return the names of the optional arguments of a function, or of the builders of a reader, each once."""
+    builders = getattr(function, "builders", (function,))
+    parameters = [parameter for builder in builders for parameter in inspect.signature(builder).parameters.values()]
+    return list(dict.fromkeys(parameter.name for parameter in parameters if parameter.default is not parameter.empty))
 
 
 def _check_options(what: str, known: Sequence[str], options: dict[str, Any]) -> None:
@@ -149,17 +157,7 @@ def _unreadable(what: str | os.PathLike[str], path: Path) -> ValueError:
     return ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}")
 
 
-def _reader(builder: Callable[..., Tree], *own: str) -> Callable[[Reader], Reader]:
-    """Mark a function of a path as a reader that hands its options to a builder, except for those of its ``own``."""
-
-    def mark(function: Reader) -> Reader:
-        _OPTIONS[function] = [name for name in _defaults(builder) if name not in own]
-        return function
-
-    return mark
-
-
-@_reader(from_nested)
+@options_of(from_nested)
 def _read_json(path: Path, **options: Any) -> Space:
     document = read_json(path)
     if is_document(document):
@@ -167,33 +165,40 @@ def _read_json(path: Path, **options: Any) -> Space:
     return from_nested(document, **options)
 
 
-@_reader(from_nested)
+@options_of(from_nested)
 def read_nested(path: Path, **options: Any) -> Tree:
-    """Read a tree from nested dicts and lists in a YAML file, or in a JSON file."""
+    """Build a tree from nested dicts and lists in a YAML file, or in a JSON file."""
     return from_nested(read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else read_json(path), **options)
 
 
-@_reader(from_newick)
+@options_of(from_newick)
 def read_newick(path: Path, **options: Any) -> Tree:
-    """Read a tree from a Newick file."""
+    """Build a tree from a Newick file."""
     return from_newick(read_text(path), **options)
 
 
-@_reader(from_csv, "name", "delimiter")
-def _read_csv(path: Path, *, columns: Sequence[str] | None = None, **options: Any) -> Space:
+@options_of(from_table, from_edges)
+def _read_csv(path: Path, **options: Any) -> Space:
     lines = _read_cells(path)
     header = lines[0][1]
-    if columns is None and _plain(header)[:2] == ["child", "parent"]:
-        return read_edges(path, **{name: value for name, value in options.items() if name in _OPTIONS[read_edges]})
+    levels = options.get("columns") is not None
+    if not levels and _plain(header)[:2] == ["child", "parent"]:
+        return read_edges(path, **_given(options, from_edges))
     # `save` writes trees with the column "level 0".
-    if columns is None and header[0] != "level 0":
+    if not levels and header[0] != "level 0":
         try:
             if found := parse_matrix(lines):
                 return CostMatrix(found.matrix, names=found.names)
         except ValueError as error:
             hint = "read as a cost matrix, because it is a table of numbers; columns= reads it as a tree"
             raise ValueError(f"{error} ({hint})") from None
-    return read_table(path, columns=columns, **options)
+    return read_table(path, **_given(options, from_table))
+
+
+def _given(options: dict[str, Any], builder: Reader) -> dict[str, Any]:
+    """Return the options, or an error if one is not the builder's: a table holds levels or edges."""
+    _check_options(f"{builder.__name__}, which reads this file", option_names(builder), options)
+    return options
 
 
 def _delimiter(path: Path) -> str:
@@ -208,46 +213,44 @@ def _plain(header: Sequence[str]) -> list[str]:
     return [name.strip().lower() for name in header]
 
 
-@_reader(from_csv, "name", "delimiter")
-def read_table(path: Path, **options: Any) -> Tree:
-    """Read a tree from a table with a row for each class and a column for each level."""
-    return from_csv(read_text(path), name=str(path), delimiter=_delimiter(path), **options)
+@options_of(from_table)
+def read_table(path: Path, columns: Sequence[str] | None = None, **options: Any) -> Tree:
+    """Build a tree from a table with a row for each class and a column for each level."""
+    return from_csv(read_text(path), columns, name=str(path), delimiter=_delimiter(path), **options)
 
 
-@_reader(from_edges)
-def read_edges(path: Path, **options: Any) -> Tree:
-    """Read a tree from a table with the columns child, parent and perhaps cost; the root needs no parent."""
+@options_of(from_edges)
+def read_edges(path: Path, *, clean: bool = True, strict: bool = False, **options: Any) -> Tree:
+    """Build a tree from the columns child, parent and perhaps cost; the root may have a row without parent."""
     (_, header), *rows = _read_cells(path)
     if _plain(header) not in (["child", "parent"], ["child", "parent", "cost"]):
         raise ValueError(f"{path}, line 1: expected the columns child,parent[,cost], got {','.join(header)}")
     edges = [_edge(cells, f"{path}, line {line}") for line, cells in rows]
-    if all(edge[1] for edge in edges):
-        return from_edges(edges, **options)
-    check_unique("child", [edge[0] for edge in edges])
-    parents = {edge[0]: edge[1] or None for edge in edges}
-    costs = {edge[0]: edge[2] for edge in edges if edge[2:] and edge[1]}
-    return from_parents(parents, costs=costs or 1.0, **options)
+    names = Names("table", "line", clean=clean, strict=strict, numbers=[line for line, _ in rows])
+    return tree_of_edges(names, edges, **options)
 
 
 def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
     """Return the cells child, parent and perhaps cost; the cost of a root is not used."""
     if not cells[0].strip():
         raise ValueError(f"{where}: expected the name of a child, got {cells[0]!r}")
-    cost = parse_number(cells[2]) if cells[2:] and cells[1] else 0.0
+    parent = cells[1] if cells[1].strip() else None
+    cost = parse_number(cells[2]) if cells[2:] and parent else 0.0
     if cost is None:
         raise ValueError(f"{where}: expected a cost, got {cells[2]!r:.60}")
-    return (*cells[:2], cost) if cells[2:] else tuple(cells)
+    return (cells[0], parent, cost) if cells[2:] else (cells[0], parent)
 
 
-@_reader(from_paths)
+@options_of(from_paths)
 def read_paths(path: Path, **options: Any) -> Tree:
-    """Read a tree from a text file with the path to a class in each line."""
-    return from_paths([line for line in read_lines(path) if line.strip()], **options)
+    """Build a tree from a text file with the path to a class in each line."""
+    lines = [(at, line) for at, line in enumerate(read_lines(path), 1) if line.strip()]
+    return tree_of_paths([line for _, line in lines], numbers=[at for at, _ in lines], **options)
 
 
-@_reader(from_networkx)
+@options_of(from_networkx)
 def read_graph(path: Path, **options: Any) -> Tree:
-    """Read a tree from a .graphml or .gml file."""
+    """Build a tree from a .graphml or .gml file."""
     if path.suffix.lower() not in (".graphml", ".gml"):
         raise ValueError(f"{path}: expected a .graphml or .gml file")
     nx = require("networkx", "trees", f"reading {path.suffix} files")
@@ -266,7 +269,7 @@ def _read_npy(path: Path) -> CostMatrix:
     return CostMatrix(ArrayFile(path).read())
 
 
-_READERS: dict[str, Callable[..., Space]] = {
+_READERS: dict[str, Reader] = {
     ".json": _read_json,
     ".yaml": read_nested,
     ".yml": read_nested,

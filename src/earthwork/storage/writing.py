@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.files import to_json, write_atomically
-from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
+from earthwork.spaces import Chain, CostMatrix, Dag, Ring, Space, Tree
 from earthwork.spaces.space import check_space
 from earthwork.text import abbreviate
 from earthwork.trees import nested
@@ -181,6 +181,17 @@ def _read_matrix(document: dict[str, Any], names: list[str] | None) -> Space:
     return CostMatrix(matrix, names=names)
 
 
+def _read_dag(document: dict[str, Any], names: list[str] | None) -> Space:
+    parents, costs, bins = document["parents"], document["costs"], document["bins"]
+    if not isinstance(parents, list) or not all(isinstance(above, list) for above in [*parents, bins]):
+        raise ValueError('"parents", "bins": expected a list of parents for each node, and a list of nodes')
+    for what, nodes in (("parents", [node for above in parents for node in above]), ("bins", bins)):
+        if any(isinstance(node, bool) or not isinstance(node, int) or not 0 <= node < len(parents) for node in nodes):
+            raise ValueError(f'"{what}": expected nodes from 0 to {len(parents) - 1}')
+    _check_numbers("costs", costs if isinstance(costs, list) else [costs])
+    return Dag(parents, costs, bins, names)
+
+
 def _check_numbers(what: str, values: list[Any]) -> None:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
@@ -191,6 +202,7 @@ _READERS: dict[str, tuple[Callable[[dict[str, Any], list[str] | None], Space], t
     "earthwork-chain": (lambda document, names: _read_line(Chain, document, names), ("bins", "costs")),
     "earthwork-ring": (lambda document, names: _read_line(Ring, document, names), ("bins", "costs")),
     "earthwork-cost-matrix": (_read_matrix, ("matrix",)),
+    "earthwork-dag": (_read_dag, ("parents", "costs", "bins")),
 }
 
 
@@ -219,6 +231,12 @@ def _(space: CostMatrix) -> str:
     return _dump("earthwork-cost-matrix", {"matrix": f"[\n{rows}\n]"}, space)
 
 
+@dumps.register
+def _(space: Dag) -> str:
+    parts = {"parents": space.parents, "costs": _numbers(space._costs), "bins": space._bins.tolist()}
+    return _dump("earthwork-dag", {name: to_json(part, strict=True) for name, part in parts.items()}, space)
+
+
 def _dump_line(kind: str, space: Chain | Ring) -> str:
     costs = space._costs if space.num_edges else np.ones(1)
     same = bool((costs == costs[0]).all())
@@ -228,8 +246,8 @@ def _dump_line(kind: str, space: Chain | Ring) -> str:
 
 def _dump(kind: str, parts: dict[str, str], space: Space) -> str:
     parts = {"format": f'"{kind}"', "version": str(_VERSION), **parts}
-    if space.bin_names is not None:
-        parts["names"] = to_json(list(space.bin_names))
+    if space.names is not None:
+        parts["names"] = to_json(list(space.names))
     lines = ",\n".join(f'"{name}": {text}' for name, text in parts.items())
     return f"{{\n{lines}\n}}\n"
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from earthwork.ops import pair_costs, pair_gradients
 from earthwork.ops.definition import settled_flow
-from earthwork.ops.masses import Normalize, as_pair, can_look, check_edge_costs, check_masses, of_row
+from earthwork.ops.masses import Normalize, as_pair, can_read, check_edge_costs, check_masses, of_row
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor
@@ -85,7 +85,7 @@ def emd(
     if costs is not None:
         check_edge_costs(costs, space, validate)
     distances = pair_costs(p, q, space, rho, costs, check=stored if validate else None)
-    if rho > 2 and validate and can_look(distances):
+    if rho > 2 and validate and can_read(distances):
         _check_range(distances, rho)
     return distances if distances.dtype is stored else distances.to(stored)
 
@@ -130,10 +130,10 @@ def emd_gradient(
         given = p
         p, q, stored = as_pair(p, q, space, normalize, validate)
         space.check_rho(rho)
-        if validate and can_look(p, q):
+        if validate and can_read(p, q):
             check_masses(p, q, stored)
         gradient = pair_gradients(p, q, space, rho)
-        if rho > 2 and validate and can_look(gradient):
+        if rho > 2 and validate and can_read(gradient):
             _check_range(gradient, rho)
         if normalize == "softmax":
             gradient = p * (gradient - (gradient * p).sum(-1, keepdim=True))
@@ -184,7 +184,7 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
             raise ValueError(f"p and q: expected both, because the Hessian depends on them at rho = {rho:g}")
         return _curvature(space, 2 * space.costs)
     p, q, stored = as_pair(p, q, space)
-    if can_look(p, q):
+    if can_read(p, q):
         check_masses(p, q, stored)
     with torch.no_grad():
         if rho == 2:

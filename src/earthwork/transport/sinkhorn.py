@@ -17,7 +17,7 @@ from torch import Tensor
 
 from earthwork.ops.labels import ground_costs
 from earthwork.ops.linear_programme import with_gradients
-from earthwork.ops.masses import as_pair, can_look, check_masses
+from earthwork.ops.masses import as_pair, can_read, check_masses
 from earthwork.spaces import Space
 from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve
 
@@ -53,7 +53,7 @@ def sinkhorn(
     *,
     chunk_size: int | None = None,
 ) -> SinkhornResult:
-    r"""The Sinkhorn distance between distributions (not samples, and not logits).
+    r"""Compute the Sinkhorn distance between distributions (not samples, and not logits).
 
     .. math:: \mathrm{SD}_\lambda(p, q) = \langle M, T \rangle, \qquad
               \nabla_p = \mathrm{centre}(\log(u) / \lambda), \qquad \nabla_q = \mathrm{centre}(\log(v) / \lambda)
@@ -97,7 +97,7 @@ def sinkhorn(
     """
     check_options(lam, max_iter, tol, method, chunk_size)
     p, q, out = as_pair(p, q, space)
-    if can_look(p, q):
+    if can_read(p, q):
         check_masses(p, q, out)
     if method == "paper":
         p, q = p.to(out), q.to(out)
@@ -116,10 +116,10 @@ def sinkhorn_prepared(
     chunk_size: int | None = None,
     regularized: bool = False,
 ) -> SinkhornResult:
-    """:func:`sinkhorn` of masses that were checked; if ``regularized`` the value is the minimum, entropy included."""
+    """Compute :func:`sinkhorn` of checked masses; if ``regularized`` the value is the minimum, entropy included."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
-    needs_q = q.requires_grad or not can_look(q)
+    needs_q = q.requires_grad or not can_read(q)
     value, p_gradient, q_gradient, report = solve(
         p.detach(),
         q.detach(),
@@ -133,7 +133,7 @@ def sinkhorn_prepared(
         regularized,
     )
     value = with_gradients(value, p, p_gradient, q, q_gradient)
-    if can_look(report):
+    if can_read(report):
         iterations, converged = report.tolist()
         return SinkhornResult(value, p_gradient, iterations, bool(converged))
     return SinkhornResult(value, p_gradient, report[..., 0], report[..., 1].bool())

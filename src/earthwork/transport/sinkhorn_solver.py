@@ -40,7 +40,7 @@ def solve(
     needs_q: bool,
     regularized: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Value, gradients for p and q, and a tensor of the number of iterations and whether they converged.
+    """Return value, gradients for p and q, and a tensor of the number of iterations and whether they converged.
 
     ``needs_q`` says that the gradient for q is needed, which the closed form does not provide. The value is ⟨M, T⟩, or
     if ``regularized`` the minimum ⟨M, T⟩ + ⟨T, log T⟩/λ.
@@ -141,7 +141,7 @@ class _Solver:
 
 
 def _distributions(x: Tensor) -> Tensor:
-    """Each row divided by its mass; a row without mass becomes uniform."""
+    """Return each row divided by its mass; a row without mass becomes uniform."""
     mass = x.sum(-1, keepdim=True)
     return torch.where(mass > 0, x / torch.where(mass > 0, mass, 1), 1 / x.shape[-1])
 
@@ -174,24 +174,24 @@ class Solution(NamedTuple):
 
 
 def joined(parts: Sequence[Solution]) -> Solution:
-    """The concatenated solutions of the parts of a batch."""
+    """Return the concatenated solutions of the parts of a batch."""
     return Solution(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def scattered(parts: Sequence[tuple[Tensor, Solution]], dtype: torch.dtype) -> Solution:
-    """The solution of a batch from parts that each solved the rows with these indices, in one type."""
+    """Return the solution of a batch from parts that each solved the rows with these indices, in one type."""
     order = torch.cat([rows for rows, _ in parts]).argsort()
     whole = Solution(*(x[order] for x in joined([solution for _, solution in parts])))
     return Solution(*(x if x is whole.iterations else x.to(dtype) for x in whole))
 
 
 def dual_value(p: Tensor, log_u: Tensor, q: Tensor, log_v: Tensor, lam: float) -> Tensor:
-    """(⟨p, log u⟩ + ⟨q, log v⟩)/λ; an empty bin, whose logarithm is -∞, adds nothing."""
+    """Return (⟨p, log u⟩ + ⟨q, log v⟩)/λ; an empty bin, whose logarithm is -∞, adds nothing."""
     return (torch.where(p > 0, p * log_u, 0) + torch.where(q > 0, q * log_v, 0)).sum(-1) / lam
 
 
 def dual(mass: Tensor, log_sum: Tensor, lam: float, stored: torch.dtype) -> Tensor:
-    """Centred log(u)/λ with u = mass / sum; an empty bin counts as the least normal number of the ``stored`` type."""
+    """Return centred log(u)/λ with u = mass / sum; an empty bin counts as the least normal number of ``stored``."""
     return centred((mass.clamp(min=torch.finfo(stored).tiny).log() - log_sum) / lam)
 
 
@@ -206,7 +206,7 @@ class Kernel(NamedTuple):
 
 
 def make_kernel(matrix: Tensor, lam: float, dtype: torch.dtype) -> Kernel:
-    """The kernel of ``matrix``, rounded once."""
+    """Return the kernel of ``matrix``, rounded once."""
     weights = torch.exp(-lam * matrix)
     # Arithmetic with subnormal numbers is slow.
     lost = lam * matrix >= -math.log(torch.finfo(dtype).tiny)
@@ -279,7 +279,7 @@ class _Finished:
         self.parts: list[tuple[Tensor, ...]] = []
 
     def due(self, iteration: int) -> bool:
-        """Whether rows can be finished after this iteration."""
+        """Return whether rows can be finished after this iteration."""
         return self.tol is not None or iteration == self.max_iter
 
     def add(self, iteration: int, rows: Tensor, error: Tensor, *state: Tensor) -> bool:
@@ -295,12 +295,12 @@ class _Finished:
         return not self.waiting[rows].any()
 
     def state(self) -> tuple[Tensor, ...]:
-        """The rows, their numbers of iterations and errors, and what was kept."""
+        """Return the rows, their numbers of iterations and errors, and what was kept."""
         return tuple(map(torch.cat, zip(*self.parts, strict=True)))
 
 
 def _missing(v: Tensor, below: Tensor, q: Tensor) -> Tensor:
-    """The ℓ1 distance of the column sums of the plan u K v from q; its row sums are p."""
+    """Return the ℓ1 distance of the column sums of the plan u K v from q; its row sums are p."""
     return (v * below - q).abs_().sum(-1)
 
 
@@ -379,7 +379,7 @@ def _iterate(
 
 
 def _log_sums(scores: Tensor, scaled: Tensor, block: int) -> Tensor:
-    """``log Σ_j exp(scores_j − scaled_ij)``, over the last axis of ``scores[rows, n]``."""
+    """Return ``log Σ_j exp(scores_j − scaled_ij)``, over the last axis of ``scores[rows, n]``."""
     smallest = math.log(torch.finfo(scores.dtype).tiny)
     parts = []
     for costs in scaled.split(_height(scores, block)):
@@ -392,7 +392,7 @@ def _log_sums(scores: Tensor, scaled: Tensor, block: int) -> Tensor:
 
 
 def _mean_cost(log_u: Tensor, log_v: Tensor, matrix: Tensor, scaled: Tensor, block: int) -> Tensor:
-    """``Σ_ij M_ij exp(log u_i + log v_j − scaled_ij)``."""
+    """Return ``Σ_ij M_ij exp(log u_i + log v_j − scaled_ij)``."""
     height = _height(log_u, block)
     value = log_u.new_zeros(len(log_u))
     for u, costs, exponents in zip(log_u.split(height, -1), matrix.split(height), scaled.split(height), strict=True):
@@ -411,35 +411,20 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
     The printed loop never increments its counter; this one does. And log(u)/λ is centred, so that it conserves mass.
     """
     matrix = matrix.to(p.dtype)
-    kernel = printed_kernel(matrix, lam)
+    kernel = torch.exp(-lam * matrix - 1)
     rows = torch.arange(len(p), device=p.device)
     finished = _Finished(rows, max_iter, tol)
     u = torch.ones_like(p)
     for iteration in range(1, max_iter + 1):
-        u, v = printed_sweep(u, p, q, kernel)
+        v = q / (u @ kernel)
+        u = p / (v @ kernel.T)
         if finished.due(iteration) and finished.add(iteration, rows, (v * (u @ kernel) - q).abs().sum(-1), u):
             break
     rows, iterations, error, u = finished.state()
     p, q = p[rows], q[rows]
-    v, value = printed_value(u, q, kernel, matrix)
+    v = q / (u @ kernel)
+    value = (u * (v @ (kernel * matrix).T)).sum(-1)
     # This kernel is 1/e of the others', so the logarithm of a plan of mass 1 is less by 1.
     minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
     solution = Solution(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iterations)
     return scattered([(rows, solution)], matrix.dtype)
-
-
-def printed_kernel(matrix: Tensor, lam: float) -> Tensor:
-    """The kernel of Algorithm 1."""
-    return torch.exp(-lam * matrix - 1)
-
-
-def printed_sweep(u: Tensor, p: Tensor, q: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """One iteration of Algorithm 1: the next u and the v that it is computed from."""
-    v = q / (u @ kernel)
-    return p / (v @ kernel.T), v
-
-
-def printed_value(u: Tensor, q: Tensor, kernel: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The last v of Algorithm 1 and the cost of the plan."""
-    v = q / (u @ kernel)
-    return v, (u * (v @ (kernel * matrix).T)).sum(-1)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
 from earthwork.text import abbreviate, with_near_matches
+from earthwork.trees.cleaning import clean_name
 
 Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
 Indices: TypeAlias = NDArray[np.int64]
@@ -30,8 +31,9 @@ def assemble(
     node_data: Mapping[str, Sequence[Any]] | None = None,
     info: Mapping[str, Any] | None = None,
     names_hint: bool = False,
+    notes: Sequence[str] = (),
 ) -> Tree:
-    """A `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
+    """Return a `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
 
     Args:
         parents: The index of each node's parent, -1 at the root.
@@ -43,6 +45,7 @@ def assemble(
         node_data: As for `Tree`.
         info: As for `Tree`.
         names_hint: Suggest ``full_names`` if names are not unique.
+        notes: What was changed in the source, for ``tree.notes``.
     """
     array = np.asarray(parents, dtype=np.int64)
     if names is not None:
@@ -50,6 +53,8 @@ def assemble(
     if classes is not None:
         ids = (node_data or {}).get("id")
         bins = class_bins(class_order(classes), _leaves(array) if bins is None else bins, names, ids)
+    if notes:
+        info = {**(info or {}), "notes": [*(info or {}).get("notes", ()), *notes]}
     tree = Tree(array, costs, bins, names, node_data=node_data, info=info)
     if bins is not None and not inner_bins:
         _refuse_inner_bins(array, np.asarray(bins), names)
@@ -57,7 +62,7 @@ def assemble(
 
 
 def full_node_names(names: Sequence[str], parents: Sequence[int], separator: str, *, added_root: bool) -> list[str]:
-    """The path from the top to each node, joined by a separator; parents must come before their children.
+    """Return the path from the top to each node, joined by a separator; parents must come before their children.
 
     An added root keeps its name and is not part of the paths.
     """
@@ -74,7 +79,7 @@ def class_bins(
     names: Sequence[str] | None,
     ids: Sequence[str] | None = None,
 ) -> list[int]:
-    """The node of each wanted class; an error names all classes that the tree lacks and all bins without a class."""
+    """Return the node of each wanted class; an error names classes that the tree lacks and bins without a class."""
     try:
         nodes = find_nodes("classes", wanted, names, ids)
     except ValueError as error:
@@ -136,7 +141,7 @@ def check_names(tree: Tree, what: str) -> None:
 
 
 def need_names(tree: Tree, what: str) -> tuple[str, ...]:
-    """The names of the nodes, or an error that says what needs them."""
+    """Return the names of the nodes, or an error that says what needs them."""
     check_names(tree, what)
     if tree.names is None:
         raise ValueError(f"tree: {what} needs names, and the nodes have none; relabel(tree, names) gives them")
@@ -147,13 +152,13 @@ def need_names(tree: Tree, what: str) -> tuple[str, ...]:
 
 
 def node_costs(tree: Tree) -> NDArray[np.float64]:
-    """The cost of the edge above each node, with 0 at the root."""
+    """Return the cost of the edge above each node, with 0 at the root."""
     costs = tree._costs
     return np.insert(costs, tree.root, 0.0)
 
 
 def class_order(classes: Classes) -> list[str]:
-    """The names of the classes in their order, from a sequence or from a dataset's ``class_to_idx``."""
+    """Return the names of the classes in their order, from a sequence or from a dataset's ``class_to_idx``."""
     if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
         raise TypeError(f"classes: expected a sequence of names or a mapping name → index, got {classes!r}")
     names = list(classes)
@@ -188,7 +193,7 @@ def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
 def find_nodes(
     what: str, wanted: Sequence[str], names: Sequence[str] | None, ids: Sequence[str] | None = None
 ) -> list[int]:
-    """The node of each wanted name, or of each wanted id (a synset id, for instance).
+    """Return the node of each wanted name, as it is written or cleaned, or of each wanted id (such as a synset id).
 
     Raises:
         ValueError: If some are unknown: all of them, with near matches. If several nodes have a wanted name.
@@ -198,6 +203,7 @@ def find_nodes(
     found = [(str(name), node) for node, name in enumerate(ids or ()) if name]
     found += [(name, node) for node, name in enumerate(names)]
     places = dict(found)
+    wanted = [name if name in places else clean_name(name) for name in wanted]
     unknown = [name for name in wanted if name not in places]
     if unknown:
         raise ValueError(f"{what}: {len(unknown)} not in the tree: {with_near_matches(unknown, names)}")

@@ -12,6 +12,7 @@ from earthwork.extras import require
 from earthwork.files import parse_json, to_json
 from earthwork.spaces import Tree
 from earthwork.trees.assemble import Classes, assemble, check_names, full_node_names, need_names, node_costs
+from earthwork.trees.cleaning import Names
 from earthwork.trees.paths import check_separator
 
 
@@ -23,8 +24,10 @@ def from_nested(
     separator: str = "/",
     classes: Classes | None = None,
     inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
 ) -> Tree:
-    """A tree from nested dicts and lists.
+    """Build a tree from nested dicts and lists.
 
     Two forms are accepted, also mixed: ``{name: children}``, where the children are a dict, a list or nothing; and
     ``{"name": …, "children": […], "cost": …}``. A string in a list is a leaf.
@@ -37,6 +40,9 @@ def from_nested(
         separator: Joins the parts of full names.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, in order.
         inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
+            changed.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
 
     Example:
         >>> import earthwork as ew
@@ -48,7 +54,8 @@ def from_nested(
     if not isinstance(source, Mapping | list | tuple):
         hint = "; ew.load reads files" if isinstance(source, str | os.PathLike) else ""
         raise ValueError(f"nested: expected a dict or a list at the top, got {source!r:.60}{hint}")
-    nodes = _walk(source, root)
+    reader = Names("nested", "node", clean=clean, strict=strict)
+    nodes = _walk(source, root, reader)
     costs = [node.cost for node in nodes]
     if all(cost is None for cost in costs[1:]):
         filled = [1.0] * len(costs)
@@ -58,10 +65,11 @@ def from_nested(
             raise ValueError(f"nested: expected a cost for all nodes or for none, got none for {missing[0]!r}")
         filled = [cost or 0.0 for cost in costs]
     names, parents = [node.name for node in nodes], [node.parent for node in nodes]
+    added_root = nodes[0].parent < 0 and len(_entries(source, "the top")) > 1
+    notes = reader.notes(names, parents, ["" if parent < 0 else f"below {names[parent]!r}" for parent in parents])
     if full_names:
-        added_root = len(_entries(source, "the top")) > 1
         names = full_node_names(names, parents, separator, added_root=added_root)
-    return assemble(parents, names, filled, classes=classes, inner_bins=inner_bins, names_hint=True)
+    return assemble(parents, names, filled, classes=classes, inner_bins=inner_bins, names_hint=True, notes=notes)
 
 
 class _Node(NamedTuple):
@@ -70,8 +78,8 @@ class _Node(NamedTuple):
     cost: float | None
 
 
-def _walk(source: Any, root: str) -> list[_Node]:
-    """The nodes, a parent before its children and the children in their order."""
+def _walk(source: Any, root: str, reader: Names) -> list[_Node]:
+    """Return the nodes, a parent before its children and the children in their order."""
     top = _entries(source, "the top")
     if not top:
         raise ValueError(f"nested: expected at least one name, got {source!r:.60}")
@@ -80,16 +88,22 @@ def _walk(source: Any, root: str) -> list[_Node]:
         nodes.append(_Node(root, -1, None))
     # A container that occurs twice could contain itself, and the walk would not end.
     seen = {id(source)}
+    # Groups that differ only by their spelling are one.
+    groups: dict[tuple[int, str], tuple[int, str]] = {}
     todo = [(len(nodes) - 1, entry) for entry in reversed(top)]
     while todo:
-        parent, (name, cost, children) = todo.pop()
-        nodes.append(_Node(name, parent, cost))
+        parent, (written, cost, children) = todo.pop()
+        name = reader.read(written, f"below {nodes[parent].name!r}" if parent >= 0 else "the top")
+        node, spelling = groups.get((parent, name), (len(nodes), ""))
+        if not children or spelling == written or node == len(nodes) or cost != nodes[node].cost:
+            node = len(nodes)
+            nodes.append(_Node(name, parent, cost))
         if not children:
             continue
+        groups.setdefault((parent, name), (node, written))
         if id(children) in seen:
             raise ValueError(f"nested: the children of {name!r} are also those of another node")
         seen.add(id(children))
-        node = len(nodes) - 1
         todo += [(node, entry) for entry in reversed(_entries(children, repr(name)))]
     return nodes
 
@@ -137,9 +151,10 @@ def _text(name: Any, where: str) -> str:
 
 
 def to_nested(tree: Tree) -> dict[str, Any]:
-    """A tree as nested dicts ``{name: {child: {…}}}``; with ``name``, ``children`` and ``cost`` where costs are not 1.
+    """Return a tree as nested dicts ``{name: {child: {…}}}``, or with ``name``, ``children`` and ``cost``.
 
-    Children are in the order of the nodes; the order of the classes, node data and info are not in it.
+    The second form is for costs that are not all 1. Children are in the order of the nodes; the order of the classes,
+    node data and info are not in it.
 
     Example:
         >>> import earthwork as ew
@@ -162,7 +177,7 @@ def to_nested(tree: Tree) -> dict[str, Any]:
 
 
 def dump_yaml(tree: Tree) -> str:
-    """The text of a YAML file of the nested tree."""
+    """Return the text of a YAML file of the nested tree."""
     yaml = require("yaml", "trees", "writing YAML")
     try:
         text: str = yaml.safe_dump(to_nested(tree), allow_unicode=True, sort_keys=False)
@@ -178,7 +193,7 @@ VERSION = 1
 
 
 def dump_json(tree: Tree) -> str:
-    """The JSON text of a tree with its names, costs, classes, node data and info.
+    """Return the JSON text of a tree with its names, costs, classes, node data and info.
 
     .. code-block:: json
 
@@ -218,12 +233,12 @@ def _short(costs: Any) -> list[float | int]:
 
 
 def load_json(text: str, *, classes: Classes | None = None) -> Tree:
-    """The tree of a text that `dump_json` wrote."""
+    """Return the tree of a text that `dump_json` wrote."""
     return from_document(parse_json(text), classes=classes)
 
 
 def from_document(document: Any, *, classes: Classes | None = None) -> Tree:
-    """The tree of parsed JSON, with every part checked."""
+    """Return the tree of parsed JSON, with every part checked."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'expected an object with "format": "{FORMAT}"')
     version = document.get("version")

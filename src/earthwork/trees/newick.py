@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from earthwork.files import place
 from earthwork.spaces import Tree
 from earthwork.trees.assemble import Classes, assemble, check_names, node_costs
+from earthwork.trees.cleaning import Names
 
 _QUOTED = r"'[^']*(?:''[^']*)*'"
 _BARE = r"[^\s()\[\]:;,']+"
@@ -32,8 +33,10 @@ def from_newick(
     default_length: float | None = None,
     classes: Classes | None = None,
     inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
 ) -> Tree:
-    """A tree from a Newick text: branch lengths become costs; without any, every edge costs 1.
+    """Build a tree from a Newick text: branch lengths become costs; without any, every edge costs 1.
 
     Quoted names, comments in brackets and nodes without a name (``""``) are supported. Underscores stay as they are.
     A length at the root has no edge and is ignored.
@@ -43,6 +46,9 @@ def from_newick(
         default_length: The cost of edges without a length where others have one; without it that is an error.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, left to right.
         inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
+            changed.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
 
     Raises:
         ValueError: If it is not Newick, or a length is negative or missing: at which line and column.
@@ -56,12 +62,15 @@ def from_newick(
     if not isinstance(text, str):
         raise TypeError(f"text: expected a string, got {type(text).__name__}")
     nodes = _parse(text, _blank_comments(text))
+    reader = Names("text", "node", clean=clean, strict=strict)
+    names = [reader.read(name, at) if name else "" for at, name in enumerate(nodes.names)]
     return assemble(
         nodes.parents,
-        nodes.names if any(nodes.names) else None,
+        names if any(names) else None,
         _costs(text, nodes, default_length),
         classes=classes,
         inner_bins=inner_bins,
+        notes=reader.notes(names, nodes.parents, range(len(names))),
     )
 
 
@@ -119,7 +128,7 @@ def _check_end(text: str, bare: str, end: int, still_open: int | None) -> None:
 
 
 def _diagnose(bare: str, at: int) -> tuple[int, str]:
-    """Where and why no label, length and delimiter begin here."""
+    """Return where and why no label, length and delimiter begin here."""
     at += len(bare[at:]) - len(bare[at:].lstrip())
     if not bare.strip():
         return at, "expected a tree, got no text"
@@ -152,7 +161,7 @@ def _costs(text: str, nodes: _Nodes, default: float | None) -> float | NDArray[n
 
 
 def _blank_comments(text: str) -> str:
-    """The text with blanks in the place of comments, so that positions stay the same. Comments may be nested."""
+    """Return the text with blanks in the place of comments, so that positions stay the same. Comments may be nested."""
     if "[" not in text:
         return text
     parts, at = [], 0
@@ -183,7 +192,7 @@ def _error(text: str, at: int, what: str) -> ValueError:
 
 
 def to_newick(tree: Tree) -> str:
-    """A tree as Newick text, with every branch length; the order of the classes, node data and info are not in it.
+    """Return a tree as Newick text with every branch length; the order of classes, node data and info are not in it.
 
     Children are written in the order of the nodes. Names other than letters, digits and ``.+-`` are quoted, so that
     readers that turn underscores into blanks leave them alone.

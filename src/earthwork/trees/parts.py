@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from earthwork.array_files import ArrayFile
 from earthwork.spaces import Space, Tree
-from earthwork.spaces.parts import Given, Part, Pieces, part_of, shard_bounds, slices
+from earthwork.spaces.parts import Part, Pieces, TakeOnce, part_of, shard_bounds, slices
 from earthwork.spaces.space import check_rho
 from earthwork.trees.assemble import node_costs
 
@@ -51,7 +51,7 @@ class TreePart(Space):
         self._seal()
 
     def part(self, bounds: Sequence[int], rank: int) -> Part:
-        """This shard, if it is the one that is asked for."""
+        """Return this shard, if it is the one that is asked for."""
         own = self._part
         if tuple(bounds) != own.bounds or rank != own.rank:
             raise ValueError(
@@ -118,11 +118,11 @@ def read_part(path: str | os.PathLike[str], rank: int, ranks: int) -> TreePart:
         raise ValueError(f"rank: expected a shard from 0 to {ranks - 1}, got {rank!r}")
     nodes = file.shared_nodes(bounds)
     shared = nodes, file.parents_of(nodes), file.node_costs(nodes)
-    pieces, count = Given(file.pieces(bounds[rank], bounds[rank + 1], nodes)), file.num_nodes
+    pieces, count = TakeOnce(file.pieces(bounds[rank], bounds[rank + 1], nodes)), file.num_nodes
     kind = Tree if file.index_type is np.int64 else _NarrowTree
     # Pages of a mapped file count as memory of the process until it is closed.
     del file
-    part = part_of(kind, bounds, rank, pieces.once(), shared)
+    part = part_of(kind, bounds, rank, pieces.take(), shared)
     # A parent directly before its first child, each subtree in one piece: that is the order of a walk.
     order = None if part.local is None else cast(Tree, part.local)._order
     if order is not None and bool((order[1:] <= order[:-1]).any()):
@@ -137,16 +137,16 @@ class _NarrowTree(Tree):
 
 
 def read_arrays(path: Path) -> Tree:
-    """The whole tree of an .npz file."""
+    """Return the whole tree of an .npz file."""
     file = _TreeFile(path)
-    parents, costs, bins = map(Given, (np.array(file.parents), file.all_costs(), np.array(file.bins)))
+    parents, costs, bins = map(TakeOnce, (np.array(file.parents), file.all_costs(), np.array(file.bins)))
     # As in `read_part`.
     del file
-    return Tree(parents, costs.once(), bins)
+    return Tree(parents, costs.take(), bins)
 
 
 def dump_arrays(tree: Tree) -> bytes:
-    """The content of an .npz file of the tree, without names, node data and info."""
+    """Return the content of an .npz file of the tree, without names, node data and info."""
     place = tree._order
     walk = np.argsort(place)
     parents = tree._parents[walk]
@@ -189,7 +189,7 @@ class _TreeFile:
             raise ValueError(f"{path}: `costs`: expected {self.num_nodes}, one for each node, got {len(self.costs)}")
 
     def shared_nodes(self, bounds: Sequence[int]) -> NDArray[np.int64]:
-        """The nodes with classes of several shards below them, ascending."""
+        """Return the nodes with classes of several shards below them, ascending."""
         found = [np.zeros(0, dtype=np.int64)]
         for first in sorted({bound for bound in bounds if 0 < bound < bounds[-1]}):
             before, node = int(self.bins[first - 1]), int(self.bins[first])
@@ -200,7 +200,7 @@ class _TreeFile:
         return np.unique(np.concatenate(found))
 
     def pieces(self, start: int, stop: int, shared: NDArray[np.int64]) -> Pieces:
-        """The subtrees whose classes are all from ``start`` to ``stop - 1``."""
+        """Return the subtrees whose classes are all from ``start`` to ``stop - 1``."""
         bins = np.array(self.bins[start:stop])
         self._check_order(bins)
         bins = bins.astype(self.index_type, copy=False)
@@ -225,7 +225,7 @@ class _TreeFile:
         return 0
 
     def parents_of(self, nodes: NDArray[Any]) -> NDArray[Any]:
-        """The parents of some nodes."""
+        """Return the parents of some nodes."""
         parents = np.empty(len(nodes), dtype=self.index_type)
         for piece in slices(len(nodes)):
             found, below = self.parents[nodes[piece]], nodes[piece]
@@ -240,7 +240,7 @@ class _TreeFile:
             raise ValueError(f"{self.path}: `bins`: expected the classes in the order of their nodes")
 
     def ancestors(self, node: int) -> NDArray[np.int64]:
-        """The nodes above a node, from the root down."""
+        """Return the nodes above a node, from the root down."""
         path = []
         while (parent := int(self.parents[node])) >= 0:
             if parent >= node:
@@ -250,7 +250,7 @@ class _TreeFile:
         return np.array(path[::-1], dtype=np.int64)
 
     def node_costs(self, nodes: NDArray[Any]) -> float | NDArray[np.float64]:
-        """The costs above some nodes."""
+        """Compute the costs above some nodes."""
         if self.costs is None:
             return 1.0
         costs = np.empty(len(nodes))
@@ -260,12 +260,12 @@ class _TreeFile:
         return costs
 
     def all_costs(self) -> float | NDArray[np.float64]:
-        """The costs above all nodes."""
+        """Compute the costs above all nodes."""
         return 1.0 if self.costs is None else np.array(self.costs, dtype=np.float64)
 
 
 def _are_among(values: NDArray[Any], ascending: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each value is among others, which are in ascending order."""
+    """Return whether each value is among others, which are in ascending order."""
     found = np.zeros(len(values), dtype=bool)
     if len(ascending):
         for piece in slices(len(values)):

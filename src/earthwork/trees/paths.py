@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from earthwork.files import is_missing, parse_csv
 from earthwork.spaces import Tree
 from earthwork.text import abbreviate
 from earthwork.trees.assemble import Classes, assemble, full_node_names, need_names
+from earthwork.trees.cleaning import Names
 
 
 def from_paths(
@@ -21,8 +22,10 @@ def from_paths(
     full_names: bool = False,
     classes: Classes | None = None,
     inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
 ) -> Tree:
-    """A tree from the path of each class, coarse to fine; the classes are in the order of the paths.
+    """Build a tree from the path of each class, coarse to fine; the classes are in the order of the paths.
 
     Args:
         paths: ``"animal/cat/tabby"``, or the parts as a sequence.
@@ -32,6 +35,9 @@ def from_paths(
             than by the last part of it. Needed if a name occurs in several places.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``.
         inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
+            changed.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
 
     Raises:
         ValueError: If a path has an empty part or occurs twice, names repeat, or ``separator`` occurs in no path.
@@ -44,17 +50,43 @@ def from_paths(
         >>> ew.trees.from_paths(["animal.bat", "sports.bat"], ".", full_names=True).bin_names
         ('animal.bat', 'sports.bat')
     """
+    return tree_of_paths(
+        paths,
+        separator,
+        root=root,
+        full_names=full_names,
+        classes=classes,
+        inner_bins=inner_bins,
+        clean=clean,
+        strict=strict,
+    )
+
+
+def tree_of_paths(
+    paths: Iterable[str | Sequence[str]],
+    separator: str = "/",
+    *,
+    root: str = "root",
+    full_names: bool = False,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
+    numbers: Sequence[int] | None = None,
+) -> Tree:
+    """Like `from_paths`, from the lines of a file with these numbers."""
     check_separator(separator)
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         raise TypeError(f"paths: expected one for each class, got {paths!r}")
     paths = list(paths)
-    rows = [(f"path {at}", _parts(path, separator, at)) for at, path in enumerate(paths)]
+    rows = [(at, _parts(path, separator, at)) for at, path in enumerate(paths)]
     if paths and all(isinstance(path, str) and separator not in path for path in paths):
         raise ValueError(
             f"separator: {separator!r} occurs in none of the paths, such as {paths[0]!r}; pass the one that they use, "
             "or a list of parts for each class"
         )
-    return _grow("paths", rows, root, separator if full_names else None, classes, inner_bins)
+    names = Names("paths", "line" if numbers else "path", clean=clean, strict=strict, numbers=numbers)
+    return _grow(names, rows, root, separator if full_names else None, classes, inner_bins)
 
 
 def check_separator(separator: str) -> None:
@@ -75,47 +107,52 @@ def _parts(path: str | Sequence[str], separator: str, at: int) -> list[str]:
     return parts
 
 
+Rows: TypeAlias = list[tuple[int, list[str]]]
+"""The number of each row in the source, and the parts of its path."""
+
+
 def _grow(
-    what: str,
-    rows: Sequence[tuple[str, Sequence[str]]],
-    root: str,
-    separator: str | None,
-    classes: Classes | None,
-    inner_bins: bool,
+    names: Names, rows: Rows, root: str, separator: str | None, classes: Classes | None, inner_bins: bool
 ) -> Tree:
-    """A tree from rows (where it is in the source, the parts of its path); a separator asks for full names."""
+    """Build a tree from rows; a separator asks for full names."""
+    what = names.what
     if not rows:
         raise ValueError(f"{what}: expected at least one, got none")
+    rows = [(at, [names.read(part, at) for part in parts]) for at, parts in rows]
     # A node is identified by (its parent's index, its own name), so equal names in two places are two nodes.
-    places: dict[tuple[int, str], int] = {}
-    spellings: dict[tuple[int, str], str] = {}
-    names: list[str] = []
+    nodes: dict[tuple[int, str], int] = {}
+    called: list[str] = []
     parents: list[int] = []
+    places: list[int | str] = []
     if any(parts[0] != rows[0][1][0] for _, parts in rows):
-        names, parents = [root], [-1]
-    top = len(names) - 1
-    ends: dict[int, str] = {}
-    for where, parts in rows:
+        called, parents, places = [root], [-1], [""]
+    top = len(called) - 1
+    ends: dict[int, int] = {}
+    for at, parts in rows:
         node = top
         for part in parts:
-            known = spellings.setdefault((node, part.strip()), part)
-            if known != part:
-                raise ValueError(f"{what}: expected a name in one spelling, got {known!r} and, in {where}, {part!r}")
-            place = places.setdefault((node, part), len(names))
-            if place == len(names):
+            found = nodes.setdefault((node, part), len(called))
+            if found == len(called):
                 parents.append(node)
-                names.append(part)
-            node = place
+                called.append(part)
+                places.append(at)
+            node = found
         if node in ends:
-            raise ValueError(f"{what}: expected each class once, got {names[node]!r} in {ends[node]} and in {where}")
-        ends[node] = where
+            raise ValueError(
+                f"{what}: expected each class once, got {called[node]!r} in {names.place(ends[node])} and in "
+                f"{names.place(at)}"
+            )
+        ends[node] = at
+    notes = names.notes(called, parents, places)
     if separator is not None:
-        names = full_node_names(names, parents, separator, added_root=top == 0)
-    return assemble(parents, names, bins=list(ends), classes=classes, inner_bins=inner_bins, names_hint=True)
+        called = full_node_names(called, parents, separator, added_root=top == 0)
+    return assemble(
+        parents, called, bins=list(ends), classes=classes, inner_bins=inner_bins, names_hint=True, notes=notes
+    )
 
 
 def to_paths(tree: Tree, separator: str | None = "/") -> list[Any]:
-    """The path from the root to each class, in the order of the classes.
+    """Return the path from the root to each class, in the order of the classes.
 
     Args:
         tree: The tree. Its costs, and leaves that are not classes, are not in the paths.
@@ -151,8 +188,10 @@ def from_table(
     separator: str = "/",
     classes: Classes | None = None,
     inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
 ) -> Tree:
-    """A tree from a table whose columns go from coarse to fine (order, family, genus, species); each row is a class.
+    """Build a tree from a table whose columns go from coarse to fine (order, family, species); each row is a class.
 
     Blank cells are skipped, so the depth may be uneven. The classes are in the order of the rows.
 
@@ -166,6 +205,9 @@ def from_table(
         separator: Joins the parts of full names.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``.
         inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
+            changed.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
 
     Raises:
         ValueError: If a row is blank or occurs twice; the message says which.
@@ -178,7 +220,8 @@ def from_table(
     """
     check_separator(separator)
     rows = _frame_rows(source, columns) if hasattr(source, "columns") else _rows(source, columns)
-    return _grow("table", rows, root, separator if full_names else None, classes, inner_bins)
+    names = Names("table", "row", clean=clean, strict=strict)
+    return _grow(names, rows, root, separator if full_names else None, classes, inner_bins)
 
 
 def from_csv(
@@ -192,22 +235,21 @@ def from_csv(
     separator: str = "/",
     classes: Classes | None = None,
     inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
 ) -> Tree:
     """Like `from_table`, from the text of a CSV file whose first line holds the column names."""
     check_separator(separator)
     rows = _csv_rows(parse_csv(text, name, delimiter), columns, name)
-    return _grow("table", rows, root, separator if full_names else None, classes, inner_bins)
+    names = Names("table", "line", clean=clean, strict=strict)
+    return _grow(names, rows, root, separator if full_names else None, classes, inner_bins)
 
 
-def _csv_rows(
-    lines: Sequence[tuple[int, list[str]]], columns: Sequence[str] | None, name: str
-) -> list[tuple[str, list[str]]]:
+def _csv_rows(lines: Sequence[tuple[int, list[str]]], columns: Sequence[str] | None, name: str) -> Rows:
     if len(lines) < 2:
         raise ValueError(f"{name}: expected a line of column names and a line for each class, got {len(lines)} lines")
     chosen = _choose_columns(lines[0][1], columns, name)
-    return [
-        (f"line {line}", _cell_parts([cells[i] for i in chosen], f"{name}, line {line}")) for line, cells in lines[1:]
-    ]
+    return [(line, _cell_parts([cells[i] for i in chosen], f"{name}, line {line}")) for line, cells in lines[1:]]
 
 
 def _choose_columns(header: Sequence[Any], columns: Sequence[str] | None, name: str) -> list[int]:
@@ -224,13 +266,13 @@ def _choose_columns(header: Sequence[Any], columns: Sequence[str] | None, name: 
     return [list(header).index(column) for column in columns]
 
 
-def _frame_rows(frame: Any, columns: Sequence[str] | None) -> list[tuple[str, list[str]]]:
+def _frame_rows(frame: Any, columns: Sequence[str] | None) -> Rows:
     chosen = _choose_columns(list(frame.columns), columns, "the frame")
     rows = frame.iloc[:, chosen].itertuples(index=False, name=None)
-    return [(f"row {at}", _cell_parts(row, f"row {at}")) for at, row in enumerate(rows)]
+    return [(at, _cell_parts(row, f"row {at}")) for at, row in enumerate(rows)]
 
 
-def _rows(source: Iterable[Any], columns: Sequence[str] | None) -> list[tuple[str, list[str]]]:
+def _rows(source: Iterable[Any], columns: Sequence[str] | None) -> Rows:
     if isinstance(source, str) or not isinstance(source, Iterable):
         raise TypeError(f"table: expected a frame or rows of cells, got {source!r}; ew.load reads files")
     found = []
@@ -244,7 +286,7 @@ def _rows(source: Iterable[Any], columns: Sequence[str] | None) -> list[tuple[st
             raise ValueError("columns: expected None, because the rows do not name their columns")
         else:
             cells = list(row)
-        found.append((f"row {at}", _cell_parts(cells, f"row {at}")))
+        found.append((at, _cell_parts(cells, f"row {at}")))
     return found
 
 
@@ -269,7 +311,7 @@ def _cell_parts(cells: Iterable[Any], where: str) -> list[str]:
 
 
 def to_table(tree: Tree) -> list[list[str]]:
-    """The names from the root to each class, a row for each class, with blank cells at the end of shorter ones.
+    """Return the names from the root to each class, a row for each class, with blank cells at the end of shorter ones.
 
     Example:
         >>> import earthwork as ew
@@ -285,7 +327,7 @@ def to_table(tree: Tree) -> list[list[str]]:
 
 
 def dump_csv(tree: Tree, delimiter: str = ",") -> str:
-    """The text of a CSV file of the tree, with the column names ``level 0``, ``level 1`` …."""
+    """Return the text of a CSV file of the tree, with the column names ``level 0``, ``level 1`` …."""
     rows = to_table(tree)
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,35 +11,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.extras import require
-from earthwork.spaces import Tree
+from earthwork.spaces import Dag, Tree
 from earthwork.text import abbreviate, with_near_matches
-from earthwork.trees.assemble import Classes, assemble, check_tree, check_unique, need_names, node_costs
+from earthwork.trees.assemble import (
+    Classes,
+    Indices,
+    assemble,
+    check_tree,
+    check_unique,
+    class_order,
+    find_nodes,
+    need_names,
+    node_costs,
+)
+from earthwork.trees.cleaning import Names
+from earthwork.trees.graph import Graph
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
 def from_parents(
-    parents: Mapping[str, str | None] | Sequence[str | None] | Sequence[int] | NDArray[np.int64],
+    parents: Mapping[str, str | Sequence[str] | None] | Sequence[str | Sequence[str] | None] | Sequence[int] | Indices,
     names: Sequence[str] | None = None,
     costs: float | Sequence[float] | Mapping[str, float] = 1.0,
     *,
+    rule: str | None = None,
     classes: Classes | None = None,
     inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
 ) -> Tree:
-    """A tree from each node's parent, by name or by index.
+    """Build a tree from each node's parent, by name or by index.
 
     Args:
         parents: A mapping child → parent with ``None`` at the root; or for each node of ``names`` the parent's name
-            (``None`` at the root) or its index (-1 at the root).
+            (``None`` at the root) or its index (-1 at the root). Several parents by name are a list.
         names: The names of the nodes, if ``parents`` is a sequence.
         costs: The cost of every edge, or one for each node (the root's is not used), also by name.
+        rule: Which parent a node with several keeps: ``"first"``; ``"shortest"`` or ``"longest"``, by its path to the
+            root; ``"siblings"``, the one with the most children. Without it several parents are an error;
+            :func:`from_dag` keeps them all.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, in the order
             of the nodes.
         inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
+            changed.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
 
     Raises:
-        ValueError: For a cycle, several roots, an unknown parent or a repeated name; the message names them.
+        ValueError: For a cycle, several roots, several parents, an unknown parent or a repeated name; the message
+            names them.
 
     Example:
         >>> import earthwork as ew
@@ -48,21 +71,32 @@ def from_parents(
         >>> ew.trees.from_parents([-1, 0, 0, 1], ["thing", "animal", "rock", "cat"]) == tree
         True
     """
+    reader = Names("names" if names is not None else "parents", "node", clean=clean, strict=strict)
+    # Spellings of one name are one node of a mapping, but two of a list of nodes.
+    merged = isinstance(parents, Mapping)
     if isinstance(parents, Mapping):
         if names is not None:
             raise ValueError("names: expected none, because the mapping `parents` names the nodes")
         names, parents = list(parents), list(parents.values())
+    notes: list[str] = []
     if names is not None:
         _check_texts("names", names)
-        check_unique("names", names)
-        if any(parent is None or isinstance(parent, str) for parent in parents):
-            parents = _indices(cast("Sequence[str | None]", parents), names)
+        names = [reader.read(name, at) for at, name in enumerate(names)]
+        if not merged:
+            check_unique("names", names)
+        if any(parent is None or not isinstance(parent, Integral) for parent in parents):
+            graph = _graph(reader, names, cast("Sequence[Any]", parents))
+            names, above, notes = graph.with_one_parent("parents", rule)
+            parents = _indices(above, names)
     if isinstance(costs, Mapping):
-        costs = _by_name(costs, names, parents)
+        cleaned = {reader.read(name, f"costs[{name!r}]"): cost for name, cost in costs.items()}
+        costs = _by_name(cleaned, names, parents)
     array = np.asarray(parents)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"parents: expected indices, or names together with `names`, got {array.dtype}")
-    return assemble(array, names, costs, classes=classes, inner_bins=inner_bins)
+    if names is not None and len(names) == len(array):
+        notes = [*reader.notes(names, array.tolist(), range(len(names))), *notes]
+    return assemble(array, names, costs, classes=classes, inner_bins=inner_bins, notes=notes)
 
 
 def _check_texts(what: str, names: Iterable[object]) -> None:
@@ -71,15 +105,27 @@ def _check_texts(what: str, names: Iterable[object]) -> None:
             raise TypeError(f"{what}: expected names (strings), got {name!r}")
 
 
+def _graph(reader: Names, names: Sequence[str], parents: Sequence[Any]) -> Graph:
+    """Return the graph of nodes with the names of their parents: text, a sequence of them, or ``None``."""
+    if len(names) != len(parents):
+        raise ValueError(f"names: expected {len(parents)}, one for each parent, got {len(names)}")
+    graph = Graph(names)
+    for at, (name, above) in enumerate(zip(names, parents, strict=True)):
+        for parent in () if above is None else (above,) if isinstance(above, str) else above:
+            if not isinstance(parent, str):
+                raise TypeError(f"parents: expected names, None or a list of names, got {above!r} for {name!r}")
+            graph.add(name, reader.read(parent, at), at)
+    return graph
+
+
 def _indices(parents: Sequence[str | None], names: Sequence[str]) -> list[int]:
     places = {name: node for node, name in enumerate(names)}
     found = [-1 if parent is None else places.get(parent, -2) for parent in parents]
     if -2 in found:
         unknown = {str(parent): None for parent, node in zip(parents, found, strict=True) if node == -2}
-        child = names[found.index(-2)] if len(found) == len(names) else "?"
         raise ValueError(
             f"parents: {len(unknown)} unknown: {with_near_matches(list(unknown), names)}, "
-            f"first for the child {child!r}; every parent needs an entry of its own, None at the root"
+            f"first for the child {names[found.index(-2)]!r}; every parent needs an entry of its own, None at the root"
         )
     return found
 
@@ -100,18 +146,25 @@ def _by_name(
 def from_edges(
     edges: Iterable[Sequence[Any]] | NDArray[Any],
     *,
+    rule: str | None = None,
     classes: Classes | None = None,
     inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
 ) -> Tree:
-    """A tree from its edges, (child, parent) or (child, parent, cost).
+    """Build a tree from its edges, (child, parent) or (child, parent, cost).
 
     The root is the only parent that is not a child. It becomes node 0, and the children follow in the order of the
     edges; so the classes are by default the leaves in the order of the edges. A million edges take a few seconds.
 
     Args:
-        edges: Tuples of names, or an integer array of shape ``[edges, 2]`` whose labels become names.
+        edges: Tuples of names, or an integer array of shape ``[edges, 2]`` whose labels become names. An edge that
+            occurs twice counts once; the root may have an edge to ``None``.
+        rule: Which parent a child with several keeps, as for :func:`from_parents`.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``.
         inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean the names, as for :func:`from_parents`.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
 
     Raises:
         ValueError: For a cycle, several roots, a child with two parents or a missing cost; the message names them.
@@ -121,33 +174,113 @@ def from_edges(
         >>> tree = ew.trees.from_edges([("cat", "animal", 2), ("animal", "thing", 1), ("rock", "thing", 5)])
         >>> tree.bin_names, tree.distance(0, 1).item()
         (('cat', 'rock'), 8.0)
+        >>> shop = [("home", "shop"), ("food", "shop"), ("kitchen", "home"), ("kitchen", "food"), ("bread", "food")]
+        >>> ew.trees.to_paths(ew.trees.from_edges(shop, rule="first"))
+        ['shop/home/kitchen', 'shop/food/bread']
     """
-    children, parents, costs = _columns(edges)
-    check_unique("edges", children, ": a child has one parent")
-    places = {name: node for node, name in enumerate(children, start=1)}
-    roots = {name: None for name in parents if name not in places}
+    names = Names("edges", "edge", clean=clean, strict=strict)
+    return tree_of_edges(names, edges, rule=rule, classes=classes, inner_bins=inner_bins)
+
+
+def tree_of_edges(
+    reader: Names,
+    edges: Iterable[Sequence[Any]] | NDArray[Any],
+    *,
+    rule: str | None = None,
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+) -> Tree:
+    """Like `from_edges`, with a reader of the names."""
+    graph, costs = _edge_graph(reader, edges)
+    children, parents, notes = graph.with_one_parent(reader.what, rule)
+    known = set(children)
+    added = list({parent: None for parent in parents if parent is not None and parent not in known})
+    roots = [*added, *(child for child, parent in zip(children, parents, strict=True) if parent is None)]
     if len(roots) > 1:
         raise ValueError(
-            f"edges: expected one root, got {len(roots)} parents that are not children: {abbreviate(map(repr, roots))}"
+            f"{reader.what}: expected one root, a node without a parent, got {len(roots)}: "
+            f"{abbreviate(map(repr, roots))}"
         )
-    if not roots:
-        # Every node has a parent, so there is a cycle, and Tree names it.
-        return assemble([places[name] - 1 for name in parents], children)
-    (root,) = roots
-    places[root] = 0
-    nodes = np.fromiter((places[name] for name in parents), dtype=np.int64, count=len(parents))
+    names = [*added, *children]
+    places = {name: node for node, name in enumerate(names)}
+    nodes = [-1] * len(added) + [-1 if parent is None else places[parent] for parent in parents]
+    # Where there is no root there is a cycle, and Tree names it.
+    pairs = zip(children, parents, strict=True)
+    rows = [None if parent is None else graph.rows[child, parent] for child, parent in pairs]
+    kept = [0.0 if row is None or costs is None else costs[row] for row in [*(None for _ in added), *rows]]
+    found = ["" for _ in added] + ["" if row is None else row for row in rows]
     return assemble(
-        np.insert(nodes, 0, -1),
-        [root, *children],
-        1.0 if costs is None else np.insert(costs, 0, 0.0),
+        nodes,
+        names,
+        1.0 if costs is None else np.asarray(kept),
         classes=classes,
         inner_bins=inner_bins,
+        notes=[*reader.notes(names, nodes, found, graph.repeated), *notes],
     )
+
+
+def from_dag(
+    edges: Mapping[str, str | Sequence[str] | None] | Iterable[Sequence[Any]] | NDArray[Any],
+    costs: float | Mapping[str, float] = 1.0,
+    *,
+    classes: Classes | None = None,
+    clean: bool = True,
+    strict: bool = False,
+) -> Dag:
+    """Build a hierarchy in which nodes keep all their parents, a :class:`~earthwork.Dag`, from edges (child, parent).
+
+    Args:
+        edges: Tuples of names, or a mapping child → parents.
+        costs: The cost of every node, or of each by name.
+        classes: The classes in your order: names, or a dataset's ``class_to_idx``. Only they and the nodes above them
+            are kept. Default: the nodes that have no children.
+        clean: Clean the names, as for :func:`from_parents`.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
+
+    Example:
+        >>> import earthwork as ew
+        >>> shop = [("home", "shop"), ("food", "shop"), ("kitchen", "home"), ("kitchen", "food"), ("bread", "food")]
+        >>> ew.trees.from_dag(shop).bin_names
+        ('kitchen', 'bread')
+    """
+    reader = Names("edges", "edge", clean=clean, strict=strict)
+    if isinstance(edges, Mapping):
+        _check_texts("edges", edges)
+        children = [reader.read(name, at) for at, name in enumerate(edges)]
+        graph = _graph(reader, children, list(edges.values()))
+    else:
+        graph, given = _edge_graph(reader, edges)
+        if given is not None:
+            raise ValueError("edges: expected (child, parent); the cost is that of a node, costs={name: …}")
+    graph.parents_first("edges")
+    names = list(dict.fromkeys(chain(graph.nodes, *graph.nodes.values())))
+    inner = set(chain.from_iterable(graph.nodes.values()))
+    wanted = [name for name in names if name not in inner] if classes is None else class_order(classes)
+    find_nodes("classes", wanted, names)
+    kept = graph.above(wanted)
+    names = [name for name in names if name in kept]
+    places = {name: node for node, name in enumerate(names)}
+    parents = [[places[parent] for parent in graph.nodes.get(name, ())] for name in names]
+    reader.notes(names, [next(iter(above), -1) for above in parents], [""] * len(names))
+    node_costs = _by_name(costs, names, range(len(names))) if isinstance(costs, Mapping) else costs
+    bins = find_nodes("classes", wanted, names)
+    return Dag(parents, node_costs, bins, names)
+
+
+def _edge_graph(
+    reader: Names, edges: Iterable[Sequence[Any]] | NDArray[Any]
+) -> tuple[Graph, NDArray[np.float64] | None]:
+    """Return the graph of edges (child, parent), and the cost of each if they have one."""
+    children, parents, costs = _columns(edges)
+    graph = Graph()
+    for at, (child, parent) in enumerate(zip(children, parents, strict=True)):
+        graph.add(reader.read(child, at), None if parent is None else reader.read(parent, at), at)
+    return graph, costs
 
 
 def _columns(
     edges: Iterable[Sequence[Any]] | NDArray[Any],
-) -> tuple[list[str], list[str], NDArray[np.float64] | None]:
+) -> tuple[list[str], list[str | None], NDArray[np.float64] | None]:
     if not isinstance(edges, Iterable):
         raise TypeError(f"edges: expected tuples (child, parent) or (child, parent, cost), got {edges!r}")
     rows = edges.tolist() if isinstance(edges, np.ndarray) else list(edges)
@@ -163,16 +296,16 @@ def _columns(
         at = next(i for i, row in enumerate(rows) if len(row) == 2)
         raise ValueError(f"edges: expected a cost for all edges or for none, got none at {at}: {rows[at]!r}")
     costs = _costs([row[2] for row in rows], rows) if lengths == {3} else None
-    return _labels([row[0] for row in rows]), _labels([row[1] for row in rows]), costs
+    children = [_label(row[0], at) for at, row in enumerate(rows)]
+    return children, [None if row[1] is None else _label(row[1], at) for at, row in enumerate(rows)], costs
 
 
-def _labels(labels: list[Any]) -> list[str]:
-    if set(map(type, labels)) == {str}:
-        return labels
-    for at, label in enumerate(labels):
-        if isinstance(label, bool) or not isinstance(label, str | Integral):
-            raise TypeError(f"edges: expected names or integers, got {label!r} at {at}")
-    return [str(label) for label in labels]
+def _label(label: Any, at: int) -> str:
+    if isinstance(label, str):
+        return label
+    if isinstance(label, bool) or not isinstance(label, Integral):
+        raise TypeError(f"edges: expected names or integers, got {label!r} at {at}")
+    return str(label)
 
 
 def _costs(column: Sequence[Any], rows: Sequence[Any]) -> NDArray[np.float64]:
@@ -194,7 +327,7 @@ def _number(value: Any) -> float:
 
 
 def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
-    """The edges (child, parent, cost) of a tree, in the order of the nodes.
+    """Return the edges (child, parent, cost) of a tree, in the order of the nodes.
 
     Example:
         >>> import earthwork as ew
@@ -209,14 +342,17 @@ def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
 
 
 def from_networkx(
-    graph: nx.Graph[Any],
+    graph: Any,
     root: Any = None,
     *,
     weight: str = "weight",
+    rule: str | None = None,
     classes: Classes | None = None,
     inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
 ) -> Tree:
-    """A tree from a networkx graph: directed from parent to child, or undirected with a root.
+    """Build a tree from a networkx graph: directed from parent to child, or undirected with a root.
 
     Args:
         graph: The graph. Nodes that are not strings are called by their ``str``. Attributes of nodes become
@@ -224,8 +360,11 @@ def from_networkx(
             `to_networkx` marks, else the leaves.
         root: The root of an undirected graph.
         weight: The edge attribute that holds the costs; where no edge has it, every edge costs 1.
+        rule: Which parent a node with several keeps, as for :func:`from_parents`.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``.
         inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean the names, as for :func:`from_parents`.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
 
     Example:
         >>> import networkx as nx, earthwork as ew
@@ -242,18 +381,18 @@ def from_networkx(
     if not graph.is_directed():
         graph = _directed(nx, graph, root)
     labels = list(graph)
-    names = [label if isinstance(label, str) else str(label) for label in labels]
+    reader = Names("graph", "node", clean=clean, strict=strict)
+    names = [reader.read(label if isinstance(label, str) else str(label), at) for at, label in enumerate(labels)]
     check_unique("graph", names)
     places = {label: node for node, label in enumerate(labels)}
-    parents = np.full(len(labels), -1)
-    weights: list[Any] = [None] * len(labels)
-    for parent, child, data in graph.edges(data=True):
-        node = places[child]
-        if parents[node] >= 0:
-            both = f"{names[parents[node]]!r} and {names[places[parent]]!r}"
-            raise ValueError(f"graph: expected one parent for each node, got {both} for {names[node]!r}")
-        parents[node] = places[parent]
-        weights[node] = data.get(weight)
+    # By child, so that its parents are in the order in which their edges were added.
+    edges = [(places[c], places[p], data.get(weight)) for c in labels for p, data in graph.pred[c].items()]
+    links = Graph(names)
+    for at, (child, parent, _) in enumerate(edges):
+        links.add(names[child], names[parent], at)
+    _, above, notes = links.with_one_parent("graph", rule)
+    parents = np.asarray(_indices(above, names))
+    weights = [None if p is None else edges[links.rows[c, p]][2] for c, p in zip(names, above, strict=True)]
     attributes = {node: dict(graph.nodes[label]) for label, node in places.items()}
     return assemble(
         parents,
@@ -264,6 +403,7 @@ def from_networkx(
         inner_bins=inner_bins or classes is None,
         node_data=_node_data(attributes),
         info={key: value for key, value in graph.graph.items() if isinstance(key, str)},
+        notes=[*reader.notes(names, parents.tolist(), range(len(names))), *notes],
     )
 
 
@@ -314,7 +454,7 @@ def _node_data(data: dict[int, dict[Any, Any]]) -> dict[str, list[Any]]:
 
 
 def to_networkx(tree: Tree) -> nx.DiGraph[Any]:
-    """A networkx graph with an edge from each parent to its child.
+    """Return a networkx graph with an edge from each parent to its child.
 
     Edges hold the cost as ``weight``; nodes hold their ``node_data``, and the index of their class as ``bin``; the
     graph holds the info. Nodes are called by their names, or by their numbers where they have none.

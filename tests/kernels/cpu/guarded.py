@@ -1,7 +1,8 @@
 """Buffers between guard pages: a kernel that reads or writes next to a buffer ends the process with SIGSEGV.
 
 ``python -m tests.kernels.cpu.guarded SEED`` runs every kernel on random spaces and sizes with all its buffers in such
-memory: inputs, results, scratch memory, tables and the task itself. `test_safety` starts it in processes of its own.
+memory: inputs, results and the call itself. `test_safety` starts it in processes of its own. The scratch memory and the
+tables belong to the core, where sanitizers check them (``make sanitize``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 import earthwork as ew
-from earthwork.kernels.cpu import Layout, layout, run, threads
+from earthwork.kernels.cpu import Layout, loading, run
 from earthwork.ops.cpu import kernel_tables
 from tests.cases import random_parents
 
@@ -83,11 +84,6 @@ def _words(kind: str, words: Sequence[int]) -> _Words:
     return tensor(torch.tensor(words, dtype=torch.int64)).numpy().view(_Words)
 
 
-class _Scratch:
-    def __init__(self, size: int) -> None:
-        self.size, self.address = size, allocate(size)
-
-
 def _delegate(module: Any, **replaced: Any) -> Any:
     class Module(SimpleNamespace):
         def __getattr__(self, name: str) -> Any:
@@ -99,11 +95,8 @@ def _delegate(module: Any, **replaced: Any) -> Any:
 def install() -> None:
     """Let the kernels use guarded memory only."""
     run.torch = _delegate(torch, empty_like=_empty_like)
-    run.array = _words
-    run.scratch_of = _Scratch
-    layout.np = _delegate(np, array=lambda x: tensor(torch.from_numpy(np.ascontiguousarray(x))).numpy())
-    threads._ELEMENTS_PER_THREAD = 1
-    run.MIN_PARALLEL = 0
+    run._EMPTY = _words("q", run._EMPTY.tolist())
+    loading.library().ew_set_elements_per_thread(1)
 
 
 def random_space(rng: np.random.Generator, kind: str) -> ew.Chain | ew.Ring | ew.Tree:
@@ -153,9 +146,12 @@ def main(seed: int, cases: int = 150) -> None:
     """Run random cases, then say so."""
     install()
     rng = np.random.default_rng(seed)
+    builds = [name.encode() for name in loading.BUILDS if loading.library().ew_use_build(name.encode())]
+    kept = len(_maps)
     for _ in range(cases):
-        # The kernels hold no buffer of an earlier case but its scratch memory, which `_Scratch` does not keep.
-        _maps.clear()
+        # The kernels hold no buffer of an earlier case.
+        del _maps[kept:]
+        loading.library().ew_use_build(builds[rng.integers(len(builds))])
         one_case(rng)
     print("no access out of bounds")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import textwrap
@@ -12,8 +13,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 import earthwork as ew
-from earthwork import private_api
-from earthwork.kernels.cpu import loading, run, without_kernels
+from earthwork.kernels.cpu import Layout, layout, loading, run, without_kernels
 from earthwork.ops import operations as routes
 from earthwork.ops.operations import Kernels, choose
 from tests.cases import random_distribution
@@ -109,7 +109,7 @@ def test_half_precision_goes_through_single(rng, calls, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_may_miss_by_more(calls, dtype):
+def test_half_precision_may_miss_by(calls, dtype):
     p, q = torch.full((4, 10), 0.1, dtype=dtype), torch.full((4, 10), 0.1, dtype=dtype)
     p[0, 0] += 0.008
     assert ew.emd(p, q, ew.Chain(10)).shape == (4,)
@@ -120,7 +120,7 @@ def test_half_precision_may_miss_by_more(calls, dtype):
 
 
 @pytest.mark.parametrize("narrow", [0, 1])
-def test_types_that_differ_meet_in_the_wider_one(rng, narrow, calls):
+def test_types_that_differ_meet_in_wider(rng, narrow, calls):
     space = space_of("any", rng)
     pair = [random_distribution(rng, 4, space.num_bins) for _ in range(2)]
     loss = ew.EMDLoss(space, normalize=None, reduction="none")
@@ -136,7 +136,7 @@ def test_types_that_differ_meet_in_the_wider_one(rng, narrow, calls):
     torch.testing.assert_close(loss(*pair), expected.to(loss(*pair)))
 
 
-def test_distributions_as_targets_go_by_the_kernel(rng, calls):
+def test_distributions_as_targets_go_by_kernel(rng, calls):
     space = space_of("any", rng)
     logits, q = torch.randn(4, space.num_bins), random_distribution(rng, 4, space.num_bins).float()
     loss = ew.EMDLoss(space)(logits, q)
@@ -159,7 +159,7 @@ def test_any_leading_shape(rng, calls, shape):
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_no_gradient_is_made_that_nobody_asked_for(rng, name, monkeypatch):
+def test_no_gradient_made_nobody_asked(rng, name, monkeypatch):
     asked = []
     pairs = run.pairs
 
@@ -180,7 +180,7 @@ def test_no_gradient_is_made_that_nobody_asked_for(rng, name, monkeypatch):
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-def test_what_the_kernel_can_do_is_left_to_it(rng, reduction, monkeypatch):
+def test_what_kernel_can_do_is_left_to_it(rng, reduction, monkeypatch):
     space = space_of("any", rng)
     logits, target = torch.randn(4, space.num_bins), torch.arange(4) % space.num_bins
     loss = ew.EMDLoss(space, reduction=reduction)
@@ -190,7 +190,7 @@ def test_what_the_kernel_can_do_is_left_to_it(rng, reduction, monkeypatch):
     torch.testing.assert_close(loss(logits, target), expected)
 
 
-def test_no_gradient_of_a_loss_is_made_that_nobody_asked_for(rng, monkeypatch):
+def test_no_gradient_loss_made_nobody_asked(rng, monkeypatch):
     asked = []
     labels = run.labels
     monkeypatch.setattr(run, "labels", lambda *options: asked.append(options[4]) or labels(*options))
@@ -206,7 +206,7 @@ def test_no_gradient_of_a_loss_is_made_that_nobody_asked_for(rng, monkeypatch):
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
 @pytest.mark.parametrize("name", ["any", "star", "chain"])
 @pytest.mark.parametrize(("left", "right"), [((), ()), ((3,), (3,)), ((2, 1), (3,)), ((), (4,)), ((0,), ())])
-def test_the_gradient_by_itself(rng, calls, name, rho, left, right):
+def test_gradient_by_itself(rng, calls, name, rho, left, right):
     space = space_of(name, rng)
     p, q = (random_distribution(rng, *shape, space.num_bins) for shape in (left, right))
     for pair in ((p, q), (p.requires_grad_(), q), (p.T.contiguous().T if p.ndim == 2 else p, q)):
@@ -288,7 +288,7 @@ def test_unusual_circumstances_take_another_route(rng, monkeypatch):
     assert choose(space.with_costs(2.0), p, q) not in (known, routes.FIRST_ORDER)
 
 
-def test_inference_tensors_take_the_same_route(rng):
+def test_inference_tensors_take_same_route(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
     expected = ew.emd(p, q, space)
@@ -300,7 +300,7 @@ def test_inference_tensors_take_the_same_route(rng):
     assert torch.equal(ew.emd(p, q, space), expected)
 
 
-def test_small_input_does_not_load_the_kernels(calls, monkeypatch):
+def test_small_input_does_not_load_kernels(calls, monkeypatch):
     monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES", 256)
     p = torch.full((2, 4), 0.25)
     assert (ew.emd(p, p, ew.Chain(4)) == 0).all()
@@ -337,19 +337,27 @@ def test_bad_labels_are_named(rng):
         ew.EMDLoss(space)(logits, torch.tensor([0, 1, space.num_bins, 0]))
 
 
-def test_without_numba(rng, monkeypatch):
+@pytest.fixture
+def _no_core(monkeypatch):
+    """As if the package had been installed without a compiler."""
+    monkeypatch.setattr(loading, "library", lambda: None)
+    monkeypatch.setattr(layout, "library", lambda: None)
+    loading._warn_once.cache_clear()
+
+
+@pytest.mark.usefixtures("_no_core")
+def test_without_the_compiled_core(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 4, space.num_bins) for _ in range(2))
-    expected = ew.emd(p, q, space)
-    monkeypatch.setitem(sys.modules, "numba", None)
-    loading._load.cache_clear()
-    try:
-        assert loading.kernels() is None
+    with without_kernels():
+        expected = ew.emd(p, q, space)
+    assert ew.backend() == "none"
+    with pytest.warns(RuntimeWarning, match=r"installed without its compiled kernels.* install a C.. compiler"):
         torch.testing.assert_close(ew.emd(p, q, space), expected)
-        with pytest.raises(ImportError, match=r"a compiled loss needs `numba`: pip install 'earthwork\[fast\]'"):
-            loading.load()
-    finally:
-        loading._load.cache_clear()
+    # Once.
+    torch.testing.assert_close(ew.emd(p, q, space), expected)
+    with pytest.raises(ImportError, match="a compiled loss needs the compiled kernels: reinstall"):
+        Layout([torch.ones(())], 4)
 
 
 def _python(code: str, **environment: str) -> str:
@@ -364,40 +372,17 @@ def _python(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_importing_earthwork_does_not_import_numba():
-    code = """
-        import sys, torch, earthwork as ew
-        ew.emd(torch.full((2, 4), 0.25), torch.full((2, 4), 0.25), ew.Chain(4))
-        print("numba" in sys.modules)
-    """
-    assert _python(code) == "False\n"
+def test_setting():
+    code = "import earthwork as ew, torch; ew.emd(torch.eye(20), torch.eye(20), ew.Chain(20)); print(ew.backend())"
+    assert _python(code, EARTHWORK_KERNELS="off") == "none\n"
+    assert _python(code, EARTHWORK_KERNELS="on") == f"{ew.backend()}\n" != "none\n"
+    if platform.machine() in ("x86_64", "AMD64"):
+        assert _python(code, EARTHWORK_KERNELS="baseline") == "baseline\n"
+    with pytest.raises(ValueError, match=r"EARTHWORK_KERNELS: expected one of on, off, .*, got 'fast'"):
+        loading.setting("fast")
 
 
-def test_no_folder_for_the_compiled_code(monkeypatch):
-    numba = pytest.importorskip("numba")
-    real = numba.cfunc
-
-    def without_cache(*args, cache=False, **options):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return real(*args, **options)
-
-    monkeypatch.setattr(numba, "cfunc", without_cache)
-    monkeypatch.setattr(private_api, "load_from_numba_cache", lambda *_: None)
-    address = loading.machine_code.__wrapped__(lambda pointer: None, True).address
-    assert address != 0
-
-
-def test_damaged_files_in_the_cache(tmp_path):
-    code = """
-        import torch, earthwork as ew
-        torch.set_num_threads(1)
-        print(ew.emd(torch.eye(40), torch.full((40, 40), 0.025), ew.Chain(40)).sum().item())
-    """
-    printed = _python(code, NUMBA_CACHE_DIR=str(tmp_path))
-    files = list(tmp_path.rglob("*.nb?"))
-    assert files
-    for damage in (lambda data: b"", lambda data: b"damaged" + data, lambda data: data[: len(data) // 2]):
-        for path in files:
-            path.write_bytes(damage(path.read_bytes()))
-        assert _python(code, NUMBA_CACHE_DIR=str(tmp_path)) == printed
+def test_build_that_machine_cannot_run(monkeypatch):
+    monkeypatch.setattr(loading, "_chosen", "neon" if platform.machine() in ("x86_64", "AMD64") else "avx2")
+    with pytest.raises(ValueError, match="EARTHWORK_KERNELS: expected a build that this machine can run, got"):
+        loading.library.__wrapped__()

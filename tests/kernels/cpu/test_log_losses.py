@@ -26,6 +26,8 @@ CASES = [
 ]
 FEW = [("edge", "any"), ("edge", "chain"), ("hierarchical", "any"), ("soft", "any"), ("soft", "chain")]
 
+pytestmark = pytest.mark.usefixtures("each_build")
+
 
 def make(name, space, **options):
     if name == "edge":
@@ -120,7 +122,7 @@ def test_options(rng, name, kind, shape, weighted, reduction, calls):
 
 
 @pytest.mark.parametrize("kind", ["any", "chain", "inner bins"])
-def test_soft_labels_are_smoothed_by_the_kernel(rng, kind, calls):
+def test_soft_labels_are_smoothed_by_kernel(rng, kind, calls):
     space = space_of(kind, rng)
     for smoothing in (0.1, 1.0):
         loss = ew.SoftLabelLoss(space, 4.0, label_smoothing=smoothing, reduction="none")
@@ -144,7 +146,7 @@ def test_soft_labels_fall_off_slowly_and_fast(rng, kind, beta, calls):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_without_discount_hierarchical_cross_entropy_is_cross_entropy(rng, dtype, calls):
+def test_without_discount_hierarchical_cross_entropy(rng, dtype, calls):
     tree = space_of("inner bins", rng)
     logits = (4 * torch.randn(30, tree.num_bins, dtype=dtype)).requires_grad_()
     labels = torch.randint(tree.num_bins, (30,))
@@ -156,7 +158,7 @@ def test_without_discount_hierarchical_cross_entropy_is_cross_entropy(rng, dtype
 
 
 @pytest.mark.parametrize("name", ["edge", "hierarchical", "soft"])
-def test_a_path_of_nodes_and_a_long_way_down(name, calls):
+def test_path_of_nodes_and_long_way_down(name, calls):
     # One bin at every node of a path, and a path of nodes with one child each above a star.
     deep = ew.Tree(np.arange(-1, 299), bins=np.random.default_rng(0).permutation(300))
     broom = ew.Tree(np.r_[np.arange(-1, 99), np.full(50, 99)])
@@ -185,7 +187,7 @@ def test_rows_that_do_not_count(rng, name, kind, calls):
 
 
 @pytest.mark.parametrize(("name", "kind"), FEW)
-def test_nan_and_infinity_go_where_the_composed_loss_has_them(rng, name, kind):
+def test_nan_infinity_go_where_composed_loss_them(rng, name, kind):
     space = space_of(kind, rng)
     logits = torch.randn(4, space.num_bins)
     logits[0, 1] = torch.nan
@@ -198,7 +200,7 @@ def test_nan_and_infinity_go_where_the_composed_loss_has_them(rng, name, kind):
 
 
 @pytest.mark.parametrize(("name", "kind"), FEW)
-def test_an_out_of_range_label_is_named(rng, name, kind):
+def test_out_of_range_label_is_named(rng, name, kind):
     space = space_of(kind, rng)
     for bad in (-1, space.num_bins, 2**62):
         message = f"target: expected class indices from 0 to {space.num_bins - 1} .*, got {bad} at position 2"
@@ -230,12 +232,11 @@ def test_odd_layouts_and_types(rng, name, kind, calls):
 
 
 @pytest.mark.parametrize(("name", "kind"), FEW)
-def test_any_number_of_threads(rng, name, kind, monkeypatch):
+@pytest.mark.usefixtures("threads_on_small_input")
+def test_any_number_of_threads(rng, name, kind):
     space = space_of(kind, rng)
     loss = make(name, space)
     logits, labels = 4 * torch.randn(101, space.num_bins), torch.randint(space.num_bins, (101,))
-    monkeypatch.setattr("earthwork.kernels.cpu.threads._ELEMENTS_PER_THREAD", 1)
-    monkeypatch.setattr(run, "MIN_PARALLEL", 0)
     before, found = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 5):
@@ -290,7 +291,7 @@ def test_copies_and_other_costs(rng, name, kind, calls):
 
 
 @pytest.mark.parametrize("name", ["edge", "soft"])
-def test_learnable_weights_are_not_for_the_kernels(name, calls):
+def test_learnable_weights_are_not_for_kernels(name, calls):
     logits, labels = torch.randn(4, 10), torch.arange(4)
     loss = make(name, ew.Chain(10), weight=torch.ones(10))
     loss.weight.requires_grad_()
@@ -300,7 +301,7 @@ def test_learnable_weights_are_not_for_the_kernels(name, calls):
     assert not calls
 
 
-def test_the_layout_of_a_loss_is_built_once(rng, monkeypatch):
+def test_layout_of_loss_is_built_once(rng, monkeypatch):
     tree = space_of("any", rng)
     loss = ew.HierarchicalCrossEntropyLoss(tree, 0.5)
     logits, labels = torch.randn(9, tree.num_bins), torch.randint(tree.num_bins, (9,))
@@ -309,7 +310,7 @@ def test_the_layout_of_a_loss_is_built_once(rng, monkeypatch):
     torch.testing.assert_close(loss(logits, labels), first, rtol=0, atol=0)
 
 
-def test_the_parents_of_a_layout_come_before_their_children(rng):
+def test_parents_layout_come_before_children(rng):
     space = space_of("any", rng)
     numbers, costs = kernel_tables(space)
     bins, nodes = numbers[:2].tolist()
@@ -321,7 +322,7 @@ def test_the_parents_of_a_layout_come_before_their_children(rng):
         Layout([numbers, costs], bins)
 
 
-def test_the_value_of_a_label_that_is_almost_certain():
+def test_value_of_label_that_is_almost_certain():
     # 1 - p would be 0 in single precision.
     tree = ew.Tree([-1, 0, 0, 1, 1, 2, 2])
     logits = torch.tensor([[30.0, 0.0, 1.0, 2.0]])

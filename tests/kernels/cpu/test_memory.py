@@ -93,7 +93,7 @@ def test_labels_of_any_type_and_layout(rng, dtype):
 
 
 @pytest.mark.parametrize("upstream", [1.0, 0.5])
-def test_a_kept_graph_keeps_its_gradient(rng, upstream):
+def test_kept_graph_keeps_its_gradient(rng, upstream):
     space = space_of("any", rng)
     logits = torch.randn(6, space.num_bins, requires_grad=True)
     loss = upstream * ew.EMDLoss(space)(logits, torch.zeros(6, dtype=torch.long))
@@ -127,7 +127,7 @@ def test_other_costs(rng):
 
 @pytest.mark.parametrize("share", [lambda loss: loss.share_memory(), ForkingPickler.dumps], ids=["share", "send"])
 @pytest.mark.parametrize("space", [ew.Chain(100, [1.0] * 99), ew.Tree([-1] + [0] * 100), ew.Ring(100)], ids=str)
-def test_a_loss_that_is_shared_with_another_process(space, share):
+def test_loss_that_shared_with_another_process(space, share):
     loss = ew.EMDLoss(space)
     logits, labels = torch.randn(64, 100), torch.randint(100, (64,))
     p = logits.softmax(-1)
@@ -138,7 +138,7 @@ def test_a_loss_that_is_shared_with_another_process(space, share):
     torch.testing.assert_close((loss(logits, labels), ew.expected_distance(p, loss.space)), expected)
 
 
-def test_hooks_on_saved_tensors_see_the_gradient_buffer(rng):
+def test_hooks_on_saved_tensors_see_gradient_buffer(rng):
     space = space_of("any", rng)
     loss, labels = ew.EMDLoss(space), torch.arange(6) % space.num_bins
     logits = torch.randn(6, space.num_bins, requires_grad=True)
@@ -171,7 +171,7 @@ def test_offloading_saved_tensors(rng):
 
 
 @pytest.mark.parametrize("upstream", [1.0, 0.5])
-def test_the_gradient_buffer_is_reused_unless_the_graph_is_retained(rng, upstream):
+def test_gradient_buffer_reused_unless_graph_retained(rng, upstream):
     space = space_of("any", rng)
     loss, labels = ew.EMDLoss(space), torch.arange(6) % space.num_bins
     logits = torch.randn(6, space.num_bins, requires_grad=True)
@@ -186,7 +186,7 @@ def test_the_gradient_buffer_is_reused_unless_the_graph_is_retained(rng, upstrea
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_inference_tensors_take_the_kernels(rng, name, monkeypatch):
+def test_inference_tensors_take_kernels(rng, name, monkeypatch):
     space = space_of(name, rng)
     loss, labels = ew.EMDLoss(space), torch.arange(6) % space.num_bins
     logits, p, q = torch.randn(6, space.num_bins), *(random_distribution(rng, 6, space.num_bins) for _ in range(2))
@@ -203,7 +203,7 @@ def test_inference_tensors_take_the_kernels(rng, name, monkeypatch):
     assert len(called) == 3
 
 
-def test_importing_inside_inference_mode_leaves_the_kernels_on():
+def test_importing_inside_inference_mode_leaves():
     code = """
         import torch
         with torch.inference_mode():

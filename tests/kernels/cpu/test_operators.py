@@ -33,7 +33,7 @@ def test_opcheck(rng, name, dtype):
 
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True), (True, True)])
-def test_the_derivatives_of_the_operators(rng, wanted):
+def test_derivatives_of_operators(rng, wanted):
     space = space_of("any", rng)
     tables = operator_tables(space)
     ours = [random_distribution(rng, 5, space.num_bins).requires_grad_(w) for w in wanted]
@@ -54,7 +54,7 @@ def test_the_derivatives_of_the_operators(rng, wanted):
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_the_compiler_takes_them_into_one_graph(rng, name):
+def test_compiler_takes_them_into_one_graph(rng, name):
     space = space_of(name, rng)
     loss = ew.EMDLoss(space, rho=1.5, ignore_index=2)
     p, q = (random_distribution(rng, 6, space.num_bins).float() for _ in range(2))
@@ -80,7 +80,7 @@ def test_the_compiler_takes_them_into_one_graph(rng, name):
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-def test_the_compiler_does_not_reuse_the_graph_of_another_version(tmp_path):
+def test_compiler_not_reuse_graph_another_version(tmp_path):
     """The second process finds what the first one left on disk, and has an operator that computes something else."""
     code = """
         import sys
@@ -115,7 +115,7 @@ def test_the_compiler_does_not_reuse_the_graph_of_another_version(tmp_path):
     assert printed[0] != printed[1] == "7.0\n"
 
 
-def test_a_second_derivative_is_an_error(rng):
+def test_second_derivative_is_error(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 5, space.num_bins) for _ in range(2))
     p.requires_grad_()
@@ -128,7 +128,7 @@ def test_a_second_derivative_is_an_error(rng):
 @pytest.mark.parametrize("label", [-1, -100, 10, 255, 10**9])
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("space", [ew.Chain(10), ew.Tree([-1] + [0] * 10)], ids=["chain", "tree"])
-def test_an_out_of_range_label_is_an_error(space, gradient, label):
+def test_out_of_range_label_is_error(space, gradient, label):
     logits, labels = torch.randn(64, 10), torch.arange(64) % 10
     labels[5] = label
     message = f"target: expected class indices from 0 to 9 .*, got {label} at position 5"
@@ -150,7 +150,7 @@ def test_an_out_of_range_label_is_an_error(space, gradient, label):
         ({"tables": [torch.ones(8).double()]}, "tables: expected the kernel tables of a space"),
     ],
 )
-def test_arguments_that_would_lead_out_of_bounds(change, message):
+def test_arguments_would_lead_out_of_bounds(change, message):
     good = {
         "logits": torch.rand(4, 10),
         "labels": torch.zeros(4, dtype=torch.int64),
@@ -162,7 +162,7 @@ def test_arguments_that_would_lead_out_of_bounds(change, message):
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_a_compiled_loss_builds_a_layout_only_if_the_costs_change(rng, monkeypatch, name):
+def test_compiled_loss_builds_layout_only_if_costs(rng, monkeypatch, name):
     loss = ew.EMDLoss(space_of(name, rng))
     built = []
     monkeypatch.setattr(operators, "Layout", lambda *arguments: built.append(1) or Layout(*arguments))
@@ -179,7 +179,7 @@ def test_a_compiled_loss_builds_a_layout_only_if_the_costs_change(rng, monkeypat
     assert built == [1, 1]
 
 
-def test_a_layout_goes_with_its_costs(rng):
+def test_layout_goes_with_its_costs(rng):
     space = space_of("any", rng)
     tables, x = operator_tables(space), torch.rand(1, space.num_bins)
     tables = [table.clone() for table in tables]
@@ -195,7 +195,7 @@ def test_a_layout_goes_with_its_costs(rng):
     assert key not in operators._layouts
 
 
-def test_layouts_that_could_change_unnoticed_are_not_kept():
+def test_layouts_could_change_unnoticed_not_kept():
     x = torch.rand(1, 4)
     with torch.inference_mode():
         inference = torch.ones(3)
@@ -204,7 +204,7 @@ def test_layouts_that_could_change_unnoticed_are_not_kept():
         assert id(costs) not in operators._layouts
 
 
-def test_an_out_of_range_label_in_a_compiled_loss():
+def test_out_of_range_label_in_compiled_loss():
     logits, labels = torch.randn(64, 10, requires_grad=True), torch.arange(64) % 10
     compiled = torch.compile(ew.EMDLoss(ew.Chain(10), ignore_index=255), backend="aot_eager", fullgraph=True)
     labels[5] = 255
@@ -215,7 +215,7 @@ def test_an_out_of_range_label_in_a_compiled_loss():
 
 
 @pytest.mark.parametrize("narrow", [0, 1])
-def test_the_compiler_meets_types_that_differ(rng, narrow):
+def test_compiler_meets_types_that_differ(rng, narrow):
     space = space_of("any", rng)
     pair = [random_distribution(rng, 6, space.num_bins) for _ in range(2)]
     expected = ew.emd(*pair, space, 2)
@@ -232,7 +232,7 @@ def test_any_leading_shape_compiles(rng, shape):
     torch.testing.assert_close(compiled(p, q), ew.emd(p, q, space, 2))
 
 
-def test_a_space_that_was_used_before_compiles(rng):
+def test_space_that_was_used_before_compiles(rng):
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 6, space.num_bins) for _ in range(2))
     expected = ew.emd(p, q, space, 2)

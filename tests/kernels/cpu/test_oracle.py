@@ -20,6 +20,8 @@ from tests.kernels.cpu.cases import (
 RHOS = (1.0, 1.5, 2.0, 3.0)
 DTYPES = (torch.float32, torch.float64)
 
+pytestmark = pytest.mark.usefixtures("each_build")
+
 
 @pytest.fixture(autouse=True)
 def _by_kernels(monkeypatch):
@@ -84,7 +86,7 @@ def test_options(rng, name, shape, weighted, reduction):
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_what_does_not_count_has_no_gradient_whatever_its_logits(rng, name):
+def test_what_not_count_no_gradient_whatever_logits(rng, name):
     space = space_of(name, rng)
     logits = torch.randn(3, space.num_bins)
     logits[1] = torch.nan
@@ -98,7 +100,7 @@ def test_what_does_not_count_has_no_gradient_whatever_its_logits(rng, name):
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_nothing_that_counts_is_nan_with_a_gradient_of_0(rng, name):
+def test_nothing_counts_nan_with_gradient_of_0(rng, name):
     space = space_of(name, rng)
     logits = torch.randn(3, space.num_bins, requires_grad=True)
     loss = ew.EMDLoss(space)(logits, torch.full((3,), -100))
@@ -127,7 +129,7 @@ def test_extreme_logits(rng, name, rho):
 
 
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_an_excess_within_the_tolerance_is_spread_as_by_the_composed_maps(rng, name):
+def test_excess_within_tolerance_spread_by_composed(rng, name):
     space = space_of(name, rng)
     p = random_distribution(rng, 9, space.num_bins)
     q = random_distribution(rng, 9, space.num_bins)
@@ -145,7 +147,7 @@ def test_an_excess_within_the_tolerance_is_spread_as_by_the_composed_maps(rng, n
 
 @pytest.mark.parametrize("rho", RHOS)
 @pytest.mark.parametrize("name", ["any", "chain"])
-def test_equal_rows_have_no_distance_and_no_gradient(rng, name, rho):
+def test_equal_rows_no_distance_no_gradient(rng, name, rho):
     space = space_of(name, rng)
     p = random_distribution(rng, 9, space.num_bins).float().requires_grad_()
     distances = ew.emd(p, p.detach().clone(), space, rho)

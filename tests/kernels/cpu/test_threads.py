@@ -1,12 +1,11 @@
-"""Kernels run on the threads of torch, or of Python where torch has none, as in a forked process."""
+"""Kernels run on the threads of torch, or on their own where torch has none, as in a forked process."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
+import subprocess
 import sys
-import threading
+import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,46 +14,32 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import earthwork as ew
-from earthwork.kernels.cpu import run, threads
-from earthwork.kernels.cpu.loading import MachineCode
+from earthwork.kernels.cpu import loading, run
 from earthwork.ops import operations as routes
 from tests.cases import random_distribution
 from tests.kernels.cpu.cases import space_of
 
-THREAD_POOLS = {
-    "torch": threads._torch_threads,
-    "openmp": threads._openmp_threads,
-    "python": threads._PythonThreads,
-}
+pytestmark = pytest.mark.usefixtures("threads_on_small_input")
 
 
 @pytest.fixture(autouse=True)
-def _threads_on_small_input(monkeypatch):
-    monkeypatch.setattr(threads, "_ELEMENTS_PER_THREAD", 1)
-    monkeypatch.setattr(run, "MIN_PARALLEL", 0)
+def _as_many_threads_as_before():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=THREAD_POOLS)
-def _each_thread_pool(request, monkeypatch):
-    chosen = THREAD_POOLS[request.param]()
-    if chosen is None:
-        pytest.skip(f"this build of torch has no {request.param} thread pool")
-    monkeypatch.setattr(threads, "_thread_pool", chosen)
-
-
-def _code(function):
-    """A kernel that is a Python function."""
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
-    return MachineCode(call, ctypes.cast(call, ctypes.c_void_p).value)
+@pytest.fixture(params=["torch", "own"])
+def _each_thread_pool(request):
+    loading.use_threads(loading.library(), request.param)
+    yield
+    loading.use_threads(loading.library())
 
 
 @pytest.mark.usefixtures("_each_thread_pool")
 @pytest.mark.parametrize("name", ["any", "chain"])
 @pytest.mark.parametrize("rows", [1, 16, 53])
-def test_results_do_not_depend_on_the_number_of_threads(rng, name, rows):
+def test_results_not_depend_on_number_threads(rng, name, rows):
     space = space_of(name, rng)
     p, q = (random_distribution(rng, rows, space.num_bins).float() for _ in range(2))
     labels = torch.randint(space.num_bins, (rows,))
@@ -70,7 +55,7 @@ def test_results_do_not_depend_on_the_number_of_threads(rng, name, rows):
 
 
 @pytest.mark.usefixtures("_each_thread_pool")
-def test_an_invalid_row_is_reported_by_every_thread(rng):
+def test_invalid_row_reported_by_every_thread(rng):
     torch.set_num_threads(3)
     space = space_of("any", rng)
     p = random_distribution(rng, 80, space.num_bins)
@@ -79,88 +64,6 @@ def test_an_invalid_row_is_reported_by_every_thread(rng):
         q[row] *= 2
         with pytest.raises(ValueError, match="mass"):
             ew.emd(p, q, space)
-
-
-@pytest.mark.usefixtures("_each_thread_pool")
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_no_more_threads_than_torch_uses(count):
-    seen = []
-
-    def work(task):
-        seen.append((threading.get_ident(), task))
-        time.sleep(0.02)
-
-    torch.set_num_threads(count)
-    threads.run_parallel(_code(work), 1234, count)
-    assert len(seen) == len(set(seen)) == count
-    assert {task for _, task in seen} == {1234}
-
-
-@pytest.mark.parametrize(
-    ("available", "tiles", "elements", "count"), [(1, 9, 99, 1), (4, 3, 99, 3), (4, 9, 2, 2), (4, 9, 99, 4)]
-)
-def test_no_more_threads_than_pay_off(available, tiles, elements, count):
-    torch.set_num_threads(available)
-    assert threads.thread_count(tiles, elements) == count
-
-
-@pytest.mark.usefixtures("_each_thread_pool")
-def test_the_call_waits_for_all_threads():
-    finished = []
-
-    def work(task):
-        time.sleep(0.05 if finished else 0)
-        finished.append(task)
-
-    torch.set_num_threads(3)
-    threads.run_parallel(_code(work), 1, 3)
-    assert len(finished) == 3
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_the_call_waits_after_ctrl_c(monkeypatch, request):
-    # A command that a shell script runs in the background ignores Ctrl-C.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    monkeypatch.setattr(threads, "_thread_pool", threads._PythonThreads())
-    main, finished = threading.main_thread(), []
-
-    def work(task):
-        if threading.current_thread() is not main:
-            time.sleep(0.1)
-            signal.pthread_kill(main.ident, signal.SIGINT)
-            time.sleep(0.2)
-        finished.append(task)
-
-    torch.set_num_threads(2)
-    with pytest.raises(KeyboardInterrupt):
-        threads.run_parallel(_code(work), 1, 2)
-    assert len(finished) == 2
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("can't start new thread")])
-def test_the_call_waits_if_a_thread_cannot_be_started(monkeypatch, error):
-    """The task and its buffers are freed when the call ends, so no thread may be using them then."""
-    submit, events = ThreadPoolExecutor.submit, []
-
-    def failing(self, *work):
-        submit(self, *work)
-        started.wait(10)
-        raise error
-
-    started = threading.Event()
-
-    def work(task):
-        started.set()
-        time.sleep(0.1)
-        events.append("finished")
-
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", failing)
-    with pytest.raises(type(error) if isinstance(error, Exception) else error):
-        threads._PythonThreads()(_code(work), 1, 2)
-    events.append("returned")
-    time.sleep(0.2)
-    assert events == ["finished", "returned"]
 
 
 @pytest.mark.usefixtures("_each_thread_pool")
@@ -179,7 +82,7 @@ def test_called_from_several_threads_at_once(rng):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.usefixtures("_each_thread_pool")
-def test_a_forked_child_has_its_own_threads(rng):
+def test_forked_child_has_its_own_threads(rng):
     torch.set_num_threads(2)
     space = space_of("any", rng)
     layout = routes.choose(space, torch.rand(1, space.num_bins)).layout
@@ -216,10 +119,57 @@ class _Distances(Dataset):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_in_the_workers_of_a_data_loader(rng):
+def test_in_workers_of_data_loader(rng):
     torch.set_num_threads(2)
     space = space_of("any", rng)
     p, q = (random_distribution(rng, 40, space.num_bins) for _ in range(2))
     here = ew.emd(p, q, space)
     there = list(DataLoader(_Distances(p, q, space), batch_size=None, num_workers=2, timeout=60))
     torch.testing.assert_close(torch.stack(there), torch.stack([here + i for i in range(4)]))
+
+
+@pytest.mark.usefixtures("_each_thread_pool")
+def test_sixteen_threads_call_one_loss(rng):
+    torch.set_num_threads(2)
+    space = space_of("any", rng)
+    loss = ew.EMDLoss(space, 1.5)
+    cases = [(torch.randn(64, space.num_bins), torch.randint(space.num_bins, (64,))) for _ in range(16)]
+
+    def gradient(case):
+        logits = case[0].clone().requires_grad_()
+        return torch.autograd.grad(loss(logits, case[1]), logits)[0]
+
+    alone = [gradient(case) for case in cases]
+    with ThreadPoolExecutor(16) as pool:
+        for _ in range(5):
+            assert all(map(torch.equal, pool.map(gradient, cases), alone))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.parametrize("threads", ["torch", "own"])
+def test_a_signal_handler_that_raises_during_a_kernel(threads):
+    """Python runs it when the kernel has returned, so no thread uses buffers that have been freed."""
+    code = f"""
+        import signal, torch, earthwork as ew
+        from earthwork.kernels.cpu import loading
+
+        loading.use_threads(loading.library(), "{threads}")
+        torch.set_num_threads(2)
+        loss, caught = ew.EMDLoss(ew.Chain(200), 1.7), 0
+        logits, labels = torch.randn(4000, 200, requires_grad=True), torch.randint(200, (4000,))
+
+        def handler(*_):
+            raise TimeoutError
+
+        signal.signal(signal.SIGALRM, handler)
+        while caught < 20:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.003)
+                while True:
+                    loss(logits.detach().clone().requires_grad_(), labels).backward()
+            except TimeoutError:
+                caught += 1
+        print("alive")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

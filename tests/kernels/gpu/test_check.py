@@ -146,7 +146,7 @@ def test_every_build_is_compared(rng, compared, dtype):
     assert len(compared) == 13
 
 
-def test_other_exponents_share_a_build(rng, compared):
+def test_other_exponents_share_build(rng, compared):
     space = space_of("any", rng)
     for rho in (1.1, 1.5, 3.0, 1.0, 2.0):
         check.checked_tables(space, "pairs", torch.zeros(1, space.num_bins), rho)
@@ -186,7 +186,7 @@ def test_out_of_memory_is_no_verdict(rng, monkeypatch):
         results(labels, space)
 
 
-def test_the_batch(rng):
+def test_batch(rng):
     """Random numbers, gradient mode, default device and default type of the caller neither matter nor change."""
     space = space_of("any", rng)
     before = torch.get_rng_state()

@@ -51,7 +51,7 @@ def test_kernels_compile_without_spills(tmp_path):
     assert ours["memory"] < theirs["memory"]
 
 
-def test_the_builds_on_the_benchmarks_page():
+def test_builds_on_benchmarks_page():
     """All builds of the table, of which the test above repeats some."""
     code = json.loads((ROOT / "docs" / "results" / "gpu.json").read_text(encoding="utf-8"))["code"]
     check_builds(code)
@@ -110,7 +110,7 @@ print(json.dumps({
 """
 
 
-def test_the_compiler_takes_the_kernels_into_its_graph():
+def test_compiler_takes_kernels_into_its_graph():
     """Without a graph break: kernels, memory for their results and views, but no copy, and no wait for the GPU."""
     graphs = json.loads(run("-W", "ignore", "-c", TRACED).splitlines()[-1])
     launches = {
@@ -124,7 +124,7 @@ def test_the_compiler_takes_the_kernels_into_its_graph():
 
 
 @pytest.mark.parametrize("module", [common, labels, pairs])
-def test_every_function_has_a_docstring(module):
+def test_every_function_has_docstring(module):
     functions = [f for f in vars(module).values() if hasattr(f, "fn") and f.fn.__module__ == module.__name__]
     assert functions
     assert all(f.fn.__doc__ for f in functions)

@@ -73,7 +73,7 @@ LOSSES = {
 @pytest.mark.parametrize("kind", ["labels", "distributions"])
 @pytest.mark.parametrize("first_order", [False, True], ids=["composed", "first order"])
 @pytest.mark.parametrize("name", LOSSES)
-def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
+def test_portable_routes(monkeypatch, tree, name, first_order, kind):
     monkeypatch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
     if first_order:
         monkeypatch.setattr(private_api, "count_dispatch_modes", lambda: 0)
@@ -88,7 +88,7 @@ def test_the_portable_routes(monkeypatch, tree, name, first_order, kind):
 
 
 @pytest.mark.parametrize("kind", ["labels", "distributions"])
-def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind):
+def test_loss_on_another_device_copies_tables_once(monkeypatch, tree, kind):
     monkeypatch.setattr("earthwork.ops.operations.on_gpu", lambda x: False)
     loss = ew.EMDLoss(tree)
     logits = torch.empty(8, tree.num_bins, device="meta", requires_grad=True)
@@ -100,7 +100,7 @@ def test_a_loss_on_another_device_copies_its_tables_once(monkeypatch, tree, kind
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_the_kernels(monkeypatch, tree, reduction):
+def test_kernels(monkeypatch, tree, reduction):
     """Three launches, and nothing else but memory for the results."""
     launched = []
 
@@ -140,15 +140,12 @@ def test_tables_are_kept_for_each_device(monkeypatch, tree):
     assert built == ["cpu", "cpu"]
 
 
-def test_the_switch(monkeypatch, tree):
+def test_switch(monkeypatch, tree):
     """``EARTHWORK_KERNELS=off`` is for GPUs too."""
     logits, labels = torch.randn(3, tree.num_bins), torch.zeros(3, dtype=torch.int64)
     assert isinstance(choose(tree, logits, labels), GpuKernels)
-    monkeypatch.setattr(loading, "enabled", loading.switch("off"))
+    monkeypatch.setattr(loading, "enabled", False)
     assert choose(tree, logits, labels) is FIRST_ORDER
-    assert loading.switch("on")
-    with pytest.raises(ValueError, match='EARTHWORK_KERNELS: expected "on" or "off", got \'0\''):
-        loading.switch("0")
 
 
 def test_what_has_no_kernels(monkeypatch, tree):

@@ -54,7 +54,7 @@ def test_values_and_gradients(rng, name, rho):
 
 @pytest.mark.parametrize("name", ["any", "chain"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_a_storage_type(rng, name, dtype):
+def test_half_precision_is_storage_type(rng, name, dtype):
     space = space_of(name, rng)
     logits, labels = batch(rng, space)
     stored = logits.clamp(-1e4, 1e4).to(dtype)
@@ -92,7 +92,7 @@ def test_tiny_costs(rng, rho):
     assert error(gradient[:2].double() * 1e28, slopes[:2] * 1e28) <= GRADIENT
 
 
-def test_saturated_rows_of_a_star(rng):
+def test_saturated_rows_of_star(rng):
     """At ρ = 1 rounding could turn signs round; not more than ten times the CPU kernels' error."""
     star = ew.Tree([-1] + [0] * 40)
     logits = torch.from_numpy(rng.normal(size=(6, 40))).float()
@@ -111,7 +111,7 @@ def test_saturated_rows_of_a_star(rng):
     assert error(gradient, slopes) <= GRADIENT
 
 
-def test_the_resolution_of_slopes(rng):
+def test_resolution_of_slopes(rng):
     """Slopes are multiples of 2⁻⁵⁸ of the largest potential, so where ρ > 2 a tiny gradient can have few digits.
 
     The bound in docs/integrations/gpu.md: 2e-6 of the largest entry of the row, and beyond that p·ρ·height·2⁻⁵⁶.
@@ -153,7 +153,7 @@ def test_options(rng, reduction):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_a_batch_without_a_row_that_counts():
+def test_batch_without_row_that_counts():
     logits = torch.randn(2, 5, requires_grad=True)
     labels = torch.full((2,), -100)
     for empty, expected in (("nan", math.nan), ("zero", 0.0)):
@@ -241,7 +241,7 @@ def test_rows_of_nan_whose_class_has_no_weight(reduction):
     assert not gradient[[0, 4]].any()
 
 
-def test_a_mean_of_rows_without_weight_has_no_gradient():
+def test_mean_rows_without_weight_no_gradient():
     weight = torch.tensor([0.0, 0.0, 1.0])
     logits, labels = torch.randn(4, 3, requires_grad=True), torch.tensor([0, 1, 0, -100])
     loss = ew.EMDLoss(ew.Chain(3), weight=weight, empty="zero")(logits, labels)

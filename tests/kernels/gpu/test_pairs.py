@@ -45,7 +45,7 @@ def test_values_and_gradients(rng, name, rho):
 
 
 @pytest.mark.parametrize("rho", [1.0, 2.0])
-def test_blocks_broadcasting_and_the_gradient_function(rng, monkeypatch, rho):
+def test_blocks_broadcasting_gradient_function(rng, monkeypatch, rho):
     monkeypatch.setattr(pairs, "BLOCK", 16)
     space = ew.Tree(np.arange(-1, 98) // 2, rng.random(99))
     p, q = dyadic(rng, 6, 50).reshape(3, 2, 50), dyadic(rng, 2, 50)
@@ -56,7 +56,7 @@ def test_blocks_broadcasting_and_the_gradient_function(rng, monkeypatch, rho):
     assert error(ew.emd_gradient(p, q, space, rho).reshape(-1, 50), slopes) <= 2e-6
 
 
-def test_unequal_masses_are_balanced_as_in_the_portable_path(rng):
+def test_unequal_masses_balanced_in_portable_path(rng):
     space = space_of("any", rng)
     p, q = dyadic(rng, 3, space.num_bins), 1.25 * dyadic(rng, 3, space.num_bins)
     for rho in (1.0, 1.5, 2.0):
@@ -102,7 +102,7 @@ def test_soft_targets_and_smoothing(rng):
 
 @settings(max_examples=30)
 @given(st.sampled_from([kind for kind in KINDS if kind != "ring"]), st.integers(2, 40), st.integers(0, 2**31))
-def test_branches_carry_what_the_edges_do(kind, size, seed):
+def test_branches_carry_what_edges_do(kind, size, seed):
     """The cost and the potential of a difference from the tables, against the maps of the space."""
     rng = np.random.default_rng(seed)
     space = random_space(rng, kind, size)

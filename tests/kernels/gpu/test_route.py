@@ -69,7 +69,7 @@ def test_what_it_serves(monkeypatch, chain):
     assert type(choose(two, x[:, :2], labels)) is GpuKernels
 
 
-def test_while_a_call_is_traced(tracing, chain):
+def test_while_call_is_traced(tracing, chain):
     x = torch.randn(3, C)
     assert type(choose(chain, x, x)) is GpuKernels
     assert choose(ew.Ring(C), x, x) is COMPOSED
@@ -77,7 +77,7 @@ def test_while_a_call_is_traced(tracing, chain):
     assert gpu_route._portable() is COMPOSED
 
 
-def test_a_traced_call_is_its_operator(monkeypatch, rng, chain):
+def test_traced_call_is_its_operator(monkeypatch, rng, chain):
     assert gpu_route._portable() is FIRST_ORDER
     p, q = distributions(rng, 2, 3), distributions(rng, 3)
     route = choose(chain, p, q)
@@ -126,7 +126,7 @@ def test_labels_of_any_shape_and_layout(chain):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_blocks_are_copied_only_where_there_are_gaps():
+def test_blocks_copied_only_where_there_gaps():
     x = torch.randn(2, C, 3)
     assert gpu_route._as_block(x.movedim(1, -1)).data_ptr() == x.data_ptr()
     assert gpu_route._as_block(x.movedim(1, -1)).shape == (2, C, 3)
@@ -140,7 +140,7 @@ def test_blocks_are_copied_only_where_there_are_gaps():
         assert torch.equal(gpu_route._from_block(gpu_route._as_block(like), like), like)
 
 
-def test_labels_that_change_before_the_gradient_are_an_error(chain):
+def test_labels_change_before_gradient_error(chain):
     logits, labels = torch.randn(3, C, requires_grad=True), torch.tensor([0, 1, 2])
     loss = ew.EMDLoss(chain)(logits, labels)
     labels += 1
@@ -149,7 +149,7 @@ def test_labels_that_change_before_the_gradient_are_an_error(chain):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_a_whole_loss(rng, chain, reduction):
+def test_whole_loss(rng, chain, reduction):
     logits, weight = torch.randn(2, C, 3), torch.rand(C).double() + 0.5
     loss = ew.EMDLoss(chain, 2, weight=weight, ignore_index=1, reduction=reduction)
     ours = loss(logits, LABELS)

@@ -25,7 +25,7 @@ class Event:
         return 2.0
 
 
-def test_the_table(monkeypatch, tmp_path, capsys):
+def test_table(monkeypatch, tmp_path, capsys):
     launched = []
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
@@ -43,6 +43,6 @@ def test_the_table(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu(tmp_path):
+def test_without_gpu(tmp_path):
     with pytest.raises(SystemExit, match=r"--device: expected cuda .* on a machine that has it, got cuda"):
         gpu_times.run(torch.device("cuda"), True, tmp_path)

@@ -158,10 +158,10 @@ mean over tasks and its 95 % interval. Thin line: 95 % interval for a new task. 
 for {len(analysis.primary)} tests. Grey: cross entropy without `decide`.*
 
 {summary_table(analysis)}
-"On a new task": where 95 % of tasks like these are expected ([nominally](study-tables.md)). "Left-out gain": what the choice brought, in the plain
-mean over tasks, on each task when it was made from the others. "Detectable": the smallest mean change that this study
-would have found in four of five attempts. Where cross entropy is recommended, the contender with the lowest mean is
-shown.
+"On a new task": where 95 % of tasks like these are expected ([nominally](study-tables.md)). "Left-out gain": what the
+choice brought, in the plain mean over tasks, on each task when it was made from the others. "Detectable": the
+smallest mean change that this study would have found in four of five attempts. Where cross entropy is recommended,
+the contender with the lowest mean is shown.
 
 Held out of all tuning, and run once at the end:
 

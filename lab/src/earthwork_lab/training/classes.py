@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork import Space, Tree
-from earthwork.targets import coarse as classes_below
+from earthwork.targets import coarse
 from earthwork.text import with_near_matches
 from earthwork.trees import restrict
 
@@ -87,7 +87,7 @@ def _match_tree(tree: Tree, names: tuple[str, ...]) -> Matched:
     with_inner = restrict(tree, names, inner_bins=True)
     if _all_bins(tree, names):
         return Matched(with_inner, names, np.eye(len(names), dtype=bool))
-    below: NDArray[np.bool_] = classes_below(with_inner.bins, with_inner).numpy()
+    below: NDArray[np.bool_] = coarse(with_inner.bins, with_inner).mask.numpy()
     is_coarse = below.sum(1) > 1
     classes = tuple(name for name, inner in zip(names, is_coarse, strict=True) if not inner)
     return Matched(restrict(tree, classes), classes, below[:, ~is_coarse])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from earthwork import (
     Space,
     Tree,
 )
+from earthwork.targets import AnyOf, any_of
 from earthwork_lab.training.models import import_object
 
 Term: TypeAlias = tuple[float, str]
@@ -207,14 +208,20 @@ class _FunctionLoss(nn.Module):
         self.name = name
         self.function = function
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor | AnyOf) -> Any:
         try:
-            return self.function(input, target)
-        except (IndexError, RuntimeError, TypeError) as error:
+            return self.function(input, cast(Tensor, target))
+        except (IndexError, RuntimeError, TypeError, AttributeError) as error:
+            labels = target.mask if isinstance(target, AnyOf) else target
             raise ValueError(
-                f"loss {self.name!r}: {error} (called with logits of shape {tuple(input.shape)} and {target.dtype} "
-                f"labels of shape {tuple(target.shape)})"
+                f"loss {self.name!r}: {error} (called with logits of shape {tuple(input.shape)} and {labels.dtype} "
+                f"labels of shape {tuple(labels.shape)})"
             ) from error
+
+
+def as_target(labels: Tensor) -> Tensor | AnyOf:
+    """Labels as losses take them: booleans are sets of classes, of which one is the true one."""
+    return any_of(labels) if labels.dtype == torch.bool else labels
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
@@ -222,20 +229,21 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
 
     Shape:
         - input: logits ``[N, C]``
-        - target: class indices ``[N]``, distributions ``[N, C]``, or sets of classes as booleans ``[N, C]``
+        - target: class indices ``[N]``, distributions ``[N, C]``, or sets of classes, ``any_of(mask)`` ``[N, C]``
 
     Example:
         >>> import torch
         >>> from earthwork_lab.training.losses import CrossEntropyLoss
-        >>> CrossEntropyLoss()(torch.zeros(1, 4), torch.tensor([[True, True, False, False]]))
+        >>> from earthwork.targets import any_of
+        >>> CrossEntropyLoss()(torch.zeros(1, 4), any_of(torch.tensor([[True, True, False, False]])))
         tensor(0.6931)
     """
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor | AnyOf) -> Tensor:
         """The mean loss of logits against labels."""
-        if target.dtype != torch.bool:
+        if not isinstance(target, AnyOf):
             return super().forward(input, target)
-        outside = input.masked_fill(~target, -torch.inf)
+        outside = input.masked_fill(~target.mask, -torch.inf)
         return (input.logsumexp(-1) - outside.logsumexp(-1)).mean()
 
 
@@ -253,10 +261,10 @@ class SquaredErrorLoss(nn.Module):
         tensor(0.7500)
     """
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor | AnyOf) -> Tensor:
         """The mean loss of logits against labels."""
         p = input.softmax(-1)
-        if target.dtype == torch.bool:
+        if isinstance(target, AnyOf):
             raise ValueError("loss 'mse': expected class indices or distributions, got sets of classes")
         if target.is_floating_point():
             return (p - target).square().sum(-1).mean()

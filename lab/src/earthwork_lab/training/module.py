@@ -15,6 +15,7 @@ from torchmetrics import MeanMetric
 from earthwork import MixedLoss
 from earthwork_lab.training.arrays import Batch, EpochPlan, ResumableLoader, crop_and_flip
 from earthwork_lab.training.data import Examples, TrainingData
+from earthwork_lab.training.losses import as_target
 from earthwork_lab.training.models import TrainedModel
 from earthwork_lab.training.summary import titles_of, validation_metrics
 
@@ -79,7 +80,7 @@ class Classifier(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of a batch."""
         logits = self.logits(batch)
-        loss: Tensor = self.loss(logits.float(), batch.labels)
+        loss: Tensor = self.loss(logits.float(), as_target(batch.labels))
         parts = self.loss.parts if isinstance(self.loss, MixedLoss) else {}
         if not torch.isfinite(loss):
             self._stop_at(batch, batch_idx, loss.detach(), logits.detach(), parts)
@@ -104,7 +105,7 @@ class Classifier(LightningModule):
             epoch = self.current_epoch + 1
             raise NonFiniteLossError(f"the logits are not finite after epoch {epoch}. A smaller --lr often helps")
         probs = logits.softmax(-1)
-        self.val_loss.update(self.loss(logits, batch.labels), weight=len(batch.labels))
+        self.val_loss.update(self.loss(logits, as_target(batch.labels)), weight=len(batch.labels))
         self.metrics.update(probs, batch.labels)
         self.predictions.append((probs.cpu(), batch.labels.cpu()))
 

@@ -1,44 +1,54 @@
-"""Compile the kernels with Numba on first use, and load machine code that an earlier process left on disk.
+"""Load the compiled core, and choose a build of its kernels and the threads that they run on.
 
-A kernel is a C function of a pointer to a task (see `threads`); the type of the pointer selects the precision. This
-module is imported with `earthwork`, so it imports Numba only inside functions.
+The core is a shared library with a C interface, built from ``csrc`` when the package is installed. Where there was no
+compiler, the portable path serves every call.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import zlib
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from earthwork import private_api
-from earthwork.extras import require
+
+BUILDS = ("avx512", "avx2", "neon", "baseline")
 
 
-def switch(value: str) -> bool:
-    """Whether kernels are to be used, on CPUs and GPUs, from the value of ``EARTHWORK_KERNELS``.
-
-    Raises:
-        ValueError: If it is neither ``on`` nor ``off``.
-    """
-    if value not in ("on", "off"):
-        raise ValueError(f'EARTHWORK_KERNELS: expected "on" or "off", got {value!r}')
-    return value == "on"
+def setting(value: str) -> str:
+    """Return the value of ``EARTHWORK_KERNELS``: which kernels to use on CPUs; ``off`` is also for GPUs."""
+    expected = ("on", "off", *BUILDS)
+    if value not in expected:
+        raise ValueError(f"EARTHWORK_KERNELS: expected one of {', '.join(expected)}, got {value!r}")
+    return value
 
 
-enabled = switch(os.environ.get("EARTHWORK_KERNELS", "on"))
+_chosen = setting(os.environ.get("EARTHWORK_KERNELS", "on"))
+
+enabled = _chosen != "off"
 """Whether kernels may be used."""
 
 
-def kernels() -> ModuleType | None:
-    """`earthwork.kernels.cpu.run`, or ``None`` if Numba is missing or the kernels are switched off."""
-    return _load() if enabled else None
+def backend() -> str:
+    """Return which CPU kernels serve: ``"avx512"``, ``"avx2"``, ``"neon"``, ``"baseline"`` or ``"none"``.
+
+    ``EARTHWORK_KERNELS`` chooses another build than the best one, or ``off``. Without kernels everything works, more
+    slowly.
+
+    Example:
+        >>> import earthwork as ew
+        >>> ew.backend() in ("avx512", "avx2", "neon", "baseline", "none")
+        True
+    """
+    core = library() if enabled else None
+    return "none" if core is None else core.ew_build().decode()
 
 
 @contextmanager
@@ -52,79 +62,72 @@ def without_kernels() -> Iterator[None]:
         enabled = before
 
 
-def load() -> Any:
-    """`earthwork.kernels.cpu.run`.
-
-    Raises:
-        ImportError: If Numba is missing.
-    """
-    run = _load()
-    if run is None:
-        require("numba", "fast", "a compiled loss")
-    return run
-
-
-@cache
-def _load() -> ModuleType | None:
-    try:
-        import_module("numba")
-    except ImportError:
+def kernels() -> ModuleType | None:
+    """Return `earthwork.kernels.cpu.run`, or ``None`` if there is no compiled core or the kernels are switched off."""
+    if not enabled:
+        return None
+    if library() is None:
+        _warn_once()
         return None
     return import_module("earthwork.kernels.cpu.run")
 
 
-class MachineCode(NamedTuple):
-    """A compiled kernel: a callable that takes the address of a task, and its own address."""
-
-    call: Callable[[int], None]
-    address: int
-
-
-def device_function(function: Callable[..., Any]) -> Any:
-    """Mark a function as one that kernels call: compiled by Numba as part of them."""
-    return import_module("numba").njit(error_model="numpy")(function)
+@cache
+def _warn_once() -> None:
+    warnings.warn(
+        "earthwork was installed without its compiled kernels, so losses on the CPU take several times as long; "
+        "install a C++ compiler (GCC 12 or Clang) and reinstall earthwork, or set EARTHWORK_KERNELS=off",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
-def kernel(function: Callable[..., None]) -> Callable[..., None]:
-    """Mark a function of a pointer to a task as a kernel, which `machine_code` compiles."""
-    # Numba's cache is looked up by name and checks only the file that holds the kernel, not those of the device
-    # functions that it calls, so the name contains a checksum of all of them.
-    function.__qualname__ += f"_{_source_checksum():08x}"
-    return function
+def find_library() -> Path | None:
+    """Return the path of the compiled core, or ``None``."""
+    return next((path for path in Path(__file__).parent.glob("_core.*") if path.suffix in (".so", ".dll")), None)
+
+
+# The functions of csrc/earthwork.h: what they return, and their arguments.
+_FUNCTIONS: dict[str, tuple[Any, str]] = {
+    "ew_chain": (ctypes.c_void_p, "qp"),
+    "ew_ring": (ctypes.c_void_p, "qppp"),
+    "ew_tree": (ctypes.c_void_p, "qqppppp"),
+    "ew_free": (None, "p"),
+    "ew_run": (ctypes.c_int, "p"),
+    "ew_build": (ctypes.c_char_p, ""),
+    "ew_use_build": (ctypes.c_int, "s"),
+    "ew_use_parallel_for": (None, "p"),
+    "ew_set_elements_per_thread": (None, "q"),
+    "ew_exp_or_power": (None, "qqppd"),
+}
+_TYPES = {"q": ctypes.c_int64, "p": ctypes.c_void_p, "s": ctypes.c_char_p, "d": ctypes.c_double}
 
 
 @cache
-def _source_checksum() -> int:
-    return zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+def library() -> Any:
+    """Return the compiled core, or ``None``.
+
+    Raises:
+        ValueError: If ``EARTHWORK_KERNELS`` names a build that this machine cannot run.
+    """
+    path = find_library()
+    if path is None:
+        return None
+    core = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(core, name)
+        function.restype, function.argtypes = result, [_TYPES[kind] for kind in arguments]
+    if _chosen in BUILDS and not core.ew_use_build(_chosen.encode()):
+        raise ValueError(f"EARTHWORK_KERNELS: expected a build that this machine can run, got {_chosen!r}")
+    use_threads(core)
+    return core
 
 
-@cache
-def machine_code(function: Callable[[Any], None], single: bool) -> MachineCode:
-    """The machine code of a kernel, in single or double precision."""
-    types = import_module("numba").types
-    return compiled(function, types.void(types.CPointer(types.float32 if single else types.float64)))
+def use_threads(core: Any, kind: str = "torch") -> None:
+    """Let the kernels run on the threads of ``"torch"``, if it exports them, or on their ``"own"``.
 
-
-# Compiled code is freed with the object that owns it, and `MachineCode` holds only its address.
-_owners: list[Any] = []
-
-_prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-def compiled(function: Callable[..., None], signature: Any) -> MachineCode:
-    """The machine code of a function, from Numba's cache on disk if an earlier process has compiled it."""
-    found = private_api.load_from_numba_cache(function, signature)
-    if found is None:
-        owner = _compile(function, signature)
-        found = owner, int(owner.address)
-    _owners.append(found[0])
-    return MachineCode(_prototype(found[1]), found[1])
-
-
-def _compile(function: Callable[..., None], signature: Any) -> Any:
-    cfunc: Any = import_module("numba").cfunc
-    try:
-        return cfunc(signature, cache=True, error_model="numpy")(function)
-    except Exception:
-        # There is no writable folder for Numba's cache, or a file in it is damaged; each process compiles for itself.
-        return cfunc(signature, error_model="numpy")(function)
+    After each operation torch's threads spin for a while, waiting for the next one; other threads would compete with
+    them for the cores. The core's own threads end with each call. A forked process always has those.
+    """
+    function = private_api.parallel_for() if kind == "torch" else None
+    core.ew_use_parallel_for(None if function is None else ctypes.cast(function, ctypes.c_void_p))

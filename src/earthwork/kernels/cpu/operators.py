@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import weakref
 import zlib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from earthwork.kernels.cpu import run
 from earthwork.kernels.cpu.layout import Layout
-from earthwork.kernels.cpu.loading import load
+from earthwork.kernels.cpu.loading import find_library
 
 # Looked up once, so that the compiler can treat it as a constant.
-AVAILABLE = find_spec("numba") is not None
+AVAILABLE = find_library() is not None
 
 # A value of ``ignore`` that never occurs as a label.
 NONE_IGNORED = -(2**63)
@@ -59,7 +59,7 @@ def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradien
     layout = _layout_of(tables, p)
     _check_bins("p", p, layout)
     _check_bins("q", q, layout)
-    costs, slopes, _ = load().pairs(layout, p, q, rho, gradient)
+    costs, slopes, _ = run.pairs(layout, p, q, rho, gradient)
     return costs, p.new_empty(0) if slopes is None else slopes
 
 
@@ -98,9 +98,7 @@ def _label_kernel(
     labels = labels.contiguous()
     weight = None if weight is None else weight.contiguous()
     mean = reduction == "mean"
-    losses, slopes, valid, total = load().labels(
-        layout, logits.contiguous(), labels, rho, gradient, weight, ignore, mean
-    )
+    losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, weight, ignore, mean)
     if not valid:
         _raise_out_of_range(labels, layout.bins, ignore)
     if reduction != "none":
@@ -172,17 +170,8 @@ def _fake_pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gr
     return p.new_empty(p.shape[0]), _fake_slopes(p, gradient)
 
 
-def _fake_label_kernel(
-    logits: Tensor,
-    labels: Tensor,
-    weight: Tensor | None,
-    tables: list[Tensor],
-    rho: float,
-    ignore: int,
-    reduction: str,
-    empty: float,
-    gradient: bool,
-) -> tuple[Tensor, Tensor]:
+def _fake_label_kernel(logits: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    reduction, _, gradient = arguments[-3:]
     return logits.new_empty(logits.shape[:1] if reduction == "none" else ()), _fake_slopes(logits, gradient)
 
 

@@ -1,56 +1,28 @@
-"""Call the kernels on tensors. Importing this module imports Numba, which takes a moment."""
+"""Call the kernels of the compiled core on tensors."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from functools import lru_cache
-from struct import Struct, unpack_from
+from struct import Struct
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from earthwork.kernels.cpu.chain import chain_expectations, chain_labels, chain_pairs, ring_expectations
-from earthwork.kernels.cpu.device_functions import STATE_BYTES
-from earthwork.kernels.cpu.edge_entropy import chain_edges, tree_edges
-from earthwork.kernels.cpu.hierarchical_entropy import tree_questions
 from earthwork.kernels.cpu.layout import Layout
-from earthwork.kernels.cpu.loading import MachineCode, machine_code
-from earthwork.kernels.cpu.simd import WIDTH
-from earthwork.kernels.cpu.soft_labels import chain_soft_labels, tree_soft_labels
-from earthwork.kernels.cpu.threads import (
-    INVALID,
-    LAYOUT,
-    MIN_PARALLEL,
-    TOTAL,
-    run_parallel,
-    scratch_of,
-    thread_count,
-)
-from earthwork.kernels.cpu.tree import tree_expectations, tree_labels, tree_pairs
+from earthwork.kernels.cpu.loading import library
 
-_KERNELS: dict[tuple[str, str], Callable[[Any], None]] = {
-    ("labels", "chain"): chain_labels,
-    ("labels", "tree"): tree_labels,
-    ("edges", "chain"): chain_edges,
-    ("edges", "tree"): tree_edges,
-    ("questions", "tree"): tree_questions,
-    ("soft labels", "chain"): chain_soft_labels,
-    ("soft labels", "tree"): tree_soft_labels,
-    ("pairs", "chain"): chain_pairs,
-    ("pairs", "tree"): tree_pairs,
-    ("expectations", "chain"): chain_expectations,
-    ("expectations", "ring"): ring_expectations,
-    ("expectations", "tree"): tree_expectations,
-}
+# See csrc/earthwork.h. A call is written and read as words of eight bytes.
+_OPERATIONS = {"pairs": 0, "labels": 1, "edges": 2, "questions": 3, "soft labels": 4, "expectations": 5}
+_TYPES = {torch.float32: 0, torch.float64: 1}
+_CALL = Struct("15q2d")
+_RESULTS = Struct("qd")
+_EMPTY = array("q", bytes(_CALL.size + _RESULTS.size))
+_OK, _NOT_IMPLEMENTED, _WRONG_ARGUMENT, _NO_MEMORY = range(4)
 
-# How many tiles of elements and how many sets of running sums a kernel needs, if more than one.
-_TILES = {("labels", "chain"): 2, ("edges", "chain"): 3, ("soft labels", "chain"): 2}
-_SUMS = {("edges", "tree"): 2, ("questions", "tree"): 2}
-
-# The words of a task that precede those of the layout; see `threads`.
-_write_task = Struct("7q3d7q").pack_into
+_run_core: Any = getattr(library(), "ew_run", None)
+_write_call, _read_results = _CALL.pack_into, _RESULTS.unpack_from
 
 
 def labels(
@@ -94,17 +66,13 @@ def labels(
     slopes = torch.empty_like(logits) if gradient else None
     if weights is not None and len(weights) != layout.bins:
         raise ValueError(f"weight: expected {layout.bins} numbers, one for each class, got {len(weights)}")
-    batch = (
-        logits.data_ptr() or address("input", logits),
-        targets.data_ptr() or address("target", targets),
-        0 if weights is None else weights.data_ptr(),
-        losses.data_ptr(),
-        0 if slopes is None else slopes.data_ptr(),
-        rows,
-        ignore,
+    x, y = logits.data_ptr() or address("input", logits), targets.data_ptr() or address("target", targets)
+    w, g = 0 if weights is None else weights.data_ptr(), 0 if slopes is None else slopes.data_ptr()
+    kernel, bins = _OPERATIONS[operation], layout.bins
+    invalid, total = _run(
+        layout, kernel, dtype, rows, x, bins, y, 0, w, losses.data_ptr(), g, ignore, mean, option, 0.0
     )
-    task = _run(operation, layout, dtype, rows, batch, option, 1.0 if mean else 0.0)
-    return losses, slopes, not task[INVALID], unpack_from("d", task, 8 * TOTAL)[0] if mean else 1.0
+    return losses, slopes, not invalid, total
 
 
 def pairs(
@@ -134,16 +102,10 @@ def pairs(
     slopes = None
     if gradient:
         slopes = torch.empty_like(p) if dense else torch.empty_like(p, memory_format=torch.contiguous_format)
-    batch = (
-        p.data_ptr() or address("p", p),
-        q.data_ptr() or address("q", q),
-        costs.data_ptr(),
-        0 if slopes is None else slopes.data_ptr(),
-        rows,
-        p_stride,
-        q_stride,
-    )
-    return costs, slopes, not _run("pairs", layout, dtype, rows, batch, rho, tolerance)[INVALID]
+    x, y = p.data_ptr() or address("p", p), q.data_ptr() or address("q", q)
+    c, g = costs.data_ptr(), 0 if slopes is None else slopes.data_ptr()
+    invalid, _ = _run(layout, 0, dtype, rows, x, p_stride, y, q_stride, 0, c, g, 0, False, rho, tolerance)
+    return costs, slopes, not invalid
 
 
 def expectations(layout: Layout, p: Tensor) -> Tensor:
@@ -155,40 +117,32 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
     """
     p, stride = _contiguous_rows(p)
     results = torch.empty_like(p, memory_format=torch.contiguous_format)
-    batch = (address("p", p), results.data_ptr(), len(p), stride, 0, 0, 0)
-    _run("expectations", layout, p.dtype, len(p), batch, 0.0, 0.0)
+    x, g, kernel = address("p", p), results.data_ptr(), _OPERATIONS["expectations"]
+    _run(layout, kernel, p.dtype, len(p), x, stride, 0, 0, 0, 0, g, 0, False, 0.0, 0.0)
     return results
 
 
-def _run(
-    operation: str, layout: Layout, dtype: torch.dtype, rows: int, batch: Any, first: float, second: float
-) -> array[int]:
-    """Run a kernel on all rows; returns the words of its task."""
-    code, size, template = layout.prepared.get((operation, dtype)) or _prepare(operation, layout, dtype)
-    tiles = (rows + WIDTH - 1) // WIDTH
-    threads = 1 if rows * layout.bins < MIN_PARALLEL else thread_count(tiles, rows * layout.bins)
-    scratch = scratch_of(size * threads)
-    # Everything that the kernel is given an address of lives until the call returns: the tensors are held by the
-    # caller, the tables by the layout, the scratch memory and the task by this function.
-    task = template[:]
-    _write_task(task, 0, 0, tiles, 0, threads, scratch.address, size, 0, 1.0, first, second, *batch)
-    address = task.buffer_info()[0]
-    if threads == 1:
-        code.call(address)
-    else:
-        run_parallel(code, address, threads)
-    return task
+def _run(layout: Layout, operation: int, dtype: torch.dtype, rows: int, *words: Any) -> tuple[int, float]:
+    """Make a call with the remaining words of ``ew_call``; returns whether its input was invalid, and the total weight.
+
+    Everything that the core is given an address of is held by the caller, and Python handles no signal meanwhile.
+    """
+    call = _EMPTY[:]
+    threads = torch.get_num_threads()
+    _write_call(call, 0, layout.address, operation, _TYPES[dtype], rows, layout.bins, threads, *words)
+    error = _run_core(call.buffer_info()[0])
+    if error:
+        _raise(error, words)
+    results: tuple[int, float] = _read_results(call, _CALL.size)
+    return results
 
 
-def _prepare(operation: str, layout: Layout, dtype: torch.dtype) -> tuple[MachineCode, int, array[int]]:
-    """The kernel for a layout, the scratch memory that each thread needs, and a task with the words of the layout."""
-    which = operation, layout.kind
-    tiles, sums = _TILES.get(which, 1), _SUMS.get(which, 1) * layout.sums
-    size = STATE_BYTES + sums * WIDTH * 8 + tiles * layout.bins * WIDTH * dtype.itemsize
-    code = machine_code(_KERNELS[which], dtype == torch.float32)
-    template = array("q", (*(0,) * LAYOUT, *layout.words))
-    prepared = layout.prepared[operation, dtype] = code, -(-size // 64) * 64, template
-    return prepared
+def _raise(error: int, words: Any) -> None:
+    if error == _NO_MEMORY:
+        raise MemoryError("a kernel could not allocate its scratch memory")
+    if error == _NOT_IMPLEMENTED:
+        raise NotImplementedError("there is no such kernel for this kind of space")
+    raise ValueError(f"a kernel refused its arguments: {words}")
 
 
 def address(name: str, x: Tensor) -> int:

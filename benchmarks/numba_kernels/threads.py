@@ -21,9 +21,9 @@ import torch
 from llvmlite import ir
 from numba import extending, types
 
+from benchmarks.numba_kernels.loading import MachineCode, compiled, device_function, kernel
+from benchmarks.numba_kernels.simd import load_scalar, store_scalar
 from earthwork import private_api
-from earthwork.kernels.cpu.loading import MachineCode, compiled, device_function, kernel
-from earthwork.kernels.cpu.simd import load_scalar, store_scalar
 
 # Numba's annotations describe the function that defines an intrinsic, not the intrinsic.
 intrinsic: Any = extending.intrinsic
@@ -68,7 +68,7 @@ def _torch_threads() -> _ThreadPool | None:
 
 def _openmp_threads() -> _ThreadPool | None:
     """The same threads by ``GOMP_parallel``, which GCC calls for ``#pragma omp parallel``, for older versions."""
-    parallel = private_api.gomp_parallel()
+    parallel: Any = None
     if parallel is None:
         return None
 

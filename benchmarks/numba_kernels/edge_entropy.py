@@ -11,7 +11,7 @@ at once, the label's path and the heavy path for each row on its own. The mass b
 light masses beside its path. Their :math:`b_e` can be huge, so they are only ever added to each other, from the bottom
 of the path up.
 
-The nodes of a tree are numbered as `earthwork.kernels.cpu.tree` explains, and the batch is that of its ``_label_tile``.
+The nodes of a tree are numbered as `benchmarks.numba_kernels.tree` explains, and the batch is that of its ``_label_tile``.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -23,7 +23,7 @@ from typing import Any
 from numba import types
 from numba.extending import overload
 
-from earthwork.kernels.cpu.device_functions import (
+from benchmarks.numba_kernels.device_functions import (
     LABEL,
     OWN,
     PLACE,
@@ -43,8 +43,8 @@ from earthwork.kernels.cpu.device_functions import (
     write_label_gradients,
     write_log_losses,
 )
-from earthwork.kernels.cpu.loading import device_function, kernel
-from earthwork.kernels.cpu.simd import (
+from benchmarks.numba_kernels.loading import device_function, kernel
+from benchmarks.numba_kernels.simd import (
     WIDTH,
     Vector,
     absolute,
@@ -59,7 +59,7 @@ from earthwork.kernels.cpu.simd import (
     store_scalar,
     where_greater,
 )
-from earthwork.kernels.cpu.threads import (
+from benchmarks.numba_kernels.threads import (
     BATCH,
     BATCH_WORDS,
     LAYOUT,
@@ -68,7 +68,7 @@ from earthwork.kernels.cpu.threads import (
     task_words,
     zero_of,
 )
-from earthwork.kernels.cpu.tree import LAYOUT_WORDS
+from benchmarks.numba_kernels.tree import LAYOUT_WORDS
 
 # What the kernel of edge cross entropy keeps about each row: the loss of the edges above the label, less that of the
 # sum over all edges; the sum of their slopes b; what they contribute to the slopes of the light edges; their costs; the

@@ -6,7 +6,7 @@ logit of bin :math:`j` is :math:`p_j` times the sum of :math:`(\lambda_{\mathrm{
 :math:`v` that are above :math:`j` too. Weights do not decrease on the way down, so all terms but that of the label are
 ≥ 0.
 
-The nodes are numbered as `earthwork.kernels.cpu.tree` explains. In place of costs the layout holds the weights.
+The nodes are numbered as `benchmarks.numba_kernels.tree` explains. In place of costs the layout holds the weights.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from earthwork.kernels.cpu.device_functions import (
+from benchmarks.numba_kernels.device_functions import (
     LABEL,
     OWN,
     PLACE,
@@ -34,9 +34,9 @@ from earthwork.kernels.cpu.device_functions import (
     write_label_gradients,
     write_log_losses,
 )
-from earthwork.kernels.cpu.loading import device_function, kernel
-from earthwork.kernels.cpu.simd import WIDTH, convert, load, load_scalar, splat, store, store_scalar
-from earthwork.kernels.cpu.threads import (
+from benchmarks.numba_kernels.loading import device_function, kernel
+from benchmarks.numba_kernels.simd import WIDTH, convert, load, load_scalar, splat, store, store_scalar
+from benchmarks.numba_kernels.threads import (
     BATCH,
     BATCH_WORDS,
     LAYOUT,
@@ -45,7 +45,7 @@ from earthwork.kernels.cpu.threads import (
     task_words,
     zero_of,
 )
-from earthwork.kernels.cpu.tree import LAYOUT_WORDS
+from benchmarks.numba_kernels.tree import LAYOUT_WORDS
 
 # The loss of each row, and its negative derivative with respect to the label's probability.
 PATH_LOSS, PATH_SLOPE = OWN, OWN + WIDTH * 8

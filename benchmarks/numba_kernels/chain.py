@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from earthwork.kernels.cpu.device_functions import (
+from benchmarks.numba_kernels.device_functions import (
     LABEL,
     ROWS,
     STATE_BYTES,
@@ -24,8 +24,8 @@ from earthwork.kernels.cpu.device_functions import (
     write_costs,
     write_label_gradients,
 )
-from earthwork.kernels.cpu.loading import device_function, kernel
-from earthwork.kernels.cpu.simd import (
+from benchmarks.numba_kernels.loading import device_function, kernel
+from benchmarks.numba_kernels.simd import (
     WIDTH,
     convert,
     fma,
@@ -37,7 +37,7 @@ from earthwork.kernels.cpu.simd import (
     store_scalar,
     where_greater,
 )
-from earthwork.kernels.cpu.threads import (
+from benchmarks.numba_kernels.threads import (
     BATCH,
     BATCH_WORDS,
     LAYOUT,

@@ -6,7 +6,7 @@ outwards, so they cannot overflow, and those that underflow do not count. The lo
 softmax's sum, so it is finite for any finite logits.
 
 In place of costs the layout holds the factors :math:`h_e`. The first option of a task is the label smoothing. The nodes
-of a tree are numbered as `earthwork.kernels.cpu.tree` explains, and the batch is that of its ``_label_tile``.
+of a tree are numbered as `benchmarks.numba_kernels.tree` explains, and the batch is that of its ``_label_tile``.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from earthwork.kernels.cpu.device_functions import (
+from benchmarks.numba_kernels.device_functions import (
     LABEL,
     OWN,
     PLACE,
@@ -36,8 +36,8 @@ from earthwork.kernels.cpu.device_functions import (
     weight_scale,
     write_costs,
 )
-from earthwork.kernels.cpu.loading import device_function, kernel
-from earthwork.kernels.cpu.simd import (
+from benchmarks.numba_kernels.loading import device_function, kernel
+from benchmarks.numba_kernels.simd import (
     WIDTH,
     convert,
     load,
@@ -48,7 +48,7 @@ from earthwork.kernels.cpu.simd import (
     store_scalar,
     where_greater,
 )
-from earthwork.kernels.cpu.threads import (
+from benchmarks.numba_kernels.threads import (
     BATCH,
     BATCH_WORDS,
     LAYOUT,
@@ -58,7 +58,7 @@ from earthwork.kernels.cpu.threads import (
     task_words,
     zero_of,
 )
-from earthwork.kernels.cpu.tree import LAYOUT_WORDS
+from benchmarks.numba_kernels.tree import LAYOUT_WORDS
 
 # What a kernel keeps about each row: its largest logit; the sums of the products, of the products times the logits, of
 # the logits and of their exponentials, where the logits count from the largest one.

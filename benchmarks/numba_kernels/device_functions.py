@@ -14,8 +14,8 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from earthwork.kernels.cpu.loading import device_function
-from earthwork.kernels.cpu.simd import (
+from benchmarks.numba_kernels.loading import device_function
+from benchmarks.numba_kernels.simd import (
     WIDTH,
     Vector,
     absolute,
@@ -44,7 +44,7 @@ from earthwork.kernels.cpu.simd import (
     where_greater,
     zero_first,
 )
-from earthwork.kernels.cpu.threads import BATCH, BATCH_WORDS, TOTAL, task_options, task_words
+from benchmarks.numba_kernels.threads import BATCH, BATCH_WORDS, TOTAL, task_options, task_words
 
 # ---- exp and powers: range reduction and a polynomial ----------------------------------------------------------------
 

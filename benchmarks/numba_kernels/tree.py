@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from earthwork.kernels.cpu.device_functions import (
+from benchmarks.numba_kernels.device_functions import (
     LABEL,
     PLACE,
     ROWS,
@@ -32,9 +32,9 @@ from earthwork.kernels.cpu.device_functions import (
     write_costs,
     write_label_gradients,
 )
-from earthwork.kernels.cpu.loading import device_function, kernel
-from earthwork.kernels.cpu.simd import WIDTH, convert, fma, load, load_scalar, splat, store, store_scalar
-from earthwork.kernels.cpu.threads import (
+from benchmarks.numba_kernels.loading import device_function, kernel
+from benchmarks.numba_kernels.simd import WIDTH, convert, fma, load, load_scalar, splat, store, store_scalar
+from benchmarks.numba_kernels.threads import (
     BATCH,
     BATCH_WORDS,
     LAYOUT,

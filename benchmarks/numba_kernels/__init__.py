@@ -1,0 +1,1 @@
+"""The kernels that Numba compiled, for comparison only."""

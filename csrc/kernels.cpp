@@ -1,0 +1,65 @@
+// All kernels for one instruction set. This file is compiled once for each, with EW_BUILD as the name of the table.
+#include "edge_entropy.h"
+#include "expected_distance.h"
+#include "hierarchical_entropy.h"
+#include "labels.h"
+#include "soft_labels.h"
+
+namespace {
+
+#define EW_BY_RHO(name)                                                                                                        \
+    template <class T> bool name##_by_rho(const Task &task, int64_t t) {                                                       \
+        switch (kind_of(task.call->option)) {                                                                                  \
+        case ONE: return name<T, ONE>(task, t);                                                                                \
+        case TWO: return name<T, TWO>(task, t);                                                                                \
+        case THREE_HALVES: return name<T, THREE_HALVES>(task, t);                                                              \
+        default: return name<T, ANY>(task, t);                                                                                 \
+        }                                                                                                                      \
+    }
+EW_BY_RHO(chain_pairs)
+EW_BY_RHO(tree_pairs)
+EW_BY_RHO(chain_labels)
+EW_BY_RHO(tree_labels)
+
+template <class T> void exp_or_power(int64_t count, const void *from, void *to, double y) {
+    const T *x = static_cast<const T *>(from);
+    T *result = static_cast<T *>(to);
+    const Exponent<T> exponent(y);
+    for (int64_t i = 0; i < count; i += LANES) {
+        T part[LANES];
+        for (int lane = 0; lane < LANES; ++lane) part[lane] = x[smaller(i + lane, count - 1)];
+        store(y == 0 ? exp(load(part)) : power(load(part), exponent), part);
+        for (int lane = 0; lane < LANES && i + lane < count; ++lane) result[i + lane] = part[lane];
+    }
+}
+
+} // namespace
+
+#define EW_BOTH(kernel)                                                                                                        \
+    { kernel<float>, kernel<double> }
+#define EW_NONE                                                                                                                \
+    { {nullptr, nullptr}, 0, 0 }
+#define EW_STRING(name) EW_STRING_(name)
+#define EW_STRING_(name) #name
+#define EW_TABLE(name) EW_TABLE_(name)
+#define EW_TABLE_(name) build_##name
+
+extern const Build EW_TABLE(EW_BUILD);
+const Build EW_TABLE(EW_BUILD) = {
+#ifdef __aarch64__
+    "neon",
+#else
+    EW_STRING(EW_BUILD),
+#endif
+    LANES,
+    {
+        // chain, tree, ring
+        {{EW_BOTH(chain_pairs_by_rho), 1, 0}, {EW_BOTH(tree_pairs_by_rho), 2, 1}, EW_NONE},
+        {{EW_BOTH(chain_labels_by_rho), 2, 0}, {EW_BOTH(tree_labels_by_rho), 2, 1}, EW_NONE},
+        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 1, 3}, EW_NONE},
+        {EW_NONE, {EW_BOTH(tree_hierarchy), 1, 2}, EW_NONE},
+        {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, EW_NONE},
+        {{EW_BOTH(chain_expected), 1, 0}, {EW_BOTH(tree_expected), 1, 1}, {EW_BOTH(ring_expected), 1, 2}},
+    },
+    EW_BOTH(exp_or_power),
+};

@@ -1,0 +1,118 @@
+// Cross entropy against soft labels.
+//
+// The soft label of bin j is the product of h_e = exp(-beta * w_e / diameter) over the edges between j and the label,
+// divided by the sum of these products over all bins. Products are built from the label outwards, so they cannot overflow,
+// and those that underflow do not count. The loss needs no logarithm but that of the softmax's sum, so it is finite for any
+// finite logits. In place of costs the space holds the factors h_e.
+#pragma once
+
+#include "label_tile.h"
+
+namespace {
+
+// Replaces the logits by their exponentials, and adds up what the loss needs: of each row the products, the products times
+// the logits, and the logits, which count from the largest one.
+template <class T> struct SoftLabels {
+    typedef Vector<T> V;
+    LabelTile<T> rows;
+    const double smoothing;
+    Sum<T> products, dots, logits;
+    Double exponentials = 0.0;
+
+    EW_INLINE SoftLabels(const Task &task, int64_t t, Tile<T> tile) : rows(task, t, tile), smoothing(task.call->option) {}
+
+    EW_INLINE void add(int64_t j, V product) {
+        const V x = rows.tile[j] - rows.largest, e = exp(x);
+        products.add(product);
+        dots.add(product * x);
+        if (smoothing > 0) logits.add(x);
+        exponentials = exponentials + widen(e);
+        rows.tile.set(j, e);
+    }
+
+    // Write losses and gradients. `product(j)` is that of bin j, in any case 1 at the label; `missing` is what the sums of the
+    // products and of the products times the logits lack.
+    template <class F> EW_INLINE bool finish(F product, Double missing, Double missing_dots) {
+        const ew_space &space = rows.space;
+        rows.set_total(exponentials);
+        const Double sum = products.value() + missing, dot = dots.value() + missing_dots;
+        const Double sharpness = 1 - smoothing, each = smoothing / double(space.bins);
+        Double loss = log2(exponentials) * Double(LN2) - sharpness * dot / sum;
+        if (smoothing > 0) loss = loss - each * logits.value();
+        rows.write_losses(loss);
+        if (!rows.call.gradients) return rows.valid;
+        const Double weights = rows.weights(), soft = weights * sharpness / sum, even = weights * each;
+        const V p = narrow<T>(weights / exponentials), q = narrow<T>(soft), rest = narrow<T>(even);
+        store_tile<T>(space, rows.rows, rows.call.gradients,
+                      [&](int64_t j) EW_ALWAYS { return rows.tile[j] * p - (product(j) * q + rest); });
+        rows.set_label_gradients(rows.shares() * weights - soft - even);
+        return rows.valid;
+    }
+};
+
+// Write the product of the factors between each node and the label of each row.
+EW_INLINE void spread(const ew_space &space, const int64_t *labels, Tile<double> reach) {
+    const double *node_factors = space.node_costs.doubles;
+    for (int64_t k = 0; k < space.nodes; ++k) reach.set(k, -1.0);
+    for (int lane = 0; lane < LANES; ++lane) {
+        double product = space.costs.doubles[labels[lane]];
+        for (int64_t node = space.node_of[labels[lane]]; node >= 0; node = space.parents[node]) {
+            reach.at(node, lane) = product;
+            product *= node_factors[node];
+        }
+    }
+    for (int64_t k = 0; k < space.nodes; ++k) {
+        const Double here = reach[k];
+        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c)
+            reach.set(c, select(Double(0.0) > reach[c], here * Double(node_factors[c]), reach[c]));
+    }
+}
+
+template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
+    typedef Vector<T> V;
+    const ew_space space = *task.space;
+    Memory memory(task);
+    const Tile<double> reach = memory.take<double>(space.nodes);
+    const Tile<T> tile = memory.take<T>(space.bins);
+    SoftLabels<T> soft(task, t, tile);
+    // The way from the label to itself is not by its parent.
+    double missing[LANES], dots[LANES], highest[LANES];
+    store(widen(soft.rows.largest), highest);
+    for (int lane = 0; lane < LANES; ++lane) {
+        const int64_t leaf = soft.rows.leaf[lane];
+        const double factor = space.costs.doubles[leaf];
+        missing[lane] = 1 - factor * factor;
+        dots[lane] = missing[lane] > 0 ? missing[lane] * (double(tile.at(leaf, lane)) - highest[lane]) : 0.0;
+    }
+    spread(space, soft.rows.leaf, reach);
+    const Tile<T> products = narrowed_sums<T>(space, reach);
+    const T *factors = numbers<T>(space.costs);
+    const auto product = [&](int64_t leaf) EW_ALWAYS { return products[space.node_of[leaf]] * V(factors[leaf]); };
+    for (int64_t j = 0; j < space.bins; ++j) soft.add(j, product(j));
+    return soft.finish(product, load(missing), load(dots));
+}
+
+template <class T> bool chain_soft_labels(const Task &task, int64_t t) {
+    const ew_space space = *task.space;
+    const double *factors = space.costs.doubles;
+    Memory memory(task);
+    const Tile<T> tile = memory.take<T>(space.bins), reach = memory.take<T>(space.bins);
+    SoftLabels<T> soft(task, t, tile);
+    const Index<double> label(soft.rows.label);
+    const Double one = 1.0;
+    // The products from the label back, 1 after it; then those from the label on, 1 before it.
+    Double product = one;
+    for (int64_t j = space.bins - 1; j >= 0; --j) {
+        if (j < space.bins - 1) product = select(label > j, product * Double(factors[j]), one);
+        reach.set(j, narrow<T>(product));
+    }
+    product = one;
+    for (int64_t j = 0; j < space.bins; ++j) {
+        if (j > 0) product = select(label > j - 1, one, product * Double(factors[j - 1]));
+        reach.set(j, narrow<T>(product) * reach[j]);
+        soft.add(j, reach[j]);
+    }
+    return soft.finish([&](int64_t j) EW_ALWAYS { return reach[j]; }, 0.0, 0.0);
+}
+
+} // namespace

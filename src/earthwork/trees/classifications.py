@@ -1,0 +1,149 @@
+"""Official classifications in the forms in which they are published: codes that say their group, and OBO files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from earthwork.files import read_lines
+from earthwork.spaces import Tree
+from earthwork.trees.assemble import Classes, assemble, check_unique
+from earthwork.trees.cleaning import Names
+
+
+def from_codes(
+    titles: Mapping[str, str] | Iterable[tuple[str, str]],
+    *,
+    fill: str = "",
+    root: str = "root",
+    classes: Classes | None = None,
+    inner_bins: bool = False,
+    clean: bool = True,
+    strict: bool = False,
+) -> Tree:
+    """Build a tree from codes that say which group they belong to: ICD-10, ISCO, UNSPSC, NAICS, HS.
+
+    The group of a code is the narrowest range that holds it (``A00-A09`` holds ``A05``) or, before that, the longest
+    code that it begins with (``A00.1`` belongs to ``A00``, ``2111`` to ``211``). The nodes are called ``"code title"``;
+    ``node_data["id"]`` holds the codes, so classes can be given by code.
+
+    Args:
+        titles: The title of each code, of groups and classes, in any order.
+        fill: What codes of groups are filled up with: ``"00"`` for UNSPSC, where ``43210000`` is the group of
+            ``43211500``.
+        root: The name of the root that is added if there are several groups at the top.
+        classes: The classes in your order, by name or by code. Default: the codes without further ones below them, in
+            the order of ``titles``.
+        inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean codes and titles (white space, Unicode); ``False`` takes them as they are.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
+
+    Example:
+        >>> import earthwork as ew
+        >>> titles = {"A00-B99": "Infections", "A00-A09": "Intestinal", "A00": "Cholera", "B05": "Measles"}
+        >>> ew.trees.from_codes(titles).show()
+        A00-B99 Infections
+        ├── A00-A09 Intestinal
+        │   └── A00 Cholera
+        └── B05 Measles
+    """
+    reader = Names("titles", "entry", clean=clean, strict=strict)
+    entries = list(titles.items() if isinstance(titles, Mapping) else titles)
+    if not entries:
+        raise ValueError("titles: expected at least one code, got none")
+    for at, entry in enumerate(entries):
+        if not (isinstance(entry, Sequence) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
+            raise TypeError(f"titles: expected pairs of a code and its title (text), got {entry!r} at {at}")
+    codes = [reader.read(code, at) for at, (code, _) in enumerate(entries)]
+    check_unique("titles", codes)
+    names = [f"{codes[at]} {reader.read(title, at)}" for at, (_, title) in enumerate(entries)]
+    parents = _groups([_without(code, fill) for code in codes])
+    places: list[int | str] = list(range(len(codes)))
+    if parents.count(-1) > 1:
+        parents = [-1, *(parent + 1 for parent in parents)]
+        codes, names, places = ["", *codes], [root, *names], ["", *places]
+    return assemble(
+        parents,
+        names,
+        classes=classes,
+        inner_bins=inner_bins,
+        node_data={"id": codes},
+        notes=reader.notes(names, parents, places),
+    )
+
+
+def _without(code: str, fill: str) -> str:
+    while fill and code.endswith(fill) and code != fill:
+        code = code.removesuffix(fill)
+    return code
+
+
+def _groups(codes: Sequence[str]) -> list[int]:
+    """Return the index of the group of each code, -1 at the top."""
+    index = {code: at for at, code in enumerate(codes)}
+    ends = [(at, code.partition("-")) for at, code in enumerate(codes) if code.count("-") == 1]
+    ranges = [(at, low, high) for at, (low, _, high) in ends if low and low <= high]
+
+    def group(at: int, code: str) -> int:
+        low, dash, high = code.partition("-")
+        for end in range(len(code) - 1, 0, -1) if not dash else ():
+            if code[:end] in index:
+                return index[code[:end]]
+        high = high or low
+        around = [
+            (first, last, other)
+            for other, first, last in ranges
+            if other != at and first <= low[: len(first)] and high[: len(last)] <= last
+        ]
+        # Of the ranges that hold a code, the narrowest begins last and, of those, ends first.
+        latest = max((first for first, _, _ in around), default="")
+        return min(((last, other) for first, last, other in around if first == latest), default=("", -1))[1]
+
+    return [group(at, code) for at, code in enumerate(codes)]
+
+
+def read_obo(
+    path: str | os.PathLike[str], *, names: str = "name", relations: Sequence[str] = ("is_a",)
+) -> list[tuple[str, str]]:
+    """Return the edges (child, parent) of an ontology in an OBO file (the Gene Ontology), without obsolete terms.
+
+    Terms have several parents: `from_dag` keeps them, and `from_edges` chooses one by its ``rule``.
+
+    Args:
+        path: The file.
+        names: What to call the terms: ``"name"``, or ``"id"`` (``GO:0008150``).
+        relations: Which relations count as "is below": ``"is_a"``, and others such as ``"part_of"``.
+    """
+    if names not in ("name", "id"):
+        raise ValueError(f'names: expected "name" or "id", got {names!r}')
+    called: dict[str, str] = {}
+    edges: list[tuple[str, str, int]] = []
+    term: dict[str, list[tuple[str, int]]] = {}
+
+    def finish() -> None:
+        if "id" not in term or "is_obsolete" in term:
+            return
+        own = term["id"][0][0]
+        called[own] = term["name"][0][0] if names == "name" and "name" in term else own
+        above = [(value, line) for value, line in term.get("is_a", ()) if "is_a" in relations]
+        for value, line in term.get("relationship", ()):
+            kind, _, parent = value.partition(" ")
+            above += [(parent, line)] if kind in relations else []
+        edges.extend((own, parent.split()[0], line) for parent, line in above if parent.strip())
+
+    inside = False
+    for at, line in enumerate([*read_lines(Path(path)), "[end]"], 1):
+        text = line.strip()
+        if text.startswith("["):
+            finish()
+            term, inside = {}, text == "[Term]"
+        elif inside and (tag := text.partition(":"))[1]:
+            value = tag[2].split(" ! ")[0].strip()
+            term.setdefault(tag[0], []).append((value.removesuffix("}").split(" {")[0], at))
+    if not called:
+        raise ValueError(f"{path}: expected an OBO file with [Term] stanzas, got none")
+    unknown = [(parent, line) for _, parent, line in edges if parent not in called]
+    if unknown:
+        raise ValueError(f"{path}, line {unknown[0][1]}: expected the id of a term, got {unknown[0][0]!r}")
+    return [(called[child], called[parent]) for child, parent, _ in edges]

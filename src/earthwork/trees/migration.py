@@ -1,0 +1,124 @@
+"""From the classes of one hierarchy to those of another: what stayed, what is new, and a head that knows both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from earthwork.spaces import Tree
+from earthwork.text import abbreviate, with_near_matches
+from earthwork.trees.assemble import check_tree, check_unique, need_names
+
+
+class Migration(NamedTuple):
+    """How the classes of an old hierarchy become those of a new one; see :func:`migrate`."""
+
+    sources: tuple[tuple[int, ...], ...]
+    """For each new class the old classes that it is made from: itself, or those nearest to it."""
+    kept: Tensor
+    """The new class of each old one, -1 if it is gone."""
+    added: tuple[str, ...]
+    """The names of the classes that are new."""
+    removed: tuple[str, ...]
+    """The names of the classes that are gone."""
+
+    def carry(self, rows: Tensor) -> Tensor:
+        """Return rows of the old classes as rows of the new ones: a class keeps its own, a new one gets a mean.
+
+        Args:
+            rows: One for each old class, shape ``[old classes, ...]``: the weight or the bias of a head.
+
+        Returns:
+            Shape ``[new classes, ...]``.
+        """
+        if not isinstance(rows, Tensor) or rows.ndim == 0 or len(rows) != len(self.kept):
+            shape = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+            raise ValueError(f"rows: expected {len(self.kept)}, one for each old class, got {shape}")
+        return torch.stack([rows[list(source)].mean(0) for source in self.sources])
+
+    def labels(self, labels: Tensor, missing: int = -100) -> Tensor:
+        """Return old labels as new ones; ``missing``, which losses ignore, for a class that is gone."""
+        bad = labels[(labels < 0) | (labels >= len(self.kept))]
+        if len(bad):
+            raise ValueError(f"labels: expected old classes from 0 to {len(self.kept) - 1}, got {int(bad[0])}")
+        new = self.kept.to(labels.device)[labels]
+        return torch.where(new < 0, missing, new)
+
+    def __repr__(self) -> str:
+        return (
+            f"Migration({len(self.sources)} classes, {len(self.added)} added: {abbreviate(self.added, 3) or 'none'}, "
+            f"{len(self.removed)} removed: {abbreviate(self.removed, 3) or 'none'})"
+        )
+
+
+def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | None = None) -> Migration:
+    """Return the mapping from the classes of an old hierarchy to those of a new one, by name.
+
+    A class that is new is made from the classes of the group that was divided, or of the classes that were joined; else
+    from its siblings: the old classes below the lowest node that has some.
+
+    Args:
+        old: The tree that a model was trained with, or only the names of its classes, in their order.
+        new: The tree that it shall go on with.
+        renamed: The new names of classes and groups that are called otherwise now.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> old = ew.trees.from_paths(["animal/cat", "animal/dog", "vehicle/van"])
+        >>> new = ew.trees.from_paths(["animal/cat", "animal/dog", "animal/fox", "vehicle/bus"])
+        >>> migration = ew.trees.migrate(old, new, renamed={"van": "bus"})
+        >>> migration
+        Migration(4 classes, 1 added: fox, 0 removed: none)
+        >>> migration.carry(torch.tensor([1.0, 3.0, 5.0]))
+        tensor([1., 3., 2., 5.])
+    """
+    check_tree(new)
+    names, renamed = need_names(new, "migrate"), dict(renamed or {})
+    given = need_names(old, "migrate") if isinstance(old, Tree) else tuple(old)
+    unknown = [name for name in renamed if name not in given]
+    lost = [name for name in renamed.values() if name not in names]
+    if unknown or lost:
+        where, wrong, known = ("new", lost, names) if lost else ("old", unknown, given)
+        raise ValueError(f"renamed: not in the {where} hierarchy: {with_near_matches(wrong, known)}")
+    called = [renamed.get(name, name) for name in given]
+    check_unique("renamed", called)
+    bins = old.bins.tolist() if isinstance(old, Tree) else range(len(called))
+    classes = [called[node] for node in bins]
+    node_of = {name: node for node, name in enumerate(names)}
+    # The old classes below each node of the new tree: those at the nodes of an interval of a depth-first walk.
+    found = [(int(new._order[node_of[name]]), place) for place, name in enumerate(classes) if name in node_of]
+    found.sort()
+    order, places = np.array([at for at, _ in found], dtype=np.int64), [place for _, place in found]
+    joined = _below(old, called, classes) if isinstance(old, Tree) else {}
+    own = {name: place for place, name in enumerate(classes)}
+    sources = []
+    for node in new.bins.tolist():
+        name = names[node]
+        source = [own[name]] if name in own else joined.get(name, [])
+        while not source and node >= 0:
+            first = int(new._order[node])
+            start, end = np.searchsorted(order, [first, first + int(new._size[node])])
+            source, node = places[start:end], int(new._parents[node])
+        sources.append(tuple(sorted(source)) or tuple(range(len(classes))))
+    of_new = {name: place for place, name in enumerate(new.bin_names or ())}
+    return Migration(
+        tuple(sources),
+        torch.tensor([of_new.get(name, -1) for name in classes]),
+        tuple(name for name in new.bin_names or () if name not in own),
+        tuple(name for name in classes if name not in of_new),
+    )
+
+
+def _below(old: Tree, called: Sequence[str], classes: Sequence[str]) -> dict[str, list[int]]:
+    """Return the classes below each inner node of the old tree, by name."""
+    place, start = old._order[old._bins], old._order
+    end, known = start + old._size, set(classes)
+    return {
+        called[node]: np.flatnonzero((place >= start[node]) & (place < end[node])).tolist()
+        for node in np.flatnonzero(old._size > 1).tolist()
+        if called[node] not in known
+    }
