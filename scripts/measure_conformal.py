@@ -140,7 +140,7 @@ def wikivitals(data: Path) -> Rows:
     """Return the categories of articles."""
     from earthwork_lab.study.texts import article_texts
 
-    texts, y, tree = article_texts(data / "wikivitals", levels=3, fewest=10)
+    texts, y, tree = article_texts(data / "wikivitals")
     order = np.random.default_rng(0).permutation(len(y))
     train, new = np.split(order, 2) if len(order) % 2 == 0 else np.split(order[:-1], 2)
     return tree, text_model([texts[k] for k in train], y[train], [texts[k] for k in new]), y[new]

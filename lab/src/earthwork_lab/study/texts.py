@@ -98,7 +98,7 @@ def intents(domains: tuple[str, ...], folder: Path | None) -> Table:
 
 
 def article_texts(
-    folder: Path, levels: int = 3, fewest: int = 8, tops: Collection[str] | None = None
+    folder: Path, levels: int = 3, fewest: int = 10, tops: Collection[str] | None = None
 ) -> tuple[list[str], NDArray[np.int64], Tree]:
     """Hierarchical WikiVitals (Plaud et al. 2024): texts, class indices and the tree.
 
@@ -126,7 +126,7 @@ def article_texts(
 def articles(tops: Collection[str] | None, levels: int, folder: Path | None) -> Table:
     """Categories of articles by their embeddings."""
     assert folder is not None
-    texts, y, tree = article_texts(folder, levels, tops=tops)
+    texts, y, tree = article_texts(folder, levels, 8, tops)
     return Table(tree, components(embedded(texts)), y)
 
 
