@@ -30,6 +30,14 @@ def test_pooling_maximises_the_restricted_likelihood(seed: int) -> None:
     assert found.detectable() == pytest.approx(expected["detectable"], abs=1e-3)
 
 
+def test_the_higher_of_two_maxima_is_taken() -> None:
+    """One distant task with a small error, and others near 0: the likelihood has a maximum at 0 and another one."""
+    effects, variances = [0.0, 0.05, -0.05, 0.02, 0.0, 8.0, -7.0], [0.001, 0.001, 0.001, 0.001, 0.001, 30.0, 30.0]
+    assert pool(effects, variances).spread == pytest.approx(
+        pooled(list(zip(effects, variances, strict=True)))["tau"], abs=1e-3
+    )
+
+
 def test_equal_variances_give_the_plain_mean_and_students_interval() -> None:
     effects = [1.0, 4.0, -2.0, 6.0, 3.0]
     found = pool(effects, [0.01] * 5)

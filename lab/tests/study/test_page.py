@@ -81,8 +81,9 @@ def pooled(effects: list[tuple[float, float]]) -> dict[str, Any]:
         mean = float((y / total).sum()) / precision
         return 0.5 * float(np.log(total).sum() + math.log(precision) + ((y - mean) ** 2 / total).sum())
 
-    found = optimize.minimize_scalar(negative, bounds=(-9, 6), method="bounded", options={"xatol": 1e-9})
-    between = math.exp(2 * found.x) if found.fun < negative(0, 0.0) else 0.0
+    # The likelihood may have several maxima.
+    log_tau = float(optimize.brute(lambda point: negative(float(point[0])), [(-9, 9)], Ns=300)[0])
+    between = math.exp(2 * log_tau) if negative(log_tau) < negative(0, 0.0) else 0.0
     weights = 1 / (v + between)
     mean = float(np.average(y, weights=weights))
     ratio = float(np.average((y - mean) ** 2, weights=weights)) * weights.sum() / (len(y) - 1)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from scipy.special import stdtr, stdtrit
 
 Key = TypeVar("Key")
@@ -54,7 +55,7 @@ def _quantile(freedom: int) -> float:
 
 
 def pool(effects: Sequence[float], variances: Sequence[float]) -> Pooled:
-    """Pool effects by REML (Fisher scoring) with Hartung and Knapp's standard error.
+    """Pool effects by REML with Hartung and Knapp's standard error.
 
     A variance that is estimated from few repetitions can be 0 by chance; it is taken to be at least a quarter of the
     median over tasks.
@@ -84,17 +85,20 @@ def pool(effects: Sequence[float], variances: Sequence[float]) -> Pooled:
 
 
 def _between(y: NDArray[np.float64], v: NDArray[np.float64]) -> float:
-    """The variance between tasks that maximises the restricted likelihood."""
-    between = float(np.var(y, ddof=1))
-    for _ in range(1000):
-        weights = 1 / (v + between)
-        mean = (weights * y).sum() / weights.sum()
-        better = (weights**2 * ((y - mean) ** 2 + 1 / weights.sum() - v)).sum() / (weights**2).sum()
-        better = max(float(better), 0.0)
-        if abs(better - between) <= 1e-10 * (1 + between):
-            return better
-        between = better
-    return between
+    """The variance between tasks that maximises the restricted likelihood, which may have several maxima."""
+
+    def deviance(between: NDArray[np.float64]) -> NDArray[np.float64]:
+        weights = 1 / (v + between[..., None])
+        total = weights.sum(-1)
+        mean = (weights * y).sum(-1) / total
+        fit = (weights * (y - mean[..., None]) ** 2).sum(-1)
+        return np.asarray(-np.log(weights).sum(-1) + np.log(total) + fit)
+
+    grid = np.concatenate([[0.0], np.geomspace(1e-5, 10, 400) * (np.var(y) + v.max())])
+    best = int(deviance(grid).argmin())
+    ends = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    found = minimize_scalar(lambda between: float(deviance(np.array(between))), bounds=ends, method="bounded")
+    return float(found.x) if found.fun < deviance(grid[:1])[0] else 0.0
 
 
 def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
