@@ -138,7 +138,7 @@ def facts(analysis: Analysis) -> str:
 def make_summary(analysis: Analysis) -> str:
     """The answer for the README."""
     text = answer(analysis).replace("(guides/", "(docs/guides/")
-    return f"{text} {decision_sentence(analysis)} Measured on {facts(analysis)}"
+    return f"{text} {decision_sentence(analysis)} Measured: {facts(analysis)}"
 
 
 def make_page(analysis: Analysis) -> str:
