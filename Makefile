@@ -7,6 +7,7 @@ BIN := $(VENV)/$(SCRIPTS)
 READY := $(VENV)/.ready
 DEMO := .venv-demo
 LOWEST := .venv-lowest
+CORE := $(wildcard csrc/*.h csrc/*.cpp csrc/tests/*.cpp)
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # What depends on packages that are older there, PyTorch among them; what takes longest is left out.
 LOWEST_TESTS := $(addprefix tests/,cli evaluation kernels/cpu metrics plot test_package.py transport/test_exact.py transport/test_golden.py transport/test_oracles.py transport/test_sinkhorn.py trees) lab/tests/cli lab/tests/training
@@ -52,6 +53,7 @@ test-torch: .venv-torch-$(TORCH)/.ready
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CORE)
 	$(BIN)/mypy
 	$(BIN)/codespell
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
@@ -61,6 +63,7 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CORE)
 
 # dlordinal depends on torchvision, which its EMD loss does not need.
 bench bench-quick: $(READY)
@@ -113,7 +116,7 @@ clean:
 PROJECTS := pyproject.toml lab/pyproject.toml
 
 # Installing again compiles what has changed.
-$(READY): $(PROJECTS) constraints.txt $(wildcard csrc/*.h csrc/*.cpp csrc/CMakeLists.txt)
+$(READY): $(PROJECTS) constraints.txt $(CORE) csrc/CMakeLists.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) -c constraints.txt -e ".[dev]" -e "./lab[study]"
 	touch $@

@@ -73,7 +73,7 @@ def bars(results: dict[str, Any]) -> list[Bar]:
     iterated = results["Sinkhorn, tree, 512 × 1000"]
     work = "100 Sinkhorn iterations / EMD², both with the gradient"
     found.append(ratio_bar(work, iterated["sinkhorn, 100 iterations"], iterated["emd, rho=2"], 500.0, at_least=True))
-    found += _large(results) + _tokens(results) + _boosting(results)
+    found += _large(results) + _heads(results) + _tokens(results) + _boosting(results)
     return found + _first(results) + _decisions(results["decisions"])
 
 
@@ -91,6 +91,17 @@ def _large(results: dict[str, Any]) -> list[Bar]:
         Bar("its memory at most beyond the logits / the logits", results["memory"]["EMDLoss"], 3.0),
         Bar("growth of the time for each class, 10³ to 10⁶", max(ours.values()) / ours["1000"], 2.5),
     ]
+
+
+def _heads(results: dict[str, Any]) -> list[Bar]:
+    size, found = "4096 × 100,000", []
+    for name in ("EMDLoss", "EMDLoss and cross entropy", "cross entropy"):
+        ours, theirs = (results[f"heads, {size}"][f"{name}, {way}"] for way in ("from_hidden", "logits"))
+        found += [
+            Bar(f"{name} from_hidden / of logits, {size}", ours["seconds"] / theirs["seconds"], 1.15),
+            Bar(f"memory at most of {name} from_hidden / of logits", ours["MiB"] / theirs["MiB"], 0.125),
+        ]
+    return found
 
 
 def _tokens(results: dict[str, Any]) -> list[Bar]:

@@ -19,7 +19,7 @@ from tests.catalogue import CLASSES, weights
 
 Make = Callable[..., StructuredLoss]
 
-# Below and above the number of entries from which on compiled kernels serve.
+# Of one tile of the kernels, and of several.
 SIZES = (4, 100)
 
 

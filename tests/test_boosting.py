@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import cohen_kappa_score
 from torch.nn.functional import one_hot
 
 import earthwork as ew
@@ -196,7 +197,7 @@ def test_lightgbm_stops_early_by_a_metric():
 def test_the_scikit_learn_class_of_lightgbm_stops_early():
     lightgbm = pytest.importorskip("lightgbm")
     features, labels = table()
-    objective, metric = Objective(ew.Chain(4)), EvalMetric(ew.Chain(4), "risk")
+    objective, metric = Objective(ew.Chain(4)), EvalMetric(ew.Chain(4), "mae", decision="least_risk")
     model = lightgbm.LGBMClassifier(objective=objective.lightgbm, n_estimators=200, n_jobs=1, verbose=-1)
     model.fit(
         features[:200], labels[:200], eval_set=[(features[200:], labels[200:])], eval_metric=metric.lightgbm,
@@ -204,10 +205,10 @@ def test_the_scikit_learn_class_of_lightgbm_stops_early():
     )  # fmt: skip
     assert 1 <= model.best_iteration_ < 200
     raw = model.predict(features[200:], raw_score=True)
-    assert model.best_score_["valid_0"]["risk"] == pytest.approx(metric.value(raw, labels[200:]), abs=1e-6)
+    assert model.best_score_["valid_0"]["mae"] == pytest.approx(metric.value(raw, labels[200:]), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["rps", "mae", "risk", "severity"])
+@pytest.mark.parametrize("name", ["rps", "mae", "kappa", "severity"])
 def test_xgboost_stops_early_by_a_metric(name):
     xgboost = pytest.importorskip("xgboost")
     features, labels = table()
@@ -220,7 +221,7 @@ def test_xgboost_stops_early_by_a_metric(name):
     )  # fmt: skip
     assert booster.best_iteration < 199
     best = booster.predict(held_out, output_margin=True, iteration_range=(0, booster.best_iteration + 1))
-    assert booster.best_score == pytest.approx(metric.value(best, labels[200:]), abs=1e-5)
+    assert booster.best_score == pytest.approx(metric(labels[200:], best), abs=1e-5)
     model = xgboost.XGBClassifier(
         objective=objective.xgboost, eval_metric=metric, early_stopping_rounds=10, n_estimators=200, n_jobs=1
     )
@@ -311,7 +312,11 @@ def test_metrics_by_hand():
     assert EvalMetric(chain, "rps").value(raw, labels, weight) == pytest.approx(np.average(rps, weights=weight))
     assert EvalMetric(chain, "rps", raw=False).value(p, labels) == pytest.approx(rps.mean())
     assert EvalMetric(chain, "mae").value(raw, labels, weight) == pytest.approx(2 * 2 / 4)
-    assert EvalMetric(chain, "risk").value(raw, labels) == pytest.approx(1 / 3)
+    assert EvalMetric(chain, "mae", decision="least_risk").value(raw, labels) == pytest.approx(1 / 3)
+    kappa = cohen_kappa_score(labels, p.argmax(1), weights="quadratic", sample_weight=weight, labels=[0, 1, 2])
+    assert EvalMetric(chain, "kappa").value(raw, labels, weight) == pytest.approx(kappa)
+    assert EvalMetric(chain, "quadratic kappa").lightgbm(labels, raw, weight)[1:] == (pytest.approx(kappa), True)
+    assert EvalMetric(chain, "kappa")(labels, raw, weight) == pytest.approx(-kappa)
     assert EvalMetric(chain, "severity").value(raw, labels) == pytest.approx(2)
 
 
@@ -323,7 +328,12 @@ def test_metrics_by_hand():
         (lambda: Objective(ew.Chain(3), loss="ce"), ValueError, 'loss: expected "emd" or "edge"'),
         (lambda: Objective(ew.Chain(3), mix=2), ValueError, "mix: expected a number from 0 to 1, got 2"),
         (lambda: Objective(ew.Chain(3), curvature="h"), ValueError, "curvature: expected"),
-        (lambda: EvalMetric(ew.Chain(3), "auc"), ValueError, "name: expected one of"),
+        (lambda: EvalMetric(ew.Chain(3), "auc"), ValueError, "name: expected one of kappa, mae, severity, rps, .*"),
+        (
+            lambda: EvalMetric(ew.Chain(3), "expected_cost"),
+            ValueError,
+            "name: expected a metric whose value says which",
+        ),
         (
             lambda: Objective(ew.Chain(3)).derivatives(np.zeros((2, 4)), np.zeros(2)),
             ValueError,

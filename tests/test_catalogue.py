@@ -27,7 +27,7 @@ UNDEFINED_METRICS = {
 
 def test_every_loss_is_listed():
     listed = {type(module).__name__ for case in LOSS_CASES for module in make_loss(case).modules()}
-    assert set(losses.__all__) <= listed
+    assert set(losses.__all__) - {"Head"} <= listed
 
 
 def test_every_measure_is_exported():

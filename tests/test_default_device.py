@@ -18,7 +18,6 @@ from torch.nn.functional import one_hot
 
 import earthwork as ew
 from earthwork.kernels.cpu import run, without_kernels
-from earthwork.ops import operations as routes
 from tests.cases import random_distribution, random_space
 
 SPACES: dict[str, ew.Space] = {
@@ -37,7 +36,6 @@ MAKERS: dict[str, Callable[[], ew.Space]] = {
 
 @pytest.fixture(params=["kernels", "portable"], autouse=True)
 def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(routes, "MIN_ENTRIES", 0)
     monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES_EXPECTED", 0)
     run._like.cache_clear()
     if request.param == "kernels":

@@ -111,6 +111,8 @@ SIGNATURES = {
     "MixedLoss": "(*terms, class_dim=None, empty='nan')",
     "TokenEMDLoss": "(token_ids, values, rho=2.0, *, diameter=9.0, outside=None, shift=False, ignore_index=-100, "
     "reduction='mean')",
+    "Head": "(hidden, space, loss=None, *, bias=True, device=None, dtype=None)",
+    "EMDLoss.from_hidden": "(self, hidden, weight, labels, bias=None, *, mask=None, chunk_rows=None)",
     "targets.gaussian": "(values, edges, sigma)",
     "targets.two_hot": "(values, centers)",
     "targets.any_of": "(mask)",

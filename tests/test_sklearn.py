@@ -7,34 +7,44 @@ import pickle
 import re
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import cohen_kappa_score, mean_absolute_error
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import earthwork as ew
-from earthwork.sklearn import ConformalClassifier, EMDClassifier, LeastRiskClassifier, _least_risk, scorer
+from earthwork.sklearn import BoostedClassifier, ConformalClassifier, LeastRiskClassifier, _least_risk, scorer
+
+LIBRARIES = ("lightgbm", "xgboost")
+# What the rules do not allow for. They also want the most probable class as the answer.
+EXCEPTIONS = {"check_classifiers_classes": "names have no order without a space"}
+
+
+def boosted(space=None, library="lightgbm", **options):
+    pytest.importorskip(library)
+    return BoostedClassifier(space, library, **{"n_estimators": 20, "n_jobs": 1, "random_state": 0, **options})
 
 
 @parametrize_with_checks(
-    [
-        EMDClassifier(random_state=0),
-        LeastRiskClassifier(LogisticRegression()),
-        ConformalClassifier(LogisticRegression(), alpha=0.3, random_state=0),
-    ]
-)
+    [LeastRiskClassifier(LogisticRegression()), ConformalClassifier(LogisticRegression(), alpha=0.3, random_state=0),
+     *(BoostedClassifier(None, library, n_estimators=20, decision="argmax",
+     n_jobs=1, random_state=0) for library in LIBRARIES if find_spec(library))],
+    expected_failed_checks=lambda model: {} if isinstance(model, LeastRiskClassifier) else EXCEPTIONS,
+)  # fmt: skip
 def test_rules_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -87,9 +97,6 @@ def test_classes_that_were_not_seen():
     chain = ew.Chain(9)
     model = LeastRiskClassifier(LogisticRegression(), chain).fit(features, labels * 4)
     assert set(model.predict(features)) <= {0, 4, 8}
-    network = EMDClassifier(chain, max_epochs=20, random_state=0).fit(features, labels * 4)
-    assert network.predict_proba(features).shape == (len(features), 3)
-    np.testing.assert_allclose(network.predict_proba(features).sum(1), 1)
 
 
 def test_calibration_lowers_log_loss_overconfident():
@@ -106,33 +113,122 @@ def test_calibration_lowers_log_loss_overconfident():
     assert losses[1] < losses[0]
 
 
-def test_partial_labels_teach_what_they_say():
-    features, labels = load_iris(return_X_y=True)
-    generator = np.random.default_rng(0)
-    mask = np.eye(3, dtype=bool)[labels]
-    coarse = generator.random(len(labels)) < 0.5
-    mask[coarse, 1:] |= (labels[coarse] > 0)[:, None]
-    model = EMDClassifier(ew.Chain(3), max_epochs=60, random_state=0).fit(features, mask)
-    assert model.score(features, labels) > 0.9
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_boosting_is_that_of_the_library(library):
+    features, labels = ordinal()
+    model = boosted(ew.Chain(5), library, loss="edge").fit(features, labels)
+    p = model.predict_proba(features)
+    np.testing.assert_allclose(p.sum(1), 1)
+    np.testing.assert_array_equal(model.predict(features), ew.decide(p, ew.Chain(5)))
+    np.testing.assert_array_equal(model.set_params(decision="argmax").predict(features), p.argmax(1))
+    objective = ew.boosting.Objective(ew.Chain(5), loss="edge")
+    if library == "lightgbm":
+        import lightgbm
+
+        options = {"num_class": 5, "num_threads": 1, "verbose": -1, "objective": objective.lightgbm}
+        raw = lightgbm.train(options, lightgbm.Dataset(features, labels), 20).predict(features)
+    else:
+        import xgboost
+
+        data = xgboost.DMatrix(features, labels)
+        options = {"num_class": 5, "nthread": 1, "learning_rate": 0.1, "base_score": 0.0, "min_child_weight": 1e-3}
+        raw = xgboost.train(options, data, 20, obj=objective.xgboost).predict(data, output_margin=True)
+    np.testing.assert_allclose(p, objective.predict_proba(raw), atol=1e-6)
 
 
-def test_sample_weight_moves_answers():
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_boosting_takes_names_in_the_order_of_the_space(library):
+    """Alphabetical order is another one: large, medium, small, tiny."""
+    features, labels = ordinal(4)
+    names = np.array(["tiny", "small", "medium", "large"])
+    by_index = boosted(ew.Chain(4), library).fit(features, labels)
+    for chain in (ew.Chain(4, names=names.tolist()), None):
+        y = names[labels] if chain else pd.Categorical(names[labels], categories=names, ordered=True)
+        by_name = boosted(chain, library).fit(features, y)
+        assert by_name.classes_.tolist() == names.tolist()
+        np.testing.assert_allclose(by_name.predict_proba(features), by_index.predict_proba(features))
+        np.testing.assert_array_equal(by_name.predict(features), names[by_index.predict(features)])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_boosting_knows_classes_that_no_row_has(library):
+    features, labels = ordinal(4)
+    model = boosted(ew.Chain(6), library).fit(features, labels + (labels > 1))  # 0, 1, 3, 4
+    assert model.classes_.tolist() == [0, 1, 2, 3, 4, 5]
+    p = model.predict_proba(features)
+    assert p.shape == (len(features), 6)
+    assert p[:, [2, 5]].mean() < 0.1
+    assert ew.evaluate(p, labels + (labels > 1), ew.Chain(6), intervals=False).report["accuracy"].value > 0.5
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("metric", ["rps", "kappa"])
+def test_boosting_stops_early(library, metric):
+    features, labels = ordinal()
+    options = {"early_stopping": 5, "n_estimators": 300, "metric": metric}
+    held_out = boosted(ew.Chain(5), library, **options).fit(features, labels)
+    assert held_out.n_rounds_ < 200
+    rest = slice(300, None)
+    given = boosted(ew.Chain(5), library, **options)
+    given.fit(features[:300], labels[:300], eval_set=(features[rest], labels[rest]))
+    score = scorer(metric, ew.Chain(5))
+    given.set_params(decision="argmax")
+    best = score(given, features[rest], labels[rest])
+    given.n_rounds_ = 300 if library == "lightgbm" else given.booster_.num_boosted_rounds()
+    assert best >= score(given, features[rest], labels[rest])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_sample_weight_moves_answers(library):
     features, labels = ordinal(2)
-    chain = ew.Chain(2)
-    heavy = EMDClassifier(chain, max_epochs=40, random_state=0).fit(features, labels, np.where(labels == 1, 20.0, 1.0))
-    plain = EMDClassifier(chain, max_epochs=40, random_state=0).fit(features, labels)
+    heavy = boosted(ew.Chain(2), library).fit(features, labels, np.where(labels == 1, 20.0, 1.0))
+    plain = boosted(ew.Chain(2), library).fit(features, labels)
     assert heavy.predict(features).mean() > plain.predict(features).mean()
 
 
-def test_decision_by_least_risk():
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("options", [{}, {"calibrate": True}, {"maximize": "kappa"}], ids=str)
+def test_least_risk_by_an_objective_of_ours(library, options):
+    """It failed, or trained on the alphabetical order of the names."""
+    module = pytest.importorskip(library)
+    features, labels = ordinal(4)
+    names = np.array(["tiny", "small", "medium", "large"])
+    chain = ew.Chain(4, names=names.tolist())
+    objective = ew.boosting.Objective(chain)
+    make = (
+        module.LGBMClassifier(objective=objective.lightgbm, n_estimators=20, n_jobs=1, verbose=-1)
+        if library == "lightgbm"
+        else module.XGBClassifier(objective=objective.xgboost, n_estimators=20, n_jobs=1, base_score=0.0)
+    )
+    by_name = LeastRiskClassifier(make, chain, **options).fit(features, names[labels])
+    by_index = LeastRiskClassifier(make, chain, **options).fit(features, labels)
+    assert by_name.classes_.tolist() == names.tolist()
+    np.testing.assert_allclose(by_name.predict_proba(features).sum(1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(by_name.predict(features), names[by_index.predict(features)])
+    assert cohen_kappa_score(by_index.predict(features), labels, weights="quadratic") > 0.6
+    with pytest.raises(ValueError, match=r"y: expected all 4 classes of the space, .* got none of class 3; Boosted"):
+        LeastRiskClassifier(make, chain, **options).fit(features[labels < 3], labels[labels < 3])
+    with pytest.raises(ValueError, match="space: expected that of the estimator's objective"):
+        LeastRiskClassifier(make, ew.Chain(4), **options).fit(features, labels)
+
+
+def test_answers_for_kappa_by_cross_validation():
     features, labels = ordinal()
-    model = EMDClassifier(ew.Chain(5), max_epochs=20, random_state=0).fit(features, labels)
-    p = torch.tensor(model.predict_proba(features))
-    model.set_params(decision="risk")
-    np.testing.assert_array_equal(model.predict(features), ew.decide(p, ew.Chain(5)).numpy())
+    chain = ew.Chain(5)
+    plain, kappa = (
+        LeastRiskClassifier(LogisticRegression(C=0.01), chain, maximize=metric) for metric in (None, "kappa")
+    )
+    scores = [
+        cross_val_score(model, features, labels, scoring=scorer("kappa", chain)).mean() for model in (plain, kappa)
+    ]
+    assert scores[1] > scores[0] + 0.1
+    assert 0 < kappa.fit(features, labels).decision_.trade_off_ < 1
 
 
-@pytest.mark.parametrize("model", [EMDClassifier(ew.Chain(3), max_epochs=5), LeastRiskClassifier(LogisticRegression())])
+@pytest.mark.parametrize(
+    "model", [BoostedClassifier(ew.Chain(3), n_estimators=5, n_jobs=1), LeastRiskClassifier(LogisticRegression())]
+)
 def test_clones_pickles_and_pipelines(model):
     features, labels = load_iris(return_X_y=True)
     pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), clone(model)).fit(features, labels)
@@ -156,6 +252,69 @@ def test_scorers_in_grid_search():
     features, labels = ordinal(3)
     search = GridSearchCV(LogisticRegression(), {"C": [0.01, 1.0]}, scoring=scorer("rps"), cv=3).fit(features, labels)
     assert search.best_params_["C"] == 1.0
+
+
+def test_every_measure_of_the_report_is_a_scorer():
+    features, labels = ordinal()
+    model = LogisticRegression().fit(features, labels)
+    chain = ew.Chain(5)
+    report = ew.metrics.hierarchical_report(model.predict_proba(features), labels, chain)
+    for line in report.lines:
+        if line.higher_is_better is not None:
+            score = scorer(line.label, chain)(model, features, labels)
+            assert score == pytest.approx(line.estimates[0].value * (1 if line.higher_is_better else -1)), line.label
+
+
+def test_scorers_are_defined_for_classes_that_were_not_seen():
+    """A test fold with a class that its training folds lack made all of cross validation NaN."""
+    features, labels = ordinal(4)
+    rare = np.flatnonzero(labels == 3)
+    labels[rare[1:]] = 2
+    folds = [(np.setdiff1d(np.arange(len(labels)), rare), rare), (np.arange(0, 300), np.arange(300, len(labels)))]
+    for space in (ew.Chain(4), None):
+        for name in ("kappa", "mae", "rps"):
+            score = scorer(name, space)
+            found = cross_val_score(LogisticRegression(), features, labels, cv=folds, scoring=score)
+            assert np.isfinite(found[1])
+            assert np.isfinite(found[0]) or name == "kappa"  # all labels of that fold differ only in class
+    train = folds[1][0]
+    model = LogisticRegression().fit(features[train[labels[train] < 3]], labels[train[labels[train] < 3]])
+    expected = cohen_kappa_score(labels, model.predict(features), weights="quadratic", labels=range(4))
+    assert scorer("kappa", ew.Chain(4))(model, features, labels) == pytest.approx(expected)
+
+
+def test_scorers_round_what_regressors_predict():
+    features, labels = ordinal()
+    model = LinearRegression().fit(features, labels)
+    answers = np.rint(model.predict(features)).clip(0, 4)
+    expected = cohen_kappa_score(labels, answers, weights="quadratic")
+    for space in (ew.Chain(5), None):
+        assert scorer("kappa", space)(model, features, labels) == pytest.approx(expected)
+    stars = ew.Chain(5, names=list("12345"))
+    shifted = LinearRegression().fit(features, labels + 1)
+    assert scorer("kappa", stars)(shifted, features, (labels + 1).astype(str)) == pytest.approx(expected)
+
+
+def test_an_order_is_never_guessed():
+    """Names were sorted, also those of an ordered Categorical."""
+    features, labels = ordinal(3)
+    names = np.array(["low", "middle", "high"])
+    y = pd.Series(pd.Categorical(names[labels], categories=names, ordered=True))
+    model = LogisticRegression().fit(features, y)
+    expected = scorer("kappa", ew.Chain(3))(LogisticRegression().fit(features, labels), features, labels)
+    assert scorer("kappa")(model, features, y) == pytest.approx(expected)
+    assert scorer("kappa", ew.Chain(3, names=names.tolist()))(model, features, y) == pytest.approx(expected)
+    message = "names, whose order is not known: pass space=ew.Chain"
+    for unordered in (names[labels], pd.Series(names[labels]), pd.Series(names[labels], dtype="category")):
+        with pytest.raises(ValueError, match=message):
+            scorer("kappa")(model, features, unordered)
+        for estimator in (boosted(), ConformalClassifier(LogisticRegression())):
+            with pytest.raises(ValueError, match=message):
+                estimator.fit(features, unordered)
+    polars = pytest.importorskip("polars")
+    by_polars = boosted().fit(features, polars.Series(names[labels], dtype=polars.Enum(names.tolist())))
+    assert by_polars.classes_.tolist() == names.tolist()
+    np.testing.assert_array_equal(by_polars.predict(features), boosted().fit(features, y).predict(features))
 
 
 def test_without_scikit_learn(monkeypatch):
@@ -188,24 +347,25 @@ def test_skorch_as_guide_shows_it():
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda x, y: EMDClassifier(decision="mode").fit(x, y), ValueError, 'decision: expected "argmax" or "risk"'),
-        (lambda x, y: EMDClassifier(mix=2).fit(x, y), ValueError, "mix: expected a number from 0 to 1, got 2"),
-        (lambda x, y: EMDClassifier(7).fit(x, y), TypeError, "space: expected a Chain, Ring, Tree, CostMatrix or None"),
+        (lambda x, y: boosted(decision="mode").fit(x, y), ValueError, 'decision: expected "least_risk" or "argmax"'),
+        (lambda x, y: boosted(mix=2).fit(x, y), ValueError, "mix: expected a number from 0 to 1, got 2"),
         (
-            lambda x, y: EMDClassifier(ew.Chain(2)).fit(x, y),
+            lambda x, y: BoostedClassifier(library="cat").fit(x, y),
+            ValueError,
+            'library: expected "lightgbm" or "xgboost"',
+        ),
+        (lambda x, y: boosted(7).fit(x, y), TypeError, "space: expected a Chain, Ring, Tree, CostMatrix or None"),
+        (
+            lambda x, y: boosted(ew.Chain(2)).fit(x, y),
             ValueError,
             "y: expected class indices from 0 to 1, because the classes have no names, got '2'",
         ),
         (
-            lambda x, y: EMDClassifier(ew.Chain(4, names=["3", "2", "1", "0"])).fit(x, y),
+            lambda x, y: boosted(ew.Chain(4, names=["3", "2", "1", "0"])).fit(x, y),
             ValueError,
             "y: 0 can be the class called '0' .* or the class with index 0 .*choose with labels as text for names",
         ),
-        (
-            lambda x, y: EMDClassifier().fit(x, np.eye(3, dtype=bool)[y]),
-            ValueError,
-            "space: expected a space for partial",
-        ),
+        (lambda x, y: scorer("expected_cost"), ValueError, "name: expected a metric whose value says which model"),
         (lambda x, y: scorer("auc"), ValueError, "name: expected one of"),
     ],
 )

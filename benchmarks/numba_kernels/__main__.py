@@ -1,11 +1,14 @@
 """The compiled core against the Numba kernels, in turns in one process: minima of times, and errors against float64.
 
+NUMBA_CPU_NAME=haswell compares the builds for AVX2 on a machine that has AVX-512.
+
 python -m benchmarks.numba_kernels [--threads 1] [--seconds 4] [--build avx2]
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import time
 from typing import Any
 
@@ -34,7 +37,8 @@ def minima(functions: dict[str, Any], seconds: float) -> dict[str, float]:
         function()
     end, turns = time.perf_counter() + seconds, 0
     while time.perf_counter() < end or turns < 15:
-        for name, function in functions.items():
+        # In random order: the first one after something else finds other data in the caches.
+        for name, function in random.sample(list(functions.items()), len(functions)):
             start = time.perf_counter()
             function()
             best[name] = min(best[name], time.perf_counter() - start)

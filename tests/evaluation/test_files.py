@@ -123,7 +123,7 @@ def broken(tmp_path: Path, tree: ew.Tree, case: dict[str, Any]) -> dict[str, tup
         "a.txt": (lambda f: f.write_text(""), r"a\.txt: expected a file ending in \.npz, \.npy, \.csv, \.tsv, \.parq"),
         "b.npz": (lambda f: f.write_bytes(b""), "the file is empty"),
         "c.npz": (lambda f: f.write_text("hello"), r"not a readable \.npz file"),
-        "d.npz": (lambda f: np.savez(f, x=probs), "expected an array `probs` or `logits`, got `x`"),
+        "d.npz": (lambda f: np.savez(f, x=probs), "expected an array `probs`, `logits` or `answers`, got `x`"),
         "e.npz": (lambda f: np.savez(f, probs=probs), "expected an array `labels`, got `probs`; pass labels"),
         "f.npz": (
             lambda f: np.savez(f, probs=probs[:, 1:], labels=labels),

@@ -42,7 +42,7 @@ LAYOUTS = {
 # Those with the contract of cross entropy, and a mixture, which has an axis of classes too.
 CASES = [case for case in LOSS_CASES if not case.startswith("TokenEMDLoss")]
 SPECIAL = ["EMDLoss, tree", "EMDLoss root, chain", "EdgeCrossEntropyLoss, tree", "SoftLabelLoss, ring"]
-# Below and above the number of entries from which on compiled kernels serve.
+# Of one tile of the kernels, and of several.
 SIZES = (5, 60)
 
 

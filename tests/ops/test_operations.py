@@ -105,7 +105,7 @@ def test_types(name, dtype, expected):
 
 @pytest.mark.parametrize("name", ["chain", "tree"])
 def test_small_batches_and_no_kernels(name):
-    check(SPACES[name](), "first order", rows=2)
+    check(SPACES[name](), "kernels", rows=2)
     with without_kernels():
         check(SPACES[name](), "first order")
 

@@ -14,6 +14,9 @@ from earthwork.trees.nested import dump_json, load_json
 from earthwork.trees.paths import from_csv
 from earthwork.trees.shipped import cifar10
 
+# Mutated names may look like mistakes, of which builders warn.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
 COUNT = 10_000
 LINE = (
     "02121808 05 n 04 domestic_cat 0 house_cat 0 Felis_domesticus 0 Felis_catus 0 003 @ 02121620 n 0000 "

@@ -31,7 +31,7 @@ def test_names_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_control_characters_not_reach_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     tree = trees.from_paths(
-        [["r", "\x1b[2J\x07cat"], ["r", "a\nb"], ["r", "\u202edog"], ["r", "\ud800"], ["r", "é 漢"]]
+        [["r", "\x1b[2J\x07cat"], ["r", "a\nb"], ["r", "\u202edog"], ["r", "\ud800"], ["r", "é 漢"]], clean=False
     )
     lines = ["r", "├── \\x1b[2J\\x07cat", "├── a\\nb", "├── \\u202edog", "├── \\ud800", "└── é 漢"]
     assert shown(tree, capsys) == lines

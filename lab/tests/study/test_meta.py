@@ -129,7 +129,7 @@ def test_a_loss_that_is_better_everywhere_is_recommended() -> None:
     assert "**Train with `soft`" in page
     assert "−20.0 % for ordered classes" in page
     assert "- task 5, many labels: recommended: `soft`: −" in page
-    assert "6 tasks, cross entropy and 13 other losses, 10,080 trained networks, at most 1.7 core hours" in page
+    assert "6 tasks, cross entropy and 13 other losses, 10,800 trained networks, at most 1.8 core hours" in page
 
 
 def test_without_a_better_loss_cross_entropy_is_recommended() -> None:

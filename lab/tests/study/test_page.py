@@ -195,7 +195,7 @@ def test_primary_tables(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -
             assert numbers(lower) == [sum(effect < 0 for effect, _ in effects), len(tasks)]
             if "adjusted" in found:
                 assert numbers(p)[0] == pytest.approx(found["adjusted"], abs=0.002)
-                better = found["adjusted"] < 0.05 and found["mean"] < 0
+                better = bool(found["adjusted"] < 0.05 and found["mean"] < 0)
                 assert shown[loss][0].startswith("**") is better
             else:
                 assert p == "–"

@@ -146,7 +146,10 @@ def test_own_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for options, message in (
-        (["losses", "--space", "chain:5"], "--space: expected --data FILE, a file of features and labels, got None"),
+        (
+            ["losses", "--space", "chain:5"],
+            "--space: expected --data FILE, an .npz file with x and y or a table, got None",
+        ),
         (["losses", "--labels", "index"], "--labels: expected only with --space, got index without it"),
         (["losses", "--seeds", "3"], "--seeds: expected only with boosting, got 3 with losses"),
         (["tables"], "NAME: expected losses, boosting, page, answer, boosting-table, got 'tables'"),

@@ -39,6 +39,9 @@ def command(
         Path | None, typer.Option(help="A file of labels, in place of those with the predictions.")
     ] = None,
     label_column: Annotated[str | None, typer.Option(help="The column of a table that holds the labels.")] = None,
+    answers: Annotated[
+        str | None, typer.Option(metavar="class|node", help="What integers that are answers on a tree mean.")
+    ] = None,
     normalize: Annotated[
         str | None, typer.Option(metavar="softmax|l1", help="softmax for logits, l1 for masses.")
     ] = None,
@@ -70,6 +73,7 @@ def command(
     """Report the metrics of predictions, and compare models on the same rows."""
     _check_choice("--normalize", normalize, ("softmax", "l1"))
     _check_choice("--labels", labels, ("index", "name"))
+    _check_choice("--answers", answers, ("class", "node"))
     _check_choice("--decide", decide, ("least-risk", "inner"))
     with _LateProgress() as progress:
         result = evaluate(
@@ -85,6 +89,7 @@ def command(
             conformal=conformal,
             label_kind=labels,  # type: ignore[arg-type]
             label_column=label_column,
+            answers=answers,  # type: ignore[arg-type]
             top_k=top_k,
             intervals=intervals,
             seed=seed,

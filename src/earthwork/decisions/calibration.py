@@ -78,15 +78,15 @@ def _check(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     z = torch.as_tensor(logits) if isinstance(logits, np.ndarray | list) else logits
     if not isinstance(z, Tensor) or not z.is_floating_point():
         raise TypeError(f"logits: expected floating point numbers, got {getattr(z, 'dtype', type(z).__name__)}")
-    y = _check_labels("logits", z, labels)
+    y = check_labels("logits", z, labels)
     if not bool(torch.isfinite(z).all()):
         row = int((~torch.isfinite(z)).any(-1).int().argmax())
         raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
     return z.detach().double(), y
 
 
-def _check_labels(name: str, rows: Tensor, labels: Any) -> Tensor:
-    """The labels of ``rows[N, C]`` as a tensor."""
+def check_labels(name: str, rows: Tensor, labels: Any) -> Tensor:
+    """Return the labels of ``rows[N, C]`` as a tensor."""
     y = torch.as_tensor(labels) if isinstance(labels, np.ndarray | list) else labels
     if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool:
         raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
@@ -147,7 +147,7 @@ def tune_vagueness(
     if not isinstance(target, int | float) or not 0 <= target <= 1:
         raise ValueError(f"{name}: expected a share from 0 to 1, got {target!r}")
     p = as_distributions(p, tree).detach()
-    labels = _check_labels("p", p, labels)
+    labels = check_labels("p", p, labels)
     grid: list[float] = torch.linspace(-1, 1, _GRID, dtype=torch.float64).tolist()
     candidates: list[float] = [-2.0, *grid, 2.0]
     wrong, classes = _answers(p, labels, tree, candidates)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -17,6 +17,7 @@ from earthwork.evaluation.labels import ClassIndex, LabelKind
 from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
 from earthwork.metrics.batch import Batch, Decision, check_decision, log_probabilities
+from earthwork.metrics.measure import Measure
 from earthwork.metrics.report import (
     Rows,
     check_whole,
@@ -53,6 +54,7 @@ def evaluate(
     conformal: float | None = None,
     label_kind: LabelKind | None = None,
     label_column: str | None = None,
+    answers: Literal["class", "node"] | None = None,
     top_k: int | None = None,
     intervals: bool = True,
     seed: int = 0,
@@ -64,9 +66,11 @@ def evaluate(
     Everything is computed in double precision, whatever the type of the predictions.
 
     Args:
-        predictions: Probabilities, ``[rows, classes]``: an array, a tensor, a pandas or polars data frame, or the path
-            of a file (.npz, .npy, .csv, .tsv or .parquet, see :func:`~earthwork.evaluation.open_predictions`). Several
-            models: a mapping from names to those, or a list of paths. All have the same rows in the same order.
+        predictions: Probabilities, ``[rows, classes]``, or answers, ``[rows]``: classes by index or name, names of a
+            tree's inner nodes, or on a chain real numbers, for which the nearest class counts. An array, a tensor, a
+            pandas or polars data frame, or the path of a file (.npz, .npy, .csv, .tsv or .parquet, see
+            :func:`~earthwork.evaluation.open_predictions`). Several models: a mapping from names to those, or a list
+            of paths, also of different kinds. All have the same rows in the same order.
         labels: The classes, by index or by name: an array, a series, a list or the path of a file. ``None``: those that
             the files or data frames hold. Names of a tree's inner nodes are coarse labels, see below.
         space: How the classes are arranged.
@@ -85,6 +89,7 @@ def evaluate(
             models are evaluated on the other half.
         label_kind: How to read labels that could be either: as ``"index"`` or as ``"name"``.
         label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
+        answers: What integers that are answers on a tree mean: ``"class"`` indices, or ``"node"``.
         top_k: The number of answers in the top-k metrics. Default: 5 on a tree, else 1.
         intervals: Whether to compute 95 % intervals, and the differences between models.
         seed: The seed of the split into halves.
@@ -118,10 +123,14 @@ def evaluate(
     check_normalize(normalize)
     check_whole("seed", seed)
     plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate, conformal)
-    measures = standard_measures(space, top_k, inner=decide == "inner")
+    if answers not in (None, "class", "node"):
+        raise ValueError(f'answers: expected "class", "node" or None, got {answers!r}')
+    sources = _open(predictions, labels, ClassIndex(space, label_kind, inner=True), label_column, answers)
+    if plan.is_asked and all(source.kind == "answers" for source in sources.values()):
+        raise ValueError("predictions: expected probabilities, to decide or calibrate by, got answers")
+    measures = _measures(space, top_k, decide, sources.values())
     if conformal is not None:
         measures += [SetCoverage(), SetSize(), SetWidth()]
-    sources = _open(predictions, labels, ClassIndex(space, label_kind, inner=True), label_column)
     tuning = _held_out(len(next(iter(sources.values())).labels), seed) if plan.tunes else None
     models: list[Model] = []
     for name, source in sources.items():
@@ -141,6 +150,17 @@ def evaluate(
     return Evaluation(space, tuple(models), report, tuple(differences), 0 if tuning is None else int(tuning.sum()))
 
 
+def _measures(
+    space: Space, top_k: int | None, decide: Deciding | None, sources: Iterable[Predictions]
+) -> list[Measure]:
+    """Return the measures that are defined for at least one model."""
+    nodes = decide == "inner" or any(source.nodes for source in sources)
+    none = torch.zeros(0, dtype=torch.long)
+    kinds = [Batch(space, none, None if source.kind == "answers" else torch.zeros(0, space.num_bins), none)
+             for source in sources]  # fmt: skip
+    return [one for one in standard_measures(space, top_k, inner=nodes) if any(map(one.is_defined, kinds))]
+
+
 class _Plan(NamedTuple):
     """What is evaluated of each model."""
 
@@ -150,6 +170,11 @@ class _Plan(NamedTuple):
     coverage: float | None
     calibrate: bool
     conformal: float | None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether more is asked for than the predictions as they are."""
+        return self.tunes or self.decide is not None
 
     @property
     def tunes(self) -> bool:
@@ -193,14 +218,14 @@ class _Piece(NamedTuple):
     """Some rows, checked.
 
     Attributes:
-        p: The distributions, in double precision.
+        p: The distributions, in double precision; or answers.
         labels: The labels.
         logits: What the distributions are the softmax of; ``None`` if they were given as probabilities.
     """
 
     p: Tensor
     labels: Tensor
-    logits: Tensor | None
+    logits: Tensor | None = None
 
     @property
     def log_p(self) -> Tensor:
@@ -231,6 +256,8 @@ class _Variant(NamedTuple):
 
     def batch(self, piece: _Piece, space: Space) -> Batch:
         """Return checked distributions and labels as a batch with this variant's answers and sets."""
+        if self.decision in ("class", "node"):
+            return Batch(space, piece.labels, None, piece.p, self.decision)
         piece = piece.softened(self.temperature)
         sets = None if self.predictor is None else self.predictor.predict(piece.p)
         return Batch(space, piece.labels, piece.p, None, self.decision, self.vagueness, piece.logits, sets=sets)
@@ -240,6 +267,8 @@ def _variants(
     source: Predictions, space: Space, normalize: Normalize, plan: _Plan, tuning: NDArray[np.bool_] | None
 ) -> list[_Variant]:
     """Return the forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
+    if source.kind == "answers":
+        return [_Variant("", None, "node" if source.nodes else "class")]
     variants = [_Variant("", None)]
     temperature, suffix, vagueness = 1.0, "", plan.vagueness
     if tuning is not None:
@@ -299,9 +328,12 @@ def _batches(
     start = 0
     for values, labels in source:
         end = start + len(labels)
-        numbers = _checked(values, source, normalize, start)
-        logits = numbers if normalize == "softmax" else None
-        piece = _Piece(numbers if logits is None else logits.softmax(-1), torch.from_numpy(labels), logits)
+        if source.kind == "answers":
+            piece = _Piece(torch.from_numpy(values), torch.from_numpy(labels))
+        else:
+            numbers = _checked(values, source, normalize, start)
+            logits = numbers if normalize == "softmax" else None
+            piece = _Piece(numbers if logits is None else logits.softmax(-1), torch.from_numpy(labels), logits)
         yield piece if left_out is None else piece.where(torch.from_numpy(~left_out[start:end]))
         start = end
         if progress is not None:
@@ -327,7 +359,13 @@ def _named(progress: Progress | None, what: str) -> Callable[[float], None] | No
     return None if progress is None else lambda share: progress(what, share)
 
 
-def _open(predictions: Any, labels: Any, classes: ClassIndex, label_column: str | None) -> dict[str, Predictions]:
+def _open(
+    predictions: Any,
+    labels: Any,
+    classes: ClassIndex,
+    label_column: str | None,
+    answers: Literal["class", "node"] | None,
+) -> dict[str, Predictions]:
     """Return the predictions of each model by its name, all with the same labels."""
     given = _by_name(predictions)
     single = len(given) == 1
@@ -337,6 +375,7 @@ def _open(predictions: Any, labels: Any, classes: ClassIndex, label_column: str 
             classes,
             labels,
             label_column=label_column,
+            answers=answers,
             name="predictions" if single else f"predictions[{name!r}]",
         )
         for name, source in given.items()

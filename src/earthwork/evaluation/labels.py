@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
@@ -12,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from earthwork.files import is_missing
-from earthwork.spaces import Space, Tree
+from earthwork.spaces import Chain, Space, Tree
 from earthwork.text import abbreviate, with_near_matches
 
-Kind: TypeAlias = Literal["probs", "logits"]
+Kind: TypeAlias = Literal["probs", "logits", "answers"]
 LabelKind: TypeAlias = Literal["index", "name"]
 Indices: TypeAlias = NDArray[np.int64]
 
@@ -54,6 +55,7 @@ class ClassIndex:
     ) -> None:
         if label_kind not in (None, *get_args(LabelKind)):
             raise ValueError(f'label_kind: expected "index", "name" or None, got {label_kind!r}')
+        self.space = space
         self.count = space.num_bins
         self.names = space.bin_names or ()
         self._kind, self._remedy = label_kind, remedy
@@ -66,7 +68,7 @@ class ClassIndex:
         self._repeated = _repeated(pair for pair in groups if pair[0] not in self._places) | _repeated(bins)
 
     def call(self, place: int) -> str:
-        """Return the name of a class, or its index if it has none."""
+        """Return the name of a class, or its index if it has none; of an inner node its name or id."""
         if place >= self.count:
             return next(name for name, node in self._groups.items() if node == place)
         return (self.names[place] if self.names else "") or str(place)
@@ -89,18 +91,43 @@ class ClassIndex:
         Returns:
             A class index for each row, or ``num_bins + v`` for the inner node ``v`` of a tree.
         """
+        return self.read(what, values, typed=typed)[0]
+
+    def read(self, what: str, values: NDArray[Any], *, typed: bool = True) -> tuple[Indices, bool]:
+        """Return what :meth:`labels` does, and whether the labels were names."""
         if values.ndim != 1:
             raise ValueError(f"{what}: expected one label for each row, shape [rows], got shape {values.shape}")
         unique, first, inverse = _unique(what, values)
-        return self._read(what, unique, typed, first)[inverse]
+        found, by_name = self._read(what, unique, typed, first)
+        return found[inverse], by_name
 
     def kinds(self, what: str, values: NDArray[Any]) -> Indices:
-        """Read the distinct labels of some rows as :meth:`labels` does; error messages name no row."""
+        """Return what :meth:`labels` does, for the distinct labels of some rows; error messages name no row."""
         unique, _, inverse = _unique(what, values)
-        return self._read(what, unique, True, None)[inverse]
+        return self._read(what, unique, True, None)[0][inverse]
 
-    def _read(self, what: str, labels: Sequence[Any], typed: bool, rows: Sequence[int] | None) -> Indices:
-        """Return the class of each label; ``rows`` says where it was found."""
+    def scale(self, by_name: bool) -> NDArray[np.float64]:
+        """Return the numbers that the classes of a chain stand for: their names if labels are these, or indices."""
+        if not isinstance(self.space, Chain):
+            raise TypeError(f"space: expected a Chain, on which real-valued predictions have a class, got {self.space}")
+        numbers = np.arange(self.count, dtype=np.float64)
+        if by_name:
+            with suppress(ValueError):
+                numbers = np.array([float(name) for name in self.names])
+        if not (np.diff(numbers) > 0).all():
+            raise ValueError(f"space: expected names that are ascending numbers, got {abbreviate(list(self.names))}")
+        return numbers
+
+    def nearest(self, what: str, values: NDArray[np.floating[Any]], by_name: bool) -> Indices:
+        """Return the class that is nearest to each real-valued prediction, on the scale of the labels."""
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            raise ValueError(f"{what}: expected finite numbers, got {values[wrong[0]]} in row {wrong[0]}")
+        scale = self.scale(by_name)
+        return np.searchsorted((scale[1:] + scale[:-1]) / 2, values)
+
+    def _read(self, what: str, labels: Sequence[Any], typed: bool, rows: Sequence[int] | None) -> tuple[Indices, bool]:
+        """Return the class of each label, and whether that is its name; ``rows`` says where it was found."""
         is_text = typed and all(isinstance(label, str) for label in labels)
         texts = [str(label) for label in labels]
         named = [_found(text, self._labels) for text in texts]
@@ -114,7 +141,7 @@ class ClassIndex:
         repeated = [text for text in texts if by_name and text.strip() in self._repeated]
         if repeated:
             raise ValueError(f"{what}: expected names that only one node or class has, got {repeated[0]!r}")
-        return np.array(named if by_name else numbered, dtype=np.int64)
+        return np.array(named if by_name else numbered, dtype=np.int64), by_name
 
     def _check_one_reading(
         self, what: str, texts: Sequence[str], named: Sequence[int | None], numbered: Sequence[int | None]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from earthwork.decisions.conformal import ConformalPredictor
 from earthwork.extras import require
-from earthwork.metrics.batch import Decision
+from earthwork.metrics.batch import NODES, Decision
 from earthwork.metrics.intervals import jackknife
 from earthwork.metrics.measure import Measure
 from earthwork.metrics.report import Rows, values_of
@@ -65,7 +65,7 @@ def compare(
     for label, measure, values, left_out in values_of([model.rows for model in models], measures, space):
         for place, baseline in [] if measure.is_curve else compared:
             value, without = values[place] - values[baseline], (left_out[place], left_out[baseline])
-            if value == 0 and np.array_equal(*without, equal_nan=True):
+            if math.isnan(value) or (value == 0 and np.array_equal(*without, equal_nan=True)):
                 continue
             low, high, p = jackknife(value, *without, confidence)
             rises = True if low > 0 else False if high < 0 else None
@@ -172,8 +172,9 @@ class Evaluation:
         Of a model whose answers are classes, ``num_bins`` and above are the tree's nodes: coarse labels.
         """
         count = self.space.num_bins
-        names = self.space.names if self.models[model].decision == "inner" else self.space.bin_names
-        if self.models[model].decision != "inner" and place >= count:
+        nodes = self.models[model].decision in NODES
+        names = self.space.names if nodes else self.space.bin_names
+        if not nodes and place >= count:
             names, place = self.space.names, place - count
         return (names[place] if names else "") or str(place)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from earthwork.array_files import ArrayFile
 from earthwork.evaluation.labels import ClassIndex, Indices, Kind
 from earthwork.extras import require
 from earthwork.files import check_regular, read_lines
+from earthwork.spaces import Chain, Tree
 from earthwork.spaces.space import to_array
 
 ENDINGS = (".npz", ".npy", ".csv", ".tsv", ".parquet")
@@ -26,6 +29,8 @@ Pieces: TypeAlias = Callable[[], Iterator[NDArray[Any]]]
 # Numbers read at a time: 16 MiB in single precision.
 _PIECE = 2**22
 _LABEL_NAMES = ("label", "labels", "target")
+_ANSWER_NAMES = ("answer", "answers", "prediction", "predictions")
+_KINDS: tuple[Kind, ...] = ("probs", "logits", "answers")
 # What pandas and its users call the numbers of the rows.
 _ROW_NAMES = ("", "unnamed: 0", "__index_level_0__", "index", "id", "row", "row_id")
 _NO_LABELS = "pass labels="
@@ -37,10 +42,12 @@ class Predictions:
 
     Attributes:
         source: Where they come from, for messages.
-        kind: Whether the source says that it holds probabilities or logits; ``None`` if it does not say.
+        kind: Whether the source says that it holds probabilities, logits or answers; ``None`` if it does not say.
         labels: The class of each row.
-        pieces: Starts an iterator over predictions ``[some rows, classes]``, in the order of the space's classes.
+        pieces: Starts an iterator over predictions ``[some rows, classes]``, in the order of the space's classes; or
+            answers ``[some rows]``.
         half: Whether the predictions were stored in half precision, whatever the type of the pieces.
+        nodes: Whether answers are nodes of a tree.
     """
 
     source: str
@@ -48,6 +55,7 @@ class Predictions:
     labels: Indices
     pieces: Pieces
     half: bool = False
+    nodes: bool = False
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], Indices]]:
         """Return pieces of the predictions with their labels."""
@@ -65,10 +73,23 @@ class Predictions:
             )
 
 
+class _Truth(NamedTuple):
+    """Labels, and whether they were names."""
+
+    labels: Indices
+    by_name: bool
+
+
 def open_predictions(
-    source: Any, classes: ClassIndex, labels: Any = None, *, label_column: str | None = None, name: str = "predictions"
+    source: Any,
+    classes: ClassIndex,
+    labels: Any = None,
+    *,
+    label_column: str | None = None,
+    answers: Literal["class", "node"] | None = None,
+    name: str = "predictions",
 ) -> Predictions:
-    """Open predictions of any form.
+    """Return predictions of any form: probabilities or logits for each class, or one answer for each row.
 
     ============ ==============================================================================================
     source       what it holds
@@ -82,12 +103,18 @@ def open_predictions(
     array        the predictions only, ``[rows, classes]``: NumPy or a tensor
     ============ ==============================================================================================
 
+    Answers are an array ``[rows]``, an array ``answers`` of an .npz file, or a column ``answer`` of a table: classes by
+    index or by name, names of a tree's inner nodes, or on a chain real numbers, for which the nearest class counts.
+    They are on the scale of the labels: the names of the classes if these are numbers and the labels are names, else
+    their indices.
+
     Args:
         source: A path, a data frame or an array.
         classes: The classes of the space, and how labels are to be read.
         labels: The labels: an array, a series, a list, or the path of an .npy file or of a text file with one label in
             each line. By default those that ``source`` holds.
         label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
+        answers: What integers that are answers on a tree mean: ``"class"`` indices, or ``"node"``.
         name: What an array or data frame is called in messages.
 
     Raises:
@@ -96,14 +123,81 @@ def open_predictions(
     """
     truth = None if labels is None else _read_labels(labels, classes)
     if isinstance(source, str | Path):
-        return _open_file(Path(source), classes, truth, label_column)
+        return _open_file(Path(source), classes, truth, label_column, answers)
     if hasattr(source, "columns"):
-        return _open_table(name, _frame(name, source, classes), classes, truth, label_column)
+        return _open_table(name, _frame(name, source, classes), classes, truth, label_column, answers)
+    values = _column(_as_array(name, source))
+    if values.ndim == 1:
+        if truth is None:
+            raise ValueError(f"{name}: an array holds predictions only; {_NO_LABELS}")
+        return _answers(name, values, classes, truth, answers)
     half = isinstance(source, Tensor) and source.is_floating_point() and source.itemsize == 2
-    return _open_array(name, _as_array(name, source), classes, truth, half)
+    return _open_array(name, values, classes, truth, half)
 
 
-def _open_file(path: Path, classes: ClassIndex, truth: Indices | None, label_column: str | None) -> Predictions:
+def _answers(
+    source: str,
+    values: NDArray[Any],
+    classes: ClassIndex,
+    truth: _Truth,
+    kind: Literal["class", "node"] | None,
+    typed: bool = True,
+) -> Predictions:
+    """Return the predictions of a model that gives an answer for each row."""
+    if len(values) != len(truth.labels):
+        raise ValueError(
+            f"{source}: expected as many labels as predictions, got {len(truth.labels)} labels and {len(values)} rows"
+        )
+    if not typed or values.dtype.kind == "O":
+        with suppress(ValueError, TypeError):
+            numbers = values.astype(np.float64)
+            values = numbers if (numbers != np.rint(numbers)).any() else values
+    given = _indices(source, values, classes, truth.by_name, kind, typed)
+    nodes = kind == "node" or bool((given >= classes.count).any())
+    if nodes and isinstance(classes.space, Tree) and not (kind == "node" and values.dtype.kind in "iu"):
+        of_bins = to_array(classes.space.bins)[given.clip(max=classes.count - 1)]
+        given = np.where(given >= classes.count, given - classes.count, of_bins)
+    size = _PIECE
+
+    def pieces() -> Iterator[NDArray[Any]]:
+        yield from (given[start : start + size] for start in range(0, len(given), size))
+
+    return Predictions(source, "answers", truth.labels, pieces, nodes=nodes)
+
+
+def _indices(
+    source: str,
+    values: NDArray[Any],
+    classes: ClassIndex,
+    by_name: bool,
+    kind: Literal["class", "node"] | None,
+    typed: bool,
+) -> Indices:
+    if values.dtype.kind == "f" and isinstance(classes.space, Chain):
+        return classes.nearest(source, values, by_name)
+    if values.dtype.kind in "iu" and isinstance(classes.space, Tree):
+        tree = classes.space
+        if kind is None and not bool((tree.bins == torch.arange(tree.num_bins)).all()):
+            raise ValueError(
+                f"{source}: answers on a tree can be classes or nodes, and here class 0 is node {int(tree.bins[0])}; "
+                f'pass answers="class" for class indices, answers="node" for nodes'
+            )
+        if kind == "node":
+            wrong = np.flatnonzero((values < 0) | (values >= tree.num_nodes))
+            if len(wrong):
+                got = f"{values[wrong[0]]} in row {wrong[0]}"
+                raise ValueError(f"{source}: expected nodes from 0 to {tree.num_nodes - 1}, got {got}")
+            return values.astype(np.int64)
+    return classes.labels(source, values, typed=typed)
+
+
+def _open_file(
+    path: Path,
+    classes: ClassIndex,
+    truth: _Truth | None,
+    label_column: str | None,
+    answers: Literal["class", "node"] | None,
+) -> Predictions:
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise ValueError(f"{path}: expected a file ending in {', '.join(ENDINGS)}")
@@ -111,19 +205,19 @@ def _open_file(path: Path, classes: ClassIndex, truth: Indices | None, label_col
         raise FileNotFoundError(2, "no such file", str(path))
     check_regular(path)
     if ending in (".npz", ".npy"):
-        return _open_array_file(path, classes, truth)
+        return _open_array_file(path, classes, truth, answers)
     table = _parquet(path, classes) if ending == ".parquet" else _csv(path, classes)
-    return _open_table(str(path), table, classes, truth, label_column)
+    return _open_table(str(path), table, classes, truth, label_column, answers)
 
 
-def _read_labels(labels: Any, classes: ClassIndex) -> Indices:
-    """Read labels that are given apart from the predictions."""
+def _read_labels(labels: Any, classes: ClassIndex) -> _Truth:
+    """Return labels that are given apart from the predictions."""
     if not isinstance(labels, str | Path):
-        return classes.labels("labels", _column(_as_array("labels", labels)))
+        return _Truth(*classes.read("labels", _column(_as_array("labels", labels))))
     path = Path(labels)
     if path.suffix.lower() == ".npy":
-        return classes.labels(str(path), _column(ArrayFile(path).read()))
-    return classes.labels(str(path), np.array(read_lines(path)), typed=False)
+        return _Truth(*classes.read(str(path), _column(ArrayFile(path).read())))
+    return _Truth(*classes.read(str(path), np.array(read_lines(path)), typed=False))
 
 
 def _column(labels: NDArray[Any]) -> NDArray[Any]:
@@ -144,18 +238,18 @@ def _as_array(name: str, values: Any) -> NDArray[Any]:
         raise ValueError(f"{name}: expected an array, a tensor or a data frame, got {type(values).__name__}") from None
 
 
-def _open_array(name: str, values: NDArray[Any], classes: ClassIndex, truth: Indices | None, half: bool) -> Predictions:
+def _open_array(name: str, values: NDArray[Any], classes: ClassIndex, truth: _Truth | None, half: bool) -> Predictions:
     if values.dtype.kind not in "fiu":
         raise ValueError(f"{name}: expected numbers, got {values.dtype}")
     if truth is None:
         raise ValueError(f"{name}: an array holds predictions only; {_NO_LABELS}")
-    _check_shape(name, values.shape, classes.count, len(truth))
+    _check_shape(name, values.shape, classes.count, len(truth.labels))
     size = max(1, _PIECE // classes.count)
 
     def pieces() -> Iterator[NDArray[Any]]:
         yield from (values[start : start + size] for start in range(0, len(values), size))
 
-    return Predictions(name, None, truth, pieces, half)
+    return Predictions(name, None, truth.labels, pieces, half)
 
 
 def _check_shape(name: str, shape: tuple[int, ...], count: int, rows: int) -> None:
@@ -167,13 +261,15 @@ def _check_shape(name: str, shape: tuple[int, ...], count: int, rows: int) -> No
         raise ValueError(f"{name}: expected as many labels as predictions, got {rows} labels and {shape[0]} rows")
 
 
-def _open_array_file(path: Path, classes: ClassIndex, truth: Indices | None) -> Predictions:
+def _open_array_file(
+    path: Path, classes: ClassIndex, truth: _Truth | None, answers: Literal["class", "node"] | None
+) -> Predictions:
     file = ArrayFile(path)
     kind: Kind | None = None
     if path.suffix.lower() == ".npz":
-        kind = "probs" if "probs" in file.members else "logits"
-        if kind not in file.members:
-            raise ValueError(f"{path}: expected an array `probs` or `logits`, got {file.listed()}")
+        kind = next((name for name in _KINDS if name in file.members), None)
+        if kind is None:
+            raise ValueError(f"{path}: expected an array `probs`, `logits` or `answers`, got {file.listed()}")
         if truth is None and "labels" not in file.members:
             raise ValueError(f"{path}: expected an array `labels`, got {file.listed()}; {_NO_LABELS}")
     elif truth is None:
@@ -181,9 +277,14 @@ def _open_array_file(path: Path, classes: ClassIndex, truth: Indices | None) -> 
     member = kind or ""
     shape = file.shape(member)
     # Lengths are compared before anything is read: a small compressed file can hold a lot of labels.
-    _check_shape(str(path), shape, classes.count, math.prod(file.shape("labels")) if truth is None else len(truth))
+    rows = math.prod(file.shape("labels")) if truth is None else len(truth.labels)
+    single = kind == "answers" or (kind is None and len(shape) == 1)
+    if not single or shape[:1] != (rows,):
+        _check_shape(str(path), shape, classes.count, rows)
     if truth is None:
-        truth = classes.labels(f"{path}: labels", _column(file.read("labels")))
+        truth = _Truth(*classes.read(f"{path}: labels", _column(file.read("labels"))))
+    if single:
+        return _answers(str(path), _column(file.read(member)), classes, truth, answers)
     order: Indices | None = None
     if "classes" in file.members:
         count = math.prod(file.shape("classes"))
@@ -196,7 +297,7 @@ def _open_array_file(path: Path, classes: ClassIndex, truth: Indices | None) -> 
         for values in file.stream(member, max(1, _PIECE // classes.count)):
             yield values if order is None else values[:, order]
 
-    return Predictions(str(path), kind, truth, pieces)
+    return Predictions(str(path), kind, truth.labels, pieces)
 
 
 class _Table(NamedTuple):
@@ -216,13 +317,21 @@ class _Table(NamedTuple):
 
 
 def _open_table(
-    source: str, table: _Table, classes: ClassIndex, truth: Indices | None, label_column: str | None
+    source: str,
+    table: _Table,
+    classes: ClassIndex,
+    truth: _Truth | None,
+    label_column: str | None,
+    answers: Literal["class", "node"] | None,
 ) -> Predictions:
     label, names = _split_columns(source, table.names, classes, truth is None, label_column)
+    if truth is None:
+        truth = _Truth(*classes.read(f"{source}: labels", table.labels(label or ""), typed=table.typed))
+    single = [name for name in names if name.strip().lower() in _ANSWER_NAMES and not classes.knows([name])]
+    if len(single) == 1:
+        return _answers(f"{source}: {single[0]}", table.labels(single[0]), classes, truth, answers, table.typed)
     lists: Kind | None = "probs" if "probs" in names else "logits" if "logits" in names else None
     order, kind = (None, lists) if lists else classes.order(f"{source}: columns", names)
-    if truth is None:
-        truth = classes.labels(f"{source}: labels", table.labels(label or ""), typed=table.typed)
 
     def pieces() -> Iterator[NDArray[Any]]:
         start = 0
@@ -237,7 +346,7 @@ def _open_table(
             yield values if order is None else values[:, order]
             start += len(values)
 
-    return Predictions(source, kind, truth, pieces)
+    return Predictions(source, kind, truth.labels, pieces)
 
 
 def _split_columns(

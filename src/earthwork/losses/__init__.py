@@ -2,6 +2,7 @@
 
 from earthwork.losses.edge_cross_entropy import EdgeCrossEntropyLoss
 from earthwork.losses.emd_loss import EMDLoss
+from earthwork.losses.head import Head
 from earthwork.losses.hierarchical_cross_entropy import HierarchicalCrossEntropyLoss
 from earthwork.losses.learned_costs import LearnedCosts
 from earthwork.losses.mixed import MixedLoss
@@ -12,6 +13,7 @@ from earthwork.losses.tokens import TokenEMDLoss
 __all__ = [
     "EMDLoss",
     "EdgeCrossEntropyLoss",
+    "Head",
     "HierarchicalCrossEntropyLoss",
     "LearnedCosts",
     "MixedLoss",

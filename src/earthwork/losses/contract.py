@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from earthwork.losses.through_head import Layer, Term, loss_through_head, untraced
 from earthwork.ops import LabelKernel, label_loss
 from earthwork.ops.labels import check_labels, of_class
 from earthwork.ops.masses import (
@@ -74,6 +75,69 @@ class CheckedLoss(nn.Module):
 
     def _checked_empty(self, empty: Empty) -> Empty:
         return check_word("empty", empty, "nan", "zero")
+
+    def from_hidden(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        labels: Tensor | AnyOf,
+        bias: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        chunk_rows: int | None = None,
+    ) -> Tensor:
+        """Compute the loss of the logits ``linear(hidden, weight, bias)`` without holding all of them.
+
+        Rows are processed in chunks, from their logits to their share of the gradients. Value and gradients are those
+        of the loss of the logits; second derivatives are an error. Inside ``torch.compile`` it is called as it is, with
+        a graph break.
+
+        Args:
+            hidden: The input of the last layer, shape ``[..., features]``.
+            weight: Its weight, shape ``[C, features]``.
+            labels: Class indices ``[...]``, distributions ``[..., C]``, or sets ``any_of(mask)`` of ``[..., C]``.
+            bias: Its bias, shape ``[C]``.
+            mask: True for the rows that count, shape ``[...]``.
+            chunk_rows: How many rows are processed together. By default as many as have 64 MiB of logits, or a quarter
+                of the features if that is more.
+        """
+        return untraced(self._from_hidden)(Layer(hidden, weight, bias), labels, mask, chunk_rows)
+
+    def _from_hidden(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None, chunk_rows: int | None) -> Tensor:
+        layer.check(None)
+        batch, by_row = layer.hidden.shape[:-1], self._by_row()
+        if mask is not None:
+            check_mask(mask, batch)
+        self._check_layer(layer, labels, mask)
+        hidden = layer.hidden.reshape(-1, layer.hidden.shape[-1])
+        # Inside, boolean targets are sets.
+        target = labels.mask if isinstance(labels, AnyOf) else labels
+        target = target.reshape(-1) if target.shape == batch else target.reshape(-1, len(layer.weight))
+        if mask is not None:
+            mask = mask.reshape(-1)
+            hidden, target = hidden[mask], target[mask]
+        learned = [x for x in (*self.parameters(), *self.buffers()) if x.requires_grad]
+        terms = self._terms(target)
+        loss, parts = loss_through_head(terms, layer._replace(hidden=hidden), target, by_row, learned, chunk_rows)
+        if by_row:
+            loss, *parts = (_at_rows(x, mask).view(batch) for x in (loss, *parts))
+        self._keep_parts(parts)
+        return loss
+
+    def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
+        """Raise unless a last layer and the labels fit the loss."""
+        raise NotImplementedError
+
+    def _terms(self, target: Tensor) -> list[Term]:
+        """Return the loss as that of each row, for the targets of all rows, ``[rows]`` or ``[rows, C]``."""
+        raise NotImplementedError
+
+    def _by_row(self) -> bool:
+        """Whether there is a loss for each row."""
+        return bool(self.reduction == "none")
+
+    def _keep_parts(self, parts: list[Tensor]) -> None:
+        """Keep the values of the terms."""
 
 
 _SHORTCUTS = ("label_losses", "set_losses", "_checked_losses", "label_kernel")
@@ -223,7 +287,7 @@ class StructuredLoss(CheckedLoss):
             # It was resized, or replaced by `functional_call`, and a kernel trusts its length.
             raise _wrong_weight(weight, self.space)
         if mask is not None:
-            _check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
+            check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
         if other is not None:
             result: Tensor = other(self, input, target, mask, axis, kind)
             return result
@@ -413,6 +477,31 @@ class StructuredLoss(CheckedLoss):
             )
         return axis, kind
 
+    def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
+        layer.check(self.space.num_bins)
+        check_not_sharded("labels", labels)
+        shape = (*layer.hidden.shape[:-1], self.space.num_bins)
+        # A tensor of this shape that takes no memory.
+        kind = self._each_row().check_shapes(layer.hidden.new_empty(1).expand(shape), labels)[1]
+        if isinstance(labels, Tensor) and kind == "labels" and can_read_without_sync(labels):
+            counted = labels.long() if mask is None else torch.where(mask, labels.long(), self.ignore_index)
+            check_labels(counted, self.space.num_bins, self.ignore_index)
+
+    def _terms(self, target: Tensor) -> list[Term]:
+        divisor = rows_weight(target, self.weight, self.ignore_index, self.reduction)
+        each = self._each_row()
+
+        def row_losses(logits: Tensor, target: Tensor) -> Tensor:
+            return each.forward(logits, AnyOf(target) if target.dtype == torch.bool else target)
+
+        return [Term(row_losses, divisor, math.nan if self.empty == "nan" else 0.0)]
+
+    def _each_row(self) -> Self:
+        """Return this loss of rows ``[..., C]``, without a reduction."""
+        twin = self.as_called()
+        twin.reduction, twin.class_dim = "none", -1
+        return twin
+
     def extra_repr(self) -> str:
         """Return the space and the options."""
         return f"{self.space}, {self._shown_options()}"
@@ -429,8 +518,34 @@ def at_least_float32(rows: Tensor) -> Tensor:
     return rows.float() if rows.dtype in HALF else rows
 
 
+def rows_weight(target: Tensor, weight: Tensor | None, ignore_index: int, reduction: Reduction) -> Tensor:
+    """Return what cross entropy's contract divides the sum over rows by.
+
+    Args:
+        target: Class indices ``[rows]``, or distributions or sets ``[rows, C]``.
+        weight: A weight for each class.
+        ignore_index: The class index that does not count.
+        reduction: If it is not ``"mean"``, nothing is divided.
+    """
+    if reduction != "mean":
+        return torch.ones((), device=target.device)
+    if target.is_floating_point() or target.dtype == torch.bool:
+        return torch.full((), len(target), device=target.device)
+    counted = target != ignore_index
+    if weight is None:
+        return counted.sum()
+    # A label out of range has a loss of NaN, or was found before.
+    labels = torch.where(counted, target.long(), 0).clamp(0, len(weight) - 1)
+    return torch.where(counted, of_class(weight, labels), 0).sum(dtype=widest(weight.device))
+
+
+def _at_rows(losses: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the losses of the rows where the mask is true, and 0 elsewhere."""
+    return losses if mask is None else losses.new_zeros(mask.shape).masked_scatter(mask, losses)
+
+
 def can_read_without_sync(*tensors: Tensor) -> bool:
-    """Whether values can be checked without waiting for an accelerator."""
+    """Return whether values can be checked without waiting for an accelerator."""
     return can_read(*tensors) and tensors[0].device.type == "cpu"
 
 
@@ -442,7 +557,8 @@ def check_class_dim(class_dim: int | None) -> int | None:
         raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
 
 
-def _check_mask(mask: Tensor, shape: torch.Size) -> None:
+def check_mask(mask: Tensor, shape: torch.Size) -> None:
+    """Raise unless ``mask`` is boolean and of this shape."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         what = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"mask: expected a boolean tensor, got {what}")

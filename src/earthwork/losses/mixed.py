@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from earthwork import private_api
-from earthwork.losses.contract import CheckedLoss, Empty
-from earthwork.ops.labels import of_class
-from earthwork.targets import AnyOf
+from earthwork.losses.contract import CheckedLoss, Empty, rows_weight
+from earthwork.losses.through_head import Layer, Term
+from earthwork.ops.masses import check_not_sharded
+from earthwork.targets import AnyOf, without_meaning
 
 
 class MixedLoss(CheckedLoss):
@@ -68,11 +71,7 @@ class MixedLoss(CheckedLoss):
 
     def forward(self, input: Tensor, target: Tensor | AnyOf) -> Tensor:
         """Compute the weighted sum of the losses of ``input`` against ``target``."""
-        if isinstance(target, AnyOf) and any(type(loss) is nn.CrossEntropyLoss for loss in self.losses):
-            raise TypeError(
-                "target: expected class indices or distributions for nn.CrossEntropyLoss, got sets; "
-                "HierarchicalCrossEntropyLoss at alpha=0 is cross entropy that takes sets"
-            )
+        self._check_kind(target)
         if self.class_dim is None or input.ndim < 2:
             values = [loss(input, target) for loss in self.losses]
         else:
@@ -81,17 +80,58 @@ class MixedLoss(CheckedLoss):
             values = [value.view(batch) if value.ndim else value for value in values]
         if self.empty == "zero":
             values = [_zero_if_empty(loss, value, target) for loss, value in zip(self.losses, values, strict=True)]
-        # A tensor that a transform has wrapped, or of an exported program, cannot be used afterwards.
-        kept = torch.compiler.is_compiling() or not any(map(private_api.is_wrapped, values))
-        kept = kept and not private_api.is_exporting()
-        self.parts = {name: value.detach() for name, value in zip(self.names, values, strict=True) if kept}
+        self._keep_parts(values)
         total: Tensor = self.weights[0] * values[0]
         for weight, value in zip(self.weights[1:], values[1:], strict=True):
             total = total + weight * value
         return total
 
+    def _check_kind(self, target: Tensor | AnyOf) -> None:
+        if isinstance(target, AnyOf) and any(type(loss) is nn.CrossEntropyLoss for loss in self.losses):
+            raise TypeError(
+                "target: expected class indices or distributions for nn.CrossEntropyLoss, got sets; "
+                "HierarchicalCrossEntropyLoss at alpha=0 is cross entropy that takes sets"
+            )
+
+    def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
+        check_not_sharded("labels", labels)
+        self._check_kind(labels)
+        batch, classes = layer.hidden.shape[:-1], len(layer.weight)
+        shape = (labels.mask if isinstance(labels, AnyOf) else labels).shape
+        if shape not in (batch, (*batch, classes)):
+            raise ValueError(f"target: expected shape {tuple(batch)} or {(*batch, classes)}, got {tuple(shape)}")
+        if isinstance(labels, Tensor) and labels.dtype == torch.bool:
+            raise without_meaning()
+        for loss in self.losses:
+            if isinstance(loss, CheckedLoss) and not isinstance(loss, MixedLoss):
+                loss._check_layer(layer, labels, mask)
+            elif type(loss) is not nn.CrossEntropyLoss:
+                raise TypeError(
+                    "terms: expected losses of this library other than MixedLoss, or nn.CrossEntropyLoss, for "
+                    f"from_hidden, got {type(loss).__name__}"
+                )
+        if len({loss.reduction == "none" for loss in self.losses}) > 1:
+            raise ValueError('terms: expected all losses or none with reduction="none" for from_hidden, got some')
+
+    def _by_row(self) -> bool:
+        return self.losses[0].reduction == "none"
+
+    def _terms(self, target: Tensor) -> list[Term]:
+        terms = []
+        for share, loss in zip(self.weights, self.losses, strict=True):
+            own = loss._terms if isinstance(loss, CheckedLoss) else partial(_cross_entropy_terms, loss)
+            (term,) = own(target)
+            terms.append(term._replace(share=share, empty=0.0 if self.empty == "zero" else term.empty))
+        return terms
+
+    def _keep_parts(self, parts: list[Tensor]) -> None:
+        # A tensor that a transform has wrapped, or of an exported program, cannot be used afterwards.
+        kept = torch.compiler.is_compiling() or not any(map(private_api.is_wrapped, parts))
+        kept = kept and not private_api.is_exporting()
+        self.parts = {name: part.detach() for name, part in zip(self.names, parts, strict=True) if kept}
+
     def _as_rows(self, input: Tensor, target: Tensor | AnyOf) -> tuple[Tensor, Tensor | AnyOf, torch.Size]:
-        """Input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
+        """Return input and target as ``[rows, C]`` or ``[rows]``, for which all losses agree, and the batch's shape."""
         if isinstance(target, AnyOf):
             rows, mask, batch = self._as_rows(input, target.mask)
             return rows, AnyOf(cast(Tensor, mask)), batch
@@ -117,18 +157,26 @@ class MixedLoss(CheckedLoss):
 
 
 def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor | AnyOf) -> Tensor:
-    """``value``, or 0 if it is a mean and no row of ``target`` counts for a loss with cross entropy's contract."""
+    """Return ``value``, or 0 if it is a mean and no row of ``target`` counts, as cross entropy counts them."""
     if getattr(loss, "reduction", None) != "mean":
         return value
     if isinstance(target, AnyOf) or target.is_floating_point():
         rows = target.mask if isinstance(target, AnyOf) else target
         return value if rows.numel() else torch.zeros_like(value)
-    target = target.long()
-    counts = target != getattr(loss, "ignore_index", -100)
-    weight = getattr(loss, "weight", None)
-    if weight is not None:
-        counts = counts & (of_class(weight, torch.where(counts, target, 0)) > 0)
-    return torch.where(counts.any(), value, 0)
+    weight, ignore_index = getattr(loss, "weight", None), getattr(loss, "ignore_index", -100)
+    return torch.where(rows_weight(target, weight, ignore_index, "mean") == 0, 0, value)
+
+
+def _cross_entropy_terms(loss: Any, target: Tensor) -> list[Term]:
+    weight, ignore_index = loss.weight, loss.ignore_index
+    options: Any = {"ignore_index": ignore_index, "reduction": "none", "label_smoothing": loss.label_smoothing}
+
+    def row_losses(logits: Tensor, target: Tensor) -> Tensor:
+        target = target.to(logits.dtype) if target.is_floating_point() else target.long()
+        own = None if weight is None else weight.to(logits.dtype)
+        return cross_entropy(logits, target, own, **options)
+
+    return [Term(row_losses, rows_weight(target, weight, ignore_index, loss.reduction), math.nan)]
 
 
 def _distinct(names: list[str]) -> list[str]:

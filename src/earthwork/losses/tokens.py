@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections import OrderedDict
@@ -14,12 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from earthwork import private_api
-from earthwork.losses.contract import CheckedLoss, Reduction, at_least_float32
+from earthwork.losses.contract import CheckedLoss, Reduction, at_least_float32, check_mask
 from earthwork.losses.emd_loss import EMDLoss
+from earthwork.losses.through_head import Layer, Term, loss_through_head, untraced
 from earthwork.ops.masses import check_not_sharded
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import check_rho, to_tensor
+from earthwork.targets import AnyOf
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 # From this size on NumPy asks for huge pages, where the system has them.
@@ -153,14 +156,17 @@ class TokenEMDLoss(CheckedLoss):
         self,
         hidden: Tensor,
         weight: Tensor,
-        labels: Tensor,
+        labels: Tensor | AnyOf,
         bias: Tensor | None = None,
         num_items: float | Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        chunk_rows: int | None = None,
     ) -> Tensor:
         """Return the same loss from the last hidden states, without the logits of the whole vocabulary.
 
         Computes only the logits of the number tokens where the label is a number; with ``outside`` those of all tokens,
-        but still only where the label is a number.
+        but still only where the label is a number, and only a few rows at a time. Second derivatives are an error.
 
         Args:
             hidden: The input of the output layer, shape ``[..., features]``.
@@ -168,27 +174,57 @@ class TokenEMDLoss(CheckedLoss):
             labels: Tokens, shape ``[...]``.
             bias: The bias of the output layer, shape ``[vocabulary]``.
             num_items: As for :meth:`forward`.
+            mask: True for the positions whose labels count, shape ``[...]``.
+            chunk_rows: As for :meth:`EMDLoss.from_hidden`.
         """
-        _check_pair("hidden", hidden, labels)
-        least, features = self._vocabulary.least_size, hidden.shape[-1]
-        if weight.ndim != 2 or weight.shape[1] != features or weight.shape[0] < least:
-            raise ValueError(
-                f"weight: expected shape (vocabulary, {features}), a vocabulary of at least {least} tokens and the "
-                f"features of hidden, got {tuple(weight.shape)}"
-            )
-        if bias is not None and bias.shape != weight.shape[:1]:
-            raise ValueError(f"bias: expected shape {tuple(weight.shape[:1])}, as weight, got {tuple(bias.shape)}")
+        self._check_num_items(num_items)
+        if isinstance(labels, AnyOf):
+            raise TypeError("labels: expected tokens (integers), got sets")
+        if mask is not None:
+            check_mask(mask, labels.shape)
+            labels = torch.where(mask, labels, self.ignore_index)
+        return untraced(self._from_selected)(Layer(hidden, weight, bias), labels, num_items, chunk_rows)
+
+    def _from_selected(
+        self, layer: Layer, labels: Tensor, num_items: float | Tensor | None, chunk_rows: int | None
+    ) -> Tensor:
+        """Compute the loss from the hidden states where the label is a number, and the weights of number tokens."""
+        _check_pair("hidden", layer.hidden, labels)
+        layer.check(None, self._vocabulary.least_size)
+        (hidden, weight, bias), called = layer, copy.copy(self)
         where, bins = self._numbers(labels)
-        rows = _with_axis(hidden, where)[_places(where)]
-        total = None
-        if self.outside is not None:
-            total = at_least_float32(nn.functional.linear(rows, weight, bias)).logsumexp(-1, keepdim=True)
-        # The backward pass of an embedding is far faster than that of index_select.
         tokens = derived(self._vocabulary, _token_tables, hidden.device).tokens
-        own_weight = nn.functional.embedding(tokens, weight)
-        own_bias = None if bias is None else bias[tokens]
-        logits = nn.functional.linear(rows, own_weight, own_bias)
-        return self._reduced(self._losses(logits, bins, total), where, num_items)
+        if self.outside is None:
+            # The backward pass of an embedding is far faster than that of index_select.
+            weight, bias = nn.functional.embedding(tokens, weight), None if bias is None else bias[tokens]
+
+        def row_losses(logits: Tensor, bins: Tensor) -> Tensor:
+            if called.outside is None:
+                return called._losses(logits, bins, None)
+            return called._losses(logits.index_select(-1, tokens), bins, logits.logsumexp(-1, keepdim=True))
+
+        selected = Layer(_with_axis(hidden, where)[_places(where)], weight, bias)
+        term, by_row = Term(row_losses, self._divisor(len(bins), num_items, hidden.device)), self._by_row()
+        loss = loss_through_head([term], selected, bins, by_row, chunk_rows=chunk_rows)[0]
+        return loss.new_zeros(where.shape).masked_scatter(where, loss) if by_row else loss
+
+    def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
+        if isinstance(labels, AnyOf):
+            raise TypeError("labels: expected tokens (integers), got sets")
+        _check_pair("hidden", layer.hidden, labels)
+        layer.check(None, self._vocabulary.least_size)
+        if self.shift:
+            raise ValueError("shift: expected False for rows of a MixedLoss, got True")
+
+    def _terms(self, target: Tensor) -> list[Term]:
+        called = copy.copy(self)
+        called.reduction = "none"
+        return [Term(called.forward, self._divisor(len(self._numbers(target)[1]), None, target.device))]
+
+    def _divisor(self, count: int, num_items: float | Tensor | None, device: torch.device) -> Tensor:
+        """Return what the sum is divided by."""
+        mean = self.reduction == "mean"
+        return torch.as_tensor((max(count, 1) if num_items is None else num_items) if mean else 1, device=device)
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
         """Compute the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
@@ -230,13 +266,16 @@ class TokenEMDLoss(CheckedLoss):
         return where, bins[where]
 
     def _reduced(self, losses: Tensor, where: Tensor, num_items: float | Tensor | None) -> Tensor:
-        if num_items is not None and self.reduction != "mean":
-            raise ValueError(f'num_items: expected only with reduction="mean", got it with {self.reduction!r}')
+        self._check_num_items(num_items)
         if self.reduction == "none":
             return losses.new_zeros(where.shape).masked_scatter(where, losses)
         if self.reduction == "sum":
             return losses.sum()
         return losses.sum() / (max(len(losses), 1) if num_items is None else num_items)
+
+    def _check_num_items(self, num_items: float | Tensor | None) -> None:
+        if num_items is not None and self.reduction != "mean":
+            raise ValueError(f'num_items: expected only with reduction="mean", got it with {self.reduction!r}')
 
     def extra_repr(self) -> str:
         """Return the options."""

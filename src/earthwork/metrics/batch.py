@@ -145,7 +145,7 @@ class Batch:
         return ~self.is_right(self.answers)
 
     def is_right(self, answers: Tensor) -> Tensor:
-        """Which of some answers, ``[rows, ...]``, are the label of their row, or below it if it is coarse."""
+        """Return which of some answers, ``[rows, ...]``, are the label of their row, or below it if it is coarse."""
         shape = (-1, *[1] * (answers.ndim - 1))
         right = answers == self.truth.reshape(shape)
         return right if self.coarse is None else right | (self.coarse.reshape(shape) & self._below_truth(answers))
@@ -163,7 +163,7 @@ class Batch:
         return self.distance_to_truth(self.answers)
 
     def distance_to_truth(self, answers: Tensor) -> Tensor:
-        """The distance from some answers, ``[rows, ...]``, to the label of their row, in double precision."""
+        """Compute the distance from some answers, ``[rows, ...]``, to the label of their row, in double precision."""
         shape = (-1, *[1] * (answers.ndim - 1))
         if self.coarse is None:
             between = self.tree.node_distance if self.nodes else self.space.distance
@@ -198,7 +198,7 @@ class Batch:
         return risk.gather(-1, self.answers.unsqueeze(-1)).squeeze(-1).detach().double()
 
     def transport(self, rho: float) -> Tensor:
-        """The EMD^ρ from each distribution to its label, in double precision."""
+        """Return the EMD^ρ from each distribution to its label, in double precision."""
         if self.coarse is None:
             return label_costs(self.p, self.labels, self.space, rho).detach().double()
         exact, distances = ~self.coarse, self.p.new_zeros(len(self.labels), dtype=torch.float64)
@@ -209,7 +209,7 @@ class Batch:
         return distances
 
     def best(self, k: int) -> Tensor:
-        """The ``k`` best answers, the best first: ``[rows, k]``. Ties go to the lowest index."""
+        """Return the ``k`` best answers, the best first: ``[rows, k]``. Ties go to the lowest index."""
         if k == 1:
             return self.answers.unsqueeze(-1)
         check_ranking(k, self.decision)
@@ -242,7 +242,7 @@ class Batch:
 
 
 def log_probabilities(p: Tensor) -> Tensor:
-    """The logarithms of probabilities, in double precision; a probability counts as at least 2⁻⁵²."""
+    """Compute the logarithms of probabilities, in double precision; a probability counts as at least 2⁻⁵²."""
     return p.double().clamp(min=LEAST_PROBABILITY).log()
 
 
@@ -289,12 +289,12 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
 
 
 def _gathered(indices: Any) -> Any:
-    """Class indices in one piece, if they are sharded over processes: a number for each row."""
+    """Return class indices in one piece, if they are sharded over processes: a number for each row."""
     return indices.full_tensor() if override(indices, "metrics", "as_batch") else indices
 
 
 def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | None) -> Tensor:
-    """The predictions with the classes on the last axis, as the losses find them."""
+    """Return the predictions with the classes on the last axis, as the losses find them."""
     shape, classes, dim = preds.shape, space.num_bins, check_class_dim(class_dim)
     if preds.ndim < 2:
         return preds
@@ -312,13 +312,13 @@ def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | 
 
 
 def _nearest_class(tree: Tree, device: torch.device) -> Tensor:
-    """The distance from each node to the nearest class at or below it: ``[num_nodes]``."""
+    """Compute the distance from each node to the nearest class at or below it: ``[num_nodes]``."""
     at_bins = torch.full((tree.num_nodes,), -math.inf, dtype=torch.float64, device="cpu").index_fill(0, tree.bins, 0)
     return -tree.largest_below(at_bins, -tree.costs).to(device)
 
 
 def check_tree(space: Space) -> Tree:
-    """The space, or a ``TypeError`` if it has no ancestors."""
+    """Return the space, or a ``TypeError`` if it has no ancestors."""
     return as_tree(space, "space", "for a metric about ancestors")
 
 

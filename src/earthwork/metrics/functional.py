@@ -23,6 +23,8 @@ from torch import Tensor
 from earthwork.metrics import curves, measures, scores, selective
 from earthwork.metrics.batch import Options
 from earthwork.metrics.measure import Measure
+from earthwork.metrics.report import standard_measures
+from earthwork.spaces import Space
 
 # Every public measure by its name.
 MEASURES: dict[str, type[Measure]] = {
@@ -61,6 +63,27 @@ def signature(measure: type[Measure]) -> inspect.Signature:
     own = [entry for name, entry in inspect.signature(measure).parameters.items() if name in measure.parameters()]
     options = [kinds(name, kinds.KEYWORD_ONLY, default=None) for name in get_type_hints(Options)]
     return inspect.Signature([*given, *own, *options], return_annotation="Tensor")
+
+
+def measure_named(name: str, space: Space) -> Measure:
+    """Return a measure by its name: that of a function, of a line of the report, or a short one.
+
+    Args:
+        name: Such as ``"mean_distance"``, ``"quadratic kappa"``, ``"kappa"``, ``"mae"`` or ``"rps"``.
+        space: How the classes are arranged.
+    """
+    lines = {line.label: line for line in standard_measures(space, inner=True) if not line.is_curve}
+    short = {"kappa": "weighted_kappa", "mae": "mean_distance", "severity": "mistake_severity"}
+    # On a tree the ranked probability score is the EMD at ρ = 2.
+    ordered = any(isinstance(line, scores.RankedProbabilityScore) for line in lines.values())
+    known = {"rps": scores.RankedProbabilityScore() if ordered else scores.MeanEMD(2.0), **lines}
+    if name in known:
+        return known[name]
+    function = short.get(name, name)
+    if function not in _FUNCTIONS or _FUNCTIONS[function].is_curve:
+        names = [*short, *known, *(key for key, measure in _FUNCTIONS.items() if not measure.is_curve)]
+        raise ValueError(f"name: expected one of {', '.join(names)}, got {name!r}")
+    return _FUNCTIONS[function]()
 
 
 def __getattr__(name: str) -> Any:

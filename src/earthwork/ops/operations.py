@@ -36,8 +36,7 @@ from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
 from earthwork.spaces.space import HALF
 
-# Below this many entries, loading or calling a compiled kernel costs more than it saves.
-MIN_ENTRIES = 256
+# Below this many entries, a kernel for expected distances saves nothing.
 MIN_ENTRIES_EXPECTED = 2**16
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -161,7 +160,7 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
     if (
         (acyclic or expected)
         and dtype in TYPES
-        and p.numel() >= (MIN_ENTRIES_EXPECTED if expected else MIN_ENTRIES)
+        and (not expected or p.numel() >= MIN_ENTRIES_EXPECTED)
         and type(p) in _PLAIN
         and keys(p).raw_repr() in plain
         and (

@@ -109,7 +109,7 @@ def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
 
 
 def _bars(distinct: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The edges of the bars, and where their middles are."""
+    """Return the edges of the bars, and where their middles are."""
     if len(distinct) <= _MANY_DISTANCES:
         gap = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
         between = (distinct[1:] + distinct[:-1]) / 2
@@ -129,8 +129,8 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
     ax = new_axes(ax, "plot_reliability")
     measure, drawn = CalibrationCurve(bins), 0
     for place, model in enumerate(evaluation.models):
-        # The least-risk answers of a model do not change its probabilities.
-        if model.baseline is not None and model.decision != "argmax":
+        # The least-risk answers of a model do not change its probabilities, and given answers have none.
+        if (model.baseline is not None and model.decision != "argmax") or np.isnan(model.rows.confidences).any():
             continue
         exact = ~model.rows.coarse
         found = (torch.from_numpy(numbers[exact]) for numbers in (model.rows.confidences, model.rows.hits))
@@ -187,7 +187,7 @@ def _draw_confusions(axes: Axes, evaluation: Evaluation, model: int) -> None:
 
 
 def _legend_above(ax: Axes, count: int) -> None:
-    """A legend above the axes, where it covers nothing."""
+    """Return a legend above the axes, where it covers nothing."""
     if count > 1:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1.08), frameon=False, fontsize=8, borderaxespad=0)
 
@@ -197,7 +197,7 @@ def _colour(place: int) -> str:
 
 
 def _short(name: str, longest: int) -> str:
-    """A name that fits: the first of several synonyms, and an ellipsis in its middle if it is still too long."""
+    """Return a name that fits: the first of several synonyms, and an ellipsis in its middle if it is still too long."""
     name = name if longest == _LONGEST_MODEL else name.split(",")[0]
     if len(name) <= longest:
         return for_matplotlib(name)

@@ -155,12 +155,12 @@ class Tree(EdgeSpace):
         return None if self.names is None else tuple(self.names[node] for node in self._bins.tolist())
 
     def flow(self, x: Tensor) -> Tensor:
-        """The total content of the bins below each edge: ``[..., num_bins]`` to ``[..., num_edges]``."""
+        """Return the total content of the bins below each edge: ``[..., num_bins]`` to ``[..., num_edges]``."""
         self._check_last_axis("x", x, self.num_bins, "bins")
         return linear(x, self._sum_below, self._sum_above)
 
     def potential(self, g: Tensor) -> Tensor:
-        """The sum of ``g`` over the edges above each bin: ``[..., num_edges]`` to ``[..., num_bins]``."""
+        """Compute the sum of ``g`` over the edges above each bin: ``[..., num_edges]`` to ``[..., num_bins]``."""
         self._check_last_axis("g", g, self.num_edges, "edges")
         return linear(g, self._sum_above, self._sum_below)
 
@@ -192,7 +192,7 @@ class Tree(EdgeSpace):
         return log_masses(derived(self, levels, x.device), x)
 
     def nearest(self, allowed: Tensor) -> Tensor:
-        """For each bin, the nearest of the bins where ``allowed[..., num_bins]`` is true.
+        """Return for each bin the nearest of the bins where ``allowed[..., num_bins]`` is true.
 
         Of several, one in the smallest common subtree, and there the first.
         """
@@ -238,11 +238,11 @@ class Tree(EdgeSpace):
         return Intervals(walk, starts, np.searchsorted(place[walk], order[nodes] + size[nodes]))
 
     def part(self, bounds: Sequence[int], rank: int) -> Part:
-        """One shard of the tree."""
+        """Return one shard of the tree."""
         return tree_part(self, bounds, rank)
 
     def sharding(self, ranks: int) -> Sharding:
-        """An order of the classes in which shards follow subtrees, and the nodes that shards then share.
+        """Return an order of the classes in which shards follow subtrees, and the nodes that shards then share.
 
         Args:
             ranks: The number of shards, into which the classes are split as ``torch.chunk`` does.
@@ -265,7 +265,7 @@ class Tree(EdgeSpace):
         return self._climb(*self._node_indices(a, b, device))[0]
 
     def _climb(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """The lowest common ancestor of nodes ``a`` and ``b``, and the cost of the path to it from ``a``."""
+        """Return the lowest common ancestor of nodes ``a`` and ``b``, and the cost of the path to it from ``a``."""
         a, b = torch.broadcast_tensors(a, b)
         nodes = derived(self, node_tables, a.device)
         order, end = pad(nodes.order, (0, 1)), pad(nodes.order + nodes.size, (0, 1), value=self.num_nodes)
@@ -411,7 +411,7 @@ def levels(tree: Tree, device: torch.device) -> Levels:
 
 
 def as_tree(space: Space, argument: str, reason: str) -> Tree:
-    """``space``, or a ``TypeError`` that says which ``argument`` needs a tree and for what ``reason``."""
+    """Return ``space``, or a ``TypeError`` that says which ``argument`` needs a tree and for what ``reason``."""
     if not isinstance(space, Tree):
         raise TypeError(f"{argument}: expected a Tree, {reason}, got {space}")
     return space

@@ -30,7 +30,7 @@ class Graph:
             self.nodes.setdefault(child, []).append(parent)
 
     def parents_first(self, what: str) -> list[str]:
-        """All nodes, also those that are only parents, each after its parents.
+        """Return all nodes, also those that are only parents, each after its parents.
 
         Raises:
             ValueError: If there is a cycle: the nodes of one.

@@ -109,7 +109,7 @@ def _walk(source: Any, root: str, reader: Names) -> list[_Node]:
 
 
 def _entries(value: Any, where: str) -> list[tuple[str, float | None, Any]]:
-    """(name, cost, children) of each node that a container holds."""
+    """Return (name, cost, children) of each node that a container holds."""
     if isinstance(value, str):
         return [(value, None, None)]
     if isinstance(value, Mapping):

@@ -74,7 +74,7 @@ def tree_of_paths(
     strict: bool = False,
     numbers: Sequence[int] | None = None,
 ) -> Tree:
-    """Like `from_paths`, from the lines of a file with these numbers."""
+    """Build what `from_paths` does from the lines of a file with these numbers."""
     check_separator(separator)
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         raise TypeError(f"paths: expected one for each class, got {paths!r}")
@@ -238,7 +238,7 @@ def from_csv(
     clean: bool = True,
     strict: bool = False,
 ) -> Tree:
-    """Like `from_table`, from the text of a CSV file whose first line holds the column names."""
+    """Build what `from_table` does from the text of a CSV file whose first line holds the column names."""
     check_separator(separator)
     rows = _csv_rows(parse_csv(text, name, delimiter), columns, name)
     names = Names("table", "line", clean=clean, strict=strict)

@@ -190,7 +190,7 @@ def tree_of_edges(
     classes: Classes | None = None,
     inner_bins: bool = False,
 ) -> Tree:
-    """Like `from_edges`, with a reader of the names."""
+    """Build what `from_edges` does, with a reader of the names."""
     graph, costs = _edge_graph(reader, edges)
     children, parents, notes = graph.with_one_parent(reader.what, rule)
     known = set(children)

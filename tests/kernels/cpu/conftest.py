@@ -18,9 +18,8 @@ def _builds():
 
 
 @pytest.fixture(autouse=True)
-def _kernels_on_small_input_too(monkeypatch):
+def _kernels():
     assert CORE is not None, "the compiled kernels are missing: reinstall the package with a C++ compiler"
-    monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES", 0)
 
 
 @pytest.fixture(params=_builds())

@@ -280,11 +280,7 @@ def test_unusual_circumstances_take_another_route(rng, monkeypatch):
         assert choose(space, p, q) is routes.COMPOSED
     with FlopCounterMode(display=False):
         assert choose(space, p, q) is routes.COMPOSED
-    monkeypatch.setattr(routes, "MIN_ENTRIES", p.numel())
-    assert choose(space, p, q) is known
-    monkeypatch.setattr(routes, "MIN_ENTRIES", p.numel() + 1)
-    assert choose(space, p, q) is routes.FIRST_ORDER
-    monkeypatch.setattr(routes, "MIN_ENTRIES", 0)
+    assert choose(space, p[:0], q[:0]) is choose(space, p[:1], q[:1]) is known
     assert choose(space.with_costs(2.0), p, q) not in (known, routes.FIRST_ORDER)
 
 
@@ -298,13 +294,6 @@ def test_inference_tensors_take_same_route(rng):
         assert isinstance(choose(space, made_here, q), Kernels)
         assert torch.equal(ew.emd(made_here, q, space), expected)
     assert torch.equal(ew.emd(p, q, space), expected)
-
-
-def test_small_input_does_not_load_kernels(calls, monkeypatch):
-    monkeypatch.setattr("earthwork.ops.operations.MIN_ENTRIES", 256)
-    p = torch.full((2, 4), 0.25)
-    assert (ew.emd(p, p, ew.Chain(4)) == 0).all()
-    assert not calls
 
 
 @pytest.mark.parametrize(

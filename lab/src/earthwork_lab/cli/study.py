@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from earthwork import load
+from earthwork.array_files import TABLES
 from earthwork.cli.console import print_table
 from earthwork_lab.extras import require
 
@@ -41,13 +42,19 @@ def command(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="The folder of external data; by default $EARTHWORK_DATA, if that is set. With --space: a file of "
-            "features and labels."
+            help="The folder of external data; by default $EARTHWORK_DATA, if that is set. With --space: an .npz file "
+            "of features x and labels y, or a table (.csv, .tsv or .parquet)."
         ),
     ] = None,
     space: Annotated[
         str | None,
         typer.Option(help="Study the losses on --data FILE, over a file, chain:7, ring:24 or a shipped tree."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="With --space: the column of a table that holds the labels.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="With --space: the columns that hold features, by commas; by default all others.")
     ] = None,
     labels: Annotated[
         str | None, typer.Option(metavar="index|name", help="With --space: read ambiguous labels as indices or names.")
@@ -70,7 +77,7 @@ def command(
     if name not in _RUN:
         options = {
             "--task": task, "--loss": loss, "--seeds": seeds, "--quick": quick or None, "--data": data,
-            "--space": space, "--labels": labels, "--workers": workers,
+            "--space": space, "--labels": labels, "--workers": workers, "--target": target, "--features": features,
         }  # fmt: skip
         for option, value in options.items():
             if value is not None:
@@ -92,8 +99,9 @@ def command(
 
         typer.echo(make_tables(read(out)))
         return
-    if labels is not None and space is None:
-        raise ValueError(f"--labels: expected only with --space, got {labels} without it")
+    for option, text in {"--labels": labels, "--target": target, "--features": features}.items():
+        if text is not None and space is None:
+            raise ValueError(f"{option}: expected only with --space, got {text} without it")
     console = Console()
     number = available_cores() if workers is None else workers
     if name == "boosting":
@@ -115,11 +123,11 @@ def command(
     place = data or (Path(os.environ["EARTHWORK_DATA"]) if os.environ.get("EARTHWORK_DATA") else None)
     tasks = tuple(task or ())
     if space is not None:
-        if data is None or not data.is_file():
-            raise ValueError(f"--space: expected --data FILE, a file of features and labels, got {data}")
+        if data is None or data.suffix.lower() not in (".npz", *TABLES):
+            raise ValueError(f"--space: expected --data FILE, an .npz file with x and y or a table, got {data}")
         if tasks:
             raise ValueError(f"--task: expected none with --space, whose task is {data}, got {', '.join(tasks)}")
-        own = register(task_of_file(data, load(space), labels))
+        own = register(task_of_file(data, load(space), labels, target, features))
         tasks, given = (own.name,), len(own.load(None).y)
     request = Request(tasks, tuple(loss or ()), quick, place, out, number)
     results = _with_progress(console, lambda show: run_study(request, show))

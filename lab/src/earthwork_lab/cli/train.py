@@ -48,7 +48,9 @@ class TrainCommand(Command):
 
 def train(
     context: typer.Context,
-    data: Annotated[str | None, typer.Argument(help="Image folder (train/ and val/), archive of one, or .npz.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(help="Image folder (train/ and val/), archive of one, .npz, .csv, .tsv or .parquet.")
+    ] = None,
     space: Annotated[
         str | None, typer.Option(help="A file, a shipped tree's name, chain:7, chain:low,medium,high or ring:24.")
     ] = None,
@@ -75,6 +77,10 @@ def train(
     lr_decay: Annotated[float | None, typer.Option(help="The rate at step t is lr / (1 + t · decay).")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="ℓ₂ penalty.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column of a table that holds the labels.")] = None,
+    features: Annotated[
+        str | None, typer.Option(help="The columns of a table that hold features, by commas; by default all others.")
+    ] = None,
     labels: Annotated[
         str | None, typer.Option(metavar="index|name", help="Read ambiguous labels as indices or as names.")
     ] = None,
@@ -127,7 +133,7 @@ def _settings(given: dict[str, Any], config: Path | None) -> Settings:
     options = {**(read_config(config) if config else {}), **given}
     missing = [name for name in ("data", "space") if name not in options]
     if missing:
-        words = {"data": "DATA (a folder, an archive or an .npz file)", "space": "--space"}
+        words = {"data": "DATA (a folder, an archive, an .npz file or a table)", "space": "--space"}
         raise ValueError(
             f"expected {' and '.join(words[name] for name in missing)}, on the command line or in --config"
         )

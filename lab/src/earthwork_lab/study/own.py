@@ -22,20 +22,28 @@ from earthwork_lab.training.arrays import read_arrays
 from earthwork_lab.training.data import checksum, matched_labels
 
 
-def task_of_file(path: Path, space: Space, label_kind: str | None = None) -> Task:
+def task_of_file(
+    path: Path,
+    space: Space,
+    label_kind: str | None = None,
+    target: str | None = None,
+    features: str | None = None,
+) -> Task:
     """Make a task of a file of features, as ``earthwork train`` takes it; each split is another one of its rows.
 
     Args:
-        path: A file with features ``[N, D]`` and a class for each row.
+        path: An ``.npz`` file with ``x`` ``[N, D]`` and ``y``, and possibly ``x_val`` and ``y_val``; or a table.
         space: How the classes are arranged.
         label_kind: How integers are read that can be names and indices: as ``"index"`` or as ``"name"``.
+        target: The column of a table that holds the labels.
+        features: The columns that hold the features, separated by commas.
 
     Raises:
         ValueError: If the file does not hold features with one class for each row, or the space is a cost matrix.
     """
     if not isinstance(space, tuple(KINDS)):
         raise ValueError(f"--space: expected a chain, a ring or a tree, got {space}")
-    arrays = read_arrays(path, 0)
+    arrays = read_arrays(path, 0, target, features)
     over, *labels = matched_labels(arrays, space, f"data {path}", label_kind)
     for name, y in zip(("y", "y_val"), labels, strict=True):
         if y.ndim != 1:

@@ -51,8 +51,10 @@ def skordinal(name: str) -> Frame:
 
 
 def vega(name: str) -> Frame:
-    """A data frame of vega_datasets."""
-    return getattr(require("vega_datasets", f"the table {name}").data, name)()
+    """A data frame of vega_datasets, which uses deprecated options of pandas."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(require("vega_datasets", f"the table {name}").data, name)()
 
 
 def housing(name: str) -> Frame:

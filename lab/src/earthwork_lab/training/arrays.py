@@ -1,4 +1,4 @@
-"""Arrays as training data, from ``.npz`` files with ``x`` and ``y``, and the batches of a run.
+"""Arrays as training data, from ``.npz`` files with ``x`` and ``y`` or from tables, and the batches of a run.
 
 The order of the batches depends on the seed and the epoch only, so that a run can resume at any batch.
 """
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from earthwork.array_files import ArrayFile
+from earthwork.array_files import TABLES, ArrayFile, read_table
 from earthwork.text import abbreviate
 
 _HELD_OUT = 0.2
 _ARRAYS = ("x", "y", "x_val", "y_val", "classes")
+_TARGETS = ("label", "labels", "target", "y")
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,27 @@ class ArrayData:
     y_val: NDArray[Any]
 
 
-def read_arrays(path: Path, seed: int) -> ArrayData:
+def read_arrays(path: Path, seed: int, target: str | None = None, features: str | None = None) -> ArrayData:
     """Read ``x`` and ``y``, and ``x_val`` and ``y_val``; without the latter, hold out a fifth of each class.
 
     Args:
         path: The file. ``x`` are images ``[N, H, W, C]`` (bytes) or features ``[N, D]``; ``y`` are class names, class
-            indices, distributions or sets of classes. ``classes`` optionally names the classes in order.
+            indices, distributions or sets of classes. ``classes`` optionally names the classes in order. A table
+            (.csv, .tsv or .parquet) has a column of labels, and features in the others: numbers, or text, which
+            becomes an indicator of each of its values.
         seed: Selects what is held out.
+        target: The column of a table that holds the labels. Default: the one called label, labels, target or y.
+        features: The columns that hold the features, separated by commas. Default: all others.
 
     Raises:
         ValueError: If the file cannot be read, an array is missing, or the shapes do not match.
     """
-    arrays = _load(path)
+    if path.suffix.lower() in TABLES:
+        arrays = _load_table(path, target, features)
+    elif target is not None or features is not None:
+        raise ValueError(f"target, features: expected only for a table (.csv, .tsv, .parquet), got them for {path}")
+    else:
+        arrays = _load(path)
     missing = [name for name in ("x", "y") if name not in arrays]
     if missing:
         raise ValueError(f"data {path}: expected the arrays x and y, missing: {', '.join(missing)}")
@@ -97,6 +107,34 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
         return {name: file.read(name) for name in _ARRAYS if name in file.members}
     except ValueError as error:
         raise ValueError(f"data {error}") from error
+
+
+def _load_table(path: Path, target: str | None, features: str | None) -> dict[str, NDArray[Any]]:
+    columns = read_table(path)
+    known = ", ".join(columns)
+    found = [name for name in columns if name == target] if target else [n for n in columns if n.lower() in _TARGETS]
+    if len(found) != 1:
+        words = repr(target) if target else f"called {', '.join(_TARGETS)}"
+        raise ValueError(f"data {path}: expected one column {words}, with the labels, got {known}; --target names it")
+    wanted = [name.strip() for name in features.split(",")] if features else [n for n in columns if n != found[0]]
+    unknown = [name for name in wanted if name not in columns]
+    if unknown or not wanted or found[0] in wanted:
+        raise ValueError(f"data {path}: expected features among the columns {known}, got {', '.join(wanted)}")
+    y = columns[found[0]]
+    return {"x": np.concatenate([_numbers(columns[name]) for name in wanted], 1), "y": _texts(y)}
+
+
+def _numbers(column: NDArray[Any]) -> NDArray[np.float32]:
+    """A column of numbers, or an indicator of each value of a column of text: ``[rows, columns]``."""
+    if column.dtype.kind in "biuf":
+        return column.astype(np.float32)[:, None]
+    texts = _texts(column)
+    indicators: NDArray[np.float32] = (texts[:, None] == np.unique(texts)).astype(np.float32)
+    return indicators
+
+
+def _texts(column: NDArray[Any]) -> NDArray[Any]:
+    return column.astype(str) if column.dtype.kind == "O" else column
 
 
 def _check_lengths(path: Path, name: str, x: tuple[int, ...], y: tuple[int, ...]) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from earthwork import Space, Tree, save
+from earthwork.array_files import TABLES
 from earthwork.evaluation import ClassIndex
 from earthwork_lab.training.arrays import ArrayData, Batch, BatchPlan, groups, read_arrays
 from earthwork_lab.training.classes import Matched, check_labels, exact_labels, match_classes
@@ -134,10 +135,14 @@ def load_data(settings: Settings, space: Space, seed: int, say: Say) -> Training
     path = Path(settings.data)
     if not path.exists():
         raise ValueError(f"data: no such file or folder: {path}")
-    if path.suffix == ".npz":
-        return _from_arrays(read_arrays(path, seed), settings, space, seed, say)
+    if path.suffix.lower() in (".npz", *TABLES):
+        arrays = read_arrays(path, seed, settings.target, settings.features)
+        return _from_arrays(arrays, settings, space, seed, say)
     if path.is_file() and not is_archive(path):
-        raise ValueError(f"data {path}: expected a folder, an archive of one (.tar.xz, .zip …) or an .npz file")
+        endings = ", ".join(TABLES)
+        raise ValueError(
+            f"data {path}: expected a folder, an archive of one (.tar.xz, .zip …), an .npz file or a table ({endings})"
+        )
     folder = read_folder(unpacked(path, say) if path.is_file() else path)
     return _from_images(folder, settings, match_classes(space, folder.classes), seed, say)
 

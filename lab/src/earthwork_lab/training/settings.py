@@ -34,7 +34,7 @@ class Settings:
     """The options of ``earthwork train``.
 
     Attributes:
-        data: A folder, an archive of one, or an ``.npz`` file.
+        data: A folder, an archive of one, an ``.npz`` file, or a table (.csv, .tsv or .parquet).
         space: What ``ew.load`` takes: a file, a shipped tree's name, or a specification such as ``chain:7``.
         out: The folder to write to.
         loss: One or more losses, as `parse_loss` reads them.
@@ -47,6 +47,8 @@ class Settings:
         lr_decay: At step t the learning rate is ``lr / (1 + t·lr_decay)``.
         momentum: SGD's momentum.
         weight_decay: The ℓ₂ penalty.
+        target: The column of a table that holds the labels; ``None``: that called label, labels, target or y.
+        features: The columns of a table that hold the features, separated by commas; ``None``: all others.
         labels: How integer labels are read if the space has numbers as names: ``index`` or ``name``.
         standardize: Whether inputs are shifted and scaled to mean 0 and standard deviation 1, feature by feature or
             channel by channel, with the statistics of the training data; they are saved with the weights.
@@ -83,6 +85,8 @@ class Settings:
     lr_decay: float = 1e-5
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    target: str | None = None
+    features: str | None = None
     labels: str | None = None
     standardize: bool = True
     per_class: int | None = None

@@ -68,7 +68,7 @@ def _make(function: Any, sizes: Sequence[int], *arrays: NDArray[Any]) -> Any:
 
 
 def _edge_costs(costs: Numbers, edges: int, root: int = -1) -> Numbers:
-    """The cost of each edge; of costs for all nodes of a tree, that of the root is left out."""
+    """Compute the cost of each edge; of costs for all nodes of a tree, that of the root is left out."""
     if costs.ndim == 0:
         return np.full(edges, costs)
     if root >= 0 and costs.shape == (edges + 1,):
@@ -78,7 +78,7 @@ def _edge_costs(costs: Numbers, edges: int, root: int = -1) -> Numbers:
 
 
 def _unpacked(packed: Indices, costs: Numbers, count: int, own: float) -> tuple[int, list[NDArray[Any]]]:
-    """The number of nodes and the tables of a tree, from what `tree_tables` returns and the costs."""
+    """Return the number of nodes and the tables of a tree, from what `tree_tables` returns and the costs."""
     _check(packed.dtype == np.int64 and packed.ndim == 1 and len(packed) > _HEADER)
     bins, nodes, edges, root = packed[:_HEADER].tolist()
     sizes = [bins, nodes + 1, nodes + 1, bins, nodes]

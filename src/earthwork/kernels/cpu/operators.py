@@ -51,7 +51,7 @@ for _schema in (
 
 
 def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
-    """The cost of moving each row of ``p[rows, bins]`` to that of ``q[rows, bins]`` in the space of these tables.
+    """Compute the cost of moving each row of ``p[rows, bins]`` to that of ``q`` in the space of these tables.
 
     Returns:
         The costs, and if ``gradient`` their derivatives with respect to ``p``, otherwise an empty tensor.
@@ -74,7 +74,7 @@ def _label_kernel(
     empty: float,
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The weighted loss of moving the softmax of each row of ``logits[rows, bins]`` to its class ``labels[rows]``.
+    """Compute the weighted loss of moving the softmax of each row of ``logits[rows, bins]`` to its label.
 
     Returns:
         The loss, one number or one for each row, and if ``gradient`` its derivatives with respect to the logits,
@@ -120,7 +120,7 @@ class _Known:
         self.tables = [(weakref.ref(table), table._version, table.data_ptr()) for table in tables]
 
     def fits(self, tables: list[Tensor], bins: int) -> bool:
-        """Whether these are the same tables, unchanged."""
+        """Return whether these are the same tables, unchanged."""
         known = self.tables
         if len(known) != len(tables) or self.layout.bins != bins:
             return False
@@ -137,7 +137,7 @@ _layouts: dict[int, _Known] = {}
 
 
 def _layout_of(tables: list[Tensor], x: Tensor) -> Layout:
-    """The layout of these tables for the rows of ``x``, which is built again only if they have changed."""
+    """Return the layout of these tables for the rows of ``x``, which is built again only if they have changed."""
     bins, costs = x.shape[-1], tables[-1]
     key = id(costs)
     known = _layouts.get(key)
@@ -218,12 +218,12 @@ class _DifferentiableOnce(torch.autograd.Function):
 
 
 def _pair_costs(p: Tensor, q: Tensor, *options: Any) -> Tensor:
-    """The costs that `pair_kernel` returns, differentiable."""
+    """Return the costs that `pair_kernel` returns, differentiable."""
     return _costs(pair_kernel, p.requires_grad or q.requires_grad, p, q, *options)
 
 
 def _label_loss(logits: Tensor, *options: Any) -> Tensor:
-    """The loss that `label_kernel` returns, differentiable."""
+    """Return the loss that `label_kernel` returns, differentiable."""
     return _costs(label_kernel, logits.requires_grad, logits, *options)
 
 

@@ -36,7 +36,7 @@ def labels(
     mean: bool = False,
     operation: str = "labels",
 ) -> tuple[Tensor, Tensor | None, bool, float]:
-    """A loss of the softmax of each row against its label, and its gradient with respect to the logits.
+    """Return a loss of the softmax of each row against its label, and its gradient with respect to the logits.
 
     - ``"labels"``: the cost of moving the softmax to the label; the option is the exponent ρ.
     - ``"edges"``: edge cross entropy; no option.
@@ -78,7 +78,7 @@ def labels(
 def pairs(
     layout: Layout, p: Tensor, q: Tensor, rho: float, gradient: bool, tolerance: float = 0.0
 ) -> tuple[Tensor, Tensor | None, bool]:
-    """The cost of moving each row of ``p`` to that of ``q``, and its gradient with respect to ``p``.
+    """Compute the cost of moving each row of ``p`` to that of ``q``, and its gradient with respect to ``p``.
 
     Args:
         layout: The layout of the space.
@@ -109,7 +109,7 @@ def pairs(
 
 
 def expectations(layout: Layout, p: Tensor) -> Tensor:
-    """The expected distance from every bin to a bin drawn from each row.
+    """Compute the expected distance from every bin to a bin drawn from each row.
 
     Args:
         layout: The layout of the space.
@@ -146,7 +146,7 @@ def _raise(error: int, words: Any) -> None:
 
 
 def address(name: str, x: Tensor) -> int:
-    """The address of a tensor's data, or a ``ValueError`` if there is none."""
+    """Return the address of a tensor's data, or a ``ValueError`` if there is none."""
     address = x.data_ptr()
     # Freed storage, as that of a sharded parameter between two uses, has no address.
     if not address and x.numel():
@@ -161,7 +161,7 @@ def _like(rows: int, dtype: torch.dtype) -> Tensor:
 
 
 def _contiguous_rows(x: Tensor) -> tuple[Tensor, int]:
-    """``x``, or a copy if the numbers of a row are not contiguous; and how many numbers lie from row to row."""
+    """Return ``x``, or a copy if the numbers of a row are not contiguous; and how many numbers lie from row to row."""
     if x.stride(-1) != 1:
         x = x.detach().contiguous()
     return x, x.stride(0)
