@@ -70,12 +70,12 @@ bench bench-quick: $(READY)
 	-$(BIN)/python $(INSTALL) --no-deps dlordinal==2.7.0
 	$(BIN)/python -m benchmarks $(if $(filter bench-quick,$@),--quick)
 
-# Which loss should I use? All tasks whose data is in $EARTHWORK_DATA, with the losses of other packages beside ours.
+# Which loss should I use? All tasks of lab/PROTOCOL.md whose data is in $EARTHWORK_DATA, those held out at the end.
 study: $(READY)
-	-$(BIN)/python $(INSTALL) --no-deps coral-pytorch==1.4.0 dlordinal==2.7.0
-	$(BIN)/earthwork study losses --out docs/results
-	$(BIN)/earthwork study page --out docs/results --page docs/which-loss.md
-	$(BIN)/earthwork study table --out docs/results | $(BIN)/python scripts/insert_table.py README.md study -
+	$(BIN)/earthwork study losses --out docs/results/study
+	$(BIN)/earthwork study losses --out docs/results/study --task reviews --task intents-journeys
+	$(BIN)/earthwork study page --out docs/results/study --docs docs
+	$(BIN)/earthwork study answer --out docs/results/study | $(BIN)/python scripts/insert_table.py README.md study -
 	$(BIN)/earthwork study boosting --out docs/results
 	$(BIN)/earthwork study boosting-table --out docs/results | $(BIN)/python scripts/insert_table.py docs/guides/tables.md boosting -
 

@@ -31,6 +31,7 @@ import earthwork as ew
 Array = NDArray[Any]
 KINDS = ("interval", "arc", "node", "subtrees", "ball")
 SIZES = (20, 50, 100, 200, 500, 1000, 2000)
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 # ---- simulated rows ------------------------------------------------------------------------------------------------
@@ -137,9 +138,9 @@ def clinc(data: Path) -> Rows:
 
 def wikivitals(data: Path) -> Rows:
     """Return the categories of articles."""
-    from earthwork_lab.studies.external import articles
+    from earthwork_lab.study.texts import article_texts
 
-    texts, y, tree = articles(data / "wikivitals")
+    texts, y, tree = article_texts(data / "wikivitals")
     order = np.random.default_rng(0).permutation(len(y))
     train, new = np.split(order, 2) if len(order) % 2 == 0 else np.split(order[:-1], 2)
     return tree, text_model([texts[k] for k in train], y[train], [texts[k] for k in new]), y[new]
@@ -152,13 +153,26 @@ def table_task(name: str) -> Callable[[Path], Rows]:
         from sklearn.ensemble import HistGradientBoostingClassifier
         from sklearn.linear_model import LogisticRegression
 
-        from earthwork_lab.studies.tables import diamond_clarity, month
+        from earthwork_lab.study.tables import CLARITIES, dataset, one_hot, vega
 
-        split = {"clarity": diamond_clarity, "month": month}[name](0)
-        make = HistGradientBoostingClassifier(max_iter=60) if name == "clarity" else LogisticRegression(max_iter=1000)
-        model = make.fit(split.train.x.numpy(), split.train.y.numpy())
-        x, y = (torch.cat([getattr(split.val, part), getattr(split.test, part)]).numpy() for part in "xy")
-        return split.space, model.predict_proba(x), y
+        if name == "clarity":
+            frame, count, train = dataset("diamonds"), 13_000, 2000
+            x = frame[["carat", "depth", "table", "price", "x", "y", "z"]].to_numpy(float)
+            x = np.hstack([x, np.log(x[:, [0, 3]]), one_hot(frame["color"]), one_hot(frame["cut"])])
+            space: ew.Space = ew.Chain(8, names=CLARITIES)
+            y = np.array([CLARITIES.index(grade) for grade in frame["clarity"]])
+            make = HistGradientBoostingClassifier(max_iter=60)
+        else:
+            frame = vega("seattle_weather")
+            count, train = len(frame), round(0.6 * len(frame))
+            x = frame[["precipitation", "temp_max", "temp_min", "wind"]].to_numpy(float)
+            x = np.hstack([x, np.log1p(x[:, :1]), one_hot(frame["weather"])])
+            space, y = ew.Ring(12, names=MONTHS), frame["date"].dt.month.to_numpy() - 1
+            make = LogisticRegression(max_iter=1000)
+        order = np.random.default_rng([0, 16]).permutation(len(x))[:count]
+        x, y = x[order].astype(np.float32), y[order]
+        x = (x - x[:train].mean(0)) / np.where(x[:train].std(0) > 0, x[:train].std(0), 1)
+        return space, make.fit(x[:train], y[:train]).predict_proba(x[train:]), y[train:]
 
     return load
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import earthwork as ew
-from earthwork_lab.studies.external import articles
+from earthwork_lab.study.texts import article_texts
 
-TEXTS, LABELS, TREE = articles(Path(os.environ["EARTHWORK_DATA"]) / "wikivitals")
+TEXTS, LABELS, TREE = article_texts(Path(os.environ["EARTHWORK_DATA"]) / "wikivitals")
 COUNTS = (4000, 800, 1200)
 RATES, EPOCHS, THRESHOLDS = (1e-3, 4e-3), 20, (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)
 Part = tuple[Tensor, Tensor]

@@ -18,7 +18,7 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 API = "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.parent.name == "api")
 # Public modules beside those that `earthwork` names itself.
 FOR_PACKAGES = ("evaluation", "files", "array_files", "text", "cli.console")
-LAB = ("training", "studies", "reproduce", "report")
+LAB = ("training", "study", "reproduce", "report")
 
 
 def name_of(page: Path) -> str:

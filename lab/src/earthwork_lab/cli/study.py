@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -15,8 +16,10 @@ from earthwork.array_files import TABLES
 from earthwork.cli.console import print_table
 from earthwork_lab.extras import require
 
+Found = TypeVar("Found")
+
 _RUN = ("losses", "boosting")
-_NAMES = ("losses", "page", "table", "boosting", "boosting-table")
+_NAMES = (*_RUN, "page", "answer", "boosting-table")
 
 
 def command(
@@ -24,18 +27,18 @@ def command(
         str,
         typer.Argument(
             metavar="NAME",
-            help="losses: run the study. page: write a page about the results in --out. table: print its main table. "
-            "boosting: compare boosted trees in 5 × 5 folds. boosting-table: print its results in --out, as Markdown.",
+            help="losses: run the study, or with --space compare the losses on your own data. page: write the pages "
+            "about the results in --out. answer: print their first lines. boosting: compare "
+            "boosted trees in 5 × 5 folds. boosting-table: print its results.",
         ),
     ],
     task: Annotated[
-        list[str] | None, typer.Option(help="Only this task; may be repeated. By default all with data.")
+        list[str] | None,
+        typer.Option(help="Only this task; may be repeated. By default all with data, but those held out."),
     ] = None,
     loss: Annotated[list[str] | None, typer.Option(help="Only this loss; may be repeated. By default all.")] = None,
-    seeds: Annotated[
-        int | None, typer.Option(help="The number of seeds; by default 5, or 3 for images; of boosting, 25 folds.")
-    ] = None,
-    quick: Annotated[bool, typer.Option(help="A small version without external data, to check that it works.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Of boosting: the number of folds, by default 25.")] = None,
+    quick: Annotated[bool, typer.Option(help="A small version, to check that it works.")] = False,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -58,17 +61,16 @@ def command(
     ] = None,
     workers: Annotated[int | None, typer.Option(help="The number of processes; by default one for each core.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the results.")] = Path("results"),
-    page: Annotated[
-        Path, typer.Option(help="The page to write; its figures are in the subfolder figures of --out.")
-    ] = (Path("which-loss.md")),
+    docs: Annotated[Path, typer.Option(help="The folder that the pages and their figure are written into.")] = Path(
+        "."
+    ),
 ) -> None:
-    """Train with every loss on every task, with hyper-parameters chosen on validation data, and test once.
+    """Train with every loss on every task, choose by validation log loss, and test once.
 
-    Finished cells in the output folder are kept, so an interrupted study can be started again.
+    Finished losses in the output folder are kept, so an interrupted study can be started again.
     """
     require("sklearn", "earthwork study")
     from earthwork_lab.environment import available_cores
-    from earthwork_lab.studies.study import Request, run_study, table
 
     if name not in _NAMES:
         raise ValueError(f"NAME: expected {', '.join(_NAMES)}, got {name!r}")
@@ -81,67 +83,71 @@ def command(
             if value is not None:
                 raise ValueError(f"{option}: expected only with {' or '.join(_RUN)}, got it with {name}")
     if name == "page":
-        from earthwork_lab.studies.page import write_page
+        from earthwork_lab.study.page import write_pages
 
-        write_page(out, page)
+        for path in write_pages(out, docs):
+            typer.echo(f"written: {path}")
         return
-    if name == "table":
-        from earthwork_lab.studies.findings import Findings
-        from earthwork_lab.studies.page import short_table
+    if name == "answer":
+        from earthwork_lab.study.analysis import Analysis
+        from earthwork_lab.study.page import make_summary
 
-        typer.echo(short_table(Findings.read(out)), nl=False)
+        typer.echo(make_summary(Analysis.read(out)))
         return
     if name == "boosting-table":
-        from earthwork_lab.studies.boosting_page import make_tables
-        from earthwork_lab.studies.findings import Findings
+        from earthwork_lab.boosting.page import make_tables, read
 
-        print(make_tables(Findings.read(out, "boosting")))
+        typer.echo(make_tables(read(out)))
         return
+    for option, text in {"--labels": labels, "--target": target, "--features": features}.items():
+        if text is not None and space is None:
+            raise ValueError(f"{option}: expected only with --space, got {text} without it")
+    console = Console()
+    number = available_cores() if workers is None else workers
     if name == "boosting":
+        if space is not None:
+            raise ValueError("--space: expected only with the study losses, got it with boosting")
         require("lightgbm", "earthwork study boosting")
+        from earthwork_lab.boosting import Request as Boosting
+        from earthwork_lab.boosting import run_boosting
+
+        folds = Boosting(tuple(task or ()), tuple(loss or ()), seeds, quick, out, number)
+        tables = _with_progress(console, lambda show: run_boosting(folds, show))
+        _say(console, f"written to {out}: {', '.join(f'study-{table}.json' for table in tables)}")
+        return
+    if seeds is not None:
+        raise ValueError(f"--seeds: expected only with boosting, got {seeds} with losses")
+    from earthwork_lab.study import Request, register, run_study
+    from earthwork_lab.study.own import report, task_of_file
+
     place = data or (Path(os.environ["EARTHWORK_DATA"]) if os.environ.get("EARTHWORK_DATA") else None)
     tasks = tuple(task or ())
     if space is not None:
-        if name == "boosting":
-            raise ValueError("--space: expected only with the study losses, got it with boosting")
-        tasks = (_own_task(data, space, labels, tasks, target, features),)
-    else:
-        for option, text in {"--labels": labels, "--target": target, "--features": features}.items():
-            if text is not None:
-                raise ValueError(f"{option}: expected only with --space, got {text} without it")
-    number = available_cores() if workers is None else workers
-    request = Request(tasks, tuple(loss or ()), seeds, quick, place, out, number, name)
-    console = Console()
+        if data is None or data.suffix.lower() not in (".npz", *TABLES):
+            raise ValueError(f"--space: expected --data FILE, an .npz file with x and y or a table, got {data}")
+        if tasks:
+            raise ValueError(f"--task: expected none with --space, whose task is {data}, got {', '.join(tasks)}")
+        own = register(task_of_file(data, load(space), labels, target, features))
+        tasks, given = (own.name,), len(own.load(None).y)
+    request = Request(tasks, tuple(loss or ()), quick, place, out, number)
+    results = _with_progress(console, lambda show: run_study(request, show))
+    for found in results.values():
+        rows, words = report(found)
+        print_table(console, f"{found.data}: against cross entropy, 95 % intervals over splits", rows)
+        if space is not None:
+            if removed := given - found.settings["rows"]:
+                _say(console, f"{removed} of {given} rows were duplicates and left out.")
+            _say(console, words)
+    _say(console, f"written to {out}: {', '.join(f'{entry}.json' for entry in results)}")
+
+
+def _with_progress(console: Console, run: Callable[[Callable[[int, int, str], Any]], Found]) -> Found:
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
                TextColumn("{task.description}"))  # fmt: skip
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("loading data", total=None)
-
-        def show(done: int, total: int, cell: str) -> None:
-            progress.update(bar, completed=done, total=total, description=cell)
-
-        results = run_study(request, show)
-    for found in results.values():
-        print_table(console, f"{found.data}: means over seeds, * the best", table(found))
-    console.print(
-        f"written to {out}: {', '.join(f'study-{name}.json' for name in results)}", soft_wrap=True, markup=False
-    )
+        return run(lambda done, total, job: progress.update(bar, completed=done, total=total, description=job))
 
 
-def _own_task(
-    data: Path | None,
-    space: str,
-    labels: str | None,
-    tasks: tuple[str, ...],
-    target: str | None,
-    features: str | None,
-) -> str:
-    """Register the task of a file; returns its name."""
-    from earthwork_lab.studies.registry import register_task
-    from earthwork_lab.studies.tables import task_of_file
-
-    if data is None or data.suffix.lower() not in (".npz", *TABLES):
-        raise ValueError(f"--space: expected --data FILE, an .npz file with x and y or a table, got {data}")
-    if tasks:
-        raise ValueError(f"--task: expected none with --space, whose task is {data}, got {', '.join(tasks)}")
-    return register_task(task_of_file(data, load(space), labels, target, features)).name
+def _say(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True, markup=False)

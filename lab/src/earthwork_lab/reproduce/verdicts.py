@@ -242,7 +242,8 @@ def as_markdown(claims: Sequence[Claim]) -> str:
     rows = [" | ".join((c.where, c.says, f"**{c.verdict}**", c.measured.replace("|", r"\|"))) for c in claims]
     return (
         "\n".join(
-            ["| where | the paper says | verdict | measured |", "|---|---|---|---|", *(f"| {row} |" for row in rows)]
+            ["| where | the paper says | verdict on our data | measured |", "|---|---|---|---|"]
+            + [f"| {row} |" for row in rows]
         )
         + "\n"
     )
@@ -251,4 +252,4 @@ def as_markdown(claims: Sequence[Claim]) -> str:
 def summary_as_markdown(claims: Sequence[Claim]) -> str:
     """The number of claims with each verdict, and what the verdicts mean."""
     rows = [f"| **{verdict}** | {count} | {MEANINGS[verdict]} |" for verdict, count in count_verdicts(claims).items()]
-    return "\n".join(["| verdict | claims | meaning |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| verdict on our data | claims | meaning |", "|---|---|---|", *rows]) + "\n"

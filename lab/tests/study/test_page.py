@@ -1,0 +1,339 @@
+"""The committed pages, derived again from the raw results by other code."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from earthwork.cli.app import run as run_command
+from earthwork_lab.study.analysis import Analysis
+from earthwork_lab.study.page import make_page, make_summary, make_tables
+
+DOCS = Path(__file__).parents[3] / "docs"
+RESULTS = DOCS / "results" / "study"
+KINDS = {"ordered classes": "ordered", "a hierarchy": "hierarchy", "classes on a ring": "ring"}
+NAMES = {"ordered": "ordered classes", "hierarchy": "a hierarchy", "ring": "classes on a ring"}
+BASE = "ce"
+NO_DECISION = "ce, most probable class"
+RELATIVE = {"distance", "emd2", "log_loss"}
+METRICS = {
+    "EMD²": "emd2", "log loss": "log_loss", "accuracy": "accuracy", "calibration error": "calibration",
+    "quadratic kappa": "kappa",
+}  # fmt: skip
+# Numbers are printed with one digit after the point, and the two ways of maximising a likelihood differ a little.
+CLOSE = 0.06
+
+
+@pytest.fixture(scope="module")
+def raw() -> dict[str, Any]:
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+
+
+def series(entry: Any, amount: str, loss: str, metric: str) -> Any:
+    if loss == NO_DECISION:
+        return entry["parts"][f"{amount}: {BASE}"]["argmax_distance"]
+    return entry["parts"][f"{amount}: {loss}"][metric]
+
+
+def change(entry: Any, amount: str, loss: str, metric: str) -> tuple[float, float]:
+    """The mean difference to cross entropy and its variance."""
+    ours, base = (np.array(series(entry, amount, name, metric)) for name in (loss, BASE))
+    unit = np.mean(base) / 100 if metric in RELATIVE else 0.01
+    share = entry["settings"]["sizes"][amount]["test_share"]
+    spread = statistics.variance((ours - base).tolist()) / unit**2
+    return float(np.mean(ours - base) / unit), spread * (1 / len(ours) + share / (1 - share))
+
+
+def counts(entry: Any, amount: str) -> bool:
+    base, constant = (np.mean(series(entry, amount, name, "distance")) for name in (BASE, "constant"))
+    return bool(base <= 0.95 * constant)
+
+
+def tasks_of(raw: dict[str, Any], kind: str, amount: str) -> list[str]:
+    return [
+        name
+        for name, entry in raw.items()
+        if entry["settings"]["kind"] == kind
+        and not entry["settings"]["held_out"]
+        and f"{amount}: {BASE}" in entry["parts"]
+        and counts(entry, amount)
+    ]
+
+
+def pooled(effects: list[tuple[float, float]]) -> dict[str, Any]:
+    """REML by a general optimiser of the restricted likelihood, and Hartung and Knapp's error."""
+    y, v = (np.array(column) for column in zip(*effects, strict=True))
+    v = np.maximum(v, np.median(v) / 4)
+    ones = np.ones((len(y), 1))
+
+    def negative(log_tau: float, tau: float | None = None) -> float:
+        total = v + (math.exp(2 * log_tau) if tau is None else tau)
+        precision = float((ones[:, 0] / total).sum())
+        mean = float((y / total).sum()) / precision
+        return 0.5 * float(np.log(total).sum() + math.log(precision) + ((y - mean) ** 2 / total).sum())
+
+    # The likelihood may have several maxima.
+    log_tau = float(optimize.brute(lambda point: negative(float(point[0])), [(-9, 9)], Ns=300)[0])
+    between = math.exp(2 * log_tau) if negative(log_tau) < negative(0, 0.0) else 0.0
+    weights = 1 / (v + between)
+    mean = float(np.average(y, weights=weights))
+    ratio = float(np.average((y - mean) ** 2, weights=weights)) * weights.sum() / (len(y) - 1)
+    error = math.sqrt(max(1.0, ratio) / weights.sum())
+    student = stats.t(len(y) - 1)
+    new = stats.t(len(y) - 2).ppf(0.975) * math.sqrt(between + error**2)
+    return {
+        "mean": mean,
+        "interval": (mean - student.ppf(0.975) * error, mean + student.ppf(0.975) * error),
+        "new": (mean - new, mean + new),
+        "tau": math.sqrt(between),
+        "p": 2 * student.sf(abs(mean) / error),
+        "detectable": (student.ppf(0.975) + student.ppf(0.8)) * error,
+        "tasks": len(y),
+    }
+
+
+def situations(raw: dict[str, Any]) -> list[tuple[str, str]]:
+    every = [(kind, amount) for kind in ("ordered", "hierarchy", "ring") for amount in ("many", "few")]
+    return [place for place in every if len(tasks_of(raw, *place)) >= 3]
+
+
+def losses_of(raw: dict[str, Any], kind: str, amount: str) -> list[str]:
+    parts = raw[tasks_of(raw, kind, amount)[0]]["parts"]
+    names = [name.partition(": ")[2] for name in parts if name.startswith(f"{amount}: ")]
+    return [name for name in names if name not in (BASE, "constant")]
+
+
+def column(raw: dict[str, Any], place: tuple[str, str], without: str | None = None) -> dict[Any, dict[str, Any]]:
+    """The primary endpoint in one situation, possibly without a task."""
+    names = [task for task in tasks_of(raw, *place) if task != without]
+    return {
+        (place, loss): pooled([change(raw[task], place[1], loss, "distance") for task in names])
+        for loss in losses_of(raw, *place)
+    }
+
+
+def adjusted(cells: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """The same with Holm's p-values."""
+    ordered = sorted(cells, key=lambda cell: cells[cell]["p"])
+    found = {}
+    for rank, cell in enumerate(ordered):
+        earlier = [(len(ordered) - before) * cells[ordered[before]]["p"] for before in range(rank + 1)]
+        found[cell] = {**cells[cell], "adjusted": min(1.0, max(earlier))}
+    return found
+
+
+def pick(cells: dict[Any, dict[str, Any]], place: tuple[str, str], *, significant: bool) -> str:
+    found = {loss: cell for (where, loss), cell in cells.items() if where == place}
+    if significant:
+        found = {loss: cell for loss, cell in found.items() if cell["mean"] < 0 and cell["adjusted"] < 0.05}
+    return min(found, key=lambda loss: found[loss]["mean"], default=BASE)
+
+
+@pytest.fixture(scope="module")
+def cells(raw: dict[str, Any]) -> dict[Any, dict[str, Any]]:
+    return adjusted({key: cell for place in situations(raw) for key, cell in column(raw, place).items()})
+
+
+def numbers(text: str) -> list[float]:
+    return [float(found) for found in re.findall(r"[+-]?\d+(?:\.\d+)?", text.replace("−", "-").replace("*", ""))]
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The cells of the rows of tables, headers included."""
+    for line in text.splitlines():
+        if line.startswith("|") and not line.startswith("| ---"):
+            yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def sections(text: str) -> dict[tuple[str, str], str]:
+    found = {}
+    for part in text.split("\n## ")[1:]:
+        title = part.partition("\n")[0].lower()
+        for words, kind in KINDS.items():
+            for amount in ("many", "few"):
+                if title == f"{words}, {amount} labels":
+                    found[kind, amount] = part
+    return found
+
+
+def test_the_committed_pages_are_made_from_the_committed_results() -> None:
+    """Run `earthwork study page --out docs/results/study --docs docs` after new results."""
+    analysis = Analysis.read(RESULTS)
+    assert (DOCS / "which-loss.md").read_text(encoding="utf-8") == make_page(analysis)
+    assert (DOCS / "study-tables.md").read_text(encoding="utf-8") == make_tables(analysis)
+    assert (DOCS / "results" / "figures" / "study-forest.svg").is_file()
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert readme.partition("<!-- study -->")[2].partition("<!-- /study -->")[0].strip() == make_summary(analysis)
+
+
+def test_primary_tables(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
+    pages = sections((DOCS / "study-tables.md").read_text(encoding="utf-8"))
+    assert list(pages) == situations(raw)
+    for place, text in pages.items():
+        tasks = tasks_of(raw, *place)
+        shown = {row[0].strip("*`"): row for row in rows(text.partition("Secondary endpoints")[0])}
+        assert set(shown) == {"loss", *losses_of(raw, *place), NO_DECISION, "constant"}
+        assert text.partition("\n\n")[2].startswith(f"{len(tasks)} tasks count.")
+        for loss in (name for name in shown if name != "loss"):
+            effects = [change(raw[task], place[1], loss, "distance") for task in tasks]
+            found = cells.get((place, loss)) or pooled(effects)
+            _, mean, interval, new, tau, p, lower, detectable = shown[loss]
+            assert numbers(mean)[0] == pytest.approx(found["mean"], abs=CLOSE)
+            assert numbers(interval) == pytest.approx(list(found["interval"]), abs=CLOSE)
+            assert numbers(new) == pytest.approx(list(found["new"]), abs=2 * CLOSE)
+            assert numbers(tau)[0] == pytest.approx(found["tau"], abs=CLOSE)
+            assert numbers(detectable)[0] == pytest.approx(found["detectable"], abs=CLOSE)
+            assert numbers(lower) == [sum(effect < 0 for effect, _ in effects), len(tasks)]
+            if "adjusted" in found:
+                assert numbers(p)[0] == pytest.approx(found["adjusted"], abs=0.002)
+                better = bool(found["adjusted"] < 0.05 and found["mean"] < 0)
+                assert shown[loss][0].startswith("**") is better
+            else:
+                assert p == "–"
+
+
+def test_secondary_tables(raw: dict[str, Any]) -> None:
+    for place, text in sections((DOCS / "study-tables.md").read_text(encoding="utf-8")).items():
+        header, *shown = rows(text.partition("Secondary endpoints")[2].partition("Each task:")[0])
+        for row in shown:
+            for title, cell in zip(header[1:], row[1:], strict=True):
+                effects = [
+                    change(raw[task], place[1], row[0].strip("`"), METRICS[title]) for task in tasks_of(raw, *place)
+                ]
+                found = pooled(effects)
+                assert numbers(cell) == pytest.approx([found["mean"], *found["interval"]], abs=CLOSE)
+
+
+def test_tables_of_tasks(raw: dict[str, Any]) -> None:
+    for (kind, amount), text in sections((DOCS / "study-tables.md").read_text(encoding="utf-8")).items():
+        header, *shown = rows(text.partition("Each task:")[2])
+        losses = ["constant", NO_DECISION, *(title.strip("`") for title in header[6:])]
+        names = [row[0].strip("`") for row in shown]
+        assert {*names} >= {*tasks_of(raw, kind, amount)}
+        assert not any(raw[name]["settings"]["held_out"] for name in names)
+        for row in shown:
+            entry = raw[row[0].strip("`")]
+            assert [int(cell) for cell in row[1:3]] == [
+                entry["settings"]["classes"], entry["settings"]["sizes"][amount]["train"]
+            ]  # fmt: skip
+            assert float(row[3]) == pytest.approx(np.mean(series(entry, amount, BASE, "distance")), abs=6e-4)
+            for loss, cell in zip(losses, row[4:], strict=True):
+                assert numbers(cell)[0] == pytest.approx(change(entry, amount, loss, "distance")[0], abs=CLOSE)
+
+
+def test_tasks_that_do_not_count_are_listed(raw: dict[str, Any]) -> None:
+    for (kind, amount), text in sections((DOCS / "study-tables.md").read_text(encoding="utf-8")).items():
+        broken = {
+            name
+            for name, entry in raw.items()
+            if entry["settings"]["kind"] == kind
+            and not entry["settings"]["held_out"]
+            and f"{amount}: {BASE}" in entry["parts"]
+            and not counts(entry, amount)
+        }
+        sentence = text.partition("Left out, because")[2].partition("\n")[0]
+        assert set(re.findall(r"`([\w-]+)`", sentence)) == broken
+
+
+def test_the_answer_and_its_table(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
+    page = (DOCS / "which-loss.md").read_text(encoding="utf-8")
+    _, *shown = rows(page)
+    assert len(shown) == len(situations(raw))
+    picks = []
+    for place, row in zip(situations(raw), shown, strict=True):
+        assert row[0] == f"{NAMES[place[0]]}, {place[1]} labels"
+        choice = pick(cells, place, significant=True)
+        picks.append(choice)
+        best = pick(cells, place, significant=False) if choice == BASE else choice
+        found = cells[place, best]
+        assert int(row[1]) == found["tasks"]
+        assert f"`{choice}`" in row[2]
+        name, _, change_of_best = row[3].partition(" ")
+        assert name == f"`{best}`"
+        assert numbers(change_of_best) == pytest.approx([found["mean"], *found["interval"]], abs=CLOSE)
+        assert numbers(row[4]) == pytest.approx(list(found["new"]), abs=2 * CLOSE)
+        gains = []
+        for task in tasks_of(raw, *place):
+            others = pick(adjusted({**cells, **column(raw, place, task)}), place, significant=choice != BASE)
+            gains.append(0.0 if others == BASE else change(raw[task], place[1], others, "distance")[0])
+        assert numbers(row[5])[0] == pytest.approx(np.mean(gains), abs=CLOSE)
+        assert numbers(row[6])[0] == pytest.approx(found["detectable"], abs=CLOSE)
+    first = page.split("\n\n")[2]
+    majority = next((loss for loss in set(picks) if 2 * picks.count(loss) > len(picks)), BASE)
+    assert first.startswith("**Train with cross entropy" if majority == BASE else f"**Train with `{majority}`")
+    for place, choice in zip(situations(raw), picks, strict=True):
+        if majority == BASE and choice != BASE:
+            assert f"with {NAMES[place[0]]}, {place[1]} labels, `{choice}`" in first
+    assert ("No other loss was better" in first) is (set(picks) == {BASE})
+
+
+def test_sentences_of_the_page(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
+    page = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
+    (sentence,) = re.findall(r"changed cross entropy's mean distance by (.*?)\. !", page)
+    shown = [text for text in sentence.split(", ") if text]
+    kinds = [kind for kind, amount in situations(raw) if amount == "many"]
+    for kind, text in zip(kinds, shown, strict=True):
+        found = pooled([change(raw[task], "many", NO_DECISION, "distance") for task in tasks_of(raw, kind, "many")])
+        # d(decided) = d(not decided) / (1 + change / 100)
+        assert numbers(text)[0] == pytest.approx(100 / (1 + found["mean"] / 100) - 100, abs=CLOSE)
+        assert text.endswith(NAMES[kind])
+    parts = [part for entry in raw.values() for part in entry["parts"].values()]
+    networks = sum(part.get("networks", 0) for part in parts)
+    hours = sum(part.get("seconds", 0) for part in parts) / 3600
+    losses = {loss for _, loss in cells}
+    assert f"{len(raw)} tasks, cross entropy and {len(losses)} other losses, {networks:,} trained networks" in page
+    assert f"at most {hours:.1f} core hours" in page
+    assert f"Holm's correction for {len(cells)} tests" in page
+    for place in situations(raw):
+        for name, entry in raw.items():
+            if entry["settings"]["held_out"] and entry["settings"]["kind"] == place[0]:
+                choice = pick(cells, place, significant=True)
+                best = pick(cells, place, significant=False) if choice == BASE else choice
+                (text,) = re.findall(rf"{re.escape(entry['data'])}, {place[1]} labels: (.*?%)\.? ?(?:-|\*|$)", page)
+                mean, variance = change(entry, place[1], best, "distance")
+                half = stats.t(4).ppf(0.975) * math.sqrt(variance)
+                undecided = change(entry, place[1], NO_DECISION, "distance")[0]
+                expected = [mean, mean - half, mean + half, undecided]
+                assert f"`{best}`" in text, name
+                assert numbers(re.sub(r"`[^`]*`", "", text)) == pytest.approx(expected, abs=CLOSE)
+
+
+def test_every_task_of_the_protocol_was_run(raw: dict[str, Any]) -> None:
+    from earthwork_lab.study import CONTENDERS, TASKS
+
+    assert set(raw) == set(TASKS) - {"shoes"}, "without the example of docs/studies.md"
+    kinds = {"ordered": "Chain", "hierarchy": "Tree", "ring": "Ring"}
+    for name, entry in raw.items():
+        assert not entry["quick"]
+        assert entry["settings"]["held_out"] is TASKS[name].held_out
+        space = kinds[entry["settings"]["kind"]]
+        losses = {
+            loss for loss, contender in CONTENDERS.items() if space in {kind.__name__ for kind in contender.spaces}
+        }
+        for amount, size in entry["settings"]["sizes"].items():
+            found = {part.partition(": ")[2] for part in entry["parts"] if part.startswith(amount)}
+            assert found == ({*losses, "constant"} if size else set())
+        for part in entry["parts"].values():
+            assert all(len(part[metric]) == 5 for metric in ("distance", "accuracy", "emd2", "log_loss"))
+            assert part.get("networks", 60) == 60
+
+
+def test_the_command_writes_the_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["study", "page", "--out", str(RESULTS), "--docs", str(tmp_path)]) == 0
+    assert "which-loss.md" in capsys.readouterr().out
+    assert (tmp_path / "which-loss.md").read_bytes() == (DOCS / "which-loss.md").read_bytes()
+    figure = "results/figures/study-forest.svg"
+    assert (tmp_path / figure).stat().st_size > 10_000
+    assert run_command(["study", "page", "--out", str(tmp_path)]) == 2
+    assert "expected results of `earthwork study losses`, got none" in capsys.readouterr().err
+    assert run_command(["study", "page", "--task", "era"]) == 2
+    assert "--task: expected only with losses or boosting, got it with page" in capsys.readouterr().err

@@ -1,0 +1,158 @@
+"""Running the study: results, resuming, the command, and a user's own data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import earthwork as ew
+from earthwork.cli.app import run as run_command
+from earthwork_lab.study import TASKS, Request, Table, Task, register, run_study
+from earthwork_lab.study import run as run_module
+from earthwork_lab.study.run import describe, measure
+
+
+def shoes(data: object) -> Table:
+    random = np.random.default_rng(0)
+    height = random.normal(170, 10, 400)
+    size = np.clip(np.round((height + random.normal(0, 3, 400) - 150) / 8), 0, 4).astype(int)
+    return Table(ew.Chain(5), np.column_stack([height, random.normal(size=400)]), size)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    before = dict(TASKS)
+    TASKS.pop("shoes", None)  # the example of docs/studies.md, if its test ran in this process
+    register(Task("shoes", "shoe sizes", shoes))
+    run_module.load_table.cache_clear()
+    yield
+    TASKS.clear()
+    TASKS.update(before)
+    run_module.load_table.cache_clear()
+
+
+def test_results_and_resuming(tmp_path: Path) -> None:
+    steps: list[tuple[int, int, str]] = []
+    request = Request(("shoes",), ("soft",), quick=True, out=tmp_path)
+    found = run_study(request, lambda *step: steps.append(step))["shoes"]
+    assert [step[:2] for step in steps] == [(number, 6) for number in range(1, 7)]
+    assert list(found.parts) == ["many: constant", "many: ce", "many: soft", "few: constant", "few: ce", "few: soft"]
+    assert found.settings["sizes"]["few"] == {"train": 50, "val": 25, "test": 120, "splits": 5, "test_share": 0.3}
+    part = found.parts["many: soft"]
+    assert part["networks"] == 60
+    assert all(len(part[name]) == 5 for name in ("distance", "argmax_distance", "kappa", "chosen", "temperature"))
+    assert np.mean(found.parts["many: ce"]["distance"]) < np.mean(found.parts["many: constant"]["distance"])
+    saved = (tmp_path / "shoes.json").read_text()
+    steps.clear()
+    run_study(replace(request, losses=("soft", "emd")), lambda *step: steps.append(step))
+    assert [step[2] for step in steps] == ["shoes, many: emd", "shoes, few: emd"]
+    again = json.loads((tmp_path / "shoes.json").read_text())["parts"]
+    assert {name: again[name] for name in found.parts} == json.loads(saved)["parts"]
+
+
+def test_the_same_numbers_whatever_the_number_of_processes(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        run_study(Request(("shoes",), ("edge+ce",), quick=True, out=tmp_path / str(workers), workers=workers))
+    one, two = (json.loads((tmp_path / str(workers) / "shoes.json").read_text())["parts"] for workers in (1, 2))
+    for name, part in one.items():
+        assert {**part, "seconds": 0} == {**two[name], "seconds": 0}
+
+
+def test_metrics_against_plain_formulas(rng: np.random.Generator) -> None:
+    p = torch.from_numpy(rng.dirichlet(np.ones(4), (2, 50)))
+    labels = torch.from_numpy(rng.integers(0, 4, (2, 50)))
+    found = measure(p.log(), labels, ew.Chain(4))
+    for index in range(2):
+        q, y = p[index].numpy(), labels[index].numpy()
+        cost = np.abs(np.arange(4)[:, None] - np.arange(4))
+        decided = (q @ cost).argmin(-1)
+        assert found["distance"][index] == pytest.approx(np.abs(decided - y).mean(), rel=1e-4)
+        assert found["argmax_distance"][index] == pytest.approx(np.abs(q.argmax(-1) - y).mean(), rel=1e-4)
+        assert found["accuracy"][index] == pytest.approx((q.argmax(-1) == y).mean(), rel=1e-4)
+        assert found["log_loss"][index] == pytest.approx(-np.log(q[np.arange(50), y]).mean(), rel=1e-4)
+        flows = np.cumsum(q - np.eye(4)[y], -1)[:, :-1]
+        assert found["emd2"][index] == pytest.approx((flows**2).sum(-1).mean(), rel=1e-4)
+        squared = (decided[:, None] - y) ** 2
+        kappa = 1 - ((decided - y) ** 2).mean() / squared.mean()
+        assert found["kappa"][index] == pytest.approx(kappa, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.folder is None])
+def test_tables_of_packages(name: str) -> None:
+    task = TASKS[name]
+    try:
+        table = task.table()
+    except ImportError as error:
+        pytest.skip(str(error))
+    settings = describe(task, table)
+    assert settings["rows"] >= 150
+    assert np.isfinite(table.x).all()
+    counts = np.bincount(table.y, minlength=table.space.num_bins)
+    assert len(counts) == table.space.num_bins
+    assert counts.min() > 0
+    assert settings["sizes"]["many"]["train"] >= 75
+
+
+def test_hierarchies_of_tables() -> None:
+    try:
+        tree = TASKS["glass"].table().space
+    except ImportError as error:
+        pytest.skip(str(error))
+    near, far = tree.distance(torch.tensor(0), torch.tensor(1)), tree.distance(torch.tensor(0), torch.tensor(3))
+    assert near < tree.distance(torch.tensor(0), torch.tensor(2)) < far
+
+
+def test_held_out_tasks_run_only_if_they_are_named(tmp_path: Path) -> None:
+    for folder in ("sst5", "clinc150", "wikivitals"):
+        (tmp_path / folder).mkdir()
+    held_out = {name for name, task in TASKS.items() if task.held_out}
+    assert held_out == {"reviews", "intents-journeys"}
+    assert not held_out & {task.name for task in Request(data=tmp_path).chosen_tasks()}
+    assert [task.name for task in Request(("reviews",), data=tmp_path).chosen_tasks()] == ["reviews"]
+
+
+def test_unknown_names_and_missing_data() -> None:
+    with pytest.raises(ValueError, match=r"task: expected some of .*, got 'shoe'"):
+        Request(("shoe",))
+    with pytest.raises(ValueError, match=r"loss: expected some of ce, soft, .*, got 'emdd'"):
+        Request(losses=("emdd",))
+    with pytest.raises(ValueError, match="workers: expected at least 1, got 0"):
+        Request(workers=0)
+    with pytest.raises(ValueError, match="task 'reviews': expected its data in the subfolder sst5 of --data"):
+        Request(("reviews",)).chosen_tasks()
+    with pytest.raises(ValueError, match="task: 'shoes' is already registered"):
+        register(Task("shoes", "shoe sizes", shoes))
+
+
+def test_own_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = shoes(None)
+    x, y = np.concatenate([table.x, table.x[:3]]).astype(np.float32), np.concatenate([table.y, table.y[:3]])
+    np.savez(tmp_path / "sizes.npz", x=x, y=y)
+    options = ["--data", str(tmp_path / "sizes.npz"), "--out", str(tmp_path / "out"), "--workers", "1"]
+    command = ["study", "losses", "--space", "chain:5", "--labels", "index", "--quick", "--loss", "soft", *options]
+    assert run_command(command) == 0
+    shown = capsys.readouterr().out
+    assert "constant" in shown
+    assert "3 of 403 rows were duplicates and left out." in shown
+    assert "With many labels, use" in shown
+    assert (tmp_path / "out" / "sizes.json").is_file()
+
+
+def test_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options, message in (
+        (
+            ["losses", "--space", "chain:5"],
+            "--space: expected --data FILE, an .npz file with x and y or a table, got None",
+        ),
+        (["losses", "--labels", "index"], "--labels: expected only with --space, got index without it"),
+        (["losses", "--seeds", "3"], "--seeds: expected only with boosting, got 3 with losses"),
+        (["tables"], "NAME: expected losses, boosting, page, answer, boosting-table, got 'tables'"),
+    ):
+        assert run_command(["study", *options]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
