@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import earthwork as ew
-from earthwork_lab.studies.tables import task_of_file
+from earthwork_lab.study.own import task_of_file
 from earthwork_lab.training.arrays import read_arrays
 from earthwork_lab.training.data import load_data
 from earthwork_lab.training.settings import Settings
@@ -48,8 +48,8 @@ def test_a_table_is_read_as_the_same_arrays(ending: str, tmp_path: Path) -> None
     data = load_data(settings, space, 0, lambda _: None)
     assert data.shape == (4,)
     assert len(data.train) + len(data.val) == 40
-    split = task_of_file(path, space, target="grade").load(0)
-    assert split.space == space
+    table = task_of_file(path, space, target="grade").table()
+    assert (table.space, table.x.shape) == (space, (40, 4))
 
 
 @pytest.mark.parametrize(
