@@ -83,7 +83,7 @@ def test_confusions_ordered_by_what_they_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": np.zeros(2, int)}, "expected an array `probs` or `logits`, got `labels`"),
+        ({"labels": np.zeros(2, int)}, "expected an array `probs`, `logits` or `answers`, got `labels`"),
         (
             {"probs": np.eye(3), "labels": np.zeros(3, int)},
             r"expected predictions of shape \(rows, 10\), .*got \(3, 3\)",

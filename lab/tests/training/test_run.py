@@ -288,7 +288,7 @@ def test_command_reads_configuration_line_wins(tmp_path, data, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], r"expected DATA (a folder, an archive or an .npz file) and --space"),
+        ([], r"expected DATA (a folder, an archive, an .npz file or a table) and --space"),
         (["{data}"], "expected --space, on the command line or in --config"),
         (["{data}", "--space", "cifar10", "--loss", "emd2+foo"], "loss 'emd2+foo', position 6"),
         (["nowhere", "--space", "cifar10"], "DATA: no such file or folder: nowhere"),
