@@ -13,15 +13,15 @@ from tests.catalogue import CLASSES, LOSS_CASES, LOSSES, METRIC_CASES, METRICS, 
 UNDEFINED_LOSSES = {
     "EMDLoss rho=1.5": {"matrix"},
     "EMDLoss high root": {"matrix"},
-    "EMDLoss learned": {"matrix"},
+    "EMDLoss learned": {"matrix", "dag"},  # an edge of this Dag costs 0
     "EdgeCrossEntropyLoss": {"ring", "matrix"},
-    "HierarchicalCrossEntropyLoss": {"chain", "ring", "matrix"},
+    "HierarchicalCrossEntropyLoss": {"chain", "ring", "matrix", "dag"},
     "TokenEMDLoss": set(SPACES) - {"chain"},
 }
 HIERARCHICAL = ("Coverage", "HierarchicalF1", "HierarchicalPrecision", "HierarchicalRecall", "RightOrAncestor")
 UNDEFINED_METRICS = {
-    **{name: {"chain", "ring", "matrix"} for name in ("AccuracyAtDepth", *HIERARCHICAL)},
-    "RankedProbabilityScore": {"tree", "inner tree", "matrix"},
+    **{name: {"chain", "ring", "matrix", "dag"} for name in ("AccuracyAtDepth", *HIERARCHICAL)},
+    "RankedProbabilityScore": {"tree", "inner tree", "matrix", "dag"},
 }
 
 
@@ -49,7 +49,7 @@ def test_spaces_differ_in_kind():
     assert all(space.num_bins == CLASSES and len(set(space.bin_names)) == CLASSES for space in SPACES.values())
     assert all(len(space.distances().unique()) > CLASSES for space in SPACES.values()), "uneven costs"
     kinds = {type(space) for space in SPACES.values()}
-    assert kinds == {ew.Chain, ew.Ring, ew.Tree, ew.CostMatrix}
+    assert kinds == {ew.Chain, ew.Ring, ew.Tree, ew.CostMatrix, ew.Dag}
     assert not set(SPACES["tree"].bins.tolist()) & set(SPACES["tree"].parents.tolist())
     assert set(SPACES["inner tree"].bins.tolist()) & set(SPACES["inner tree"].parents.tolist())
     assert not torch.equal(SPACES["tree"].bins, SPACES["tree"].bins.sort().values)

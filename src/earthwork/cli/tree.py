@@ -16,7 +16,7 @@ from earthwork import trees
 from earthwork.array_files import ArrayFile
 from earthwork.cli.console import Command
 from earthwork.files import read_json, read_lines, write_atomically
-from earthwork.plot.tree_page import tree_page
+from earthwork.plot.pages import tree_page
 from earthwork.spaces import Tree
 from earthwork.spaces.outline import outline
 from earthwork.storage import load_tree, reading, save
