@@ -139,6 +139,9 @@ def constant_for_compiler(function: Function) -> Function:
     return function
 
 
+# Whether constants of the compiler can be made from any object, such as a space.
+constants_take_objects = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12)
+
 # Whether ``torch.export`` is tracing, for ONNX or to run without this library. Available since torch 2.7.
 is_exporting: Callable[[], bool] = find("compiler.is_exporting") or (lambda: False)
 

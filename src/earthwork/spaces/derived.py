@@ -27,6 +27,9 @@ def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
         *options: Such as a device and a type.
     """
     if torch.compiler.is_dynamo_compiling():
+        if not private_api.constants_take_objects:
+            # A graph break; an error with fullgraph=True.
+            raise RuntimeError("torch.compile(fullgraph=True) of earthwork needs torch 2.12 or later")
         name = _constant(owner, make, options)
         return getattr(owner._constants, name)  # type: ignore[no-any-return]
     kept, key = owner._derived, (make, *options)
