@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import earthwork as ew
 
@@ -172,3 +173,10 @@ def test_sets_of_classes_and_cross_entropy() -> None:
     labels = torch.tensor([2])
     torch.testing.assert_close(entropy(logits, labels), nn.functional.cross_entropy(logits, labels))
     assert ew.MixedLoss((0.5, ew.EMDLoss(ew.Chain(3))), (0.5, entropy))(logits, target) > 0
+
+
+def test_parts_without_values_are_not_kept():
+    loss = ew.MixedLoss((0.5, ew.EMDLoss(ew.Chain(4))), (0.5, nn.CrossEntropyLoss()))
+    with FakeTensorMode():
+        loss(torch.randn(3, 4), torch.arange(3))
+    assert loss.parts == {}

@@ -125,8 +125,10 @@ class MixedLoss(CheckedLoss):
         return terms
 
     def _keep_parts(self, parts: list[Tensor]) -> None:
-        # A tensor that a transform has wrapped, or of an exported program, cannot be used afterwards.
-        kept = torch.compiler.is_compiling() or not any(map(private_api.is_wrapped, parts))
+        # A tensor that a transform has wrapped, without values, or of an exported program, cannot be used afterwards.
+        kept = torch.compiler.is_compiling() or not any(
+            private_api.is_wrapped(part) or private_api.is_fake(part) for part in parts
+        )
         kept = kept and not private_api.is_exporting()
         self.parts = {name: part.detach() for name, part in zip(self.names, parts, strict=True) if kept}
 
