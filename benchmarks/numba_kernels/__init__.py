@@ -1,1 +1,0 @@
-"""The kernels that Numba compiled, for comparison only."""
