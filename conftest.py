@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 # Triton decides when it is imported whether kernels are compiled or run by its interpreter, on CPU tensors.
 os.environ["TRITON_INTERPRET"] = "1"
@@ -19,6 +21,8 @@ settings.register_profile("default", deadline=None, max_examples=60, derandomize
 # For `make test-lowest`, which is about other packages and not about random input.
 settings.register_profile("few", deadline=None, max_examples=10, derandomize=True)
 settings.load_profile("default")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture
@@ -39,3 +43,15 @@ def _fresh_compiler() -> Iterator[None]:
     if dynamo is not None and dynamo.counters:
         torch._dynamo.reset()
         dynamo.counters.clear()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    found = next((path for path in map(shutil.which, BROWSERS) if path), None)
+    if found is None:
+        pytest.skip(f"needs a browser: {', '.join(BROWSERS)}")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield started
+        started.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,7 @@ from earthwork import Tree
 from earthwork.cli.app import run
 from earthwork.plot import tree_page
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NAMES = ["shop", "Décor", "動物", "</script><b>x</b>", "Vases"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    found = next((path for path in map(shutil.which, BROWSERS) if path), None)
-    if found is None:
-        pytest.skip(f"needs a browser: {', '.join(BROWSERS)}")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

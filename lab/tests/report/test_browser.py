@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,7 @@ from earthwork_lab.report import read_results, write_report
 from earthwork_lab.reproduce.ellyvan import Settings, space
 from earthwork_lab.reproduce.figures import figures
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SPACES = {"tree": space(Settings()), "chain": ew.Chain(8)}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    found = next((path for path in map(shutil.which, BROWSERS) if path), None)
-    if found is None:
-        pytest.skip(f"needs a browser: {', '.join(BROWSERS)}")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
