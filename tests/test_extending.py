@@ -34,16 +34,15 @@ class Star(ew.EdgeSpace):
         self._set_costs(costs)
         self._seal()
 
-    def flow(self, x: Tensor) -> Tensor:
+    def _flow(self, x: Tensor) -> Tensor:
         return x
 
-    def potential(self, g: Tensor) -> Tensor:
+    def _potential(self, g: Tensor) -> Tensor:
         return g
 
-    def distance(self, i: Tensor | int, j: Tensor | int, *, device: Any = None, dtype: Any = None) -> Tensor:
-        i, j = self._bin_indices(i, j, device)
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         costs = self.costs.to(i.device)
-        return torch.where(i == j, 0, costs[i] + costs[j]).to(dtype or costs.dtype)
+        return torch.where(i == j, 0, costs[i] + costs[j])
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])

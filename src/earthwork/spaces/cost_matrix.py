@@ -77,21 +77,11 @@ class CostMatrix(Space):
         """The costs, a copy of shape ``[num_bins, num_bins]`` in float64."""
         return to_tensor(self._matrix)
 
-    def distance(
-        self,
-        i: Tensor | int,
-        j: Tensor | int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """Return the cost from bins ``i`` to bins ``j``; see :meth:`Space.distance`."""
-        i, j = self._bin_indices(i, j, device)
-        return derived(self, distance_matrix, i.device, dtype or widest(i.device))[i, j]
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
+        return derived(self, distance_matrix, i.device, widest(i.device))[i, j]
 
-    def distances(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the full matrix of costs, shape ``[num_bins, num_bins]``."""
-        return to_tensor(self._matrix, device or "cpu", dtype)
+    def _distances(self) -> Tensor:
+        return self.matrix
 
     def _scaled(self, factor: float) -> Self:
         twin = self._twin()
