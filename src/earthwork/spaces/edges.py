@@ -144,14 +144,10 @@ class EdgeSpace(Space):
         return (costs * below).sum(-1, keepdim=True) + self.potential(costs * (mass - 2 * below))
 
     def log_masses(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Return the logarithms of the masses on either side of each edge; see `spaces.log_masses`.
+        r"""Return :math:`\log m` and :math:`\log (M - m)`, ``[..., num_edges]`` in float64; see `spaces.log_masses`.
 
-        Args:
-            x: Logarithms of the bins' masses, shape ``[..., num_bins]``.
-
-        Returns:
-            :math:`\log m` and :math:`\log (M - m)` with the mass :math:`m` below the edge and the mass :math:`M` of all
-            bins, float64 of shape ``[..., num_edges]``; about `LOG_ZERO` where there is no bin.
+        Given logarithms ``x[..., num_bins]`` of the bins' masses: :math:`m` is below the edge, :math:`M` in all
+        bins. Where there is no bin the result is about `LOG_ZERO`.
         """
         raise TypeError(f"space: expected a Chain or a Tree, whose edges divide the classes in two, got {self}")
 
@@ -174,8 +170,7 @@ class EdgeSpace(Space):
     def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
         """Return the arrays from which compiled kernels compute on this space; ``None`` if there are no kernels for it.
 
-        Args:
-            weights: What a kernel takes in place of the costs of the edges.
+        A kernel takes ``weights`` in place of the costs of the edges.
         """
         return None
 

@@ -222,12 +222,7 @@ class Space(ABC):
         return torch.arange(self.num_bins, device="cpu")
 
     def part(self, bounds: Sequence[int], rank: int) -> Part:
-        """Return what a process needs of this space if it has only the classes of one shard; see `spaces.parts`.
-
-        Args:
-            bounds: The first class of each shard, ascending, and the number of classes.
-            rank: Which shard.
-        """
+        """Return what a process needs of this space if it has only the classes of one shard; see `spaces.parts`."""
         raise TypeError(f"space: expected a Chain or a Tree for classes that are sharded, got {self}")
 
     def check_rho(self, rho: float) -> None:
@@ -327,6 +322,16 @@ def to_array(values: Tensor) -> NDArray[Any]:
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy(force=True)
 
 
+def dtype_or_type(x: object) -> object:
+    """Return what an error calls something of the wrong kind: the type of its numbers, if it has any."""
+    return getattr(x, "dtype", type(x).__name__)
+
+
+def first_true(bad: Tensor) -> tuple[int, ...] | None:
+    """Return the index of the first entry that is true; ``None`` if none is."""
+    return tuple(bad.nonzero()[0].tolist()) if bad.any() else None
+
+
 def is_complex(values: object) -> TypeGuard[Tensor | NDArray[Any]]:
     """Return whether a tensor, an array or a number is complex. PyTorch would drop the imaginary part of most."""
     if isinstance(values, Tensor):
@@ -396,9 +401,7 @@ def check_word(name: str, word: Word, *words: str) -> Word:
 
 def check_costs(name: str, costs: Tensor) -> None:
     """Raise a ``ValueError`` that names the first cost that is negative, not finite or above `MAX_COST`."""
-    bad = ~((costs >= 0) & (costs <= MAX_COST))
-    if bad.any():
-        place = tuple(bad.nonzero()[0].tolist())
+    if (place := first_true(~((costs >= 0) & (costs <= MAX_COST)))) is not None:
         raise bad_cost(name, "numbers", costs[place].item(), f"at {', '.join(map(str, place)) or 0}")
 
 

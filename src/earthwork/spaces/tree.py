@@ -292,11 +292,9 @@ class Tree(Hierarchy):
         return self.largest_below(depths) - depths
 
     def largest_below(self, values: Tensor, costs: Tensor | None = None) -> Tensor:
-        """Return the largest value at each node and below it, by pointer doubling.
+        """Return the largest of the values ``[num_nodes]`` at each node and below it, by pointer doubling.
 
-        Args:
-            values: A value for each node, shape ``[num_nodes]``.
-            costs: What a value gains on its way over each edge, shape ``[num_edges]``; by default nothing.
+        On its way over each edge a value gains ``costs[num_edges]``; by default nothing.
         """
         lowest = -math.inf if values.is_floating_point() else torch.iinfo(values.dtype).min
         values = pad(values, (0, 1), value=lowest)
