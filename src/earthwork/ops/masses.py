@@ -72,7 +72,7 @@ def check_rows(name: str, x: Tensor, space: Space, what: str = "masses") -> None
 
 
 def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
-    """Return ``space``, or raise unless its edges may cost ``costs``: a number for each, finite and ≥ 0 if validated."""
+    """Return ``space``, or raise unless its edges may cost ``costs``: one number each, finite and ≥ 0 if validated."""
     if not isinstance(space, EdgeSpace):
         raise TypeError(f"costs: expected None on {space}, which has no edges, got {type(costs).__name__}")
     if not isinstance(costs, Tensor) or not costs.is_floating_point():
