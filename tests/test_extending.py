@@ -134,6 +134,13 @@ class Unchecked(BrierLoss):
         return self.losses(self.probabilities(rows), q)
 
 
+class Unweighted(BrierLoss):
+    """Wrong: its mean leaves out the class weights."""
+
+    def reduced(self, losses: Tensor, total: Tensor) -> Tensor:
+        return losses if self.reduction == "none" else losses.mean()
+
+
 @pytest.mark.parametrize(
     ("wrong", "check"),
     [
@@ -143,6 +150,7 @@ class Unchecked(BrierLoss):
         (Logarithm, "sure_predictions_are_finite"),
         (Unsmoothed, "targets_are_smoothed"),
         (Unchecked, "masses_are_checked"),
+        (Unweighted, "means_are_weighted"),
     ],
 )
 def test_wrong_loss_fails(wrong, check):
