@@ -65,7 +65,7 @@ def test_names_as_they_are(shop):
 @pytest.mark.parametrize("other", ["home decor", "Home_Decor", "Home D\u00e9cor", "HOME-DECOR"])
 def test_near_duplicates_that_remain_are_a_warning(other):
     paths = ["shop/Home Decor/vases", f"shop/{other}/mirrors"]
-    message = f"paths: 'Home Decor' \\(path 0\\) and '{other}' \\(path 1\\) are nearly the same name; rename one"
+    message = f"paths: 'Home Decor' \\(path 0\\) and '{other}' \\(path 1\\) are nearly the same name; correct it"
     with pytest.warns(UserWarning, match=message):
         tree = trees.from_paths(paths)
     assert tree.num_nodes == 5

@@ -1,5 +1,6 @@
 """Hierarchies: build and shape the tree for any set of classes."""
 
+from earthwork.trees.builder import BuilderOptions
 from earthwork.trees.classifications import from_codes, read_obo
 from earthwork.trees.clusters import from_confusion, from_embeddings, from_linkage
 from earthwork.trees.migration import Migration, migrate
@@ -13,6 +14,7 @@ from earthwork.trees.shipped import SHIPPED, cifar10, cifar100, imagenet1k, tiny
 
 __all__ = [
     "SHIPPED",
+    "BuilderOptions",
     "Migration",
     "TreePart",
     "cifar10",

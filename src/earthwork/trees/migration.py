@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -93,12 +93,12 @@ def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | N
     found = [(int(new._order[node_of[name]]), place) for place, name in enumerate(classes) if name in node_of]
     found.sort()
     order, places = np.array([at for at, _ in found], dtype=np.int64), [place for _, place in found]
-    joined = _below(old, called, classes) if isinstance(old, Tree) else {}
     own = {name: place for place, name in enumerate(classes)}
+    groups = {name: node for node, name in enumerate(called)} if isinstance(old, Tree) else {}
     sources = []
     for node in new.bins.tolist():
         name = names[node]
-        source = [own[name]] if name in own else joined.get(name, [])
+        source = [own[name]] if name in own else _below(old, groups[name]) if name in groups else []
         while not source and node >= 0:
             first = int(new._order[node])
             start, end = np.searchsorted(order, [first, first + int(new._size[node])])
@@ -113,12 +113,7 @@ def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | N
     )
 
 
-def _below(old: Tree, called: Sequence[str], classes: Sequence[str]) -> dict[str, list[int]]:
-    """Return the classes below each inner node of the old tree, by name."""
-    place, start = old._order[old._bins], old._order
-    end, known = start + old._size, set(classes)
-    return {
-        called[node]: np.flatnonzero((place >= start[node]) & (place < end[node])).tolist()
-        for node in np.flatnonzero(old._size > 1).tolist()
-        if called[node] not in known
-    }
+def _below(old: Any, node: int) -> list[int]:
+    """Return the classes below a node of the old tree."""
+    place, start = old._order[old._bins], old._order[node]
+    return np.flatnonzero((place >= start) & (place < start + old._size[node])).tolist()
