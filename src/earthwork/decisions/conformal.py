@@ -380,15 +380,10 @@ _OPTIONS = ("alpha", "kind", "score", "risk", "confidence", "by_class", "randomi
 
 
 class _Steps(NamedTuple):
-    """The loss of each row as its set grows.
+    """The loss of each row as its set grows."""
 
-    Attributes:
-        scores: The scores at which the loss falls, ascending: ``[rows, steps]``.
-        losses: The loss from each of them on; before the first one it is the largest.
-    """
-
-    scores: Tensor
-    losses: Tensor
+    scores: Tensor  # The scores at which the loss falls, ascending: `[rows, steps]`
+    losses: Tensor  # The loss from each of them on; before the first one it is the largest
 
     def of(self, rows: Tensor) -> _Steps:
         """Return the steps of some rows."""
@@ -409,10 +404,6 @@ def exact_threshold(scores: Tensor, alpha: float) -> Threshold:
     A randomised set is exact: with k scores above that of a class and e equal to it, the class is in the set if
     k + U·(e + 1) > α·(n + 1), with U uniform from 0 to 1. That holds for all scores less than the limit's predecessor
     and for none above the limit; U decides between them.
-
-    Args:
-        scores: The scores of the labels of calibration rows, in double precision.
-        alpha: The probability.
     """
     n = len(scores)
     # Rounded, so that 0.1 · 30 is 3 and not a little more or less.

@@ -193,14 +193,10 @@ class NodeRisk(NamedTuple):
 
     An edge above all classes may cost so much more than the others that no digit of these is left in a sum with it. No
     class lies beyond it, so that what it adds to the risk does not depend on the probabilities.
-
-    Attributes:
-        between: The expected distance over the edges that have classes on both sides, ``[..., num_nodes]``.
-        fixed: What does not depend on the probabilities, ``[num_nodes]``; infinite where there is no class below.
     """
 
-    between: Tensor
-    fixed: Tensor
+    between: Tensor  # The expected distance over the edges that have classes on both sides, `[..., num_nodes]`
+    fixed: Tensor  # What does not depend on the probabilities, `[num_nodes]`; infinite where there is no class below
 
     @property
     def total(self) -> Tensor:
@@ -216,13 +212,7 @@ def node_risk(p: Tensor, tree: Tree, vagueness: float = 0.0) -> NodeRisk:
 
 
 def fixed_risk(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
-    """Return the part of the nodes' risk that does not depend on the probabilities.
-
-    Args:
-        tree: The tree.
-        vagueness: The cost for each unit of height.
-        like: A tensor of the type and device of the result, which has shape ``[num_nodes]``.
-    """
+    """Return the part of the nodes' risk that does not depend on the probabilities."""
     height = derived(tree, _vagueness_heights)
     reachable = height >= 0
     above = derived(tree, _distance_from_above)
@@ -253,12 +243,7 @@ def _vagueness_heights(tree: Tree) -> Tensor:
 
 
 def first_least(risk: Tensor, fixed: Tensor | None = None) -> Tensor:
-    """Return the index of the least risk; ties (up to rounding) go to the lowest index.
-
-    Args:
-        risk: The risks, infinite for what is no answer.
-        fixed: What to add to them. Its size is not that of the rounding of the others.
-    """
+    """Return the index of the least risk; ties (up to rounding) go to the lowest index."""
     scale = torch.where(risk.isinf(), 0, risk.abs()).amax(-1, keepdim=True)
     if fixed is not None:
         risk, scale = risk + fixed, scale + torch.where(fixed.isinf(), 0, fixed.abs())

@@ -26,17 +26,11 @@ _STEPS = 100
 
 
 class Target(NamedTuple):
-    """What a metric counts.
+    """What a metric counts."""
 
-    Attributes:
-        gain: What each answer gains for each label, ``[answers, num_bins]``.
-        cost: What the gain is divided by; ``None`` if the metric is a mean.
-        independent: Whether the cost is that of labels drawn independently of the row, as in kappa.
-    """
-
-    gain: Tensor
-    cost: Tensor | None = None
-    independent: bool = False
+    gain: Tensor  # What each answer gains for each label, `[answers, num_bins]`
+    cost: Tensor | None = None  # What the gain is divided by; `None` if the metric is a mean
+    independent: bool = False  # Whether the cost is that of labels drawn independently of the row, as in kappa
 
 
 def _distances(space: Space) -> Tensor:

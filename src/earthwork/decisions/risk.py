@@ -61,14 +61,7 @@ def mean_passes(means: Tensor, rows: int, level: float) -> Tensor:
 
 
 def p_values(means: Tensor, rows: int, level: float, binary: bool) -> Tensor:
-    """Return the p-values of the hypothesis that the expected loss is above ``level``, from the mean losses of rows.
-
-    Args:
-        means: Mean losses in double precision, from 0 to 1.
-        rows: The number of rows.
-        level: The expected loss of the hypothesis.
-        binary: Whether all losses are 0 or 1, so that their sum has a binomial distribution.
-    """
+    """Return the p-values of the hypothesis that the expected loss is above ``level``, from the mean losses of rows."""
     if not 0 < level < 1:
         return torch.full_like(means, float(level <= 0))
     tail = _binomial_tails(rows, level).to(means.device)[(means * rows - 1e-9).ceil().long()]

@@ -71,7 +71,6 @@ class RiskCoverageArea(Measure):
     keeps_rows = True
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless the loss is known, and answers that climb start at the most probable class of a tree."""
         super().check(space, decision)
         check_word("loss", self.loss, "error", "distance")
         if self.climb:
@@ -82,7 +81,6 @@ class RiskCoverageArea(Measure):
                 )
 
     def width(self, space: Space) -> int:
-        """Return the number of columns: a weight, and the events of a row."""
         return 1 + 3 * (as_tree(space, "climb", "whose nodes are answers").depth + 1 if self.climb else 1)
 
     def columns(self, batch: Batch) -> Tensor:
@@ -100,7 +98,6 @@ class RiskCoverageArea(Measure):
         return columns
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """Return the area."""
         return self.curve(sums).area
 
     def _withheld(self, batch: Batch) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -152,11 +151,9 @@ class _SetMeasure(MeanMeasure):
     """A mean over predicted sets, of the rows whose class is known."""
 
     def is_defined(self, batch: Batch) -> bool:
-        """Return whether sets were predicted."""
         return batch.sets is not None
 
     def terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the number of each row, and whether its class is known."""
         assert batch.sets is not None
         return self.numbers(batch.sets, batch).double() * batch.exact, batch.exact
 
@@ -165,7 +162,6 @@ class _SetMeasure(MeanMeasure):
         """Return a number for each set."""
 
 
-@dataclass(frozen=True)
 class SetCoverage(_SetMeasure):
     """The share of sets that hold the label."""
 
@@ -174,12 +170,10 @@ class SetCoverage(_SetMeasure):
     limits = (0.0, 1.0)
 
     def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
-        """Return whether the label is in the set."""
         labels = batch.labels.clamp(max=batch.space.num_bins - 1)
         return sets.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
 
-@dataclass(frozen=True)
 class SetSize(_SetMeasure):
     """The mean number of classes in a set."""
 
@@ -187,11 +181,9 @@ class SetSize(_SetMeasure):
     higher_is_better = False
 
     def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
-        """Return the sizes."""
         return sets.sum(-1)
 
 
-@dataclass(frozen=True)
 class SetWidth(_SetMeasure):
     """The mean of the largest distance between two classes of a set."""
 
@@ -199,5 +191,4 @@ class SetWidth(_SetMeasure):
     higher_is_better = False
 
     def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
-        """Return the widths."""
         return set_widths(batch.space, sets)
