@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, cast, overload
 
@@ -36,15 +36,35 @@ class TakesArrays(Protocol[Arguments]):
 
 
 def takes_arrays(function: Callable[Concatenate[Tensor, Arguments], Tensor]) -> TakesArrays[Arguments]:
-    """Allow a NumPy array as the first argument of a function, which then returns one."""
+    """Allow an array or a data frame as the first argument of a function, which then returns an array."""
 
     @wraps(function)
     def wrapper(p: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
-        if isinstance(p, np.ndarray) and p.dtype.kind in "fiu":
-            return function(from_array(p), *args, **kwargs).detach().numpy()
-        return function(p, *args, **kwargs)
+        x = as_tensor(p)
+        return function(p, *args, **kwargs) if x is p else function(x, *args, **kwargs).detach().numpy()
 
     return cast(TakesArrays[Arguments], wrapper)
+
+
+def as_tensor(values: Any) -> Any:
+    """Return an array, a data frame or a series of numbers as a tensor, and anything else as it is."""
+    if isinstance(values, Tensor) or not hasattr(values, "__array__"):
+        return values
+    array = np.asarray(values)
+    return from_array(array) if array.dtype.kind in "fiub" else values
+
+
+def check_labels(labels: Any, shape: Sequence[int], count: int) -> Tensor:
+    """Return the class indices of rows of this shape as a tensor."""
+    y = as_tensor(np.asarray(labels) if isinstance(labels, list) else labels)
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
+    if tuple(y.shape) != tuple(shape):
+        raise ValueError(f"labels: expected one for each row, shape {tuple(shape)}, got {tuple(y.shape)}")
+    bad = y[(y < 0) | (y >= count)]
+    if len(bad):
+        raise ValueError(f"labels: expected class indices from 0 to {count - 1}, got {int(bad[0])}")
+    return y.detach().long()
 
 
 @takes_arrays

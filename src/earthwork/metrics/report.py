@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from earthwork.decisions.decide import as_tensor
 from earthwork.metrics.batch import Batch, Options, as_batch
 from earthwork.metrics.curves import AccuracyAtDepth
 from earthwork.metrics.intervals import jackknife
@@ -39,7 +40,6 @@ from earthwork.metrics.scores import (
 )
 from earthwork.metrics.table import Estimate, Line, Report
 from earthwork.spaces import Chain, EdgeSpace, Ring, Space, Tree
-from earthwork.spaces.space import from_array
 
 _NOTES = (
     "No arrow: the value alone does not say which model is better. The EMD at ρ = 1 and the expected cost fall when a "
@@ -97,15 +97,11 @@ def hierarchical_report(
         >>> report["accuracy"].value
         0.666...
     """
-    batch = as_batch(_tensor(probs), _tensor(labels), space, **options)
+    batch = as_batch(as_tensor(probs), as_tensor(labels), space, **options)
     if len(batch.labels) == 0:
         raise ValueError("labels: expected at least one row that counts, got none")
     measures = [one for one in (*standard_measures(space, top_k, batch.nodes), *extra) if one.is_defined(batch)]
     return report_of(["model"], [measure_rows(batch, measures)], measures, space, intervals)
-
-
-def _tensor(values: Any) -> Any:
-    return from_array(values) if isinstance(values, np.ndarray) and values.dtype.kind in "fiu" else values
 
 
 def check_whole(name: str, number: int, least: int = 0) -> None:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from earthwork.decisions.decide import as_tensor
 from earthwork.decisions.nested_sets import Nodes
 from earthwork.metrics.batch import Batch, Options, as_batch
 from earthwork.metrics.measure import Measure
@@ -159,8 +159,4 @@ def risk_coverage(
         tensor([0.0000, 0.0000, 0.3333, 0.2500], dtype=torch.float64)
     """
     measure = RiskCoverageArea(loss, climb)
-    return measure.curve(measure.sums(as_batch(_tensor(preds), _tensor(target), space, **options)))
-
-
-def _tensor(values: Any) -> Any:
-    return torch.as_tensor(values) if isinstance(values, np.ndarray) else values
+    return measure.curve(measure.sums(as_batch(as_tensor(preds), as_tensor(target), space, **options)))
