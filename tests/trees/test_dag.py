@@ -88,6 +88,12 @@ def test_the_distance_is_the_cost_of_the_groups_that_hold_one_of_two_classes():
     torch.testing.assert_close(dag.distance(torch.arange(3)[:, None], torch.arange(3)), dag.distances())
 
 
+def test_distances_below_a_large_cost():
+    dag = ew.Dag([[], [0], [0], [1], [1], [1, 2], [2]], [0, 1e20, 1, 1, 3, 1, 1])
+    # The first three classes are below the node of cost 1e20, which none of these distances has a part of.
+    assert dag.distances()[:3, :3].tolist() == [[0, 4, 3], [4, 0, 5], [3, 5, 0]]
+
+
 def random_dag(seed, nodes=14):
     rng = np.random.default_rng(seed)
     parents = [rng.choice(node, min(node, int(rng.integers(1, 4))), replace=False).tolist() for node in range(1, nodes)]

@@ -160,9 +160,10 @@ class Dag(EdgeSpace):
         """Return the full matrix of distances, shape ``[num_bins, num_bins]``."""
         one_hot = torch.eye(self.num_bins, dtype=torch.float64, device="cpu")
         step = max(1, _BLOCK // max(self.num_nodes, self.num_bins))
-        matrix = torch.cat([self.expected_distances(rows) for rows in one_hot.split(step)])
-        # Sums of costs that are subtracted from each other may miss 0.
-        return matrix.clamp(min=0).fill_diagonal_(0).to(device or "cpu", dtype or torch.float64)
+        costs = to_tensor(self.flow_costs)
+        # The groups that hold the column's bin and not the row's, so that nothing cancels beside a large cost.
+        one_way = torch.cat([self.potential(costs * (1 - self.flow(rows))) for rows in one_hot.split(step)])
+        return (one_way + one_way.T).to(device or "cpu", dtype or torch.float64)
 
     def __repr__(self) -> str:
         return f"Dag({self.num_nodes} nodes, {self.num_bins} bins, {self._cost_range()})"
