@@ -11,10 +11,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from earthwork import private_api
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import Costs, EdgeSpace, linear
 from earthwork.spaces.log_masses import LOG_ZERO
-from earthwork.spaces.space import check_names, frozen, to_tensor, widest
+from earthwork.spaces.space import check_names, distance_matrix, frozen, to_tensor, widest
 from earthwork.spaces.topology import _as_indices
 
 # The most pairs of a class and a node above it: their tables take 16 bytes each.
@@ -148,6 +149,10 @@ class Dag(EdgeSpace):
     ) -> Tensor:
         """Return the cost of the groups that hold one of the bins ``i`` and ``j`` and not the other."""
         both = torch.stack(torch.broadcast_tensors(*self._bin_indices(i, j, device)))
+        if private_api.under_transform():
+            # Transforms know no `unique`, whose shape depends on values.
+            found = derived(self, distance_matrix, both.device, widest(both.device))[both[0], both[1]]
+            return found if dtype is None else found.to(dtype)
         pairs, where = both.reshape(2, -1).unique(dim=1, return_inverse=True)
         costs = to_tensor(self.flow_costs, both.device, widest(both.device))
         found = []
