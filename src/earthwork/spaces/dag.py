@@ -151,8 +151,8 @@ class Dag(EdgeSpace):
         both = torch.stack(torch.broadcast_tensors(*self._bin_indices(i, j, device)))
         if private_api.under_transform():
             # Transforms know no `unique`, whose shape depends on values.
-            found = derived(self, distance_matrix, both.device, widest(both.device))[both[0], both[1]]
-            return found if dtype is None else found.to(dtype)
+            matrix = derived(self, distance_matrix, both.device, widest(both.device))
+            return matrix[both[0], both[1]].to(dtype or matrix.dtype)
         pairs, where = both.reshape(2, -1).unique(dim=1, return_inverse=True)
         costs = to_tensor(self.flow_costs, both.device, widest(both.device))
         found = []
