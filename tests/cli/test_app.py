@@ -89,8 +89,8 @@ def test_without_lab_all_commands_are_listed(install, capsys):
 
 
 def test_help_names_what_there_is():
-    assert tree.SHIPPED == ", ".join(ew.trees.SHIPPED)
-    assert tree.SOURCES == ", ".join(reading.SOURCES)
+    assert ", ".join(ew.trees.SHIPPED) == tree.SHIPPED
+    assert ", ".join(reading.SOURCES) == tree.SOURCES
 
 
 def test_completion(capsys, monkeypatch):

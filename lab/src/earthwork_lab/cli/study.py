@@ -145,11 +145,11 @@ def command(
 
 
 def _with_progress(console: Console, run: Callable[[Callable[[int, int, str], Any]], Found]) -> Found:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich import progress as shown
 
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-               TextColumn("{task.description}"))  # fmt: skip
-    with Progress(*columns, console=console) as progress:
+    columns = (shown.BarColumn(bar_width=24), shown.MofNCompleteColumn(), shown.TimeElapsedColumn(),
+               shown.TimeRemainingColumn(), shown.TextColumn("{task.description}"))  # fmt: skip
+    with shown.Progress(*columns, console=console) as progress:
         bar = progress.add_task("loading data", total=None)
         return run(lambda done, total, job: progress.update(bar, completed=done, total=total, description=job))
 

@@ -30,9 +30,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Classifier": "module", "LossExpression": "losses", "MODELS": "models", "Settings": "settings", "TrainingData": "data",
-    "load_data": "data", "load_model": "models", "make_data": "data", "parse_loss": "losses", "read_config": "settings",
-    "simulated_data": "data", "train": "run",
+    "Classifier": "module", "LossExpression": "losses", "MODELS": "models", "Settings": "settings",
+    "TrainingData": "data", "load_data": "data", "load_model": "models", "make_data": "data", "parse_loss": "losses",
+    "read_config": "settings", "simulated_data": "data", "train": "run",
 }  # fmt: skip
 
 

@@ -165,9 +165,7 @@ def find_model(name: str) -> ModelFactory:
         return MODELS[name]
     module_name, _, attribute = name.partition(":")
     if not (module_name and attribute):
-        raise ValueError(
-            f"model: expected one of auto, {', '.join(MODELS)} or package.module:function, got {name!r}"
-        )
+        raise ValueError(f"model: expected one of auto, {', '.join(MODELS)} or package.module:function, got {name!r}")
     factory: ModelFactory = import_object("model", name)
     if not callable(factory):
         raise ValueError(f"model {name!r}: expected a function of the number of classes, got {factory!r}")
