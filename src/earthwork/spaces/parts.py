@@ -39,28 +39,24 @@ PIECE = 2**18
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One shard of a space.
-
-    Attributes:
-        bounds: The first class of each shard, and the number of classes.
-        rank: Which shard it is.
-        local: The space of the local edges; ``None`` if the shard is empty. On a chain its bins are all classes before
-            the shard, if there are any, those of the shard, and all classes after it. On a tree they are those of the
-            shard, and all others.
-        shared: The tree of the shared nodes; ``None`` if it has no edge.
-        slots: The shared node directly above each class of the shard, as a bin of ``shared``, for each run of classes
-            below the same one.
-        lengths: The number of classes in each run.
-        ordered: Whether the space is a chain.
-    """
+    """One shard of a space."""
 
     bounds: tuple[int, ...]
+    """The first class of each shard, and the number of classes."""
     rank: int
+    """Which shard it is."""
     local: EdgeSpace | None
+    """The space of the local edges; ``None`` if the shard is empty. On a chain its bins are all classes before the
+    shard, if there are any, those of the shard, and all classes after it. On a tree they are those of the shard, and
+    all others."""
     shared: EdgeSpace | None
+    """The tree of the shared nodes; ``None`` if it has no edge."""
     slots: Tensor
+    """The shared node directly above each run of classes of the shard, as a bin of ``shared``."""
     lengths: Tensor
+    """The number of classes in each run."""
     ordered: bool = False
+    """Whether the space is a chain."""
     _derived: OrderedDict[Any, Any] = field(default_factory=OrderedDict, repr=False)
 
     @property
@@ -142,14 +138,7 @@ def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
 def shared_nodes(
     order: Indices, size: Indices, bins: Indices, bounds: Sequence[int]
 ) -> tuple[NDArray[np.bool_], Indices]:
-    """Find which nodes have classes of several shards below them, and the shard of the others; -1 without a class.
-
-    Args:
-        order: The place of each node in a walk around the tree.
-        size: The number of nodes of each subtree.
-        bins: The node of each class.
-        bounds: The first class of each shard, and the number of classes.
-    """
+    """Find which nodes have classes of several shards below them, and the shard of the others; -1 without a class."""
     walk = np.argsort(order[bins])
     place, shard = order[bins][walk], (np.searchsorted(bounds, walk, side="right") - 1)
     changes = np.cumsum(np.r_[0, shard[1:] != shard[:-1]])
@@ -161,25 +150,15 @@ def shared_nodes(
 
 
 class Pieces(NamedTuple):
-    """The subtrees that make up a shard.
+    """The subtrees that make up a shard: its local nodes and its classes, with their places in a walk of the tree."""
 
-    Attributes:
-        nodes: The local nodes, ascending.
-        parents: Their parents.
-        order: Their places in a walk around the tree.
-        costs: The costs of the edges above them.
-        bins: The node of each class of the shard.
-        bin_order: Their places in the walk.
-        inner: The classes whose node is not local, but shared or the root.
-    """
-
-    nodes: Indices
+    nodes: Indices  # ascending
     parents: Indices
     order: Indices
     costs: float | Numbers
     bins: Indices
     bin_order: Indices
-    inner: Indices
+    inner: Indices  # the classes whose node is not local, but shared or the root
 
     def local_tree(self, others: bool) -> tuple[Indices, float | Numbers, Indices]:
         """Return the parents, costs and bins of the tree of the local edges.
@@ -233,21 +212,9 @@ def slices(length: int) -> Iterator[slice]:
 
 
 def part_of(
-    kind: type[Tree],
-    bounds: Sequence[int],
-    rank: int,
-    pieces: Pieces,
-    shared: tuple[Indices, Indices, float | Numbers],
+    kind: type[Tree], bounds: Sequence[int], rank: int, pieces: Pieces, shared: tuple[Indices, Indices, float | Numbers]
 ) -> Part:
-    """Return one shard of a tree.
-
-    Args:
-        kind: The class of trees to build.
-        bounds: The first class of each shard, and the number of classes.
-        rank: Which shard.
-        pieces: The subtrees of the shard.
-        shared: The shared nodes, ascending, their parents and the costs above them.
-    """
+    """Return one shard of a tree, given its subtrees, and the shared nodes, ascending, their parents and costs."""
     nodes, parents, costs = shared
     classes = len(pieces.bins)
     slots, lengths, tree = torch.tensor([0]), torch.tensor([classes]), None
