@@ -141,8 +141,8 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
             continue
         new[node] = len(made) - 1
     bins, groups = np.unique(new[tree._bins], return_inverse=True)
-    parents, called, kept = zip(*made, strict=True)
-    return Tree(parents, kept, bins, called), groups
+    parents, called, lengths = zip(*made, strict=True)
+    return Tree(parents, lengths, bins, called), groups
 
 
 class _Layout(NamedTuple):
