@@ -68,7 +68,8 @@ class Dag(EdgeSpace):
         self.notes = tuple(notes)
         self._parents = self._nodes("parents", list(chain.from_iterable(lists)))
         self._starts = np.cumsum([0, *map(len, lists)])
-        self._bins = self._default_bins() if bins is None else self._nodes("bins", bins)
+        leaves = np.flatnonzero(np.bincount(self._parents, minlength=self.num_nodes) == 0)
+        self._bins = leaves if bins is None else self._nodes("bins", bins)
         if len(self._bins) == 0 or len(np.unique(self._bins)) < len(self._bins):
             raise ValueError("bins: expected at least one node, and each once")
         self.num_bins = len(self._bins)
@@ -84,9 +85,6 @@ class Dag(EdgeSpace):
         if len(bad):
             raise ValueError(f"{name}: expected nodes from 0 to {self.num_nodes - 1}, got {bad[0]}")
         return nodes
-
-    def _default_bins(self) -> NDArray[np.int64]:
-        return np.flatnonzero(np.bincount(self._parents, minlength=self.num_nodes) == 0)
 
     def _call(self, node: int) -> str:
         return str(node) if self.names is None else repr(self.names[node])
