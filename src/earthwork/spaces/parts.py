@@ -39,24 +39,23 @@ PIECE = 2**18
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One shard of a space."""
+    """One shard of a space.
 
-    bounds: tuple[int, ...]
-    """The first class of each shard, and the number of classes."""
+    Attributes:
+        bounds: The first class of each shard, and the number of classes.
+        rank: Which shard it is.
+        local: The space of the local edges; ``None`` if the shard is empty. On a chain its bins are all classes before
+            it, if there are any, those of the shard, and all after it; on a tree those of the shard, and all others.
+        shared: The tree of the shared nodes; ``None`` if it has no edge.
+        slots: The shared node directly above each run of classes of the shard, as a bin of ``shared``.
+        lengths: The number of classes in each run.
+        ordered: Whether the space is a chain.
     rank: int
-    """Which shard it is."""
     local: EdgeSpace | None
-    """The space of the local edges; ``None`` if the shard is empty. On a chain its bins are all classes before the
-    shard, if there are any, those of the shard, and all classes after it. On a tree they are those of the shard, and
-    all others."""
     shared: EdgeSpace | None
-    """The tree of the shared nodes; ``None`` if it has no edge."""
     slots: Tensor
-    """The shared node directly above each run of classes of the shard, as a bin of ``shared``."""
     lengths: Tensor
-    """The number of classes in each run."""
     ordered: bool = False
-    """Whether the space is a chain."""
     _derived: OrderedDict[Any, Any] = field(default_factory=OrderedDict, repr=False)
 
     @property
@@ -83,15 +82,6 @@ class Sharding(NamedTuple):
         tree: The tree with its classes in this order.
         order: The class of the original tree that each class of :attr:`tree` is.
         shared: The nodes with classes of more than one shard below them, ascending.
-    """
-
-    tree: Tree
-    order: Tensor
-    shared: Tensor
-
-
-def shard_bounds(classes: int, ranks: int) -> tuple[int, ...]:
-    """Return the first class of each shard and the number of classes, as ``torch.chunk`` and ``DTensor`` split them."""
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
         raise ValueError(f"ranks: expected a number of shards ≥ 1, got {ranks!r}")
     size = -(-classes // ranks)
@@ -214,7 +204,7 @@ def slices(length: int) -> Iterator[slice]:
 def part_of(
     kind: type[Tree], bounds: Sequence[int], rank: int, pieces: Pieces, shared: tuple[Indices, Indices, float | Numbers]
 ) -> Part:
-    """Return one shard of a tree, given its subtrees, and the shared nodes, ascending, their parents and costs."""
+    """Return one shard of a tree: of its own subtrees, and of the shared nodes, ascending, with parents and costs."""
     nodes, parents, costs = shared
     classes = len(pieces.bins)
     slots, lengths, tree = torch.tensor([0]), torch.tensor([classes]), None
