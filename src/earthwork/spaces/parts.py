@@ -50,6 +50,9 @@ class Part:
         slots: The shared node directly above each run of classes of the shard, as a bin of ``shared``.
         lengths: The number of classes in each run.
         ordered: Whether the space is a chain.
+    """
+
+    bounds: tuple[int, ...]
     rank: int
     local: EdgeSpace | None
     shared: EdgeSpace | None
@@ -82,6 +85,15 @@ class Sharding(NamedTuple):
         tree: The tree with its classes in this order.
         order: The class of the original tree that each class of :attr:`tree` is.
         shared: The nodes with classes of more than one shard below them, ascending.
+    """
+
+    tree: Tree
+    order: Tensor
+    shared: Tensor
+
+
+def shard_bounds(classes: int, ranks: int) -> tuple[int, ...]:
+    """Return the first class of each shard and the number of classes, as ``torch.chunk`` and ``DTensor`` split them."""
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
         raise ValueError(f"ranks: expected a number of shards ≥ 1, got {ranks!r}")
     size = -(-classes // ranks)
@@ -140,15 +152,25 @@ def shared_nodes(
 
 
 class Pieces(NamedTuple):
-    """The subtrees that make up a shard: its local nodes and its classes, with their places in a walk of the tree."""
+    """The subtrees that make up a shard.
 
-    nodes: Indices  # ascending
+    Attributes:
+        nodes: The local nodes, ascending.
+        parents: Their parents.
+        order: Their places in a walk around the tree.
+        costs: The costs of the edges above them.
+        bins: The node of each class of the shard.
+        bin_order: Their places in the walk.
+        inner: The classes whose node is not local, but shared or the root.
+    """
+
+    nodes: Indices
     parents: Indices
     order: Indices
     costs: float | Numbers
     bins: Indices
     bin_order: Indices
-    inner: Indices  # the classes whose node is not local, but shared or the root
+    inner: Indices
 
     def local_tree(self, others: bool) -> tuple[Indices, float | Numbers, Indices]:
         """Return the parents, costs and bins of the tree of the local edges.
@@ -202,7 +224,11 @@ def slices(length: int) -> Iterator[slice]:
 
 
 def part_of(
-    kind: type[Tree], bounds: Sequence[int], rank: int, pieces: Pieces, shared: tuple[Indices, Indices, float | Numbers]
+    kind: type[Tree],
+    bounds: Sequence[int],
+    rank: int,
+    pieces: Pieces,
+    shared: tuple[Indices, Indices, float | Numbers],
 ) -> Part:
     """Return one shard of a tree: of its own subtrees, and of the shared nodes, ascending, with parents and costs."""
     nodes, parents, costs = shared
