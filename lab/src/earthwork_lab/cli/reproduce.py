@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from earthwork.files import write_atomically
+from earthwork_lab.extras import require
 
 if TYPE_CHECKING:
     from earthwork_lab.reproduce import Experiment, Request
@@ -33,6 +34,7 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("results"),
 ) -> None:
     """Measure a table or figure of the paper again. A run into the same folder resumes."""
+    require("lightning", "earthwork reproduce", "train")
     from earthwork_lab.reproduce import EXPERIMENTS, Request
 
     if name != "all" and name not in EXPERIMENTS:
@@ -101,6 +103,7 @@ def report(
     claims: Annotated[Path | None, typer.Option(help="Also write the table of claims to this Markdown file.")] = None,
 ) -> None:
     """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the classes."""
+    require("scipy", "earthwork report", "train")
     from earthwork_lab.report import read_results, write_report
     from earthwork_lab.reproduce import judge_claims
     from earthwork_lab.reproduce.verdicts import as_markdown
