@@ -102,7 +102,7 @@ def report(
     ] = None,
     claims: Annotated[Path | None, typer.Option(help="Also write the table of claims to this Markdown file.")] = None,
 ) -> None:
-    """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the classes."""
+    """Write one HTML page, which needs no network: figures beside the paper's, claims and the classes."""
     require("scipy", "earthwork report", "train")
     from earthwork_lab.report import read_results, write_report
     from earthwork_lab.reproduce import judge_claims
