@@ -13,10 +13,9 @@ from torch import Tensor
 
 import earthwork as ew
 from earthwork.losses.contract import StructuredLoss
-from earthwork.metrics.batch import Batch, as_batch
+from earthwork.metrics.batch import Batch
 from earthwork.metrics.functional import function_of
 from earthwork.metrics.measure import MeanMeasure
-from earthwork.metrics.report import measure_rows, report_of
 from earthwork.ops.definition import COMPOSED, Route, composed_cost
 from earthwork.ops.first_order import with_gradient
 from tests.cases import random_distribution
@@ -181,8 +180,9 @@ def test_metric():
     for part in torch.arange(200).split(64):
         metric.update(p[part], labels[part])
     torch.testing.assert_close(metric.compute().item(), by_hand)
-    rows = measure_rows(as_batch(p, labels, chain), [metric.measure])
-    (line,) = report_of(["a"], [rows], [metric.measure], chain, intervals=True).lines
+    report = ew.metrics.hierarchical_report(p, labels, chain, extra=[metric.measure], intervals=True)
+    line = report.lines[-1]
+    assert line == ew.evaluate(p.double(), labels, chain, extra=[SphericalScore()]).report.lines[-1]
     assert line.label == "spherical score, power 2"
     torch.testing.assert_close(line.estimates[0].value, by_hand)
     assert 0 < line.estimates[0].low < by_hand < line.estimates[0].high < 1

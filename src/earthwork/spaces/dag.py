@@ -40,6 +40,7 @@ class Dag(EdgeSpace):
         costs: The cost of every node, or one for each. Finite and ≥ 0.
         bins: The node of each class, in the order of the classes. Default: the nodes without children.
         names: The names of all nodes; :attr:`bin_names` are those of the classes.
+        notes: What was changed in the source that it was built from, kept as :attr:`notes`.
 
     Example:
         >>> import earthwork as ew
@@ -58,10 +59,13 @@ class Dag(EdgeSpace):
         costs: Costs = 1.0,
         bins: ArrayLike | Tensor | None = None,
         names: Sequence[str] | None = None,
+        *,
+        notes: Iterable[str] = (),
     ) -> None:
         lists = [list(above) for above in parents]
         self.num_nodes = self.num_edges = len(lists)
         self.names = check_names(names, self.num_nodes, "node")
+        self.notes = tuple(notes)
         self._parents = self._nodes("parents", list(chain.from_iterable(lists)))
         self._starts = np.cumsum([0, *map(len, lists)])
         self._bins = self._default_bins() if bins is None else self._nodes("bins", bins)
