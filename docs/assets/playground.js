@@ -100,14 +100,14 @@ const Playground = (() => {
 .playground .controls { display: flex; flex-wrap: wrap; gap: .3rem .6rem; align-items: center; }
 .playground select, .playground button { font: inherit; color: inherit; background: none; border: 1px solid currentColor; border-radius: .2rem; padding: .2rem .5rem; cursor: pointer; }
 .playground option { color: #222; background: #fff; }
-.playground svg { display: block; width: 100%; height: auto; touch-action: pan-y; }
+.playground svg { display: block; width: 100%; max-width: 40rem; height: auto; touch-action: pan-y; }
 .playground svg text { fill: currentColor; font-family: inherit; text-anchor: middle; }
 .playground .bar { cursor: ns-resize; touch-action: none; }
 .playground .bar:focus-visible, .playground .label:focus-visible { outline: 2px solid var(--edge); }
 .playground .label { cursor: pointer; }
 .playground .answers { min-height: 3.2em; margin: .2rem 0; }
 .playground .scroll { overflow-x: auto; }
-.playground table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+.playground table { border-collapse: collapse; width: 100%; max-width: 40rem; margin: .4rem 0; font-size: .65rem; font-variant-numeric: tabular-nums; }
 .playground th, .playground td { padding: .15rem .3rem; text-align: right; white-space: nowrap; font-weight: normal; border-top: 1px solid #8884; }
 .playground th:first-child { text-align: left; white-space: normal; }
 .playground .up { color: var(--up); }
@@ -129,8 +129,8 @@ const Playground = (() => {
     const reset = make("button", { type: "button" }, controls, "Reset");
     make("span", {}, controls, "Drag a bar, or click a name to make it the true class.");
     const picture = make("div", {}, root), answers = make("p", { class: "answers", "aria-live": "polite" }, root);
-    const table = make("table", {}, make("div", { class: "scroll" }, root));
-    make("p", {}, root, "Numbers below the classes: the gradient by the logits. A step of training raises the green classes and lowers the red ones.");
+    const table = make("table", { class: "numbers" }, make("div", { class: "scroll" }, root));
+    make("p", {}, root, "Below the classes: the gradient with respect to the logits. A step of training raises the green classes and lowers the red ones.");
     let space, p, label, bars, width;
     const tall = 150, head = 16, names = head + tall + 16;
 
@@ -222,4 +222,4 @@ const Playground = (() => {
 
   return { SPACES, losses, decide, withBar, start };
 })();
-for (const root of document.querySelectorAll("#playground")) Playground.start(root);
+for (const root of document.querySelectorAll("#try-losses")) Playground.start(root);

@@ -34,7 +34,7 @@ MISSING = {"row": {"hierarchical cross entropy"}, "ring": {"hierarchical cross e
 
 @pytest.fixture
 def page(browser: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
-    element = re.findall(r"^<div id=\"playground\">.*$", (DOCS / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    element = re.findall(r"^<div id=\"try-losses\">.*$", (DOCS / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     script = (DOCS / "assets" / "playground.js").as_uri()
     start = tmp_path / "page.html"
     start.write_text(f'<!doctype html><meta charset="utf-8">{element[0]}<script src="{script}"></script>', "utf-8")
@@ -49,7 +49,7 @@ def page(browser: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
 
 
 def state(page: Any) -> dict[str, Any]:
-    return json.loads(page.locator("#playground").get_attribute("data-state"))
+    return json.loads(page.locator("#try-losses").get_attribute("data-state"))
 
 
 def compare(found: dict[str, Any], space: ew.Space, name: str) -> None:
@@ -84,10 +84,10 @@ def test_formulas_are_the_librarys(page: Any, name: str, rng: np.random.Generato
 @pytest.mark.parametrize("page", [390, 1280], indirect=True)
 @pytest.mark.parametrize("name", SPACES)
 def test_dragging_and_clicking_change_all(page: Any, name: str, rng: np.random.Generator) -> None:
-    page.locator("#playground select").select_option(name)
+    page.locator("#try-losses select").select_option(name)
     before = state(page)
     compare(before, SPACES[name], name)
-    bars = page.locator("#playground .bar")
+    bars = page.locator("#try-losses .bar")
     for _ in range(6):
         box = bars.nth(int(rng.integers(bars.count()))).bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -96,20 +96,20 @@ def test_dragging_and_clicking_change_all(page: Any, name: str, rng: np.random.G
         page.mouse.up()
         compare(state(page), SPACES[name], name)
     assert state(page)["p"] != before["p"]
-    page.locator("#playground .label").nth(1).click()
+    page.locator("#try-losses .label").nth(1).click()
     assert state(page)["label"] == 1
     compare(state(page), SPACES[name], name)
-    page.locator("#playground button").click()
+    page.locator("#try-losses button").click()
     assert state(page) == before
 
 
 @pytest.mark.parametrize("page", [390, 1280], indirect=True)
 @pytest.mark.parametrize("name", SPACES)
 def test_fits_and_labels_do_not_collide(page: Any, name: str) -> None:
-    page.locator("#playground select").select_option(name)
+    page.locator("#try-losses select").select_option(name)
     width = page.viewport_size["width"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    boxes = page.locator("#playground svg text").evaluate_all(
+    boxes = page.locator("#try-losses svg text").evaluate_all(
         "texts => texts.map(t => { const b = t.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })"
     )
     for i, a in enumerate(boxes):
@@ -121,7 +121,7 @@ def test_fits_and_labels_do_not_collide(page: Any, name: str) -> None:
 
 
 def test_keys_move_a_bar_and_choose_the_truth(page: Any) -> None:
-    bar = page.locator('#playground .bar[data-bin="2"]')
+    bar = page.locator('#try-losses .bar[data-bin="2"]')
     before = state(page)["p"][2]
     bar.focus()
     page.keyboard.press("PageUp")
@@ -130,14 +130,21 @@ def test_keys_move_a_bar_and_choose_the_truth(page: Any) -> None:
     assert state(page)["p"] == pytest.approx([0.001, 0.001, 0.996, 0.001, 0.001])
     page.keyboard.press("Home")
     assert state(page)["p"][2] == pytest.approx(0.001)
-    page.locator('#playground .label[data-bin="0"]').focus()
+    page.locator('#try-losses .label[data-bin="0"]').focus()
     page.keyboard.press("Enter")
     assert state(page)["label"] == 0
 
 
 def test_example_at_the_start_shows_what_decide_is_for(page: Any) -> None:
     for name in SPACES:
-        page.locator("#playground select").select_option(name)
+        page.locator("#try-losses select").select_option(name)
         shown = state(page)
         far = [SPACES[name].distance(shown["decision"][key], shown["label"]).item() for key in ("probable", "least")]
         assert far[1] < far[0], name
+
+
+def test_one_element_of_the_home_page_is_the_playground(page: Any) -> None:
+    assert page.locator(".playground").count() == 1
+    # Headings get identifiers from their text, which must not be that of the playground.
+    headings = re.findall(r"^#+ (.*)$", (DOCS / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert "try-losses" not in [heading.lower().replace(" ", "-") for heading in headings]
