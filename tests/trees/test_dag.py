@@ -173,8 +173,8 @@ def test_a_value(tmp_path):
     ("call", "message"),
     [
         (lambda: ew.Dag([[], [0], [3]]), "parents: expected nodes from 0 to 2, got 3"),
-        (lambda: ew.Dag([[1], [0]]), "bins: expected at least one node, and each once"),
-        (lambda: ew.Dag([[], [0]], bins=[1, 1]), "bins: expected at least one node, and each once"),
+        (lambda: ew.Dag([[1], [0]]), "bins: expected at least one node, got none"),
+        (lambda: ew.Dag([[], [0]], bins=[1, 1]), "bins: expected each node once, got node 1 twice"),
         (lambda: ew.Dag([[1], [0]], bins=[0]), "parents: expected no cycle, got one through node 0"),
         (lambda: ew.HierarchicalCrossEntropyLoss(random_dag(0)), "tree: expected a Tree, whose levels are asked for"),
         (lambda: trees.from_dag([("a", "b", 1)]), "the cost is that of a node"),
