@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 
 def demo(
@@ -20,6 +18,8 @@ def demo(
     Writes three pictures, and prints the five lines of code that made the answers.
     """
     import torch
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from earthwork_lab.demo import CODE, draw, run, tell
     from earthwork_lab.demo.diamonds import QUICK, Sizes

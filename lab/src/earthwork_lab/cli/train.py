@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from rich.console import Console
 
 from earthwork.cli.console import Command, print_table
 from earthwork_lab.extras import require
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from earthwork_lab.training.settings import Settings
     from earthwork_lab.training.summary import RunResult
 
@@ -110,6 +111,8 @@ def train(
 
     Every epoch is saved. After a crash or Ctrl-C, --resume continues the run with identical results.
     """
+    from rich.console import Console
+
     require("lightning", "earthwork train", "train")
     options = {name: value for name, value in context.params.items() if value not in (None, [], ())}
     given = {name: value for name, value in options.items() if name not in ("config", "resume", "trust")}
