@@ -33,16 +33,15 @@ class Star(ew.EdgeSpace):
         self._set_costs(costs)
         self._seal()
 
-    def flow(self, x: Tensor) -> Tensor:
+    def _flow(self, x: Tensor) -> Tensor:
         return x
 
-    def potential(self, g: Tensor) -> Tensor:
+    def _potential(self, g: Tensor) -> Tensor:
         return g
 
-    def distance(self, i: Tensor | int, j: Tensor | int, *, device: Any = None, dtype: Any = None) -> Tensor:
-        i, j = self._bin_indices(i, j, device)
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         costs = self.costs.to(i.device)
-        return torch.where(i == j, 0, costs[i] + costs[j]).to(dtype or costs.dtype)
+        return torch.where(i == j, 0, costs[i] + costs[j])
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
@@ -134,6 +133,13 @@ class Unchecked(BrierLoss):
         return self.losses(self.probabilities(rows), q)
 
 
+class Unweighted(BrierLoss):
+    """Wrong: its mean leaves out the class weights."""
+
+    def reduced(self, losses: Tensor, total: Tensor) -> Tensor:
+        return losses if self.reduction == "none" else losses.mean()
+
+
 @pytest.mark.parametrize(
     ("wrong", "check"),
     [
@@ -143,6 +149,7 @@ class Unchecked(BrierLoss):
         (Logarithm, "sure_predictions_are_finite"),
         (Unsmoothed, "targets_are_smoothed"),
         (Unchecked, "masses_are_checked"),
+        (Unweighted, "means_are_weighted"),
     ],
 )
 def test_wrong_loss_fails(wrong, check):

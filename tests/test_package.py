@@ -229,4 +229,11 @@ def test_the_packages_are_named_after_the_version(packages):
 def test_the_wheel_is_the_library(packages):
     with zipfile.ZipFile(packages[1]) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
+        licences = [name for name in archive.namelist() if ".dist-info/licenses/" in name]
     assert names == {name.removeprefix("src/") for name in in_repository() if name.startswith("src/")}
+    assert {Path(name).name for name in licences} == {"LICENSE", "WORDNET-LICENSE.txt"}
+    # PyPI shows the README without the files beside it.
+    links = re.findall(r'(?:src="|href="|\]\()([^")\s]+)', metadata)
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    assert len(links) > 60

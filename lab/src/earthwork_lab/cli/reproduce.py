@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from earthwork.files import write_atomically
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from earthwork_lab.reproduce import Experiment, Request
 
 _NAMES = "ellyvan, stability, gradients, timing, breathing, imagenet, convergence or all"
@@ -33,6 +33,8 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("results"),
 ) -> None:
     """Measure a table or figure of the paper again. A run into the same folder resumes."""
+    from rich.console import Console
+
     from earthwork_lab.reproduce import EXPERIMENTS, Request
 
     if name != "all" and name not in EXPERIMENTS:
@@ -71,6 +73,8 @@ def _runs_for(experiment: Experiment, runs: Path | None) -> Path | None:
 
 
 def _run(experiment: Experiment, request: Request, console: Console) -> None:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from earthwork_lab.reproduce import run
     from earthwork_lab.reproduce.plots import save_figures
 

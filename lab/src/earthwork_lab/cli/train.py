@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from rich.console import Console
 
 from earthwork.cli.console import Command, print_table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from earthwork_lab.training.data import TrainingData
     from earthwork_lab.training.settings import Settings
     from earthwork_lab.training.summary import RunResult
@@ -116,6 +117,8 @@ def train(
 
     Every epoch is saved. After a crash or Ctrl-C, --resume continues the run with identical results.
     """
+    from rich.console import Console
+
     options = {name: value for name, value in context.params.items() if value not in (None, [], ())}
     given = {name: value for name, value in options.items() if name not in ("config", "resume", "trust")}
     settings = resumed_settings(resume, given) if resume else _settings(given, config)
@@ -225,6 +228,8 @@ def demo(
     The classes are those of Tiny ImageNet, in WordNet's hierarchy. The examples of a class are normally distributed
     around its centre. The centres follow a random walk down the tree, so that neighbouring classes are similar.
     """
+    from rich.console import Console
+
     from earthwork import trees
     from earthwork_lab.training.settings import Settings
 
