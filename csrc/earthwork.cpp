@@ -17,6 +17,7 @@ extern const Build build_avx2, build_avx512;
 extern const Build build_baseline; // on ARM with NEON
 #ifndef _WIN32
 #include <pthread.h>
+#include <sys/mman.h>
 #endif
 
 namespace {
@@ -97,6 +98,14 @@ thread_local struct {
             release();
             memory.reset(new (std::nothrow) char[wanted + ALIGNMENT]);
             size = memory ? wanted : 0;
+#ifdef MADV_HUGEPAGE
+            // The bins of a large tree are visited in any order: with small pages most of them miss the TLB.
+            constexpr size_t PAGE = 4096;
+            if (memory && wanted > 64 * PAGE) {
+                const size_t start = (reinterpret_cast<size_t>(memory.get()) + PAGE - 1) / PAGE * PAGE;
+                madvise(reinterpret_cast<void *>(start), wanted - PAGE, MADV_HUGEPAGE);
+            }
+#endif
         }
         void *start = memory.get();
         size_t space = size + ALIGNMENT;

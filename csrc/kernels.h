@@ -19,7 +19,7 @@ struct ew_space {
     const int32_t *places, *node_of, *bin_of; // smaller, because there is one entry for each bin
     const int64_t *leaves, *children, *parents, *far_sides;
     const double *contents, *positions, *signs;
-    Numbers costs; // of the edges of a chain, of the leaves of a tree
+    Numbers costs; // of the edges of a chain, and 0 after its last bin; of the leaves of a tree
     Numbers node_costs;
     void *memory;
 };
