@@ -181,8 +181,8 @@ bool is_valid(const ew_call &call) {
                        (call.type == EW_FLOAT || call.type == EW_DOUBLE);
     if (!known || call.bins != call.space->bins || call.rows < 0 || call.threads < 1) return false;
     if (call.rows == 0) return true;
-    const bool second = call.operation == EW_EXPECTED || call.second, values = call.operation == EW_EXPECTED || call.values;
-    return call.first && second && values && (call.operation != EW_EXPECTED || call.gradients);
+    const bool second_and_values = call.second && call.values;
+    return call.first && (call.operation < EW_EXPECTED ? second_and_values : call.gradients != nullptr);
 }
 
 // The total weight of the labels that are in range and not ignored.
@@ -246,7 +246,3 @@ int ew_use_build(const char *name) {
 void ew_use_parallel_for(void *function) { parallel_for.store(reinterpret_cast<ParallelFor>(function)); }
 
 void ew_set_elements_per_thread(int64_t elements) { elements_per_thread.store(elements > 0 ? elements : ELEMENTS_PER_THREAD); }
-
-void ew_exp_or_power(int64_t type, int64_t count, const void *x, void *result, double y) {
-    build().exp_or_power[type](count, x, result, y);
-}

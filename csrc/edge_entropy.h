@@ -236,7 +236,7 @@ template <class T> EW_INLINE Vector<T> minus_log(Vector<T> own, Vector<T> other,
     // Either -log(1 - v), by s = v/(2 - v), or -log(v), by the mantissa m of v.
     V s = select(lighter, one - m, v) / select(lighter, one + m, one + (one - v));
     odds = other / own;
-    return log1m_polynomial(s) - select(lighter, e * V(T(LN2)), T(0));
+    return log1m_series(s) - select(lighter, e * V(T(LN2)), T(0));
 }
 
 template <class T> bool chain_edges(const Task &task, int64_t t) {
@@ -248,7 +248,7 @@ template <class T> bool chain_edges(const Task &task, int64_t t) {
     LabelTile<T> rows(task, t, tile);
     rows.exponentiate();
     const V scale = narrow<T>(Double(1.0) / rows.total);
-    const Index<T> label(rows.label);
+    const auto label = indices(rows.label, T());
     // The mass after each edge, from the last bin on.
     Double after = 0.0, before = 0.0, part = 0.0;
     for (int64_t j = bins - 1; j >= 0; --j) {

@@ -21,6 +21,16 @@ template <class T> struct Masses {
     }
 };
 
+// exp or powers of numbers, which tests compare with exact ones.
+template <class T> bool exp_or_power(const Task &task, int64_t t) {
+    Memory memory(task);
+    const Masses<T> rows(task, t, memory);
+    const Exponent<T> y(task.call->option);
+    for (int64_t j = 0; j < task.space->bins; ++j)
+        rows.tile.set(j, task.call->option == 0 ? exp(rows.tile[j]) : power(rows.tile[j], y));
+    return rows.store();
+}
+
 template <class T> bool chain_expected(const Task &task, int64_t t) {
     const ew_space space = *task.space;
     const double *costs = space.costs.doubles;

@@ -43,5 +43,4 @@ struct Build {
     const char *name;
     int64_t lanes; // rows of a tile
     Operation operations[EW_OPERATIONS][KINDS];
-    void (*exp_or_power[2])(int64_t count, const void *x, void *result, double y); // by type
 };

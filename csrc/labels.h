@@ -39,7 +39,7 @@ template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
     const Tile<T> tile = memory.take<T>(space.bins), slopes = memory.take<T>(space.bins);
     LabelTile<T> rows(task, t, tile);
     const Softmax<T> softmax(rows);
-    const Index<double> label(rows.label);
+    const auto label = indices(rows.label, double());
     Double before = 0.0, cost = 0.0, after = 0.0;
     for (int64_t j = 0; j < space.bins; ++j) {
         before = before + widen(tile[j] * softmax.scale);

@@ -95,7 +95,7 @@ template <class T> bool chain_soft_labels(const Task &task, int64_t t) {
     Memory memory(task);
     const Tile<T> tile = memory.take<T>(space.bins), reach = memory.take<T>(space.bins);
     LabelTile<T> rows(task, t, tile);
-    const Index<double> label(rows.label);
+    const auto label = indices(rows.label, double());
     const Double one = 1.0;
     // The products from the label back, 1 after it; then those from the label on, 1 before it.
     Double product = one;

@@ -118,8 +118,6 @@ template <int SIZE, class T> EW_INLINE void store_columns(T *column, const int64
     }
 }
 
-template <int SIZE> using Size = std::integral_constant<int, SIZE>;
-
 // Call f with the number of columns that are transposed at once: as many as fit into a register, or into 16 bytes, or 1.
 template <class T, class F> EW_INLINE void with_block_size(int64_t bins, F f) {
     constexpr int SHORT = int(16 / sizeof(T));
