@@ -140,7 +140,7 @@ template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
         flow = flow + x;
         const Double slope = slope_of.of_sum(flow, space.costs.doubles[j]);
         total = slope * flow + total;
-        weighted = slope * Double(double(j + 1)) + weighted;
+        weighted = slope * Double(space.positions[j]) + weighted;
         slopes.set(j, narrow<T>(slope));
     };
     rows.each([&](int64_t j, Vector<T> x) EW_ALWAYS { add(j, widen(x)); });

@@ -64,6 +64,9 @@ ew_space *ew_chain(int64_t bins, const double *costs) {
         std::vector<double> padded = copied(costs, bins - 1);
         padded.push_back(0);
         space.costs = tables.numbers(padded);
+        std::vector<double> ends(padded.size());
+        for (size_t j = 0; j < ends.size(); ++j) ends[j] = double(j + 1);
+        space.positions = tables.keep<double>(ends);
         return true;
     });
 }
