@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,26 @@ def test_the_distance_is_the_cost_of_the_groups_that_hold_one_of_two_classes():
         expected = sum(costs[name] for name in ancestors(a) ^ ancestors(b))
         assert dag.distance(i, j).item() == pytest.approx(expected)
     torch.testing.assert_close(dag.distance(torch.arange(3)[:, None], torch.arange(3)), dag.distances())
+
+
+@pytest.mark.parametrize("name", ["Dag", "CostMatrix"])
+def test_sets_of_single_examples_in_a_transform(name):
+    dag = random_dag(0)
+    space = dag if name == "Dag" else ew.CostMatrix(dag.distances())
+    loss, rng = ew.SoftLabelLoss(space, reduction="none"), np.random.default_rng(0)
+    logits = torch.from_numpy(rng.normal(size=(4, space.num_bins)))
+    mask = torch.from_numpy(rng.random((4, space.num_bins)) < 0.5)
+    mask[:, 0] = True
+    found = torch.func.vmap(torch.func.grad(lambda x, allowed: loss(x, ew.targets.any_of(allowed))))(logits, mask)
+    logits.requires_grad_()
+    (expected,) = torch.autograd.grad(loss(logits, ew.targets.any_of(mask)).sum(), logits)
+    torch.testing.assert_close(found, expected)
+
+
+def test_distances_below_a_large_cost():
+    dag = ew.Dag([[], [0], [0], [1], [1], [1, 2], [2]], [0, 1e20, 1, 1, 3, 1, 1])
+    # The first three classes are below the node of cost 1e20, which none of these distances has a part of.
+    assert dag.distances()[:3, :3].tolist() == [[0, 4, 3], [4, 0, 5], [3, 5, 0]]
 
 
 def random_dag(seed, nodes=14):
@@ -172,8 +193,8 @@ def test_a_value(tmp_path):
     ("call", "message"),
     [
         (lambda: ew.Dag([[], [0], [3]]), "parents: expected nodes from 0 to 2, got 3"),
-        (lambda: ew.Dag([[1], [0]]), "bins: expected at least one node, and each once"),
-        (lambda: ew.Dag([[], [0]], bins=[1, 1]), "bins: expected at least one node, and each once"),
+        (lambda: ew.Dag([[1], [0]]), "bins: expected at least one node, got none"),
+        (lambda: ew.Dag([[], [0]], bins=[1, 1]), "bins: expected each node once, got node 1 twice"),
         (lambda: ew.Dag([[1], [0]], bins=[0]), "parents: expected no cycle, got one through node 0"),
         (lambda: ew.HierarchicalCrossEntropyLoss(random_dag(0)), "tree: expected a Tree, whose levels are asked for"),
         (lambda: trees.from_dag([("a", "b", 1)]), "the cost is that of a node"),
@@ -242,3 +263,15 @@ def test_it_trains():
         optimizer.step()
     answers = ew.decide(model(x).softmax(-1).detach(), dag)
     assert dag.distance(answers, labels).mean() < 0.6
+
+
+def test_names_of_a_dag_are_cleaned_and_compared():
+    edges = [("Kitchen", "Home"), ("Kitchen ", "Food"), ("Pans", "Home"), ("pans", "Home"), ("Pans", "Home")]
+    with pytest.warns(UserWarning, match=r"'Pans' \(edge 2\) and 'pans' \(edge 3\) are nearly the same name") as caught:
+        dag = trees.from_dag(edges)
+    assert caught[0].filename == __file__
+    assert dag.notes == ("'Kitchen ' was read as 'Kitchen' (edge 1)", "'Pans' is below 'Home' twice")
+    assert pickle.loads(pickle.dumps(dag)).notes == dag.notes
+    with pytest.raises(ValueError, match="expected names in one spelling, found 3:"):
+        trees.from_dag(edges, strict=True)
+    assert trees.from_dag(edges, clean=False).notes == ("'Pans' is below 'Home' twice",)

@@ -18,25 +18,18 @@ from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
 from earthwork.metrics.batch import Batch, Decision, check_decision, log_probabilities
 from earthwork.metrics.measure import Measure
-from earthwork.metrics.report import (
-    Rows,
-    check_whole,
-    joined,
-    measure_rows,
-    report_of,
-    standard_measures,
-)
+from earthwork.metrics.report import Rows, check_whole, joined, measure_rows, report_of, standard_measures
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
 from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_space, from_array
+from earthwork.spaces.space import check_space, check_word, from_array
 from earthwork.spaces.tree import as_tree
 
 Progress: TypeAlias = Callable[[str, float], None]
 Deciding: TypeAlias = Literal["least_risk", "inner"]
 
 _REMEDY = 'for logits pass normalize="softmax", or store them as `logits`; for other masses pass normalize="l1"'
-# The number of values of the held-out half that are kept to fit one temperature: at most 256 MiB.
+# The number of values of the held-out half that are kept for tuning: at most 256 MiB.
 _KEPT = 2**25
 
 
@@ -56,6 +49,7 @@ def evaluate(
     label_column: str | None = None,
     answers: Literal["class", "node"] | None = None,
     top_k: int | None = None,
+    extra: Sequence[Measure] = (),
     intervals: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
@@ -91,6 +85,7 @@ def evaluate(
         label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
         answers: What integers that are answers on a tree mean: ``"class"`` indices, or ``"node"``.
         top_k: The number of answers in the top-k metrics. Default: 5 on a tree, else 1.
+        extra: Further measures, also of your own, each a line of the report.
         intervals: Whether to compute 95 % intervals, and the differences between models.
         seed: The seed of the split into halves.
         progress: Called with the name of the current step and the fraction of it that is done.
@@ -122,20 +117,25 @@ def evaluate(
     check_space(space)
     check_normalize(normalize)
     check_whole("seed", seed)
-    plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate, conformal)
-    if answers not in (None, "class", "node"):
-        raise ValueError(f'answers: expected "class", "node" or None, got {answers!r}')
-    sources = _open(predictions, labels, ClassIndex(space, label_kind, inner=True), label_column, answers)
+    plan = _Plan(decide, vagueness, accuracy, coverage, calibrate, conformal)
+    plan.check(space)
+    if answers is not None:
+        check_word("answers", answers, "class", "node")
+    sources = _open(
+        predictions, ClassIndex(space, label_kind, inner=True), labels, label_column=label_column, answers=answers
+    )
     if plan.is_asked and all(source.kind == "answers" for source in sources.values()):
         raise ValueError("predictions: expected probabilities, to decide or calibrate by, got answers")
-    measures = _measures(space, top_k, decide, sources.values())
+    measures = [*_measures(space, top_k, decide, sources.values()), *extra]
     if conformal is not None:
         measures += [SetCoverage(), SetSize(), SetWidth()]
-    tuning = _held_out(len(next(iter(sources.values())).labels), seed) if plan.tunes else None
+    tuning = sample = None
+    if plan.tunes:
+        tuning, sample = _held_out(len(next(iter(sources.values())).labels), space.num_bins, seed)
     models: list[Model] = []
     for name, source in sources.items():
         told = _named(progress, f"reading {name}")
-        variants = _variants(source, space, normalize, plan, tuning)
+        variants = _variants(source, space, normalize, plan, sample)
         pieces: list[list[Rows]] = [[] for _ in variants]
         for piece in _batches(source, normalize, tuning, told):
             for variant, found in zip(variants, pieces, strict=True):
@@ -162,7 +162,7 @@ def _measures(
 
 
 class _Plan(NamedTuple):
-    """What is evaluated of each model."""
+    """What is evaluated of each model; see :func:`evaluate`."""
 
     decide: Deciding | None
     vagueness: float
@@ -181,50 +181,36 @@ class _Plan(NamedTuple):
         """Whether something is tuned on held-out rows."""
         return self.calibrate or any(each is not None for each in (self.accuracy, self.coverage, self.conformal))
 
-
-def _plan(
-    space: Space,
-    decide: Deciding | None,
-    vagueness: float,
-    accuracy: float | None,
-    coverage: float | None,
-    calibrate: bool,
-    conformal: float | None,
-) -> _Plan:
-    if decide not in (None, "least_risk", "inner"):
-        raise ValueError(f'decide: expected "least_risk", "inner" or None, got {decide!r}')
-    if decide == "inner":
-        as_tree(space, "decide", 'for "inner"')
-    if decide != "inner" and vagueness != 0:
-        raise ValueError(f'vagueness: expected only with decide="inner", got vagueness={vagueness!r} without it')
-    check_decision(decide or "argmax", space, vagueness)
-    targets = {"accuracy": accuracy, "coverage": coverage}
-    given = {name: value for name, value in targets.items() if value is not None}
-    for name, value in given.items():
-        if decide != "inner":
-            raise ValueError(f'{name}: expected only with decide="inner", got {name}={value!r} without it')
-        if vagueness != 0 or len(given) > 1:
-            chosen = given | ({"vagueness": vagueness} if vagueness != 0 else {})
-            got = ", ".join(f"{other}={number!r}" for other, number in chosen.items())
-            raise ValueError(f"{name}: expected one of accuracy=, coverage= and vagueness=, got {got}")
-        if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise ValueError(f"{name}: expected a share from 0 to 1, got {value!r}")
-    if conformal is not None and not (isinstance(conformal, int | float) and 0 < conformal < 1):
-        raise ValueError(f"conformal: expected a probability between 0 and 1, both excluded, got {conformal!r}")
-    return _Plan(decide, vagueness, accuracy, coverage, calibrate, conformal)
+    def check(self, space: Space) -> None:
+        """Raise unless the options fit each other and the space."""
+        decide, vagueness, conformal = self.decide, self.vagueness, self.conformal
+        if decide is not None:
+            check_word("decide", decide, "least_risk", "inner")
+        if decide == "inner":
+            as_tree(space, "decide", 'for "inner"')
+        if decide != "inner" and vagueness != 0:
+            raise ValueError(f'vagueness: expected only with decide="inner", got vagueness={vagueness!r} without it')
+        check_decision(decide or "argmax", space, vagueness)
+        targets = {"accuracy": self.accuracy, "coverage": self.coverage, "vagueness": vagueness or None}
+        given = {name: value for name, value in targets.items() if value is not None}
+        for name, value in [(name, value) for name, value in given.items() if name != "vagueness"]:
+            if decide != "inner":
+                raise ValueError(f'{name}: expected only with decide="inner", got {name}={value!r} without it')
+            if len(given) > 1:
+                got = ", ".join(f"{other}={number!r}" for other, number in given.items())
+                raise ValueError(f"{name}: expected one of accuracy=, coverage= and vagueness=, got {got}")
+            if not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise ValueError(f"{name}: expected a share from 0 to 1, got {value!r}")
+        if conformal is not None and not (isinstance(conformal, int | float) and 0 < conformal < 1):
+            raise ValueError(f"conformal: expected a probability between 0 and 1, both excluded, got {conformal!r}")
 
 
 class _Piece(NamedTuple):
-    """Some rows, checked.
+    """Some rows, checked."""
 
-    Attributes:
-        p: The distributions, in double precision; or answers.
-        labels: The labels.
-        logits: What the distributions are the softmax of; ``None`` if they were given as probabilities.
-    """
-
-    p: Tensor
-    labels: Tensor
+    p: Tensor  # The distributions, in double precision; or answers
+    labels: Tensor  # The labels
+    # What the distributions are the softmax of; `None` if they were given as probabilities
     logits: Tensor | None = None
 
     @property
@@ -264,15 +250,19 @@ class _Variant(NamedTuple):
 
 
 def _variants(
-    source: Predictions, space: Space, normalize: Normalize, plan: _Plan, tuning: NDArray[np.bool_] | None
+    source: Predictions, space: Space, normalize: Normalize, plan: _Plan, sample: NDArray[np.bool_] | None
 ) -> list[_Variant]:
     """Return the forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
     if source.kind == "answers":
         return [_Variant("", None, "node" if source.nodes else "class")]
     variants = [_Variant("", None)]
     temperature, suffix, vagueness = 1.0, "", plan.vagueness
-    if tuning is not None:
-        kept = _kept(_batches(source, normalize, ~tuning, None), space.num_bins)
+    if sample is not None:
+        kept = rest = _kept(_batches(source, normalize, ~sample, None), space.num_bins)
+        if plan.calibrate and plan.conformal is not None:
+            # Sets have no guarantee on the rows that the temperature was fitted on.
+            chosen = torch.rand(len(kept.labels), generator=torch.Generator().manual_seed(0)) < 0.5
+            kept, rest = kept.where(chosen), kept.where(~chosen)
         if plan.calibrate:
             temperature = fit_temperature(kept.log_p, kept.labels)
             variants.append(_Variant(suffix := ", calibrated", 0, temperature=temperature))
@@ -284,35 +274,29 @@ def _variants(
         words = {"least_risk": "least risk", "inner": "inner nodes"}[plan.decide]
         base = len(variants) - 1
         variants.append(_Variant(f"{suffix}, {words}", base, plan.decide, temperature, vagueness))
-    if tuning is None or plan.conformal is None:
+    if sample is None or plan.conformal is None:
         return variants
     predictors = [ConformalPredictor(space, plan.conformal) for _ in variants]
     for variant, predictor in zip(variants, predictors, strict=True):
-        predictor.fit(kept.softened(variant.temperature).p, kept.labels)
+        predictor.fit(rest.softened(variant.temperature).p, rest.labels)
     return [variant._replace(predictor=predictor) for variant, predictor in zip(variants, predictors, strict=True)]
 
 
-def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
-    """Return one half of the rows, at random."""
+def _held_out(rows: int, classes: int, seed: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return one half of the rows, at random, and as many of these as fit the memory set aside for tuning."""
     if rows < 2:
         raise ValueError(f"predictions: expected at least 2 rows to hold one half out, got {rows}")
-    chosen = np.zeros(rows, dtype=bool)
-    chosen[np.random.default_rng(seed).permutation(rows)[: rows // 2]] = True
-    return chosen
+    order = np.random.default_rng(seed).permutation(rows)[: rows // 2]
+    held_out, sample = np.zeros((2, rows), dtype=bool)
+    held_out[order], sample[order[: max(1, _KEPT // classes)]] = True, True
+    return held_out, sample
 
 
 def _kept(pieces: Iterator[_Piece], classes: int) -> _Piece:
-    """Return the rows whose class is known, as many as fit the memory set aside for them."""
-    found, rows = [], 0
-    for piece in pieces:
-        exact = piece.labels < classes
-        found.append(piece.where(exact))
-        rows += int(exact.sum())
-        if rows * classes > _KEPT:
-            break
-    if not rows:
+    """Return the rows whose class is known."""
+    p, labels, logits = zip(*(piece.where(piece.labels < classes) for piece in pieces), strict=True)
+    if not any(map(len, labels)):
         raise ValueError("predictions: expected held-out rows with a class as label to tune on, got only inner nodes")
-    p, labels, logits = zip(*found, strict=True)
     return _Piece(torch.cat(p), torch.cat(labels), None if logits[0] is None else torch.cat(logits))
 
 
@@ -359,26 +343,12 @@ def _named(progress: Progress | None, what: str) -> Callable[[float], None] | No
     return None if progress is None else lambda share: progress(what, share)
 
 
-def _open(
-    predictions: Any,
-    labels: Any,
-    classes: ClassIndex,
-    label_column: str | None,
-    answers: Literal["class", "node"] | None,
-) -> dict[str, Predictions]:
+def _open(predictions: Any, classes: ClassIndex, labels: Any, **options: Any) -> dict[str, Predictions]:
     """Return the predictions of each model by its name, all with the same labels."""
     given = _by_name(predictions)
-    single = len(given) == 1
+    called = {name: "predictions" if len(given) == 1 else f"predictions[{name!r}]" for name in given}
     opened = {
-        name: open_predictions(
-            source,
-            classes,
-            labels,
-            label_column=label_column,
-            answers=answers,
-            name="predictions" if single else f"predictions[{name!r}]",
-        )
-        for name, source in given.items()
+        name: open_predictions(source, classes, labels, name=called[name], **options) for name, source in given.items()
     }
     first = next(iter(opened.values()))
     if len(first.labels) == 0:
