@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from earthwork import load
-from earthwork.array_files import TABLES
+import earthwork as ew
 from earthwork.cli.console import print_table
 from earthwork_lab.extras import require
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Found = TypeVar("Found")
 
@@ -70,6 +70,9 @@ def command(
     Finished losses in the output folder are kept, so an interrupted study can be started again.
     """
     require("sklearn", "earthwork study")
+    from rich.console import Console
+
+    from earthwork.array_files import TABLES
     from earthwork_lab.environment import available_cores
 
     if name not in _NAMES:
@@ -127,7 +130,7 @@ def command(
             raise ValueError(f"--space: expected --data FILE, an .npz file with x and y or a table, got {data}")
         if tasks:
             raise ValueError(f"--task: expected none with --space, whose task is {data}, got {', '.join(tasks)}")
-        own = register(task_of_file(data, load(space), labels, target, features))
+        own = register(task_of_file(data, ew.load(space), labels, target, features))
         tasks, given = (own.name,), len(own.load(None).y)
     request = Request(tasks, tuple(loss or ()), quick, place, out, number)
     results = _with_progress(console, lambda show: run_study(request, show))
@@ -142,9 +145,11 @@ def command(
 
 
 def _with_progress(console: Console, run: Callable[[Callable[[int, int, str], Any]], Found]) -> Found:
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-               TextColumn("{task.description}"))  # fmt: skip
-    with Progress(*columns, console=console) as progress:
+    from rich import progress as shown
+
+    columns = (shown.BarColumn(bar_width=24), shown.MofNCompleteColumn(), shown.TimeElapsedColumn(),
+               shown.TimeRemainingColumn(), shown.TextColumn("{task.description}"))  # fmt: skip
+    with shown.Progress(*columns, console=console) as progress:
         bar = progress.add_task("loading data", total=None)
         return run(lambda done, total, job: progress.update(bar, completed=done, total=total, description=job))
 

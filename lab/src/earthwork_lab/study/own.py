@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,11 @@ def task_of_file(
     # Results are resumed only if this is the same, so it stands for the content of the file.
     digest = hashlib.sha256(b"".join([x.tobytes(), y.tobytes(), checksum(over).encode()])).hexdigest()[:12]
     title = f"{path.name} ({type(over).__name__.lower()} of {over.num_bins}, {digest})"
-    return Task(path.stem, title, lambda data: Table(over, x, y))
+    return Task(path.stem, title, partial(_loaded, Table(over, x, y)))
+
+
+def _loaded(table: Table, data: Path | None) -> Table:
+    return table
 
 
 def report(results: Results) -> tuple[list[list[str]], str]:
