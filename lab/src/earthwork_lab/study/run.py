@@ -18,14 +18,18 @@ from earthwork.text import with_near_matches
 from earthwork_lab.reproduce.experiment import Results, finished, resume
 from earthwork_lab.statistics import calibration_error
 from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
-from earthwork_lab.study.tasks import AMOUNTS, KINDS, TASKS, Amount, Table, Task, split
-from earthwork_lab.study.trainer import Schedule, train
+from earthwork_lab.study.tasks import AMOUNTS, KINDS, SPLITS, TASKS, Amount, Table, Task, split
+from earthwork_lab.study.trainer import Part, Schedule, Splits, fitted_scale, train
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 Job: TypeAlias = tuple[str, Amount, str]
 
 QUICK = Schedule(epochs=4)
 CONSTANT = "constant"
+# Checks of the training, which run only if they are asked for: cross entropy with higher learning rates, four times as
+# many epochs and eight times the patience, and models of scikit-learn.
+LONGER, SCIKIT = "ce, longer", "scikit-learn"
+CHECKS = (LONGER, SCIKIT)
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Request:
 
     Attributes:
         tasks: The names of tasks; by default all that are not held out and whose data is there.
-        losses: The names of losses; by default all that are defined on a task's space.
+        losses: The names of losses; by default all that are defined on a task's space. Those of checks run only if
+            they are named.
         quick: A few epochs, to check that everything runs.
         data: The folder of external data.
         out: The folder of the results.
@@ -49,7 +54,7 @@ class Request:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        for name, chosen, known in (("task", self.tasks, TASKS), ("loss", self.losses, CONTENDERS)):
+        for name, chosen, known in (("task", self.tasks, TASKS), ("loss", self.losses, (*CONTENDERS, *CHECKS))):
             unknown = [entry for entry in chosen if entry not in known]
             if unknown:
                 raise ValueError(
@@ -93,6 +98,7 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
         results[task.name] = resume(request.out / f"{task.name}.json", fresh)
         fits = [name for name, contender in CONTENDERS.items() if isinstance(table.space, contender.spaces)]
         names = [CONSTANT, *(name for name in fits if not request.losses or name in (REFERENCE, *request.losses))]
+        names += [name for name in CHECKS if name in request.losses]
         wanted: list[Job] = [
             (task.name, amount, name) for amount in AMOUNTS if settings["sizes"][amount] for name in names
         ]
@@ -150,15 +156,17 @@ def run_job(job: Job, data: Path | None, schedule: Schedule) -> dict[str, Any]:
         log_p = ((counts + 0.5) / (counts + 0.5).sum(-1, keepdim=True)).log()
         predictions = log_p[:, None].expand(-1, splits.test.y.shape[1], -1)
         return measure(predictions, splits.test.y, table.space)
-    contender = CONTENDERS[loss]
+    if loss == SCIKIT:
+        log_p = torch.stack([_scikit_learn(splits, index, table.space.num_bins) for index in range(SPLITS)])
+        return measure(log_p, splits.test.y, table.space)
+    contender = CONTENDERS[REFERENCE if loss == LONGER else loss]
     configurations = contender.configurations()
-    chosen = train(
-        splits,
-        contender.head(table.space),
-        partial(contender.criterion, table.space),
-        configurations,
-        replace(schedule, hidden=TASKS[name].hidden),
-    )
+    schedule = replace(schedule, hidden=TASKS[name].hidden)
+    if loss == LONGER:
+        schedule = replace(schedule, epochs=4 * schedule.epochs, every=4, patience=24)
+        configurations = [entry._replace(rate=4 * entry.rate) for entry in configurations]
+    criterion = partial(contender.criterion, table.space)
+    chosen = train(splits, contender.head(table.space), criterion, configurations, schedule)
     return {
         **measure(chosen.log_p, splits.test.y, table.space),
         "val_log_loss": _rounded(chosen.val_loss.tolist()),
@@ -168,6 +176,32 @@ def run_job(job: Job, data: Path | None, schedule: Schedule) -> dict[str, Any]:
         "networks": len(configurations) * len(chosen.epoch),
         "seconds": round(time.process_time() - start, 2),
     }
+
+
+def _scikit_learn(splits: Splits, index: int, classes: int) -> Tensor:
+    """Log-probabilities ``[T, C]`` of the best of three logistic regressions and two networks, chosen as all are."""
+    import warnings
+
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+
+    models = [LogisticRegression(C=penalty, max_iter=300) for penalty in (0.03, 0.3, 3.0)]
+    models += [MLPClassifier((64,), alpha=alpha, max_iter=100, random_state=0) for alpha in (1e-3, 1.0)]
+    (x, y), val, test = (Part(part.x[index].double(), part.y[index]) for part in splits)
+    best, chosen = torch.inf, test.x
+    for model in models:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a limit of iterations was reached
+            model.fit(x.numpy(), y.numpy())
+        found = []
+        for part in (val, test):
+            p = torch.full((len(part.y), classes), 1e-6, dtype=torch.float64)
+            p[:, model.classes_] = torch.from_numpy(model.predict_proba(part.x.numpy())).clamp(min=1e-6)
+            found.append(p.log())
+        scale, loss = fitted_scale(found[0], val.y, torch.ones((), dtype=torch.float64), steps=12)
+        if loss < best:
+            best, chosen = float(loss), (scale * found[1]).log_softmax(-1)
+    return chosen
 
 
 def measure(log_p: Tensor, labels: Tensor, space: Space) -> dict[str, list[float]]:
