@@ -80,7 +80,7 @@ class Analysis:
     def numbers(self, task: str, amount: Amount, loss: str, metric: str) -> list[float] | None:
         """A metric of a loss on each split."""
         if loss == ARGMAX:
-            loss, metric = REFERENCE, "argmax_distance" if metric == PRIMARY else metric
+            loss, metric = REFERENCE, f"argmax_{metric}" if metric.startswith(PRIMARY) else metric
         part = self.results[task].parts.get(f"{amount}: {loss}")
         return None if part is None else part.get(metric)
 
