@@ -13,7 +13,7 @@ import numpy as np
 from earthwork_lab.reproduce.experiment import Results, ResultsError
 from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
 from earthwork_lab.study.meta import Pooled, holm, pool
-from earthwork_lab.study.run import CONSTANT
+from earthwork_lab.study.run import CHECKS, CONSTANT
 from earthwork_lab.study.tasks import AMOUNTS, KINDS, Amount
 
 ARGMAX = "ce, most probable class"
@@ -134,8 +134,12 @@ class Analysis:
     def pooled(
         self, situation: Situation, loss: str, metric: str = PRIMARY, without: str | None = None
     ) -> Pooled | None:
-        """The mean effect over tasks, without one of them if that is asked for."""
-        names = [task for task in self.tasks(situation) if task != without]
+        """The mean effect over tasks, without one of them if that is asked for. Checks were run on some tasks only."""
+        names = [
+            task
+            for task in self.tasks(situation)
+            if task != without and (loss not in CHECKS or f"{situation.amount}: {loss}" in self.results[task].parts)
+        ]
         effects = [self.effect(task, situation.amount, loss, metric) for task in names]
         known = [effect for effect in effects if effect is not None]
         if len(known) < 3 or len(known) < len(effects):
@@ -192,8 +196,13 @@ class Analysis:
         return gains
 
     def totals(self) -> dict[str, float]:
-        """The numbers of tasks, trained networks and core hours."""
-        parts = [part for entry in self.results.values() for part in entry.parts.values()]
+        """The numbers of tasks, trained networks and core hours, without checks."""
+        parts = [
+            part
+            for entry in self.results.values()
+            for name, part in entry.parts.items()
+            if name.partition(": ")[2] in CONTENDERS
+        ]
         return {
             "tasks": len(self.results),
             "networks": sum(part.get("networks", 0) for part in parts),
