@@ -333,7 +333,7 @@ def test_checks_of_the_baseline(raw: dict[str, Any]) -> None:
     header, *shown = rows(tables.partition("## Was the baseline trained well?")[2].partition("\n## ")[0])
     assert header[2:] == [f"`{name}`" for name in CHECKS]
     sentence = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
-    sentence = sentence.partition("which no loss had in the study, changed")[2].partition(": compare with")[0]
+    sentence = sentence.partition("which no loss had in the study, changed")[2].partition(" The [protocol]")[0]
     for (kind, amount), row in zip(situations(raw), shown, strict=True):
         title = f"{NAMES[kind]}, {amount} labels"
         assert row[0] == title

@@ -123,7 +123,7 @@ def check_sentence(analysis: Analysis) -> str:
         return ""
     return (
         "Training cross entropy with four times the epochs and learning rates, which no loss had in the study, changed "
-        f"its mean distance by {'; '.join(parts)}: compare with the differences between losses."
+        f"its mean distance by {'; '.join(parts)}."
     )
 
 

@@ -20,7 +20,6 @@ from earthwork_lab.study.tasks import Table, Task, register
 
 Frame: TypeAlias = Any
 
-CUTS = ("Fair", "Good", "Very Good", "Premium", "Ideal")
 CLARITIES = ("I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF")
 _AGREEMENT = ("StronglyDisagree", "Disagree", "Agree", "StronglyAgree")
 _INFORMED = ("Very Low", "Fairly Low", "Average", "Fairly High", "Very High")
@@ -155,15 +154,6 @@ def month(data: Path | None) -> Table:
     return Table(Ring(12, names=_MONTHS), x, frame["date"].dt.month.to_numpy(np.int64) - 1)
 
 
-def hour(place: str, data: Path | None) -> Table:
-    """The time of day, in twelve classes, from temperatures of three hours before to three hours after."""
-    frame = vega(place)
-    temperature = frame["temp"].to_numpy(float)
-    near = np.stack([np.roll(temperature, shift) for shift in (-3, -2, -1, 0, 1, 2, 3)], 1)
-    x = np.column_stack([temperature, near - temperature[:, None]])[3:-3]
-    return Table(Ring(12), np.delete(x, 4, 1), frame["date"].dt.hour.to_numpy(np.int64)[3:-3] // 2)
-
-
 def sea_month(data: Path | None) -> Table:
     """The month from the sea surface temperature of it and its neighbours (El Niño region, 1950 to 2010)."""
     values = statsmodels("elnino").drop(columns=["YEAR"]).to_numpy(float).reshape(-1)
@@ -192,17 +182,7 @@ def digit_angle(data: Path | None) -> Table:
     return Table(Ring(12), np.stack(x), angles)
 
 
-def pen_angle(data: Path | None) -> Table:
-    """By how many twelfths of a turn the eight points of a written digit were rotated."""
-    points = keel("penbased").iloc[:, :16].to_numpy(float).reshape(-1, 8, 2)
-    points = points - points.mean(1, keepdims=True)
-    angles = np.random.default_rng(38).integers(0, 12, len(points))
-    turn = np.exp(2j * np.pi * angles / 12)[:, None] * (points[..., 0] + 1j * points[..., 1])
-    return Table(Ring(12), np.concatenate([turn.real, turn.imag], 1), angles)
-
-
 # Ordered classes of tables; equal rows of surveys are different respondents.
-_add("diamond-cut", "cut of diamonds", graded, dataset, "diamonds", "cut", CUTS, ())
 _add("diamond-clarity", "clarity of diamonds", graded, dataset, "diamonds", "clarity", CLARITIES, ())
 _add("housing", "satisfaction with housing", graded, housing, "housing", "target", ("Low", "Medium", "High"), (),
      repeats=True)  # fmt: skip
@@ -274,9 +254,6 @@ _add("crabs", "species and sex of crabs", nested, crabs, "crabs", "kind", {
 
 # Rings.
 _add("month", "month by the weather", month)
-_add("seattle-hour", "time of day by temperature, Seattle", hour, "seattle_temps")
-_add("san-francisco-hour", "time of day by temperature, San Francisco", hour, "sf_temps")
 _add("sea-month", "month by sea temperature", sea_month)
 _add("air-month", "month by carbon dioxide", air_month)
 _add("digit-angle", "rotation of images of digits", digit_angle)
-_add("pen-angle", "rotation of written digits", pen_angle)
