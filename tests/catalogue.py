@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import earthwork as ew
+from earthwork.losses.contract import StructuredLoss
 
 CLASSES = 6
 _LEAVES = list("abcdef")
@@ -114,6 +115,13 @@ def make_metric(case: str, **options: Any) -> Any:
 def takes_weight(case: str) -> bool:
     """Whether a loss has class weights."""
     return not case.startswith("TokenEMDLoss")
+
+
+def takes_sets(case: str) -> bool:
+    """Whether a loss says what a set of possible classes stands for."""
+    kind = type(make_loss(case))
+    formulas = ("set_targets", "set_losses")
+    return issubclass(kind, StructuredLoss) and any(vars(StructuredLoss)[f] is not getattr(kind, f) for f in formulas)
 
 
 def weights() -> Tensor:

@@ -116,6 +116,16 @@ def rows_are_independent(make: Make) -> None:
             torch.testing.assert_close(alone, each[:4], rtol=1e-6, atol=1e-8)
 
 
+def means_are_weighted(make: Make) -> None:
+    """The mean over labels divides by their weights, that over distributions by the number of rows; sums by nothing."""
+    weight = weights().double()
+    for logits, labels, q in batches():
+        for target, total in ((labels, weight[labels].sum()), (q, torch.tensor(float(len(q))))):
+            each, mean, added = (make(reduction=how, weight=weight)(logits, target) for how in ("none", "mean", "sum"))
+            torch.testing.assert_close(mean, each.sum() / total, rtol=1e-6, atol=1e-8)
+            torch.testing.assert_close(added, each.sum(), rtol=1e-6, atol=1e-8)
+
+
 def gradients_are_derivatives(make: Make) -> None:
     """The gradient is that of finite differences along a direction, for labels and distributions."""
     if getattr(make(), "value", "") == "cost":
@@ -147,6 +157,7 @@ CHECKS = (
     masses_are_checked,
     labels_are_checked,
     rows_are_independent,
+    means_are_weighted,
     gradients_are_derivatives,
     sure_predictions_are_finite,
 )

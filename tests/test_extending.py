@@ -13,10 +13,9 @@ from torch import Tensor
 
 import earthwork as ew
 from earthwork.losses.contract import StructuredLoss
-from earthwork.metrics.batch import Batch, as_batch
+from earthwork.metrics.batch import Batch
 from earthwork.metrics.functional import function_of
 from earthwork.metrics.measure import MeanMeasure
-from earthwork.metrics.report import measure_rows, report_of
 from earthwork.ops.definition import COMPOSED, Route, composed_cost
 from earthwork.ops.first_order import with_gradient
 from tests.cases import random_distribution
@@ -34,16 +33,15 @@ class Star(ew.EdgeSpace):
         self._set_costs(costs)
         self._seal()
 
-    def flow(self, x: Tensor) -> Tensor:
+    def _flow(self, x: Tensor) -> Tensor:
         return x
 
-    def potential(self, g: Tensor) -> Tensor:
+    def _potential(self, g: Tensor) -> Tensor:
         return g
 
-    def distance(self, i: Tensor | int, j: Tensor | int, *, device: Any = None, dtype: Any = None) -> Tensor:
-        i, j = self._bin_indices(i, j, device)
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         costs = self.costs.to(i.device)
-        return torch.where(i == j, 0, costs[i] + costs[j]).to(dtype or costs.dtype)
+        return torch.where(i == j, 0, costs[i] + costs[j])
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
@@ -135,6 +133,13 @@ class Unchecked(BrierLoss):
         return self.losses(self.probabilities(rows), q)
 
 
+class Unweighted(BrierLoss):
+    """Wrong: its mean leaves out the class weights."""
+
+    def reduced(self, losses: Tensor, total: Tensor) -> Tensor:
+        return losses if self.reduction == "none" else losses.mean()
+
+
 @pytest.mark.parametrize(
     ("wrong", "check"),
     [
@@ -144,6 +149,7 @@ class Unchecked(BrierLoss):
         (Logarithm, "sure_predictions_are_finite"),
         (Unsmoothed, "targets_are_smoothed"),
         (Unchecked, "masses_are_checked"),
+        (Unweighted, "means_are_weighted"),
     ],
 )
 def test_wrong_loss_fails(wrong, check):
@@ -181,8 +187,9 @@ def test_metric():
     for part in torch.arange(200).split(64):
         metric.update(p[part], labels[part])
     torch.testing.assert_close(metric.compute().item(), by_hand)
-    rows = measure_rows(as_batch(p, labels, chain), [metric.measure])
-    (line,) = report_of(["a"], [rows], [metric.measure], chain, intervals=True).lines
+    report = ew.metrics.hierarchical_report(p, labels, chain, extra=[metric.measure], intervals=True)
+    line = report.lines[-1]
+    assert line == ew.evaluate(p.double(), labels, chain, extra=[SphericalScore()]).report.lines[-1]
     assert line.label == "spherical score, power 2"
     torch.testing.assert_close(line.estimates[0].value, by_hand)
     assert 0 < line.estimates[0].low < by_hand < line.estimates[0].high < 1

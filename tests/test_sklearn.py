@@ -16,7 +16,7 @@ import pytest
 import torch
 
 pytest.importorskip("sklearn")
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import cohen_kappa_score, mean_absolute_error
@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import earthwork as ew
-from earthwork.sklearn import BoostedClassifier, ConformalClassifier, LeastRiskClassifier, _least_risk, scorer
+from earthwork.sklearn import BoostedClassifier, ConformalClassifier, LeastRiskClassifier, scorer
 
 LIBRARIES = ("lightgbm", "xgboost")
 # What the rules do not allow for. They also want the most probable class as the answer.
@@ -348,6 +348,11 @@ def test_skorch_as_guide_shows_it():
     ("call", "error", "match"),
     [
         (lambda x, y: boosted(decision="mode").fit(x, y), ValueError, 'decision: expected "least_risk" or "argmax"'),
+        (
+            lambda x, y: boosted(params={"objective": "multiclass"}).fit(x, y),
+            ValueError,
+            r"params: expected no objective, which is the loss of the space, got \['objective'\]",
+        ),
         (lambda x, y: boosted(mix=2).fit(x, y), ValueError, "mix: expected a number from 0 to 1, got 2"),
         (
             lambda x, y: BoostedClassifier(library="cat").fit(x, y),
@@ -375,7 +380,66 @@ def test_bad_input(call, error, match):
         call(features, labels)
 
 
+class Known(ClassifierMixin, BaseEstimator):
+    """A classifier whose features are probabilities."""
+
+    def fit(self, features, labels):
+        self.classes_ = np.unique(labels)
+        return self
+
+    def predict_proba(self, features):
+        return features
+
+
 def test_ties_of_least_risk_those_of_decide() -> None:
     tenths = [row for row in itertools.product(range(11), repeat=4) if sum(row) == 10]
     p, chain = np.array(tenths) / 10, ew.Chain(4)
-    np.testing.assert_array_equal(_least_risk(p, chain, np.arange(4)), ew.decide(p, chain))
+    model = LeastRiskClassifier(Known(), chain).fit(p, np.arange(len(p)) % 4)
+    np.testing.assert_array_equal(model.predict(p), ew.decide(p, chain))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("options", [{"maximize": "kappa"}, {"calibrate": True}], ids=str)
+def test_cross_validation_keeps_the_order_of_names(library, options):
+    """scikit-learn's cross_val_predict gives estimators the alphabetical places of names, read as indices here."""
+    features, labels = ordinal(4)
+    names = np.array(["tiny", "small", "medium", "large"])
+    chain = ew.Chain(4, names=names.tolist())
+    by_index = LeastRiskClassifier(boosted(chain, library), chain, **options).fit(features, labels)
+    ordered = pd.Categorical(names[labels], names, ordered=True)
+    for y in (names[labels], names[labels].tolist(), ordered, pd.Series(ordered, index=np.arange(442)[::-1])):
+        by_name = LeastRiskClassifier(boosted(chain, library), chain, **options).fit(features, y)
+        np.testing.assert_allclose(by_name.predict_proba(features), by_index.predict_proba(features))
+        np.testing.assert_array_equal(by_name.predict(features), names[by_index.predict(features)])
+    few = LeastRiskClassifier(boosted(chain, library), chain, **options)
+    assert few.fit(features[labels != 1], names[labels[labels != 1]]).classes_.tolist() == names.tolist()
+
+
+def test_kappa_without_a_space_is_that_of_a_chain():
+    features, labels = ordinal(4)
+    names = np.array(["tiny", "small", "medium", "large"])
+    given, default = (LeastRiskClassifier(GaussianNB(), space, maximize="kappa") for space in (ew.Chain(4), None))
+    expected = given.fit(features, labels).predict(features)
+    np.testing.assert_array_equal(default.fit(features, labels).predict(features), expected)
+    ordered = pd.Categorical(names[labels], names, ordered=True)
+    np.testing.assert_array_equal(default.fit(features, ordered).predict(features), names[expected])
+    with pytest.raises(ValueError, match="names, whose order is not known"):
+        default.fit(features, names[labels])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_labels_for_early_stopping_are_those_of_the_rows(library):
+    """Without a space they were read as indices: 1 and 2 of 1 to 4 as the second and the third class."""
+    features, labels = ordinal(4)
+    names = np.array(["tiny", "small", "medium", "large"])
+    rest = slice(300, None)
+
+    def rounds(y):
+        model = boosted(None, library, early_stopping=3, n_estimators=60)
+        return model.fit(features[:300], y[:300], eval_set=(features[rest], y[rest])).n_rounds_
+
+    expected = rounds(labels)
+    for y in (labels + 1, labels * 10.0, pd.Categorical(names[labels], names, ordered=True)):
+        assert rounds(y) == expected
+    with pytest.raises(ValueError, match=r"eval_set: expected the classes \[0, 1, 2, 3\], got (7|8|9|10) too"):
+        boosted(early_stopping=3).fit(features, labels, eval_set=(features, labels + 7))

@@ -1,7 +1,8 @@
 """Runs mutmut on a random sample of the mutants: ``python scripts/mutation --sample 400``.
 
-The sample is spread over the files in proportion to their mutants. A larger one holds every smaller one of the same
-seed, and what has been run is not run again (delete ``mutants/`` for that), so a run may be stopped and continued.
+The sample of each package is spread over its files in proportion to their mutants. A larger one holds every smaller one
+of the same seed, and what has been run is not run again (delete ``mutants/`` for that), so a run may be stopped and
+continued.
 
 Mutants that a few fast tests kill are dealt with first, in forks of a process that has collected the tests (`warm`);
 what is left goes to mutmut, which starts pytest again. ``--first-pass`` stops in between.
@@ -33,7 +34,7 @@ KILLED = ("killed", "timeout", "segfault", "suspicious", "check was interrupted 
 def main() -> None:
     """Run the sample and print what became of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", type=int, default=0, help="how many mutants; 0, the default, for all")
+    parser.add_argument("--sample", type=int, default=0, help="how many mutants of each package; 0 for all")
     parser.add_argument("--seed", type=int, default=0, help="another seed, another sample")
     parser.add_argument("--again", action="store_true", help="run those once more that were not killed")
     parser.add_argument("--compiled", action="store_true", help="look once more at what only the compiler runs")
@@ -52,8 +53,12 @@ def main() -> None:
 
     def collect_sample(*, mutant_names: Iterable[str]) -> tuple[list[Any], dict[str, Any]]:
         mutants, data = collect(mutant_names=tuple(mutant_names))
-        ordered = sample([name for _, name, _ in mutants], options.sample or None, options.seed)
-        rank = {name: number for number, name in enumerate(ordered)}
+        packages = defaultdict(list)
+        for _, name, _ in mutants:
+            packages[name.split(".")[1]].append(name)
+        # The first of each package, then the second of each, and so on.
+        samples = [sample(names, options.sample or None, options.seed) for names in packages.values()]
+        rank = {name: number for names in samples for number, name in enumerate(names)}
         once_more = (SURVIVED, NO_TESTS) if options.again else ()
         chosen[:] = [(m, name, None if code in once_more else code) for m, name, code in mutants if name in rank]
         # In random order, so that the first ones, if the time is up, are a sample too.

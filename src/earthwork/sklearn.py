@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.boosting import EvalMetric, Objective
@@ -21,13 +21,19 @@ from earthwork.extras import require
 from earthwork.metrics.batch import Batch
 from earthwork.metrics.functional import measure_named
 from earthwork.spaces import Chain, CostMatrix, Space
+from earthwork.spaces.space import check_word
 
 require("sklearn", "sklearn", "earthwork.sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone  # noqa: E402
-from sklearn.model_selection import cross_val_predict, train_test_split  # noqa: E402
-from sklearn.utils import check_random_state, column_or_1d  # noqa: E402
+from sklearn.model_selection import check_cv, train_test_split  # noqa: E402
+from sklearn.utils import _safe_indexing, check_random_state, column_or_1d  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data  # noqa: E402
+from sklearn.utils.validation import (  # noqa: E402
+    _check_method_params,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 
 __all__ = ["BoostedClassifier", "ConformalClassifier", "LeastRiskClassifier", "scorer"]
 
@@ -36,7 +42,36 @@ Array = NDArray[Any]
 _REMEDY = "labels as text for names, or a space without names for indices"
 
 
-class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _Wrapper(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier made of another one, whose classes are some of the bins of a space."""
+
+    estimator: Any
+    space_: Space
+    classes_: Array
+
+    def _adopt(self, fitted: Any, classes: Array, space: Space, bins: Array) -> None:
+        """Keep a fitted estimator, and the space with the bin of each class."""
+        self.estimator_, self.classes_, self.space_, self._bins = fitted, classes, space, bins
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(fitted, name):
+                setattr(self, name, getattr(fitted, name))
+
+    def _all_bins(self, X: Any, estimator: Any = None) -> Tensor:  # noqa: N803
+        """Compute the probabilities of all bins, 0 for those that the estimator does not know."""
+        if estimator is None:
+            check_is_fitted(self, "estimator_")
+            estimator = self.estimator_
+        own = _objective(estimator) is not None
+        bins = estimator.classes_ if own else self._bins[_places(self.classes_, estimator.classes_, "classes_")]
+        return _spread(_probabilities(estimator, X), self.space_, bins)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = clone(self.estimator).__sklearn_tags__().input_tags
+        return tags
+
+
+class LeastRiskClassifier(_Wrapper):
     r"""Predicts the class of least expected distance by another classifier's probabilities, or the best for a metric.
 
     .. math:: \hat y = \operatorname{argmin}_i \sum_j p_j\, d(i, j)
@@ -46,7 +81,8 @@ class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
             :class:`~earthwork.boosting.Objective`, which is then trained in the order of the space. It is cloned before
             it is fitted.
         space: How the classes are arranged. The labels are names of its bins, or bin indices. ``None``: every mistake
-            costs the same, so the answer is the most probable class.
+            costs the same, so the answer is the most probable class; with ``maximize`` a chain of the labels, which are
+            numbers or an ordered Categorical, with unit gaps.
         maximize: A metric, such as ``"kappa"``, for which the answers are chosen by
             :class:`~earthwork.FittedDecision`, fitted on cross-validated predictions.
         calibrate: Scale the log-probabilities by a temperature that is fitted on cross-validated predictions.
@@ -88,30 +124,31 @@ class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         """Fit the estimator, and the temperature and the decision if asked for."""
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
-        objective = _objective(self.estimator)
-        target = y if objective is None else self._indices(y, objective)
-        self.estimator_ = clone(self.estimator).fit(X, target, **fit_params)
-        seen = np.asarray(self.estimator_.classes_)
-        self.classes_ = seen if objective is None else self._names[seen]
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
-        self.space_, self._bins = _arranged(self.classes_, self.space, default=_all_alike)
+        objective, classes = _objective(self.estimator), None
+        target = y
+        if objective is not None:
+            target, classes = self._as_bins(y, objective)
+        fitted = clone(self.estimator).fit(X, target, **fit_params)
+        classes = np.asarray(fitted.classes_) if classes is None else classes
+        if self.space is None and self.maximize in (None, "accuracy"):
+            same = CostMatrix(1 - torch.eye(len(classes), dtype=torch.float64))
+            self._adopt(fitted, classes, same, np.arange(len(classes)))
+        else:
+            self._adopt(fitted, classes, *_arranged(classes, self.space, _order_of(y)))
         self.temperature_, self.decision_ = 1.0, None
-        if (self.calibrate or self.maximize) and len(self.classes_) > 1:
-            held_out = _probabilities_of_rows(self.estimator, X, target, self.cv, fit_params)
-            places = torch.from_numpy(np.searchsorted(seen, np.asarray(target)))
+        if (self.calibrate or self.maximize) and len(classes) > 1:
+            p, rows = self._held_out(X, target, fit_params)
+            labels = torch.from_numpy(_places(classes, np.asarray(y))[rows])
             if self.maximize:
                 # Its temperature is that of the probabilities too.
-                full = _spread(held_out, self.space_, self._bins)
                 self.decision_ = FittedDecision(self.space_, self.maximize)
-                self.decision_.fit(full, torch.from_numpy(self._bins)[places])
+                self.decision_.fit(p, torch.from_numpy(self._bins)[labels])
             if self.calibrate:
-                self.temperature_ = fit_temperature(_log(held_out), places)
+                self.temperature_ = fit_temperature(_log(p[:, self._bins]), labels)
         return self
 
-    def _indices(self, y: Any, objective: Objective) -> Array:
-        """Return the labels as the bins that an objective expects, whatever their alphabetical order is."""
+    def _as_bins(self, y: Any, objective: Objective) -> tuple[Array, Array]:
+        """Return the labels as bins, which an objective expects, and the classes in the order of the space."""
         if self.space is None or self.space != objective.space:
             raise ValueError(f"space: expected that of the estimator's objective, {objective.space}, got {self.space}")
         y = np.asarray(y)
@@ -122,37 +159,36 @@ class LeastRiskClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
                 f"y: expected all {self.space.num_bins} classes of the space, which this estimator cannot train "
                 f"without, got none of class {missing[0]}; BoostedClassifier can"
             )
-        _, first = np.unique(bins, return_index=True)
-        self._names = y[first]
-        return bins
+        return bins, y[np.unique(bins, return_index=True)[1]]
+
+    def _held_out(self, X: Any, y: Any, params: dict[str, Any]) -> tuple[Tensor, Array]:  # noqa: N803
+        """Return the probabilities of rows by estimators that have not seen them, and which rows these are."""
+        # Not cross_val_predict, which would replace the labels by their alphabetical places.
+        found, rows = [], []
+        for train, test in check_cv(self.cv, np.asarray(y), classifier=True).split(X, np.asarray(y)):
+            own = _check_method_params(X, params, indices=train)
+            fitted = clone(self.estimator).fit(_safe_indexing(X, train), _safe_indexing(y, train), **own)
+            found.append(self._all_bins(_safe_indexing(X, test), fitted))
+            rows.append(test)
+        return torch.cat(found), np.concatenate(rows)
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Return the (calibrated) probabilities of ``classes_``, shape ``[rows, classes]``."""
-        check_is_fitted(self)
-        p = _probabilities(self.estimator_, X)
-        if self.temperature_ == 1:
-            return p
-        scaled: Array = (_log(p) / self.temperature_).softmax(-1).numpy()
-        return scaled
+        p = self._all_bins(X)[:, self._bins]
+        return (p if self.temperature_ == 1 else (_log(p) / self.temperature_).softmax(-1)).numpy()
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the class of least expected distance, or the best one for the metric, for each row."""
         check_is_fitted(self)
         if self.decision_ is None:
-            answers = _least_risk(self.predict_proba(X), self.space_, self._bins)
+            risk = expected_distance(_spread(self.predict_proba(X), self.space_, self._bins), self.space_)
         else:
-            scores = self.decision_.scores(_spread(_probabilities(self.estimator_, X), self.space_, self._bins))
-            answers = first_least(-scores[:, torch.from_numpy(self._bins)]).numpy()
-        labels: Array = self.classes_[answers]
+            risk = -self.decision_.scores(self._all_bins(X))
+        labels: Array = self.classes_[first_least(risk[:, self._bins]).numpy()]
         return labels
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags = clone(self.estimator).__sklearn_tags__().input_tags
-        return tags
 
-
-class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ConformalClassifier(_Wrapper):
     """Adds sets of classes with a guarantee to another classifier; see :class:`~earthwork.ConformalPredictor`.
 
     Args:
@@ -206,25 +242,15 @@ class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         train_x, held_x, train_y, held_y = train_test_split(
             X, y, test_size=self.calibration, random_state=self.random_state
         )
-        self.estimator_ = clone(self.estimator).fit(train_x, train_y)
-        self.classes_ = np.unique(y)
-        if hasattr(self.estimator_, "n_features_in_"):
-            self.n_features_in_ = self.estimator_.n_features_in_
-        if self.space is None:
-            names = _ordered_classes(self.classes_, order)
-            self.space_: Space = Chain(len(names))
-            self._bins = _places(names, self.classes_)
-        else:
-            self.space_, self._bins = _arranged(self.classes_, self.space)
+        fitted, classes = clone(self.estimator).fit(train_x, train_y), np.unique(y)
+        self._adopt(fitted, classes, *_arranged(classes, self.space, order))
         self.predictor_ = ConformalPredictor(self.space_, self.alpha, self.kind)
-        labels = self._bins[np.searchsorted(self.classes_, held_y)]
-        self.predictor_.fit(self._all_bins(held_x), labels)
+        self.predictor_.fit(self._all_bins(held_x), self._bins[_places(classes, held_y)])
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Compute the probabilities of ``classes_``, shape ``[rows, classes]``."""
-        p: Array = self._all_bins(X)[:, self._bins]
-        return p
+        return self._all_bins(X)[:, self._bins].numpy()
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the most probable class of each row."""
@@ -234,20 +260,8 @@ class ConformalClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
         """Return whether each class of the space is in the set of each row, shape ``[rows, num_bins]``."""
-        return self.predictor_.predict(self._all_bins(X))
-
-    def _all_bins(self, X: Any) -> Array:  # noqa: N803
-        """Compute the probabilities of all classes of the space, 0 for those that the estimator has not seen."""
-        check_is_fitted(self, "estimator_")
-        p = np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
-        whole = np.zeros((len(p), self.space_.num_bins))
-        whole[:, self._bins[np.searchsorted(self.classes_, self.estimator_.classes_)]] = p
-        return whole
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags = clone(self.estimator).__sklearn_tags__().input_tags
-        return tags
+        p = self._all_bins(X)
+        return self.predictor_.predict(p).numpy()
 
 
 class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -332,10 +346,11 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sample_weight: A weight ≥ 0 for each row.
             eval_set: Features and labels for early stopping, in place of held-out rows.
         """
-        if self.library not in ("lightgbm", "xgboost"):
-            raise ValueError(f'library: expected "lightgbm" or "xgboost", got {self.library!r}')
-        if self.decision not in ("least_risk", "argmax"):
-            raise ValueError(f'decision: expected "least_risk" or "argmax", got {self.decision!r}')
+        check_word("library", self.library, "lightgbm", "xgboost")
+        check_word("decision", self.decision, "least_risk", "argmax")
+        taken = {"objective", "num_class"} & set(self.params or {})
+        if taken:
+            raise ValueError(f"params: expected no objective, which is the loss of the space, got {sorted(taken)}")
         order = _order_of(y)
         x, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
         check_classification_targets(y)
@@ -353,7 +368,7 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 x, bins, weight = x[train], bins[train], weight[train]
             else:
                 other = validate_data(self, eval_set[0], dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
-                labels = ClassIndex(self.space_, remedy=_REMEDY).labels("eval_set", np.asarray(eval_set[1]))
+                labels = _places(self.classes_, np.asarray(eval_set[1]), "eval_set")
                 held_out = (other, labels, np.ones(len(other)))
         self._objective = Objective(self.space_, self.rho, loss=self.loss, mix=self.mix)  # type: ignore[arg-type]
         train_with = _train_lightgbm if self.library == "lightgbm" else _train_xgboost
@@ -365,12 +380,10 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.space is None:
             names = _ordered_classes(y, order)
             return Chain(len(names)), names, _places(names, y)
-        space, kinds = _arranged(np.unique(y), self.space)
-        bins = kinds[np.unique(y, return_inverse=True)[1]]
-        # Labels that are names are not all digits, or differ from the index that they have.
-        by_name = space.bin_names is not None and not np.array_equal(np.unique(y).astype(str), kinds.astype(str))
-        names = np.asarray(space.bin_names) if by_name else np.arange(space.num_bins)
-        return space, names.astype(y.dtype) if y.dtype.kind in "fiu" else names, bins
+        _arranged(np.unique(y), self.space)
+        bins, by_name = ClassIndex(self.space, remedy=_REMEDY).read("y", y)
+        names = np.asarray(self.space.bin_names) if by_name else np.arange(self.space.num_bins)
+        return self.space, names.astype(y.dtype) if y.dtype.kind in "fiu" else names, bins
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Return the probabilities of ``classes_``, shape ``[rows, classes]``."""
@@ -496,19 +509,18 @@ class _Scorer:
         else:
             space, index = self.space, ClassIndex(self.space, remedy=_REMEDY)
             labels, bins = index.labels("y", truth), index.kinds("classes_", known)
-        measure = measure_named(self.name, space)
-        batch = Batch(space, torch.from_numpy(labels), decision="class")
+        measure, truth_bins = measure_named(self.name, space), torch.from_numpy(labels)
         if measure.needs_probabilities:
-            batch = Batch(space, batch.labels, _spread(_probabilities(estimator, X), space, bins))
+            batch = Batch(space, truth_bins, _spread(_probabilities(estimator, X), space, bins))
         else:
             answers = np.asarray(estimator.predict(X))
             if hasattr(estimator, "classes_"):
-                given = bins[_places(known, answers)]
+                given = bins[_places(known, answers, "predict")]
             elif index is None:
                 given = np.searchsorted((names[1:] + names[:-1]) / 2, answers)
             else:
                 given = index.nearest("predict", answers, index.read("y", truth)[1])
-            batch = Batch(space, batch.labels, given=torch.from_numpy(given), decision="class")
+            batch = Batch(space, truth_bins, given=torch.from_numpy(given), decision="class")
         value = float(measure.of(batch))
         return value if measure.higher_is_better else -value
 
@@ -538,27 +550,24 @@ def _ordered_classes(labels: Array, order: list[Any] | None) -> Array:
     return found
 
 
-def _places(names: Array, labels: Array) -> Array:
+def _places(names: Array, labels: Array, what: str = "y") -> Array:
     """Return the place of each label among the names."""
     order = np.argsort(names)
     places: Array = order[np.searchsorted(names[order], labels).clip(max=len(names) - 1)]
     wrong = names[places] != labels
     if wrong.any():
-        raise ValueError(f"y: expected the classes {names.tolist()}, got {labels[wrong][0]!r} too")
+        raise ValueError(f"{what}: expected the classes {names.tolist()}, got {labels[wrong].tolist()[0]!r} too")
     return places
 
 
-def _arranged(classes: Array, space: Space | None, default: Callable[[int], Space] = Chain) -> tuple[Space, Array]:
-    """Return the space, and the bin of each class, by the rule of :func:`~earthwork.evaluate`."""
+def _arranged(classes: Array, space: Space | None, order: list[Any] | None = None) -> tuple[Space, Array]:
+    """Return the space, by default a chain, and the bin of each class, by the rule of :func:`~earthwork.evaluate`."""
     if space is None:
-        return default(len(classes)), np.arange(len(classes))
+        names = _ordered_classes(classes, order)
+        return Chain(len(names)), _places(names, classes)
     if not isinstance(space, Space):
         raise TypeError(f"space: expected a Chain, Ring, Tree, CostMatrix or None, got {space!r}")
     return space, ClassIndex(space, remedy=_REMEDY).kinds("y", classes)
-
-
-def _all_alike(count: int) -> Space:
-    return CostMatrix(1 - torch.eye(count, dtype=torch.float64))
 
 
 def _objective(estimator: Any) -> Objective | None:
@@ -576,31 +585,6 @@ def _probabilities(estimator: Any, X: Any) -> Array:  # noqa: N803
     return objective.predict_proba(np.asarray(estimator.predict(X, **raw), dtype=np.float64))
 
 
-def _probabilities_of_rows(estimator: Any, X: Any, y: Any, cv: Any, params: dict[str, Any]) -> Array:  # noqa: N803
-    """Return the probabilities of each row by an estimator that has not seen it."""
-    objective = _objective(estimator)
-    if objective is None:
-        return np.asarray(cross_val_predict(estimator, X, y, cv=cv, method="predict_proba", params=params or None))
-    held_out = cross_val_predict(_Raw(estimator), X, y, cv=cv, method="predict", params=params or None)
-    return objective.predict_proba(held_out)
-
-
-class _Raw(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """An estimator of a boosting library whose answers are raw scores, for scikit-learn's cross-validation."""
-
-    def __init__(self, estimator: Any) -> None:
-        self.estimator = estimator
-
-    def fit(self, X: Any, y: Any, **params: Any) -> _Raw:  # noqa: N803
-        """Fit the estimator."""
-        self.fitted_ = clone(self.estimator).fit(X, y, **params)
-        return self
-
-    def predict(self, X: Any) -> Array:  # noqa: N803
-        """Return the raw scores."""
-        return _log(_probabilities(self.fitted_, X)).numpy()
-
-
 def _spread(p: Array, space: Space, bins: Array) -> Tensor:
     """Return the probabilities of some classes as those of all."""
     full = torch.zeros(len(p), space.num_bins, dtype=torch.float64)
@@ -608,13 +592,5 @@ def _spread(p: Array, space: Space, bins: Array) -> Tensor:
     return full
 
 
-def _least_risk(p: Array, space: Space, bins: Array) -> Array:
-    """Return for each row the class of least expected distance among those with these bins."""
-    risk = expected_distance(_spread(p, space, bins), space)
-    answers: Array = first_least(risk[:, torch.from_numpy(bins)]).numpy()
-    return answers
-
-
-def _log(p: ArrayLike) -> Tensor:
-    p = torch.as_tensor(np.asarray(p), dtype=torch.float64)
+def _log(p: Tensor) -> Tensor:
     return p.clamp(min=torch.finfo(p.dtype).tiny).log()

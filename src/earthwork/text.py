@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from unicodedata import is_normalized
 
-__all__ = ["abbreviate", "printable", "with_near_matches"]
+__all__ = ["abbreviate", "printable", "quoted", "with_near_matches"]
 
 _MAX_SUGGESTIONS = 20  # searching for near matches takes about 10 ms per name
 
@@ -35,8 +36,13 @@ def with_near_matches(unknown: Sequence[str], known: Iterable[str]) -> str:
     shown = []
     for place, name in enumerate(unknown):
         near = get_close_matches(_fold(name), folded, n=3, cutoff=0.6) if place < _MAX_SUGGESTIONS else []
-        shown.append(f"{name!r}" + (f" (near: {', '.join(repr(folded[x]) for x in near)})" if near else ""))
+        shown.append(quoted(name) + (f" (near: {', '.join(quoted(folded[x]) for x in near)})" if near else ""))
     return ", ".join(shown)
+
+
+def quoted(name: str) -> str:
+    """Return a name in quotes; with escapes if its letters and accents are apart, which looks the same."""
+    return repr(name) if is_normalized("NFC", name) else ascii(name)
 
 
 def _fold(name: str) -> str:

@@ -360,6 +360,23 @@ def test_arrays_shapes_and_types(rng: np.random.Generator) -> None:
     assert "not fitted" in repr(ew.ConformalPredictor(STARS))
 
 
+def test_tables_of_pandas(rng: np.random.Generator) -> None:
+    pandas = pytest.importorskip("pandas")
+    p, y, member = rng.dirichlet(np.ones(5), 200), rng.integers(0, 5, 200), rng.integers(0, 2, 200)
+    index = rng.permutation(1000)[:200]
+    frame, labels = pandas.DataFrame(p, index=index), pandas.Series(y, index=index)
+    expected = ew.ConformalPredictor(ew.Chain(5), 0.2).fit(p, y, member).predict(p, member)
+    names = np.array(["a", "b"], dtype=object)[member]
+    for groups in (member == 1, names, names.tolist(), pandas.Series(names, index=index), pandas.Categorical(names)):
+        fitted = ew.ConformalPredictor(ew.Chain(5), 0.2).fit(frame, labels, groups)
+        np.testing.assert_array_equal(fitted.predict(frame, groups), expected)
+    np.testing.assert_array_equal(ew.decide(frame, ew.Chain(5)), ew.decide(p, ew.Chain(5)))
+    decision = ew.FittedDecision(ew.Chain(5)).fit(frame, labels)
+    np.testing.assert_array_equal(decision.predict(frame), ew.FittedDecision(ew.Chain(5)).fit(p, y).predict(p))
+    with pytest.raises(ValueError, match="groups: expected whole numbers or text"):
+        ew.ConformalPredictor(ew.Chain(5)).fit(p, y, rng.random(200))
+
+
 def test_default_device_does_not_matter(rng: np.random.Generator) -> None:
     for kind, space in (("interval", STARS), ("node", ANIMALS), ("subtrees", ANIMALS), ("ball", STARS)):
         p, y = labelled(rng, space, 60)

@@ -9,10 +9,11 @@ import torch
 
 import earthwork as ew
 from earthwork.losses.contract import StructuredLoss
-from tests.catalogue import CLASSES, LOSS_CASES, SPACES, make_loss
-from tests.contract import CHECKS, batch
+from tests.catalogue import CLASSES, LOSS_CASES, SPACES, make_loss, takes_weight
+from tests.contract import CHECKS, batch, batches
 
 CASES = [case for case in LOSS_CASES if isinstance(make_loss(case), StructuredLoss)]
+BAD = (-1, CLASSES, 10**6)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -23,14 +24,41 @@ def test_contract(case, check):
     check(partial(make_loss, case))
 
 
+@pytest.mark.parametrize("case", [case for case in LOSS_CASES if takes_weight(case)])
+def test_bad_labels(case):
+    """An error that names the label where values can be read, else NaN: by every loss, path and size of a batch."""
+    for logits, labels, _ in batches():
+        for label, reduction in zip(BAD, ("none", "mean", "sum"), strict=True):
+            loss, wrong = make_loss(case, reduction=reduction).double(), labels.clone()
+            wrong[1] = label
+            with pytest.raises(ValueError, match=rf"target: expected class indices .*got {label} at position 1"):
+                loss(logits, wrong)
+            found = torch.vmap(loss)(logits[:4].view(2, 2, CLASSES), wrong[:4].view(2, 2))
+            assert found.isnan().view(2, -1).any(-1).tolist() == [True, False]
+            fake = loss.to("meta")(logits.to("meta"), wrong.to("meta"))
+            assert fake.shape == (labels.shape if reduction == "none" else ())
+
+
+@pytest.mark.parametrize("label", BAD)
+def test_bad_labels_of_cross_entropy_in_a_mixture(label):
+    logits, labels, _ = batch(4)
+    layer, head = torch.randn(4, 3, dtype=torch.float64), torch.randn(CLASSES, 3, dtype=torch.float64)
+    labels[1] = label
+    mixed = ew.MixedLoss((1.0, torch.nn.CrossEntropyLoss()))
+    for call in (lambda: mixed(logits, labels), lambda: mixed.from_hidden(layer, head, labels)):
+        with pytest.raises(ValueError, match=rf"target: expected class indices .*got {label} at position 1"):
+            call()
+
+
 @pytest.mark.parametrize("space", SPACES)
 def test_bad_labels_of_compiled_losses(space):
     """The compiler cannot raise an error that depends on values, so the loss is NaN on every space."""
     logits, labels, _ = batch(4, torch.float32)
     labels[1] = CLASSES
-    for options in ({}, {"label_smoothing": 0.3}, {"weight": torch.ones(CLASSES)}):
+    cases = [("EMDLoss", {}), ("EMDLoss", {"label_smoothing": 0.3}), ("EMDLoss", {"weight": torch.ones(CLASSES)})]
+    for name, options in [*cases, ("MixedLoss", {})]:
         for reduction, expected in (("none", [False, True, False, False]), ("mean", True), ("sum", True)):
-            loss = ew.EMDLoss(SPACES[space], reduction=reduction, **options)
+            loss = make_loss(f"{name}, {space}", reduction=reduction, **options)
             torch.compiler.reset()
             found = torch.compile(loss, backend="eager", fullgraph=True)(logits, labels)
             assert found.isnan().tolist() == expected

@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
 from earthwork.losses import through_head
-from tests.catalogue import CLASSES, LOSS_CASES, SPACES, make_loss, takes_weight, weights
+from tests.catalogue import CLASSES, LOSS_CASES, SPACES, make_loss, takes_sets, takes_weight, weights
 
 ROWS, FEATURES = 7, 4
 RELATIVE = {torch.float64: 1e-10, torch.float32: 1e-6}
@@ -72,7 +72,7 @@ def assert_close(ours: Tensor, theirs: Tensor) -> None:
 def takes(case: str, kind: str) -> bool:
     if case.startswith("TokenEMDLoss"):
         return kind not in ("distributions", "sets")
-    return kind != "sets" or not case.startswith(("MixedLoss", "SinkhornLoss"))
+    return kind != "sets" or takes_sets(case)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)

@@ -21,16 +21,15 @@ class Hub(ew.EdgeSpace):
         self._set_costs(costs)
         self._seal()
 
-    def flow(self, x: Tensor) -> Tensor:
+    def _flow(self, x: Tensor) -> Tensor:
         return x
 
-    def potential(self, g: Tensor) -> Tensor:
+    def _potential(self, g: Tensor) -> Tensor:
         return g
 
-    def distance(self, i, j, *, device=None, dtype=None) -> Tensor:
-        i, j = self._bin_indices(i, j, device)
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         costs = self.costs.to(i.device)
-        return torch.where(i == j, 0, costs[i] + costs[j]).to(dtype or costs.dtype)
+        return torch.where(i == j, 0, costs[i] + costs[j])
 
 
 @pytest.fixture
@@ -91,10 +90,9 @@ class Points(ew.Space):
         self.points = points.numpy()
         self._seal()
 
-    def distance(self, i, j, *, device=None, dtype=None) -> Tensor:
-        i, j = self._bin_indices(i, j, device)
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         points = torch.tensor(self.points)
-        return (points[i] - points[j]).norm(dim=-1).to(dtype or points.dtype)
+        return (points[i] - points[j]).norm(dim=-1)
 
 
 def test_space_without_edges(rng):

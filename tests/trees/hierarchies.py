@@ -17,7 +17,8 @@ def names(draw: st.DrawFn, count: int, tricky: bool = True) -> list[str]:
     """Different names with every sign that a file format gives a meaning to; never blank."""
     letters = st.one_of(st.sampled_from(TRICKY), st.characters(exclude_categories=["Cs", "Cc"]))
     text = st.lists(letters if tricky else st.sampled_from("abc"), max_size=6).map("".join)
-    return [f"{draw(text)}{node}" for node in range(count)]
+    # With a letter before the number, because "1" and node 0 would be called like node 10.
+    return [f"{draw(text)}n{node}" for node in range(count)]
 
 
 @st.composite

@@ -65,7 +65,7 @@ def test_names_as_they_are(shop):
 @pytest.mark.parametrize("other", ["home decor", "Home_Decor", "Home D\u00e9cor", "HOME-DECOR"])
 def test_near_duplicates_that_remain_are_a_warning(other):
     paths = ["shop/Home Decor/vases", f"shop/{other}/mirrors"]
-    message = f"paths: 'Home Decor' \\(path 0\\) and '{other}' \\(path 1\\) are nearly the same name; rename one"
+    message = f"paths: 'Home Decor' \\(path 0\\) and '{other}' \\(path 1\\) are nearly the same name; correct it"
     with pytest.warns(UserWarning, match=message):
         tree = trees.from_paths(paths)
     assert tree.num_nodes == 5
@@ -130,3 +130,30 @@ def test_classes_in_another_spelling_are_found():
     tree = trees.from_paths(["Home/Vases ", "Home/Knives"], classes=["Knives", "Vases "])
     assert tree.bin_names == ("Knives", "Vases")
     assert trees.restrict(tree, [" Vases"]).bin_names == ("Vases",)
+
+
+def test_spellings_that_look_alike_are_told_apart():
+    """With names as they are, an error shows which letters and accents are apart."""
+    paths = ["shop/De\u0301cor", "shop/food"]
+    message = r"1 not in the tree: 'D\u00e9cor' \(near: 'De\\u0301cor'\)"
+    with pytest.raises(ValueError, match=message):
+        trees.from_paths(paths, clean=False, classes=["D\u00e9cor", "food"])
+
+
+def test_warnings_point_at_the_caller(tmp_path):
+    paths = ["shop/Home/vases", "shop/home/lamps"]
+    path = tmp_path / "shop.txt"
+    path.write_text("\n".join(paths))
+    for build in (
+        lambda: trees.from_paths(paths),
+        lambda: trees.from_edges([("A", "r"), ("a", "r")]),
+        lambda: ew.load(path),
+    ):
+        with pytest.warns(UserWarning, match="nearly the same name") as caught:
+            build()
+        assert caught[0].filename == __file__
+
+
+def test_unknown_option():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'clases'"):
+        trees.from_paths(["a/b"], clases=["b"])

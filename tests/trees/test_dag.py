@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -172,8 +173,8 @@ def test_a_value(tmp_path):
     ("call", "message"),
     [
         (lambda: ew.Dag([[], [0], [3]]), "parents: expected nodes from 0 to 2, got 3"),
-        (lambda: ew.Dag([[1], [0]]), "bins: expected at least one node, and each once"),
-        (lambda: ew.Dag([[], [0]], bins=[1, 1]), "bins: expected at least one node, and each once"),
+        (lambda: ew.Dag([[1], [0]]), "bins: expected at least one node, got none"),
+        (lambda: ew.Dag([[], [0]], bins=[1, 1]), "bins: expected each node once, got node 1 twice"),
         (lambda: ew.Dag([[1], [0]], bins=[0]), "parents: expected no cycle, got one through node 0"),
         (lambda: ew.HierarchicalCrossEntropyLoss(random_dag(0)), "tree: expected a Tree, whose levels are asked for"),
         (lambda: trees.from_dag([("a", "b", 1)]), "the cost is that of a node"),
@@ -242,3 +243,15 @@ def test_it_trains():
         optimizer.step()
     answers = ew.decide(model(x).softmax(-1).detach(), dag)
     assert dag.distance(answers, labels).mean() < 0.6
+
+
+def test_names_of_a_dag_are_cleaned_and_compared():
+    edges = [("Kitchen", "Home"), ("Kitchen ", "Food"), ("Pans", "Home"), ("pans", "Home"), ("Pans", "Home")]
+    with pytest.warns(UserWarning, match=r"'Pans' \(edge 2\) and 'pans' \(edge 3\) are nearly the same name") as caught:
+        dag = trees.from_dag(edges)
+    assert caught[0].filename == __file__
+    assert dag.notes == ("'Kitchen ' was read as 'Kitchen' (edge 1)", "'Pans' is below 'Home' twice")
+    assert pickle.loads(pickle.dumps(dag)).notes == dag.notes
+    with pytest.raises(ValueError, match="expected names in one spelling, found 3:"):
+        trees.from_dag(edges, strict=True)
+    assert trees.from_dag(edges, clean=False).notes == ("'Pans' is below 'Home' twice",)

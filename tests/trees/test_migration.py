@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import earthwork as ew
 from earthwork import trees
@@ -82,3 +86,51 @@ def test_a_head_knows_a_new_class_by_its_siblings():
         migration.carry(carried.weight)
     with pytest.raises(ValueError, match="labels: expected old classes from 0 to 4, got 5"):
         migration.labels(torch.tensor([5]))
+
+
+def test_checkpoints_say_their_classes_if_asked(tmp_path):
+    """Reversed names have the right shape, and are refused all the same."""
+    tree = ew.trees.from_paths(["animal/cat", "animal/dog", "vehicle/caffè 🚐"])
+    backwards = ew.trees.from_paths(["vehicle/caffè 🚐", "animal/dog", "animal/cat"])
+
+    def network(space: ew.Space, asked: bool = True) -> nn.Module:
+        head, loss = nn.Linear(4, 3), ew.EMDLoss(space, weight=torch.ones(3))
+        if asked:
+            ew.trees.record_classes(head, space)
+            ew.trees.record_classes(loss)
+        return nn.ModuleDict({"head": head, "loss": loss})
+
+    first = network(tree)
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt")
+    assert set(state) == {"head.weight", "head.bias", "head.classes", "loss.weight", "loss.classes"}
+    assert ew.trees.recorded_classes(state) == tree.bin_names
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(network(tree))))
+    copied.load_state_dict(state)
+    assert torch.equal(copied["head"].weight, first["head"].weight)
+    for strict in (True, False):
+        with pytest.raises(
+            RuntimeError, match=r"head.classes: expected 'caffè 🚐' as class 0, .* 'cat'; ew.trees.migr"
+        ):
+            network(backwards).load_state_dict(state, strict=strict)
+    with pytest.raises(RuntimeError, match="expected 4 classes, got a checkpoint for 3"):
+        ew.trees.record_classes(nn.Identity(), ew.Chain(4)).load_state_dict({"classes": state["head.classes"]})
+    plain = network(tree, asked=False).state_dict()
+    assert not [key for key in plain if "classes" in key]
+    with pytest.raises(RuntimeError, match=r"Missing key.*classes"):
+        network(tree).load_state_dict(plain)
+    network(tree).load_state_dict(plain, strict=False)
+    carried = ew.trees.migrate(ew.trees.recorded_classes(state), backwards).carry(state["head.weight"])
+    assert torch.equal(carried, state["head.weight"].flip(0))
+
+
+def test_recorded_classes_without_names_or_space():
+    state = ew.trees.record_classes(ew.Head(4, ew.Ring(5))).state_dict()
+    assert ew.trees.recorded_classes(state) == 5
+    with pytest.raises(TypeError, match="space: expected"):
+        ew.trees.record_classes(nn.Linear(4, 5))
+    with pytest.raises(ValueError, match="state: expected an entry `classes`"):
+        ew.trees.recorded_classes({})
+    other = {f"new.{key}": x for key, x in ew.trees.record_classes(ew.Head(4, ew.Ring(6))).state_dict().items()}
+    with pytest.raises(ValueError, match=r"state: expected the same classes everywhere, got 2: classes, new\.classes"):
+        ew.trees.recorded_classes(state | other)

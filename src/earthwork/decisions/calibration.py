@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from earthwork.decisions.decide import first_least, fixed_risk, node_risk
+from earthwork.decisions.decide import as_tensor, check_labels, first_least, fixed_risk, node_risk
 from earthwork.decisions.risk import control_risk
 from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Tree
@@ -49,7 +49,14 @@ def fit_temperature(logits: Any, labels: Any) -> float:
         >>> round(temperature, 2)   # right three times out of four: log(3) = 8 / T
         7.28
     """
-    z, y = _check(logits, labels)
+    z = as_tensor(np.asarray(logits) if isinstance(logits, list) else logits)
+    if not isinstance(z, Tensor) or not z.is_floating_point():
+        raise TypeError(f"logits: expected floating point numbers, got {getattr(z, 'dtype', type(z).__name__)}")
+    y = check_rows("logits", z, labels)
+    if not bool(torch.isfinite(z).all()):
+        row = int((~torch.isfinite(z)).any(-1).int().argmax())
+        raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
+    z = z.detach().double()
     z = z - z.amax(-1, keepdim=True)
     own = z.gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
@@ -74,35 +81,16 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     return math.exp(-(low + high) / 2)
 
 
-def _check(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    z = torch.as_tensor(logits) if isinstance(logits, np.ndarray | list) else logits
-    if not isinstance(z, Tensor) or not z.is_floating_point():
-        raise TypeError(f"logits: expected floating point numbers, got {getattr(z, 'dtype', type(z).__name__)}")
-    y = check_labels("logits", z, labels)
-    if not bool(torch.isfinite(z).all()):
-        row = int((~torch.isfinite(z)).any(-1).int().argmax())
-        raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
-    return z.detach().double(), y
-
-
-def check_labels(name: str, rows: Tensor, labels: Any) -> Tensor:
-    """Return the labels of ``rows[N, C]`` as a tensor."""
-    y = torch.as_tensor(labels) if isinstance(labels, np.ndarray | list) else labels
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool:
-        raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
-    if rows.ndim != 2 or y.shape != rows.shape[:1] or len(y) == 0:
-        raise ValueError(
-            f"{name}, labels: expected shapes [N, C] and [N] with N ≥ 1, got {tuple(rows.shape)} and {tuple(y.shape)}"
-        )
-    if bool(((y < 0) | (y >= rows.shape[1])).any()):
-        bad = int(y[(y < 0) | (y >= rows.shape[1])][0])
-        raise ValueError(f"labels: expected class indices from 0 to {rows.shape[1] - 1}, got {bad}")
-    return y.long().to(rows.device)
+def check_rows(name: str, rows: Tensor, labels: Any) -> Tensor:
+    """Return the labels of ``rows[N, C]`` as a tensor on the same device."""
+    if rows.ndim != 2 or not len(rows):
+        raise ValueError(f"{name}: expected shape [N, C] with N ≥ 1, got {tuple(rows.shape)}")
+    return check_labels(labels, rows.shape[:1], rows.shape[1]).to(rows.device)
 
 
 def tune_vagueness(
-    p: Tensor,
-    labels: Tensor,
+    p: Any,
+    labels: Any,
     tree: Tree,
     *,
     accuracy: float | None = None,
@@ -112,7 +100,7 @@ def tune_vagueness(
     """The ``vagueness`` with which :func:`~earthwork.decide` reaches a target, from held-out data.
 
     Args:
-        p: The probabilities of held-out rows, shape ``[N, C]``.
+        p: The probabilities of held-out rows, shape ``[N, C]``: a tensor or an array.
         labels: Their class indices, shape ``[N]``.
         tree: The tree.
         accuracy: The share of answers to new rows that shall be the label or one of its ancestors. The result is the
@@ -146,8 +134,8 @@ def tune_vagueness(
     ((name, target),) = given.items()
     if not isinstance(target, int | float) or not 0 <= target <= 1:
         raise ValueError(f"{name}: expected a share from 0 to 1, got {target!r}")
-    p = as_distributions(p, tree).detach()
-    labels = check_labels("p", p, labels)
+    p = as_distributions(as_tensor(p), tree).detach()
+    labels = check_rows("p", p, labels)
     grid: list[float] = torch.linspace(-1, 1, _GRID, dtype=torch.float64).tolist()
     candidates: list[float] = [-2.0, *grid, 2.0]
     wrong, classes = _answers(p, labels, tree, candidates)

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from earthwork.decisions.decide import as_tensor, check_labels
 from earthwork.decisions.nested_sets import FAMILIES, EqualBalls, default_kind, maximal_nodes
 from earthwork.decisions.risk import mean_passes, p_values
 from earthwork.files import errors_naming, parse_json, read_json, to_json, write_atomically
 from earthwork.ops.masses import Normalize, as_distributions
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_space, check_word, from_array
+from earthwork.spaces.space import check_space, check_word
 from earthwork.spaces.tree import as_tree
 from earthwork.storage.writing import dumps, from_document
 
@@ -146,7 +147,8 @@ class ConformalPredictor:
         Args:
             p: Their probabilities, shape ``[..., num_bins]``: a tensor or an array.
             labels: Their class indices, shape ``[...]``.
-            groups: A group for each row, shape ``[...]``: numbers or text. The guarantee then holds in each group.
+            groups: A group for each row, shape ``[...]``: whole numbers, booleans or text. The guarantee then holds in
+                each group.
             normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
 
         Raises:
@@ -154,7 +156,7 @@ class ConformalPredictor:
             ValueError: If a shape or a label does not fit, or a row is not a distribution.
         """
         rows = self._rows(p, normalize)
-        y = _as_labels(labels, p.shape[:-1], self.space)
+        y = check_labels(labels, p.shape[:-1], self.space.num_bins).cpu().reshape(-1)
         if groups is not None and self.by_class:
             raise ValueError("groups: expected None with by_class=True, got groups")
         if self.by_class:
@@ -203,7 +205,7 @@ class ConformalPredictor:
                 limit = torch.where(scores <= limit, scores, -1.0).amax(-1, keepdim=True)
             sets[part] = family.sets(limit)
         sets = sets.view(p.shape)
-        return sets.numpy() if isinstance(p, np.ndarray) else sets
+        return sets if isinstance(p, Tensor) else sets.numpy()
 
     def ends(self, sets: Any) -> Any:
         """Return the first and the last class of each interval or arc, ``[..., num_bins]`` to ``[..., 2]``.
@@ -286,8 +288,7 @@ class ConformalPredictor:
         return f'ConformalPredictor({self.space}, alpha={self.alpha:g}, kind="{self.kind}", {fitted})'
 
     def _rows(self, p: Any, normalize: Normalize) -> Tensor:
-        x = from_array(p) if isinstance(p, np.ndarray) and p.dtype.kind == "f" else p
-        return as_distributions(x, self.space, normalize).detach().reshape(-1, self.space.num_bins)
+        return as_distributions(as_tensor(p), self.space, normalize).detach().reshape(-1, self.space.num_bins)
 
     def _blocks(self, rows: int) -> Iterator[slice]:
         step = max(1, _BLOCK // self.space.num_bins)
@@ -380,15 +381,10 @@ _OPTIONS = ("alpha", "kind", "score", "risk", "confidence", "by_class", "randomi
 
 
 class _Steps(NamedTuple):
-    """The loss of each row as its set grows.
+    """The loss of each row as its set grows."""
 
-    Attributes:
-        scores: The scores at which the loss falls, ascending: ``[rows, steps]``.
-        losses: The loss from each of them on; before the first one it is the largest.
-    """
-
-    scores: Tensor
-    losses: Tensor
+    scores: Tensor  # The scores at which the loss falls, ascending: `[rows, steps]`
+    losses: Tensor  # The loss from each of them on; before the first one it is the largest
 
     def of(self, rows: Tensor) -> _Steps:
         """Return the steps of some rows."""
@@ -409,10 +405,6 @@ def exact_threshold(scores: Tensor, alpha: float) -> Threshold:
     A randomised set is exact: with k scores above that of a class and e equal to it, the class is in the set if
     k + U·(e + 1) > α·(n + 1), with U uniform from 0 to 1. That holds for all scores less than the limit's predecessor
     and for none above the limit; U decides between them.
-
-    Args:
-        scores: The scores of the labels of calibration rows, in double precision.
-        alpha: The probability.
     """
     n = len(scores)
     # Rounded, so that 0.1 · 30 is 3 and not a little more or less.
@@ -445,20 +437,11 @@ def _check_share(name: str, value: float, largest: float) -> float:
     return float(value)
 
 
-def _as_labels(labels: Any, shape: torch.Size | tuple[int, ...], space: Space) -> Tensor:
-    y = torch.as_tensor(labels) if isinstance(labels, np.ndarray | list) else labels
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
-    if tuple(y.shape) != tuple(shape):
-        raise ValueError(f"labels: expected one for each row, shape {tuple(shape)}, got {tuple(y.shape)}")
-    bad = y[(y < 0) | (y >= space.num_bins)]
-    if len(bad):
-        raise ValueError(f"labels: expected class indices from 0 to {space.num_bins - 1}, got {int(bad[0])}")
-    return y.detach().cpu().long().reshape(-1)
-
-
 def _as_groups(groups: Any, shape: torch.Size | tuple[int, ...]) -> NDArray[Any]:
     given = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
+    if given.dtype.kind == "O" and all(isinstance(group, str) for group in given.flat):
+        given = given.astype(str)
+    given = given.astype(np.int64) if given.dtype.kind == "b" else given
     if given.shape != tuple(shape) or given.dtype.kind not in "iuU":
         raise ValueError(
             f"groups: expected whole numbers or text for each row, shape {tuple(shape)}, got {given!r:.60}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, cast, overload
 
@@ -36,15 +36,35 @@ class TakesArrays(Protocol[Arguments]):
 
 
 def takes_arrays(function: Callable[Concatenate[Tensor, Arguments], Tensor]) -> TakesArrays[Arguments]:
-    """Allow a NumPy array as the first argument of a function, which then returns one."""
+    """Allow an array or a data frame as the first argument of a function, which then returns an array."""
 
     @wraps(function)
     def wrapper(p: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
-        if isinstance(p, np.ndarray) and p.dtype.kind in "fiu":
-            return function(from_array(p), *args, **kwargs).detach().numpy()
-        return function(p, *args, **kwargs)
+        x = as_tensor(p)
+        return function(p, *args, **kwargs) if x is p else function(x, *args, **kwargs).detach().numpy()
 
     return cast(TakesArrays[Arguments], wrapper)
+
+
+def as_tensor(values: Any) -> Any:
+    """Return an array, a data frame or a series of numbers as a tensor, and anything else as it is."""
+    if isinstance(values, Tensor) or not hasattr(values, "__array__"):
+        return values
+    array = np.asarray(values)
+    return from_array(array) if array.dtype.kind in "fiub" else values
+
+
+def check_labels(labels: Any, shape: Sequence[int], count: int) -> Tensor:
+    """Return the class indices of rows of this shape as a tensor."""
+    y = as_tensor(np.asarray(labels) if isinstance(labels, list) else labels)
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
+    if tuple(y.shape) != tuple(shape):
+        raise ValueError(f"labels: expected one for each row, shape {tuple(shape)}, got {tuple(y.shape)}")
+    bad = y[(y < 0) | (y >= count)]
+    if len(bad):
+        raise ValueError(f"labels: expected class indices from 0 to {count - 1}, got {int(bad[0])}")
+    return y.detach().long()
 
 
 @takes_arrays
@@ -193,14 +213,10 @@ class NodeRisk(NamedTuple):
 
     An edge above all classes may cost so much more than the others that no digit of these is left in a sum with it. No
     class lies beyond it, so that what it adds to the risk does not depend on the probabilities.
-
-    Attributes:
-        between: The expected distance over the edges that have classes on both sides, ``[..., num_nodes]``.
-        fixed: What does not depend on the probabilities, ``[num_nodes]``; infinite where there is no class below.
     """
 
-    between: Tensor
-    fixed: Tensor
+    between: Tensor  # The expected distance over the edges that have classes on both sides, `[..., num_nodes]`
+    fixed: Tensor  # What does not depend on the probabilities, `[num_nodes]`; infinite where there is no class below
 
     @property
     def total(self) -> Tensor:
@@ -216,13 +232,7 @@ def node_risk(p: Tensor, tree: Tree, vagueness: float = 0.0) -> NodeRisk:
 
 
 def fixed_risk(tree: Tree, vagueness: float, like: Tensor) -> Tensor:
-    """Return the part of the nodes' risk that does not depend on the probabilities.
-
-    Args:
-        tree: The tree.
-        vagueness: The cost for each unit of height.
-        like: A tensor of the type and device of the result, which has shape ``[num_nodes]``.
-    """
+    """Return the part of the nodes' risk that does not depend on the probabilities."""
     height = derived(tree, _vagueness_heights)
     reachable = height >= 0
     above = derived(tree, _distance_from_above)
@@ -253,12 +263,7 @@ def _vagueness_heights(tree: Tree) -> Tensor:
 
 
 def first_least(risk: Tensor, fixed: Tensor | None = None) -> Tensor:
-    """Return the index of the least risk; ties (up to rounding) go to the lowest index.
-
-    Args:
-        risk: The risks, infinite for what is no answer.
-        fixed: What to add to them. Its size is not that of the rounding of the others.
-    """
+    """Return the index of the least risk; ties (up to rounding) go to the lowest index."""
     scale = torch.where(risk.isinf(), 0, risk.abs()).amax(-1, keepdim=True)
     if fixed is not None:
         risk, scale = risk + fixed, scale + torch.where(fixed.isinf(), 0, fixed.abs())

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from earthwork.decisions.calibration import check_labels, fit_temperature
-from earthwork.decisions.decide import first_least
+from earthwork.decisions.calibration import check_rows, fit_temperature
+from earthwork.decisions.decide import as_tensor, first_least
 from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Chain, Space
-from earthwork.spaces.space import check_space, from_array
+from earthwork.spaces.space import check_space
 from earthwork.spaces.tree import as_tree
 
 # Dinkelbach's iteration converges faster than linearly: a handful of steps.
@@ -26,39 +26,29 @@ _STEPS = 100
 
 
 class Target(NamedTuple):
-    """What a metric counts.
+    """What a metric counts."""
 
-    Attributes:
-        gain: What each answer gains for each label, ``[answers, num_bins]``.
-        cost: What the gain is divided by; ``None`` if the metric is a mean.
-        independent: Whether the cost is that of labels drawn independently of the row, as in kappa.
-    """
-
-    gain: Tensor
-    cost: Tensor | None = None
-    independent: bool = False
+    gain: Tensor  # What each answer gains for each label, `[answers, num_bins]`
+    cost: Tensor | None = None  # What the gain is divided by; `None` if the metric is a mean
+    independent: bool = False  # Whether the cost is that of labels drawn independently of the row, as in kappa
 
 
-def _distances(space: Space) -> Tensor:
-    return space.distances(dtype=torch.float64)
-
-
-def _kappa(power: int) -> Callable[[Space, bool], Target]:
+def _distances(power: int, kappa: bool = False) -> Callable[[Space, bool], Target]:
     def target(space: Space, nodes: bool) -> Target:
-        weights = -_distances(space).pow(power)
-        return Target(weights, weights, independent=True)
+        weights = -space.distances(dtype=torch.float64).pow(power)
+        return Target(weights, weights, independent=True) if kappa else Target(weights)
 
     return target
 
 
-def _hierarchical_f1(space: Space, nodes: bool) -> Target:
-    shared, sizes = _ancestors(space, nodes)
-    return Target(2 * shared, sizes)
+def _f1(macro: bool) -> Callable[[Space, bool], Target]:
+    def target(space: Space, nodes: bool) -> Target:
+        shared, sizes = _ancestors(space, nodes)
+        if not macro:
+            return Target(2 * shared, sizes)
+        return Target(torch.where(sizes > 0, 2 * shared / sizes.clamp(min=1), 1.0))
 
-
-def _macro_f1(space: Space, nodes: bool) -> Target:
-    shared, sizes = _ancestors(space, nodes)
-    return Target(torch.where(sizes > 0, 2 * shared / sizes.clamp(min=1), 1.0))
+    return target
 
 
 def _ancestors(space: Space, nodes: bool) -> tuple[Tensor, Tensor]:
@@ -72,12 +62,12 @@ def _ancestors(space: Space, nodes: bool) -> tuple[Tensor, Tensor]:
 
 TARGETS: dict[str, Callable[[Space, bool], Target]] = {
     "accuracy": lambda space, nodes: Target(torch.eye(space.num_bins, dtype=torch.float64)),
-    "hierarchical_f1": _hierarchical_f1,
-    "kappa": _kappa(2),
-    "linear_kappa": _kappa(1),
-    "macro_hierarchical_f1": _macro_f1,
-    "mean_distance": lambda space, nodes: Target(-_distances(space)),
-    "root_mean_squared_distance": lambda space, nodes: Target(-_distances(space).square()),
+    "hierarchical_f1": _f1(macro=False),
+    "kappa": _distances(2, kappa=True),
+    "linear_kappa": _distances(1, kappa=True),
+    "macro_hierarchical_f1": _f1(macro=True),
+    "mean_distance": _distances(1),
+    "root_mean_squared_distance": _distances(2),
 }
 
 
@@ -133,13 +123,13 @@ class FittedDecision:
             raise ValueError(f"p: expected shape [N, {self.space.num_bins}] with N ≥ 1, got {tuple(rows.shape)}")
         self.temperature_ = 1.0
         if labels is not None:
-            self.temperature_ = fit_temperature(_log(rows), check_labels("p", rows, labels))
+            self.temperature_ = fit_temperature(_log(rows), check_rows("p", rows, labels))
             rows = self._calibrated(rows)
         self.prior_ = rows.mean(0)
         self.trade_off_ = 0.0
         gain, cost, independent = self._target
         for _ in range(_STEPS if cost is not None else 0):
-            last, answers = self.trade_off_, self._answers(rows)
+            last, answers = self.trade_off_, first_least(-self._scores(rows))
             weights = self.prior_ if independent else rows
             whole = float((weights * cost.to(rows)[answers]).sum())  # type: ignore[union-attr]
             self.trade_off_ = float((rows * gain.to(rows)[answers]).sum()) / whole if whole else 0.0
@@ -153,8 +143,8 @@ class FittedDecision:
         Args:
             p: Probabilities, shape ``[..., num_bins]``.
         """
-        answers = self._answers(self._calibrated(self._rows(p)))
-        return answers.numpy() if isinstance(p, np.ndarray) else answers
+        answers = first_least(-self.scores(p))
+        return answers if isinstance(p, Tensor) else answers.numpy()
 
     def scores(self, p: Any) -> Tensor:
         """Return how good each answer is, ``[..., answers]``; the largest is chosen."""
@@ -168,13 +158,12 @@ class FittedDecision:
         """
         if not isinstance(self.space, Chain) or self.maximize not in ("kappa", "root_mean_squared_distance"):
             raise TypeError(f'cut_points_: expected a Chain and maximize="kappa", got {self.space}, {self.maximize!r}')
-        places = positions(self.space)
+        places = pad(self.space.costs.cumsum(0), (1, 0))
         middle = (places[1:] + places[:-1]) / 2
         return middle + self.trade_off_ * ((places * self.prior_.to(places)).sum() - middle)
 
     def _rows(self, p: Any) -> Tensor:
-        p = from_array(p) if isinstance(p, np.ndarray) and p.dtype.kind in "fiu" else p
-        return as_distributions(p, self.space).detach().double()
+        return as_distributions(as_tensor(p), self.space).detach().double()
 
     def _calibrated(self, rows: Tensor) -> Tensor:
         if not hasattr(self, "temperature_"):
@@ -188,16 +177,8 @@ class FittedDecision:
             return scores
         return scores - self.trade_off_ * ((self.prior_.to(rows) if independent else rows) @ cost.to(rows).T)
 
-    def _answers(self, rows: Tensor) -> Tensor:
-        return first_least(-self._scores(rows))
-
     def __repr__(self) -> str:
         return f"FittedDecision({self.space}, maximize={self.maximize!r})"
-
-
-def positions(chain: Chain) -> Tensor:
-    """Return where the classes of a chain are, ``[num_bins]``: the first at 0, and costs between neighbours."""
-    return torch.cat([torch.zeros(1, dtype=torch.float64), chain.costs.cumsum(0)])
 
 
 def _log(p: Tensor) -> Tensor:

@@ -24,12 +24,7 @@ from earthwork.spaces.tree import as_tree, node_tables
 
 
 class Family(ABC):
-    """The nested sets of some rows.
-
-    Args:
-        p: The probabilities of the rows, ``[rows, num_bins]``.
-        space: How the classes are arranged.
-    """
+    """The nested sets of some rows."""
 
     scores: Tensor
     """The scores of all classes, ``[rows, num_bins]``, unless a subclass computes those of some classes only."""
@@ -210,19 +205,12 @@ def _by_distance(space: Space, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 class Walk(NamedTuple):
-    """A tree as intervals of bins, in the order in which a walk around the tree visits them.
+    """A tree as intervals of bins, in the order in which a walk around the tree visits them."""
 
-    Attributes:
-        bins: The bin at each place.
-        places: The place of each bin.
-        starts: For each node the first place below it.
-        ends: For each node the place after the last one below it.
-    """
-
-    bins: Tensor
-    places: Tensor
-    starts: Tensor
-    ends: Tensor
+    bins: Tensor  # The bin at each place
+    places: Tensor  # The place of each bin
+    starts: Tensor  # For each node the first place below it
+    ends: Tensor  # For each node the place after the last one below it
 
 
 def walk_of(tree: Tree, device: torch.device) -> Walk:
@@ -244,15 +232,10 @@ def _lifts(tree: Tree, device: torch.device) -> list[Tensor]:
 
 
 class _Clades(NamedTuple):
-    """The nodes as sets of classes.
+    """The nodes as sets of classes."""
 
-    Attributes:
-        above: The lowest ancestor with more classes; of those that have none, the root.
-        lowest: Whether no child has the same classes.
-    """
-
-    above: Tensor
-    lowest: Tensor
+    above: Tensor  # The lowest ancestor with more classes; of those that have none, the root
+    lowest: Tensor  # Whether no child has the same classes
 
 
 def _clades_of(tree: Tree, device: torch.device) -> _Clades:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from earthwork.decisions.decide import as_tensor
 
-def control_risk(losses: Tensor, level: float, *, confidence: float | None = None, bound: float = 1.0) -> int | None:
+
+def control_risk(losses: Any, level: float, *, confidence: float | None = None, bound: float = 1.0) -> int | None:
     r"""Return the boldest of several answers whose risk is guaranteed, or ``None`` if none is.
 
     Without ``confidence`` the guarantee is on the mean: over calibration and new rows, the expected loss is at most
@@ -21,8 +24,8 @@ def control_risk(losses: Tensor, level: float, *, confidence: float | None = Non
     are 0 or ``bound`` by that of the binomial distribution.
 
     Args:
-        losses: The loss of each row with each candidate, shape ``[rows, candidates]``, from 0 to ``bound``. The first
-            candidate is the most cautious, the last one the boldest.
+        losses: The loss of each row with each candidate, shape ``[rows, candidates]``, from 0 to ``bound``: a tensor
+            or an array. The first candidate is the most cautious, the last one the boldest.
         level: The risk, from 0 to ``bound``.
         confidence: The confidence, between 0 and 1.
         bound: The largest loss there can be.
@@ -36,6 +39,7 @@ def control_risk(losses: Tensor, level: float, *, confidence: float | None = Non
         >>> ew.control_risk(losses, 0.1), ew.control_risk(losses, 0.1, confidence=0.99)
         (2, 1)
     """
+    losses = as_tensor(losses)
     if not isinstance(losses, Tensor) or losses.ndim != 2 or 0 in losses.shape:
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(f"losses: expected a tensor of shape [rows, candidates], at least one each, got {shape}")
@@ -61,14 +65,7 @@ def mean_passes(means: Tensor, rows: int, level: float) -> Tensor:
 
 
 def p_values(means: Tensor, rows: int, level: float, binary: bool) -> Tensor:
-    """Return the p-values of the hypothesis that the expected loss is above ``level``, from the mean losses of rows.
-
-    Args:
-        means: Mean losses in double precision, from 0 to 1.
-        rows: The number of rows.
-        level: The expected loss of the hypothesis.
-        binary: Whether all losses are 0 or 1, so that their sum has a binomial distribution.
-    """
+    """Return the p-values of the hypothesis that the expected loss is above ``level``, from the mean losses of rows."""
     if not 0 < level < 1:
         return torch.full_like(means, float(level <= 0))
     tail = _binomial_tails(rows, level).to(means.device)[(means * rows - 1e-9).ceil().long()]

@@ -18,14 +18,7 @@ from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
 from earthwork.metrics.batch import Batch, Decision, check_decision, log_probabilities
 from earthwork.metrics.measure import Measure
-from earthwork.metrics.report import (
-    Rows,
-    check_whole,
-    joined,
-    measure_rows,
-    report_of,
-    standard_measures,
-)
+from earthwork.metrics.report import Rows, check_whole, joined, measure_rows, report_of, standard_measures
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
 from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
@@ -56,6 +49,7 @@ def evaluate(
     label_column: str | None = None,
     answers: Literal["class", "node"] | None = None,
     top_k: int | None = None,
+    extra: Sequence[Measure] = (),
     intervals: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
@@ -91,6 +85,7 @@ def evaluate(
         label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
         answers: What integers that are answers on a tree mean: ``"class"`` indices, or ``"node"``.
         top_k: The number of answers in the top-k metrics. Default: 5 on a tree, else 1.
+        extra: Further measures, also of your own, each a line of the report.
         intervals: Whether to compute 95 % intervals, and the differences between models.
         seed: The seed of the split into halves.
         progress: Called with the name of the current step and the fraction of it that is done.
@@ -122,13 +117,16 @@ def evaluate(
     check_space(space)
     check_normalize(normalize)
     check_whole("seed", seed)
-    plan = _plan(space, decide, vagueness, accuracy, coverage, calibrate, conformal)
+    plan = _Plan(decide, vagueness, accuracy, coverage, calibrate, conformal)
+    plan.check(space)
     if answers not in (None, "class", "node"):
         raise ValueError(f'answers: expected "class", "node" or None, got {answers!r}')
-    sources = _open(predictions, labels, ClassIndex(space, label_kind, inner=True), label_column, answers)
+    sources = _open(
+        predictions, ClassIndex(space, label_kind, inner=True), labels, label_column=label_column, answers=answers
+    )
     if plan.is_asked and all(source.kind == "answers" for source in sources.values()):
         raise ValueError("predictions: expected probabilities, to decide or calibrate by, got answers")
-    measures = _measures(space, top_k, decide, sources.values())
+    measures = [*_measures(space, top_k, decide, sources.values()), *extra]
     if conformal is not None:
         measures += [SetCoverage(), SetSize(), SetWidth()]
     tuning = _held_out(len(next(iter(sources.values())).labels), seed) if plan.tunes else None
@@ -162,7 +160,7 @@ def _measures(
 
 
 class _Plan(NamedTuple):
-    """What is evaluated of each model."""
+    """What is evaluated of each model; see :func:`evaluate`."""
 
     decide: Deciding | None
     vagueness: float
@@ -181,50 +179,36 @@ class _Plan(NamedTuple):
         """Whether something is tuned on held-out rows."""
         return self.calibrate or any(each is not None for each in (self.accuracy, self.coverage, self.conformal))
 
-
-def _plan(
-    space: Space,
-    decide: Deciding | None,
-    vagueness: float,
-    accuracy: float | None,
-    coverage: float | None,
-    calibrate: bool,
-    conformal: float | None,
-) -> _Plan:
-    if decide not in (None, "least_risk", "inner"):
-        raise ValueError(f'decide: expected "least_risk", "inner" or None, got {decide!r}')
-    if decide == "inner":
-        as_tree(space, "decide", 'for "inner"')
-    if decide != "inner" and vagueness != 0:
-        raise ValueError(f'vagueness: expected only with decide="inner", got vagueness={vagueness!r} without it')
-    check_decision(decide or "argmax", space, vagueness)
-    targets = {"accuracy": accuracy, "coverage": coverage}
-    given = {name: value for name, value in targets.items() if value is not None}
-    for name, value in given.items():
-        if decide != "inner":
-            raise ValueError(f'{name}: expected only with decide="inner", got {name}={value!r} without it')
-        if vagueness != 0 or len(given) > 1:
-            chosen = given | ({"vagueness": vagueness} if vagueness != 0 else {})
-            got = ", ".join(f"{other}={number!r}" for other, number in chosen.items())
-            raise ValueError(f"{name}: expected one of accuracy=, coverage= and vagueness=, got {got}")
-        if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise ValueError(f"{name}: expected a share from 0 to 1, got {value!r}")
-    if conformal is not None and not (isinstance(conformal, int | float) and 0 < conformal < 1):
-        raise ValueError(f"conformal: expected a probability between 0 and 1, both excluded, got {conformal!r}")
-    return _Plan(decide, vagueness, accuracy, coverage, calibrate, conformal)
+    def check(self, space: Space) -> None:
+        """Raise unless the options fit each other and the space."""
+        decide, vagueness, conformal = self.decide, self.vagueness, self.conformal
+        if decide not in (None, "least_risk", "inner"):
+            raise ValueError(f'decide: expected "least_risk", "inner" or None, got {decide!r}')
+        if decide == "inner":
+            as_tree(space, "decide", 'for "inner"')
+        if decide != "inner" and vagueness != 0:
+            raise ValueError(f'vagueness: expected only with decide="inner", got vagueness={vagueness!r} without it')
+        check_decision(decide or "argmax", space, vagueness)
+        targets = {"accuracy": self.accuracy, "coverage": self.coverage, "vagueness": vagueness or None}
+        given = {name: value for name, value in targets.items() if value is not None}
+        for name, value in [(name, value) for name, value in given.items() if name != "vagueness"]:
+            if decide != "inner":
+                raise ValueError(f'{name}: expected only with decide="inner", got {name}={value!r} without it')
+            if len(given) > 1:
+                got = ", ".join(f"{other}={number!r}" for other, number in given.items())
+                raise ValueError(f"{name}: expected one of accuracy=, coverage= and vagueness=, got {got}")
+            if not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise ValueError(f"{name}: expected a share from 0 to 1, got {value!r}")
+        if conformal is not None and not (isinstance(conformal, int | float) and 0 < conformal < 1):
+            raise ValueError(f"conformal: expected a probability between 0 and 1, both excluded, got {conformal!r}")
 
 
 class _Piece(NamedTuple):
-    """Some rows, checked.
+    """Some rows, checked."""
 
-    Attributes:
-        p: The distributions, in double precision; or answers.
-        labels: The labels.
-        logits: What the distributions are the softmax of; ``None`` if they were given as probabilities.
-    """
-
-    p: Tensor
-    labels: Tensor
+    p: Tensor  # The distributions, in double precision; or answers
+    labels: Tensor  # The labels
+    # What the distributions are the softmax of; `None` if they were given as probabilities
     logits: Tensor | None = None
 
     @property
@@ -359,26 +343,12 @@ def _named(progress: Progress | None, what: str) -> Callable[[float], None] | No
     return None if progress is None else lambda share: progress(what, share)
 
 
-def _open(
-    predictions: Any,
-    labels: Any,
-    classes: ClassIndex,
-    label_column: str | None,
-    answers: Literal["class", "node"] | None,
-) -> dict[str, Predictions]:
+def _open(predictions: Any, classes: ClassIndex, labels: Any, **options: Any) -> dict[str, Predictions]:
     """Return the predictions of each model by its name, all with the same labels."""
     given = _by_name(predictions)
-    single = len(given) == 1
+    called = {name: "predictions" if len(given) == 1 else f"predictions[{name!r}]" for name in given}
     opened = {
-        name: open_predictions(
-            source,
-            classes,
-            labels,
-            label_column=label_column,
-            answers=answers,
-            name="predictions" if single else f"predictions[{name!r}]",
-        )
-        for name, source in given.items()
+        name: open_predictions(source, classes, labels, name=called[name], **options) for name, source in given.items()
     }
     first = next(iter(opened.values()))
     if len(first.labels) == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,35 +17,23 @@ from earthwork.metrics.batch import NODES, Decision
 from earthwork.metrics.intervals import jackknife
 from earthwork.metrics.measure import Measure
 from earthwork.metrics.report import Rows, values_of
-from earthwork.metrics.table import Report
+from earthwork.metrics.table import Report, as_markdown, as_rich, as_text, rich_text
 from earthwork.spaces import Space
 from earthwork.text import printable
 
 
 class Difference(NamedTuple):
-    """How a metric of a model differs from that of its baseline.
+    """How a metric of a model differs from that of its baseline."""
 
-    Attributes:
-        model: The model's name.
-        baseline: The baseline's.
-        label: The metric.
-        value: The model's value minus the baseline's.
-        low: The lower end of the interval of that difference; NaN if the rows do not tell.
-        high: The upper end.
-        p: The two-sided p-value: less than 0.05 where the 95 % interval does not contain 0.
-        better: Whether the interval says that the model is better (``True``), worse (``False``) or neither.
-        judged: Whether the metric's value alone tells which model is better.
-    """
-
-    model: str
-    baseline: str
-    label: str
-    value: float
-    low: float
-    high: float
-    p: float
-    better: bool | None
-    judged: bool = True
+    model: str  # The model's name
+    baseline: str  # The baseline's
+    label: str  # The metric
+    value: float  # The model's value minus the baseline's
+    low: float  # The lower end of the interval of that difference; NaN if the rows do not tell
+    high: float  # The upper end
+    p: float  # The two-sided p-value: less than 0.05 where the 95 % interval does not contain 0
+    better: bool | None  # Whether the interval says that the model is better (`True`), worse (`False`) or neither
+    judged: bool = True  # Whether the metric's value alone tells which model is better
 
     @property
     def verdict(self) -> str:
@@ -76,19 +65,12 @@ def compare(
 
 
 class Confusion(NamedTuple):
-    """A class that is taken for another one.
+    """A class that is taken for another one."""
 
-    Attributes:
-        truth: The label.
-        answer: The answer.
-        times: How often this answer was given for this label.
-        distance: The distance between the two.
-    """
-
-    truth: int
-    answer: int
-    times: int
-    distance: float
+    truth: int  # The label
+    answer: int  # The answer
+    times: int  # How often this answer was given for this label
+    distance: float  # The distance between the two
 
     @property
     def cost(self) -> float:
@@ -99,13 +81,7 @@ class Confusion(NamedTuple):
 def count_confusions(
     labels: NDArray[np.integer[Any]], answers: NDArray[np.integer[Any]], distances: NDArray[np.floating[Any]]
 ) -> list[Confusion]:
-    """Return all confusions by descending total cost; ties are in the order of the indices.
-
-    Args:
-        labels: The labels of the rows that were answered wrong.
-        answers: The answers.
-        distances: The distance between the two.
-    """
+    """Return all confusions by descending total cost; ties are in the order of the indices."""
     pairs = np.stack([labels, answers], -1).astype(np.int64)
     kinds, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
     each = distances[first].astype(np.float64)
@@ -117,25 +93,15 @@ def count_confusions(
 
 
 class Model(NamedTuple):
-    """One column of a comparison.
+    """One column of a comparison."""
 
-    Attributes:
-        name: The name in tables.
-        rows: Its numbers, row by row.
-        baseline: The place of the model with which it is compared; ``None`` for the first.
-        decision: How its answers were chosen.
-        temperature: The temperature that its probabilities were calibrated with.
-        vagueness: The cost of an inner node, with ``decision="inner"``.
-        predictor: What predicted its sets of classes, if that was asked for.
-    """
-
-    name: str
-    rows: Rows
-    baseline: int | None
-    decision: Decision = "argmax"
-    temperature: float = 1.0
-    vagueness: float = 0.0
-    predictor: ConformalPredictor | None = None
+    name: str  # The name in tables
+    rows: Rows  # Its numbers, row by row
+    baseline: int | None  # The place of the model with which it is compared; `None` for the first
+    decision: Decision = "argmax"  # How its answers were chosen
+    temperature: float = 1.0  # The temperature that its probabilities were calibrated with
+    vagueness: float = 0.0  # The cost of an inner node, with `decision="inner"`
+    predictor: ConformalPredictor | None = None  # What predicted its sets of classes, if that was asked for
 
 
 @dataclass(frozen=True)
@@ -217,21 +183,42 @@ class Evaluation:
 
     def to_markdown(self) -> str:
         """Return what is printed, as Markdown: the metrics, the differences and the remarks."""
-        parts = [f"{self.report.title}\n", self.report.to_markdown(), _differences_markdown(self.differences)]
-        return "\n".join([*filter(None, parts), *(f"{printable(note)}\n" for note in self.notes)])
+        parts = [f"{self.report.title}\n", self.report.to_markdown()]
+        if self.differences:
+            rows = [[printable(_pair(row)).replace("|", "\\|"), *_cells(row)] for row in self.differences]
+            parts.append(f"{_TITLE}\n\n{as_markdown([['model', *_HEADER], *rows], '<' + _SIDES)}\n")
+        return "\n".join([*parts, *(f"{printable(note)}\n" for note in self.notes)])
 
     def __str__(self) -> str:
-        parts = [str(self.report), _differences_text(self.differences), "\n".join(map(printable, self.notes))]
-        return "\n\n".join(part for part in parts if part)
+        parts = [str(self.report), "\n".join(map(printable, self.notes))]
+        if self.differences:
+            header, *rows = as_text([_HEADER, *map(_cells, self.differences)], _SIDES)
+            groups = groupby(zip(self.differences, rows, strict=True), key=lambda pair: _pair(pair[0]))
+            lines = [line for title, group in groups for line in (printable(title), *(row for _, row in group))]
+            parts.insert(1, "\n".join([_TITLE, header, *lines]))
+        return "\n\n".join(filter(None, parts))
 
     def __rich__(self) -> Any:
-        group = require("rich.console", "cli", "a table in the terminal").Group
-        parts = [self.report, *([_differences_table(self.differences)] if self.differences else [])]
-        return group(*parts, *(_escape(note) for note in self.notes))
+        parts: list[Any] = [self.report]
+        if self.differences:
+            parts.append(as_rich(_TITLE, _HEADER, _SIDES))
+        for title, group in groupby(self.differences, key=_pair):
+            parts[-1].add_section()
+            parts[-1].add_row(f"[bold]{rich_text(title)}[/bold]")
+            for row in group:
+                *cells, verdict = _cells(row)
+                style = {True: "green", False: "red", None: "dim"}[row.better]
+                parts[-1].add_row(*cells, f"[{style}]{verdict}[/{style}]")
+        group_of = require("rich.console", "cli", "a table in the terminal").Group
+        return group_of(*parts, *map(rich_text, self.notes))
 
 
 _TITLE = "Differences on the same rows"
-_HEADER = ("metric", "difference", "95% interval", "p", "verdict")
+_HEADER, _SIDES = ("metric", "difference", "95% interval", "p", "verdict"), "<>>><"
+
+
+def _pair(row: Difference) -> str:
+    return f"{row.model} against {row.baseline}"
 
 
 def _cells(row: Difference) -> tuple[str, ...]:
@@ -239,51 +226,3 @@ def _cells(row: Difference) -> tuple[str, ...]:
         return row.label, f"{row.value:+.4f}", "–", "–", row.verdict
     p = "<0.001" if row.p < 0.001 else f"{row.p:.3f}"
     return row.label, f"{row.value:+.4f}", f"{row.low:+.4f} to {row.high:+.4f}", p, row.verdict
-
-
-def _by_model(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
-    groups: dict[str, list[Difference]] = {}
-    for row in differences:
-        groups.setdefault(f"{row.model} against {row.baseline}", []).append(row)
-    return groups
-
-
-def _differences_text(differences: Sequence[Difference]) -> str:
-    cells = [_HEADER, *map(_cells, differences)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADER))]
-    sides = ("<", ">", ">", ">", "<")
-
-    def text(row: Sequence[str]) -> str:
-        return "  ".join(f"{x:{side}{w}}" for x, side, w in zip(row, sides, widths, strict=True)).rstrip()
-
-    lines = [_TITLE, text(_HEADER)]
-    for title, rows in _by_model(differences).items():
-        lines += [printable(title), *(text(_cells(row)) for row in rows)]
-    return "\n".join(lines) if differences else ""
-
-
-def _differences_markdown(differences: Sequence[Difference]) -> str:
-    lines = [_TITLE, "", f"| model | {' | '.join(_HEADER)} |", "|---|---|---:|---:|---:|---|"]
-    for title, rows in _by_model(differences).items():
-        name = printable(title).replace("|", "\\|")
-        lines += [f"| {name} | {' | '.join(_cells(row))} |" for row in rows]
-    return "\n".join(lines) + "\n" if differences else ""
-
-
-def _differences_table(differences: Sequence[Difference]) -> Any:
-    table = require("rich.table", "cli", "a table in the terminal").Table(title=_TITLE, title_justify="left")
-    for name in _HEADER:
-        table.add_column(name, justify="left" if name in ("metric", "verdict") else "right", overflow="fold")
-    for title, rows in _by_model(differences).items():
-        table.add_section()
-        table.add_row(f"[bold]{_escape(title)}[/bold]")
-        for row in rows:
-            style = {True: "green", False: "red", None: "dim"}[row.better]
-            *cells, verdict = _cells(row)
-            table.add_row(*cells, f"[{style}]{verdict}[/{style}]")
-    return table
-
-
-def _escape(text: str) -> str:
-    escaped: str = require("rich.markup", "cli", "a table").escape(printable(text))
-    return escaped

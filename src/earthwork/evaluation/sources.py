@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,8 +18,10 @@ from earthwork.array_files import ArrayFile
 from earthwork.evaluation.labels import ClassIndex, Indices, Kind
 from earthwork.extras import require
 from earthwork.files import check_regular, read_lines
+from earthwork.metrics.batch import check_bins_first
 from earthwork.spaces import Chain, Tree
 from earthwork.spaces.space import to_array
+from earthwork.spaces.tree import as_tree
 
 ENDINGS = (".npz", ".npy", ".csv", ".tsv", ".parquet")
 
@@ -33,29 +34,22 @@ _ANSWER_NAMES = ("answer", "answers", "prediction", "predictions")
 _KINDS: tuple[Kind, ...] = ("probs", "logits", "answers")
 # What pandas and its users call the numbers of the rows.
 _ROW_NAMES = ("", "unnamed: 0", "__index_level_0__", "index", "id", "row", "row_id")
-_NO_LABELS = "pass labels="
+_NO_LABELS, _UNEQUAL = "pass labels=", "expected as many labels as predictions"
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of one model, with a label for each row.
+    """The predictions of one model, with a label for each row."""
 
-    Attributes:
-        source: Where they come from, for messages.
-        kind: Whether the source says that it holds probabilities, logits or answers; ``None`` if it does not say.
-        labels: The class of each row.
-        pieces: Starts an iterator over predictions ``[some rows, classes]``, in the order of the space's classes; or
-            answers ``[some rows]``.
-        half: Whether the predictions were stored in half precision, whatever the type of the pieces.
-        nodes: Whether answers are nodes of a tree.
-    """
-
-    source: str
+    source: str  # Where they come from, for messages
+    # Whether the source says that it holds probabilities, logits or answers; `None` if it does not say
     kind: Kind | None
-    labels: Indices
+    labels: Indices  # The class of each row
+    # Starts an iterator over predictions `[some rows, classes]`, in the order of the space's classes; or answers `[some
+    # rows]`
     pieces: Pieces
-    half: bool = False
-    nodes: bool = False
+    half: bool = False  # Whether the predictions were stored in half precision, whatever the type of the pieces
+    nodes: bool = False  # Whether answers are nodes of a tree
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], Indices]]:
         """Return pieces of the predictions with their labels."""
@@ -68,9 +62,7 @@ class Predictions:
             yield values, labels
         if start != len(self.labels):
             count = f"more than {len(self.labels)}" if start > len(self.labels) else str(start)
-            raise ValueError(
-                f"{self.source}: expected as many labels as predictions, got {len(self.labels)} labels and {count} rows"
-            )
+            raise ValueError(f"{self.source}: {_UNEQUAL}, got {len(self.labels)} labels and {count} rows")
 
 
 class _Truth(NamedTuple):
@@ -122,92 +114,175 @@ def open_predictions(
         ValueError: If the source does not hold what it should.
     """
     truth = None if labels is None else _read_labels(labels, classes)
+    opener = _Opener(classes, truth, label_column, answers)
     if isinstance(source, str | Path):
-        return _open_file(Path(source), classes, truth, label_column, answers)
+        return opener.file(Path(source))
     if hasattr(source, "columns"):
-        return _open_table(name, _frame(name, source, classes), classes, truth, label_column, answers)
-    values = _column(_as_array(name, source))
-    if values.ndim == 1:
-        if truth is None:
-            raise ValueError(f"{name}: an array holds predictions only; {_NO_LABELS}")
-        return _answers(name, values, classes, truth, answers)
+        return opener.table(name, _frame(name, source, classes))
     half = isinstance(source, Tensor) and source.is_floating_point() and source.itemsize == 2
-    return _open_array(name, values, classes, truth, half)
+    return opener.array(name, _column(_as_array(name, source)), half)
 
 
-def _answers(
-    source: str,
-    values: NDArray[Any],
-    classes: ClassIndex,
-    truth: _Truth,
-    kind: Literal["class", "node"] | None,
-    typed: bool = True,
-) -> Predictions:
-    """Return the predictions of a model that gives an answer for each row."""
-    if len(values) != len(truth.labels):
-        raise ValueError(
-            f"{source}: expected as many labels as predictions, got {len(truth.labels)} labels and {len(values)} rows"
-        )
-    if not typed or values.dtype.kind == "O":
-        with suppress(ValueError, TypeError):
-            numbers = values.astype(np.float64)
-            values = numbers if (numbers != np.rint(numbers)).any() else values
-    given = _indices(source, values, classes, truth.by_name, kind, typed)
-    nodes = kind == "node" or bool((given >= classes.count).any())
-    if nodes and isinstance(classes.space, Tree) and not (kind == "node" and values.dtype.kind in "iu"):
-        of_bins = to_array(classes.space.bins)[given.clip(max=classes.count - 1)]
-        given = np.where(given >= classes.count, given - classes.count, of_bins)
-    size = _PIECE
+@dataclass(frozen=True)
+class _Opener:
+    """Opens predictions of any form, with labels that are given, or those that come with the predictions."""
 
-    def pieces() -> Iterator[NDArray[Any]]:
-        yield from (given[start : start + size] for start in range(0, len(given), size))
+    classes: ClassIndex
+    truth: _Truth | None
+    label_column: str | None
+    kind: Literal["class", "node"] | None  # What integers that are answers mean
 
-    return Predictions(source, "answers", truth.labels, pieces, nodes=nodes)
+    def file(self, path: Path) -> Predictions:
+        ending = path.suffix.lower()
+        if ending not in ENDINGS:
+            raise ValueError(f"{path}: expected a file ending in {', '.join(ENDINGS)}")
+        if not path.exists():
+            raise FileNotFoundError(2, "no such file", str(path))
+        check_regular(path)
+        if ending in (".npz", ".npy"):
+            return self.array_file(path)
+        return self.table(str(path), (_parquet if ending == ".parquet" else _csv)(path, self.classes))
 
+    def array(self, name: str, values: NDArray[Any], half: bool) -> Predictions:
+        if self.truth is None:
+            raise ValueError(f"{name}: an array holds predictions only; {_NO_LABELS}")
+        if values.ndim == 1:
+            return self.answers(name, values, self.truth)
+        if values.dtype.kind not in "fiu":
+            raise ValueError(f"{name}: expected numbers, got {values.dtype}")
+        self.check_shape(name, values.shape, len(self.truth.labels))
+        return Predictions(name, None, self.truth.labels, _in_pieces(values, self.rows_at_a_time), half)
 
-def _indices(
-    source: str,
-    values: NDArray[Any],
-    classes: ClassIndex,
-    by_name: bool,
-    kind: Literal["class", "node"] | None,
-    typed: bool,
-) -> Indices:
-    if values.dtype.kind == "f" and isinstance(classes.space, Chain):
-        return classes.nearest(source, values, by_name)
-    if values.dtype.kind in "iu" and isinstance(classes.space, Tree):
-        tree = classes.space
-        if kind is None and not bool((tree.bins == torch.arange(tree.num_bins)).all()):
+    def array_file(self, path: Path) -> Predictions:
+        file, truth, classes = ArrayFile(path), self.truth, self.classes
+        kind: Kind | None = None
+        if path.suffix.lower() == ".npz":
+            kind = next((name for name in _KINDS if name in file.members), None)
+            if kind is None:
+                raise ValueError(f"{path}: expected an array `probs`, `logits` or `answers`, got {file.listed()}")
+            if truth is None and "labels" not in file.members:
+                raise ValueError(f"{path}: expected an array `labels`, got {file.listed()}; {_NO_LABELS}")
+        elif truth is None:
+            raise ValueError(f"{path}: an .npy file holds predictions only; {_NO_LABELS}")
+        member = kind or ""
+        shape = file.shape(member)
+        # Lengths are compared before anything is read: a small compressed file can hold a lot of labels.
+        rows = math.prod(file.shape("labels")) if truth is None else len(truth.labels)
+        single = kind == "answers" or (kind is None and len(shape) == 1)
+        if not single or shape[:1] != (rows,):
+            self.check_shape(str(path), shape, rows)
+        if truth is None:
+            truth = _Truth(*classes.read(f"{path}: labels", _column(file.read("labels"))))
+        if single:
+            return self.answers(str(path), _column(file.read(member)), truth)
+        order: Indices | None = None
+        if "classes" in file.members:
+            count = math.prod(file.shape("classes"))
+            if count != classes.count:
+                raise ValueError(f"{path}: expected {classes.count} names in `classes`, got {count}")
+            names = [str(name) for name in np.ravel(file.read("classes")).tolist()]
+            order, _ = classes.order(f"{path}: classes", names)
+
+        def pieces() -> Iterator[NDArray[Any]]:
+            for values in file.stream(member, self.rows_at_a_time):
+                yield values if order is None else values[:, order]
+
+        return Predictions(str(path), kind, truth.labels, pieces)
+
+    def table(self, source: str, table: _Table) -> Predictions:
+        classes, truth = self.classes, self.truth
+        label, names = self.split_columns(source, table.names)
+        if truth is None:
+            truth = _Truth(*classes.read(f"{source}: labels", table.labels(label), typed=table.typed))
+        single = [name for name in names if name.strip().lower() in _ANSWER_NAMES and not classes.knows([name])]
+        if len(single) == 1:
+            return self.answers(f"{source}: {single[0]}", table.labels(single[0]), truth, table.typed)
+        lists: Kind | None = "probs" if "probs" in names else "logits" if "logits" in names else None
+        order, kind = (None, lists) if lists else classes.order(f"{source}: columns", names)
+
+        def pieces() -> Iterator[NDArray[Any]]:
+            start = 0
+            for values in table.pieces([lists] if lists else names, lists is not None):
+                wrong = np.argwhere(~np.isfinite(values))
+                if len(wrong):
+                    row, column = wrong[0]
+                    raise ValueError(
+                        f"{source}: expected finite numbers, got {values[row, column]} in row {start + row}, column "
+                        f"{lists or names[column]!r}"
+                    )
+                yield values if order is None else values[:, order]
+                start += len(values)
+
+        return Predictions(source, kind, truth.labels, pieces)
+
+    def split_columns(self, source: str, names: Sequence[str]) -> tuple[str, list[str]]:
+        """Return the column of labels, if it is needed, and those that hold the predictions."""
+        repeated = [name for place, name in enumerate(names) if name in names[:place]]
+        if repeated:
+            raise ValueError(f"{source}: expected each column once, got {repeated[0]!r} again")
+        given = self.label_column
+        if given is not None and given not in names:
+            raise ValueError(f"{source}: expected a column {given!r} with the labels, got {', '.join(names)}")
+        found = [name for name in names if name.strip().lower() in _LABEL_NAMES] if given is None else [given]
+        if self.truth is None and len(found) != 1:
             raise ValueError(
-                f"{source}: answers on a tree can be classes or nodes, and here class 0 is node {int(tree.bins[0])}; "
-                f'pass answers="class" for class indices, answers="node" for nodes'
+                f"{source}: expected one column called {', '.join(_LABEL_NAMES[:-1])} or {_LABEL_NAMES[-1]}, got "
+                f"{len(found)}; pass label_column=, or {_NO_LABELS}"
             )
-        if kind == "node":
+        left_out = [name for name in names if name.strip().lower() in _ROW_NAMES and not self.classes.knows([name])]
+        return found[0] if found else "", [name for name in names if name not in (*found, *left_out)]
+
+    def answers(self, source: str, values: NDArray[Any], truth: _Truth, typed: bool = True) -> Predictions:
+        """Return the predictions of a model that gives an answer for each row."""
+        count, space = self.classes.count, self.classes.space
+        if len(values) != len(truth.labels):
+            raise ValueError(f"{source}: {_UNEQUAL}, got {len(truth.labels)} labels and {len(values)} rows")
+        if not typed or values.dtype.kind == "O":
+            with suppress(ValueError, TypeError):
+                numbers = values.astype(np.float64)
+                values = numbers if (numbers != np.rint(numbers)).any() else values
+        nodes = self.kind == "node" and values.dtype.kind in "iu"
+        if nodes:
+            tree = as_tree(space, "answers", 'for "node"')
             wrong = np.flatnonzero((values < 0) | (values >= tree.num_nodes))
             if len(wrong):
                 got = f"{values[wrong[0]]} in row {wrong[0]}"
                 raise ValueError(f"{source}: expected nodes from 0 to {tree.num_nodes - 1}, got {got}")
-            return values.astype(np.int64)
-    return classes.labels(source, values, typed=typed)
+            given = values.astype(np.int64)
+        else:
+            given = self.classes_of(source, values, truth.by_name, typed)
+            nodes = self.kind == "node" or bool((given >= count).any())
+            if nodes and isinstance(space, Tree):
+                of_bins = to_array(space.bins)[given.clip(max=count - 1)]
+                given = np.where(given >= count, given - count, of_bins)
+        return Predictions(source, "answers", truth.labels, _in_pieces(given, _PIECE), nodes=nodes)
+
+    def classes_of(self, source: str, values: NDArray[Any], by_name: bool, typed: bool) -> Indices:
+        """Return the classes that answers mean; ``num_bins + v`` for the inner node ``v`` of a tree."""
+        space = self.classes.space
+        if values.dtype.kind == "f" and isinstance(space, Chain):
+            return self.classes.nearest(source, values, by_name)
+        if values.dtype.kind in "iu" and self.kind is None and isinstance(space, Tree):
+            check_bins_first(space, source, "answers")
+        return self.classes.labels(source, values, typed=typed)
+
+    @property
+    def rows_at_a_time(self) -> int:
+        return max(1, _PIECE // self.classes.count)
+
+    def check_shape(self, name: str, shape: tuple[int, ...], rows: int) -> None:
+        count = self.classes.count
+        if len(shape) != 2 or shape[1] != count:
+            raise ValueError(
+                f"{name}: expected predictions of shape (rows, {count}), a column for each class of the space, got "
+                f"{shape}"
+            )
+        if shape[0] != rows:
+            raise ValueError(f"{name}: {_UNEQUAL}, got {rows} labels and {shape[0]} rows")
 
 
-def _open_file(
-    path: Path,
-    classes: ClassIndex,
-    truth: _Truth | None,
-    label_column: str | None,
-    answers: Literal["class", "node"] | None,
-) -> Predictions:
-    ending = path.suffix.lower()
-    if ending not in ENDINGS:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(ENDINGS)}")
-    if not path.exists():
-        raise FileNotFoundError(2, "no such file", str(path))
-    check_regular(path)
-    if ending in (".npz", ".npy"):
-        return _open_array_file(path, classes, truth, answers)
-    table = _parquet(path, classes) if ending == ".parquet" else _csv(path, classes)
-    return _open_table(str(path), table, classes, truth, label_column, answers)
+def _in_pieces(values: NDArray[Any], size: int) -> Pieces:
+    return lambda: (values[start : start + size] for start in range(0, len(values), size))
 
 
 def _read_labels(labels: Any, classes: ClassIndex) -> _Truth:
@@ -230,143 +305,20 @@ def _as_array(name: str, values: Any) -> NDArray[Any]:
         return to_array(values)
     if np.ma.is_masked(values):
         raise ValueError(f"{name}: expected an array without masked entries, got {np.ma.getmaskarray(values).sum()}")
-    if hasattr(values, "to_numpy"):
-        return np.asarray(values.to_numpy())
     try:
-        return np.asarray(values)
+        return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     except ValueError:
         raise ValueError(f"{name}: expected an array, a tensor or a data frame, got {type(values).__name__}") from None
 
 
-def _open_array(name: str, values: NDArray[Any], classes: ClassIndex, truth: _Truth | None, half: bool) -> Predictions:
-    if values.dtype.kind not in "fiu":
-        raise ValueError(f"{name}: expected numbers, got {values.dtype}")
-    if truth is None:
-        raise ValueError(f"{name}: an array holds predictions only; {_NO_LABELS}")
-    _check_shape(name, values.shape, classes.count, len(truth.labels))
-    size = max(1, _PIECE // classes.count)
-
-    def pieces() -> Iterator[NDArray[Any]]:
-        yield from (values[start : start + size] for start in range(0, len(values), size))
-
-    return Predictions(name, None, truth.labels, pieces, half)
-
-
-def _check_shape(name: str, shape: tuple[int, ...], count: int, rows: int) -> None:
-    if len(shape) != 2 or shape[1] != count:
-        raise ValueError(
-            f"{name}: expected predictions of shape (rows, {count}), a column for each class of the space, got {shape}"
-        )
-    if shape[0] != rows:
-        raise ValueError(f"{name}: expected as many labels as predictions, got {rows} labels and {shape[0]} rows")
-
-
-def _open_array_file(
-    path: Path, classes: ClassIndex, truth: _Truth | None, answers: Literal["class", "node"] | None
-) -> Predictions:
-    file = ArrayFile(path)
-    kind: Kind | None = None
-    if path.suffix.lower() == ".npz":
-        kind = next((name for name in _KINDS if name in file.members), None)
-        if kind is None:
-            raise ValueError(f"{path}: expected an array `probs`, `logits` or `answers`, got {file.listed()}")
-        if truth is None and "labels" not in file.members:
-            raise ValueError(f"{path}: expected an array `labels`, got {file.listed()}; {_NO_LABELS}")
-    elif truth is None:
-        raise ValueError(f"{path}: an .npy file holds predictions only; {_NO_LABELS}")
-    member = kind or ""
-    shape = file.shape(member)
-    # Lengths are compared before anything is read: a small compressed file can hold a lot of labels.
-    rows = math.prod(file.shape("labels")) if truth is None else len(truth.labels)
-    single = kind == "answers" or (kind is None and len(shape) == 1)
-    if not single or shape[:1] != (rows,):
-        _check_shape(str(path), shape, classes.count, rows)
-    if truth is None:
-        truth = _Truth(*classes.read(f"{path}: labels", _column(file.read("labels"))))
-    if single:
-        return _answers(str(path), _column(file.read(member)), classes, truth, answers)
-    order: Indices | None = None
-    if "classes" in file.members:
-        count = math.prod(file.shape("classes"))
-        if count != classes.count:
-            raise ValueError(f"{path}: expected {classes.count} names in `classes`, got {count}")
-        names = [str(name) for name in np.ravel(file.read("classes")).tolist()]
-        order, _ = classes.order(f"{path}: classes", names)
-
-    def pieces() -> Iterator[NDArray[Any]]:
-        for values in file.stream(member, max(1, _PIECE // classes.count)):
-            yield values if order is None else values[:, order]
-
-    return Predictions(str(path), kind, truth.labels, pieces)
-
-
 class _Table(NamedTuple):
-    """A table with named columns.
+    """A table with named columns."""
 
-    Attributes:
-        names: The names of the columns.
-        labels: Reads one column whole.
-        typed: Whether the column of labels keeps text apart from numbers.
-        pieces: Reads some columns, as ``[some rows, columns]``; of a single column of lists, the lists as rows.
-    """
-
-    names: list[str]
-    labels: Callable[[str], NDArray[Any]]
-    typed: bool
+    names: list[str]  # The names of the columns
+    labels: Callable[[str], NDArray[Any]]  # Reads one column whole
+    typed: bool  # Whether the column of labels keeps text apart from numbers
+    # Reads some columns, as `[some rows, columns]`; of a single column of lists, the lists as rows
     pieces: Callable[[list[str], bool], Iterator[NDArray[Any]]]
-
-
-def _open_table(
-    source: str,
-    table: _Table,
-    classes: ClassIndex,
-    truth: _Truth | None,
-    label_column: str | None,
-    answers: Literal["class", "node"] | None,
-) -> Predictions:
-    label, names = _split_columns(source, table.names, classes, truth is None, label_column)
-    if truth is None:
-        truth = _Truth(*classes.read(f"{source}: labels", table.labels(label or ""), typed=table.typed))
-    single = [name for name in names if name.strip().lower() in _ANSWER_NAMES and not classes.knows([name])]
-    if len(single) == 1:
-        return _answers(f"{source}: {single[0]}", table.labels(single[0]), classes, truth, answers, table.typed)
-    lists: Kind | None = "probs" if "probs" in names else "logits" if "logits" in names else None
-    order, kind = (None, lists) if lists else classes.order(f"{source}: columns", names)
-
-    def pieces() -> Iterator[NDArray[Any]]:
-        start = 0
-        for values in table.pieces([lists] if lists else names, lists is not None):
-            wrong = np.argwhere(~np.isfinite(values))
-            if len(wrong):
-                row, column = wrong[0]
-                raise ValueError(
-                    f"{source}: expected finite numbers, got {values[row, column]} in row {start + row}, column "
-                    f"{lists or names[column]!r}"
-                )
-            yield values if order is None else values[:, order]
-            start += len(values)
-
-    return Predictions(source, kind, truth.labels, pieces)
-
-
-def _split_columns(
-    source: str, names: Sequence[str], classes: ClassIndex, needed: bool, label_column: str | None
-) -> tuple[str | None, list[str]]:
-    """Return the column of labels, and those that hold the predictions."""
-    repeated = [name for place, name in enumerate(names) if name in names[:place]]
-    if repeated:
-        raise ValueError(f"{source}: expected each column once, got {repeated[0]!r} again")
-    if label_column is not None and label_column not in names:
-        raise ValueError(f"{source}: expected a column {label_column!r} with the labels, got {', '.join(names)}")
-    found = [name for name in names if name.strip().lower() in _LABEL_NAMES] if label_column is None else [label_column]
-    if needed and len(found) != 1:
-        raise ValueError(
-            f"{source}: expected one column called {', '.join(_LABEL_NAMES[:-1])} or {_LABEL_NAMES[-1]}, got "
-            f"{len(found)}; pass label_column=, or {_NO_LABELS}"
-        )
-    rest = [name for name in names if name not in found]
-    numbers = [name for name in rest if name.strip().lower() in _ROW_NAMES and not classes.knows([name])]
-    return (found[0] if needed else None), [name for name in rest if name not in numbers]
 
 
 def _frame(source: str, frame: Any, classes: ClassIndex) -> _Table:

@@ -31,7 +31,16 @@ from earthwork.ops.masses import (
 from earthwork.overrides import override
 from earthwork.spaces import Space
 from earthwork.spaces.edges import one_hot
-from earthwork.spaces.space import HALF, check_costs, check_ignore_index, check_space, check_word, widest
+from earthwork.spaces.space import (
+    HALF,
+    check_costs,
+    check_ignore_index,
+    check_space,
+    check_word,
+    dtype_or_type,
+    first_true,
+    widest,
+)
 from earthwork.targets import AnyOf, without_meaning
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
@@ -147,19 +156,7 @@ class StructuredLoss(CheckedLoss):
     """A loss over a space, with the call signature of ``nn.CrossEntropyLoss``.
 
     A subclass implements :meth:`losses`, the formula for a distribution as the target of each row, and perhaps others
-    of the formulas below; everything else is done here.
-
-    Args:
-        space: How the classes are arranged.
-        weight: A weight ≥ 0 for each class, a tensor or a NumPy array. With class indices the mean is weighted, as
-            cross entropy's is.
-        ignore_index: The class index that does not count. Such rows have a gradient of 0, whatever they hold.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-        label_smoothing: The share of each target that is spread evenly over all classes.
-        normalize: What makes the input a distribution: ``"softmax"``, ``"l1"`` or ``None``.
-        class_dim: The axis of the input that holds the classes; -1 for sequences ``(B, T, C)``. ``None`` means 1, and
-            is an error if the last axis of the input could hold the classes as well.
-        empty: The mean if no row counts: ``"nan"``, as for cross entropy, or ``"zero"``. Its gradient is 0.
+    of the formulas below; everything else is done here. The options are described in :class:`~earthwork.EMDLoss`.
     """
 
     weight: Tensor | None
@@ -209,9 +206,18 @@ class StructuredLoss(CheckedLoss):
         return space
 
     def _checked_weight(self, weight: Tensor | NDArray[Any] | None) -> Tensor | None:
+        if isinstance(weight, np.ndarray) and weight.dtype.kind == "f":
+            weight = torch.tensor(weight)
+        if weight is None:
+            return None
+        if not isinstance(weight, Tensor) or not weight.is_floating_point():
+            raise TypeError(f"weight: expected a floating point tensor or array, got {dtype_or_type(weight)}")
+        if weight.shape != (self.space.num_bins,):
+            raise _wrong_weight(weight, self.space)
         # What replaces a buffer may be uninitialised memory that Hugging Face's `from_pretrained` fills later.
-        filled = self._buffers.get("weight") is None
-        return None if weight is None else _check_weight(weight, self.space, filled)
+        if self._buffers.get("weight") is None and can_read(weight):
+            check_costs("weight", weight)
+        return weight
 
     def _checked_label_smoothing(self, label_smoothing: float) -> float:
         if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
@@ -242,9 +248,7 @@ class StructuredLoss(CheckedLoss):
     def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
         """Compute the loss of each row against its class index, if there is a faster way than by :meth:`losses`.
 
-        Args:
-            p: As for :meth:`losses`.
-            labels: Class indices that are in range, not smoothed.
+        The class indices are in range and not smoothed.
         """
         return self.losses(p, self.label_targets(labels, p))
 
@@ -306,10 +310,7 @@ class StructuredLoss(CheckedLoss):
     def defined_loss(self, rows: Tensor, labels: Tensor, row_losses: RowLosses | None = None) -> Tensor:
         """Compute the whole loss of ``rows[..., C]`` against class indices by the formulas, without a kernel.
 
-        Args:
-            rows: Logits, or what ``normalize`` makes a distribution.
-            labels: Class indices, shape ``[...]``.
-            row_losses: What computes the losses of logits against valid labels in place of :meth:`row_losses`.
+        ``row_losses`` computes the losses of logits against valid labels in place of :meth:`row_losses`.
         """
         return self.reduced(*self._label_losses(rows, labels, row_losses or self.row_losses))
 
@@ -445,11 +446,9 @@ class StructuredLoss(CheckedLoss):
         if plain and type(target) is not Tensor:
             check_not_sharded("target", target)
         if not isinstance(input, Tensor) or not input.is_floating_point():
-            what = input.dtype if isinstance(input, Tensor) else type(input).__name__
-            raise TypeError(f"input: expected a floating point tensor, got {what}")
+            raise TypeError(f"input: expected a floating point tensor, got {dtype_or_type(input)}")
         if not isinstance(target, Tensor) or target.is_complex():
-            what = target.dtype if isinstance(target, Tensor) else type(target).__name__
-            raise TypeError(f"target: expected class indices, distributions or sets, got {what}")
+            raise TypeError(f"target: expected class indices, distributions or sets, got {dtype_or_type(target)}")
         if target.dtype == torch.bool and not sets:
             raise without_meaning()
         shape, classes, dim = input.shape, self.space.num_bins, self.class_dim
@@ -461,8 +460,7 @@ class StructuredLoss(CheckedLoss):
             raise ValueError(
                 f"input: expected shape {where} with C = {classes}, the bins of {self.space}, got {tuple(shape)}{hint}"
             )
-        kind: Kind = "distributions" if target.is_floating_point() else "labels"
-        kind = "sets" if sets else kind
+        kind: Kind = "sets" if sets else "distributions" if target.is_floating_point() else "labels"
         soft = kind != "labels"
         indices = shape[:axis] + shape[axis + 1 :]
         if target.shape != (shape if soft else indices):
@@ -519,13 +517,9 @@ def at_least_float32(rows: Tensor) -> Tensor:
 
 
 def rows_weight(target: Tensor, weight: Tensor | None, ignore_index: int, reduction: Reduction) -> Tensor:
-    """Return what cross entropy's contract divides the sum over rows by.
+    """Return what cross entropy's contract divides the sum over rows by: 1, unless it is a mean.
 
-    Args:
-        target: Class indices ``[rows]``, or distributions or sets ``[rows, C]``.
-        weight: A weight for each class.
-        ignore_index: The class index that does not count.
-        reduction: If it is not ``"mean"``, nothing is divided.
+    The target holds class indices ``[rows]``, or distributions or sets ``[rows, C]``.
     """
     if reduction != "mean":
         return torch.ones((), device=target.device)
@@ -560,31 +554,15 @@ def check_class_dim(class_dim: int | None) -> int | None:
 def check_mask(mask: Tensor, shape: torch.Size) -> None:
     """Raise unless ``mask`` is boolean and of this shape."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        what = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"mask: expected a boolean tensor, got {what}")
+        raise TypeError(f"mask: expected a boolean tensor, got {dtype_or_type(mask)}")
     if mask.shape != shape:
         raise ValueError(f"mask: expected shape {tuple(shape)}, one entry for each row, got {tuple(mask.shape)}")
 
 
 def _check_sets(allowed: Tensor) -> None:
-    empty = ~allowed.any(-1)
-    if empty.any():
-        row = tuple(empty.nonzero()[0].tolist())
+    if (row := first_true(~allowed.any(-1))) is not None:
         where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
         raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
-
-
-def _check_weight(weight: Tensor | NDArray[Any], space: Space, filled: bool) -> Tensor:
-    if isinstance(weight, np.ndarray) and weight.dtype.kind == "f":
-        weight = torch.tensor(weight)
-    if not isinstance(weight, Tensor) or not weight.is_floating_point():
-        what = weight.dtype if isinstance(weight, Tensor | np.ndarray) else type(weight).__name__
-        raise TypeError(f"weight: expected a floating point tensor or array, got {what}")
-    if weight.shape != (space.num_bins,):
-        raise _wrong_weight(weight, space)
-    if filled and can_read(weight):
-        check_costs("weight", weight)
-    return weight
 
 
 def _wrong_weight(weight: Tensor, space: Space) -> ValueError:

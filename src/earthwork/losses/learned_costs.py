@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from earthwork.spaces import EdgeSpace, Space
+from earthwork.spaces.space import first_true
 
 
 class LearnedCosts(nn.Module):
@@ -38,11 +39,9 @@ class LearnedCosts(nn.Module):
         super().__init__()
         if not isinstance(space, EdgeSpace):
             raise TypeError(f"space: expected a Chain, Ring or Tree, whose edges cost something, got {space}")
-        free = space.costs == 0
-        if bool(free.any()):
-            edge = int(free.nonzero()[0])
+        if (edge := first_true(space.costs == 0)) is not None:
             raise ValueError(
-                f"space: expected edges that cost more than 0, got 0 at edge {edge}; use space.with_costs(1.0)"
+                f"space: expected edges that cost more than 0, got 0 at edge {edge[0]}; use space.with_costs(1.0)"
             )
         self.space = space
         self.log_costs = nn.Parameter(torch.empty(space.num_edges))

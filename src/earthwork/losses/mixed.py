@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from earthwork import private_api
-from earthwork.losses.contract import CheckedLoss, Empty, rows_weight
+from earthwork.losses.contract import CheckedLoss, Empty, can_read_without_sync, rows_weight
 from earthwork.losses.through_head import Layer, Term
+from earthwork.ops.labels import check_labels
 from earthwork.ops.masses import check_not_sharded
 from earthwork.targets import AnyOf, without_meaning
 
@@ -73,10 +74,10 @@ class MixedLoss(CheckedLoss):
         """Compute the weighted sum of the losses of ``input`` against ``target``."""
         self._check_kind(target)
         if self.class_dim is None or input.ndim < 2:
-            values = [loss(input, target) for loss in self.losses]
+            values = [_term(loss, input, target) for loss in self.losses]
         else:
             rows, labels, batch = self._as_rows(input, target)
-            values = [loss(rows, labels) for loss in self.losses]
+            values = [_term(loss, rows, labels) for loss in self.losses]
             values = [value.view(batch) if value.ndim else value for value in values]
         if self.empty == "zero":
             values = [_zero_if_empty(loss, value, target) for loss, value in zip(self.losses, values, strict=True)]
@@ -158,6 +159,29 @@ class MixedLoss(CheckedLoss):
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
 
 
+def _term(loss: nn.Module, input: Tensor, target: Tensor | AnyOf) -> Tensor:
+    if type(loss) is nn.CrossEntropyLoss and isinstance(target, Tensor):
+        return _entropy(loss, input, target, loss.ignore_index)
+    value: Tensor = loss(input, target)
+    return value
+
+
+def _entropy(function: Callable[..., Tensor], logits: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+    """Compute cross entropy, for which a bad label shall have the outcome that it has for other losses."""
+    if target.is_floating_point():
+        return function(logits, target)
+    classes = logits.shape[min(1, logits.ndim - 1)]
+    if can_read_without_sync(logits, target):
+        try:
+            return function(logits, target)
+        except IndexError:
+            check_labels(target, classes, ignore_index)
+            raise
+    bad = (target != ignore_index) & ((target < 0) | (target >= classes))
+    losses = function(logits, torch.where(bad, ignore_index, target.long()))
+    return torch.where(bad if losses.ndim else bad.any(), math.nan, losses)
+
+
 def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor | AnyOf) -> Tensor:
     """Return ``value``, or 0 if it is a mean and no row of ``target`` counts, as cross entropy counts them."""
     if getattr(loss, "reduction", None) != "mean":
@@ -176,7 +200,7 @@ def _cross_entropy_terms(loss: Any, target: Tensor) -> list[Term]:
     def row_losses(logits: Tensor, target: Tensor) -> Tensor:
         target = target.to(logits.dtype) if target.is_floating_point() else target.long()
         own = None if weight is None else weight.to(logits.dtype)
-        return cross_entropy(logits, target, own, **options)
+        return _entropy(partial(cross_entropy, weight=own, **options), logits, target, ignore_index)
 
     return [Term(row_losses, rows_weight(target, weight, ignore_index, loss.reduction), math.nan)]
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -150,7 +150,10 @@ class TokenEMDLoss(CheckedLoss):
         where, bins = self._numbers(labels)
         tokens = derived(self._vocabulary, _token_tables, logits.device).tokens
         chosen, total = _select(logits, where, tokens, self.outside is not None)
-        return self._reduced(self._losses(chosen, bins, total), where, num_items)
+        losses, divisor = self._losses(chosen, bins, total), self._divisor(len(bins), num_items, logits.device)
+        if self._by_row():
+            return losses.new_zeros(where.shape).masked_scatter(where, losses)
+        return losses.sum() / divisor
 
     def from_hidden(
         self,
@@ -177,19 +180,17 @@ class TokenEMDLoss(CheckedLoss):
             mask: True for the positions whose labels count, shape ``[...]``.
             chunk_rows: As for :meth:`EMDLoss.from_hidden`.
         """
-        self._check_num_items(num_items)
-        if isinstance(labels, AnyOf):
-            raise TypeError("labels: expected tokens (integers), got sets")
+        _check_pair("hidden", hidden, labels)
+        tokens = cast(Tensor, labels)
         if mask is not None:
-            check_mask(mask, labels.shape)
-            labels = torch.where(mask, labels, self.ignore_index)
-        return untraced(self._from_selected)(Layer(hidden, weight, bias), labels, num_items, chunk_rows)
+            check_mask(mask, tokens.shape)
+            tokens = torch.where(mask, tokens, self.ignore_index)
+        return untraced(self._from_selected)(Layer(hidden, weight, bias), tokens, num_items, chunk_rows)
 
     def _from_selected(
         self, layer: Layer, labels: Tensor, num_items: float | Tensor | None, chunk_rows: int | None
     ) -> Tensor:
         """Compute the loss from the hidden states where the label is a number, and the weights of number tokens."""
-        _check_pair("hidden", layer.hidden, labels)
         layer.check(None, self._vocabulary.least_size)
         (hidden, weight, bias), called = layer, copy.copy(self)
         where, bins = self._numbers(labels)
@@ -209,8 +210,6 @@ class TokenEMDLoss(CheckedLoss):
         return loss.new_zeros(where.shape).masked_scatter(where, loss) if by_row else loss
 
     def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
-        if isinstance(labels, AnyOf):
-            raise TypeError("labels: expected tokens (integers), got sets")
         _check_pair("hidden", layer.hidden, labels)
         layer.check(None, self._vocabulary.least_size)
         if self.shift:
@@ -224,6 +223,8 @@ class TokenEMDLoss(CheckedLoss):
     def _divisor(self, count: int, num_items: float | Tensor | None, device: torch.device) -> Tensor:
         """Return what the sum is divided by."""
         mean = self.reduction == "mean"
+        if num_items is not None and not mean:
+            raise ValueError(f'num_items: expected only with reduction="mean", got it with {self.reduction!r}')
         return torch.as_tensor((max(count, 1) if num_items is None else num_items) if mean else 1, device=device)
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
@@ -237,17 +238,15 @@ class TokenEMDLoss(CheckedLoss):
         p = logits.softmax(-1) if total is None else (logits - total).exp()
         places = derived(self._vocabulary, _token_tables, p.device).bins
         masses = p.new_zeros(len(p), self.space.num_bins).index_add(-1, places, p)
-        if self.outside is None:
-            return self._to_label(masses, bins)
-        # The mass outside moves to the label directly, at the cost of its edge.
-        rest = (1 - masses.sum(-1)).clamp(min=0)
-        arrived = masses.scatter_add(-1, bins.unsqueeze(-1), rest.unsqueeze(-1))
-        return self._to_label(arrived, bins) + self.outside * rest.pow(self.rho)
-
-    def _to_label(self, masses: Tensor, bins: Tensor) -> Tensor:
+        extra: Tensor | float = 0.0
+        if self.outside is not None:
+            # The mass outside moves to the label directly, at the cost of its edge.
+            rest = (1 - masses.sum(-1)).clamp(min=0)
+            masses = masses.scatter_add(-1, bins.unsqueeze(-1), rest.unsqueeze(-1))
+            extra = self.outside * rest.pow(self.rho)
         # Divided by a sum that is 1 up to rounding, which the loss would otherwise have to tolerate.
-        loss: Tensor = self._distance(masses / masses.sum(-1, keepdim=True), bins)
-        return loss
+        loss = self._distance(masses / masses.sum(-1, keepdim=True), bins)
+        return loss + extra
 
     def _numbers(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return where a position predicts a number token, and the bins of these tokens.
@@ -264,18 +263,6 @@ class TokenEMDLoss(CheckedLoss):
         bins = torch.where(known, bin_of_token[torch.where(known, labels, 0)], -1)
         where = bins >= 0
         return where, bins[where]
-
-    def _reduced(self, losses: Tensor, where: Tensor, num_items: float | Tensor | None) -> Tensor:
-        self._check_num_items(num_items)
-        if self.reduction == "none":
-            return losses.new_zeros(where.shape).masked_scatter(where, losses)
-        if self.reduction == "sum":
-            return losses.sum()
-        return losses.sum() / (max(len(losses), 1) if num_items is None else num_items)
-
-    def _check_num_items(self, num_items: float | Tensor | None) -> None:
-        if num_items is not None and self.reduction != "mean":
-            raise ValueError(f'num_items: expected only with reduction="mean", got it with {self.reduction!r}')
 
     def extra_repr(self) -> str:
         """Return the options."""
@@ -350,15 +337,13 @@ def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tupl
     gradient of a slice is another tensor of the size of ``x``.
     """
     x, places = _with_axis(x, where), _places(where)
-    if x.numel() * x.element_size() < _LARGE or not x.requires_grad or _is_special(x):
-        if not with_total:
-            return x[_cells(places, columns)], None
-        rows = x[places]
-        return rows.index_select(-1, columns), at_least_float32(rows).logsumexp(-1, keepdim=True)
+    if x.numel() * x.element_size() >= _LARGE and x.requires_grad and not _is_special(x):
+        found: tuple[Tensor, Tensor | None] = _Selected.apply(x, columns, with_total, *places)  # type: ignore[no-untyped-call]
+        return found
     if not with_total:
-        return _Selected.apply(x, columns, *places), None  # type: ignore[no-untyped-call]
-    found: tuple[Tensor, Tensor] = _SelectedWithTotal.apply(x, columns, *places)  # type: ignore[no-untyped-call]
-    return found
+        return x[_cells(places, columns)], None
+    rows = x[places]
+    return rows.index_select(-1, columns), at_least_float32(rows).logsumexp(-1, keepdim=True)
 
 
 def _cells(places: Sequence[Tensor], columns: Tensor) -> tuple[Tensor, ...]:
@@ -370,49 +355,39 @@ def _is_special(x: Tensor) -> bool:
 
 
 class _Selected(torch.autograd.Function):
-    """``x[places, columns]`` of a large ``x``, at places that differ."""
+    """``x[places, columns]`` of a large ``x``, at places that differ, and the logsumexp of whole rows if asked for.
+
+    That of a few rows at a time: all of them would be large temporary tensors.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, columns: Tensor, *places: Tensor) -> Tensor:
-        ctx.save_for_backward(columns, *places)
-        ctx.shape = x.shape
-        return x[_cells(places, columns)]
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
-        columns, *places = ctx.saved_tensors
-        # Differentiable, because the zeros are new.
-        slope = _zeros(ctx.shape, slopes[0]).index_put_(_cells(places, columns), slopes[0])
-        return slope, None, *(None for _ in places)
-
-
-class _SelectedWithTotal(torch.autograd.Function):
-    """The same, and the logsumexp of whole rows, a few rows at a time: all of them would be large temporary tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, columns: Tensor, *places: Tensor) -> tuple[Tensor, Tensor]:
-        total = at_least_float32(x.new_empty(len(places[0]), 1))
+    def forward(
+        ctx: Any, x: Tensor, columns: Tensor, with_total: bool, *places: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        total = at_least_float32(x.new_empty(len(places[0]), 1)) if with_total else None
         for rows in _parts(total, x.shape[-1]):
-            total[rows] = at_least_float32(x[tuple(place[rows] for place in places)]).logsumexp(-1, keepdim=True)
-        ctx.save_for_backward(x, total, columns, *places)
+            total[rows] = at_least_float32(x[tuple(place[rows] for place in places)]).logsumexp(-1, keepdim=True)  # type: ignore[index]
+        ctx.save_for_backward(None if total is None else x, total, columns, *places)
+        ctx.shape = x.shape
         return x[_cells(places, columns)], total
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         x, total, columns, *places = ctx.saved_tensors
-        slope = _zeros(x.shape, slopes[0])
-        for rows in _parts(total, x.shape[-1]):
+        # Differentiable, because the zeros are new.
+        slope = _zeros(ctx.shape, slopes[0])
+        for rows in _parts(total, ctx.shape[-1]):
             part = tuple(place[rows] for place in places)
             softmax = (at_least_float32(x[part]) - total[rows]).exp()
             slope.index_put_(part, (slopes[1][rows] * softmax).to(x.dtype))
-        slope.index_put_(_cells(places, columns), slopes[0], accumulate=True)
-        return slope, None, *(None for _ in places)
+        slope.index_put_(_cells(places, columns), slopes[0], accumulate=total is not None)
+        return slope, None, None, *(None for _ in places)
 
 
-def _parts(total: Tensor, width: int) -> list[slice]:
-    """Return the rows, a few at a time, so that they stay in the cache."""
+def _parts(total: Tensor | None, width: int) -> list[slice]:
+    """Return the rows, a few at a time, so that they stay in the cache; none without totals."""
     step = max(1, _IN_CACHE // width)
-    return [slice(start, start + step) for start in range(0, len(total), step)]
+    return [slice(start, start + step) for start in range(0, 0 if total is None else len(total), step)]
 
 
 def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
@@ -448,17 +423,15 @@ def _check_values(values: ArrayLike | Tensor, count: int) -> NDArray[np.float64]
     return numbers.numpy()
 
 
-def _check_pair(name: str, x: Tensor, labels: Tensor) -> None:
-    check_not_sharded(name, x)
-    check_not_sharded("labels", labels)
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        what = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"{name}: expected a floating point tensor, got {what}")
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
-        what = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
-        raise TypeError(f"labels: expected tokens (integers), got {what}")
-    if x.shape[:-1] != labels.shape:
-        expected = tuple(x.shape[:-1])
-        raise ValueError(
-            f"labels: expected shape {expected}, as {name} without its last axis, got {tuple(labels.shape)}"
-        )
+def _check_pair(name: str, x: Tensor, labels: Tensor | AnyOf) -> None:
+    for one, tensor in ((name, x), ("labels", labels)):
+        check_not_sharded(one, tensor)
+        floating = isinstance(tensor, Tensor) and tensor.is_floating_point()
+        tokens = isinstance(tensor, Tensor) and not floating and tensor.dtype != torch.bool
+        if not (floating if one == name else tokens):
+            what = tensor.dtype if isinstance(tensor, Tensor) else "sets" if isinstance(tensor, AnyOf) else type(tensor)
+            kind = "a floating point tensor" if one == name else "tokens (integers)"
+            raise TypeError(f"{one}: expected {kind}, got {getattr(what, '__name__', what)}")
+    if x.shape[:-1] != cast(Tensor, labels).shape:
+        found, expected = tuple(cast(Tensor, labels).shape), tuple(x.shape[:-1])
+        raise ValueError(f"labels: expected shape {expected}, as {name} without its last axis, got {found}")

@@ -64,28 +64,18 @@ class Batch:
 
     A coarse label is an inner node of a tree: the class is one of those below it. An answer at or below it is right;
     the distance of another answer is that to the nearest class below it.
-
-    Attributes:
-        space: How the classes are arranged.
-        labels: The class of each row, ``[rows]``; ``num_bins + v`` is the coarse label ``v``, a node.
-        probs: The distributions, ``[rows, num_bins]``; ``None`` if only answers were given.
-        given: The answers that were given in place of distributions, ``[rows]``.
-        decision: How a distribution becomes an answer.
-        vagueness: The cost of an inner node, for ``decision="inner"``.
-        logits: What the distributions are the softmax of, ``[rows, num_bins]``; ``None`` if that is not known.
-        weights: How much each row counts, ``[rows]``; ``None`` if all count the same.
-        sets: Predicted sets of classes, ``[rows, num_bins]``; ``None`` if there are none.
     """
 
-    space: Space
-    labels: Tensor
-    probs: Tensor | None = None
-    given: Tensor | None = None
-    decision: Decision = "argmax"
-    vagueness: float = 0.0
+    space: Space  # How the classes are arranged
+    labels: Tensor  # The class of each row, `[rows]`; `num_bins + v` is the coarse label `v`, a node
+    probs: Tensor | None = None  # The distributions, `[rows, num_bins]`; `None` if only answers were given
+    given: Tensor | None = None  # The answers that were given in place of distributions, `[rows]`
+    decision: Decision = "argmax"  # How a distribution becomes an answer
+    vagueness: float = 0.0  # The cost of an inner node, for `decision="inner"`
+    # What the distributions are the softmax of, `[rows, num_bins]`; `None` if that is not known
     logits: Tensor | None = None
-    weights: Tensor | None = None
-    sets: Tensor | None = None
+    weights: Tensor | None = None  # How much each row counts, `[rows]`; `None` if all count the same
+    sets: Tensor | None = None  # Predicted sets of classes, `[rows, num_bins]`; `None` if there are none
 
     @property
     def nodes(self) -> bool:
@@ -247,16 +237,7 @@ def log_probabilities(p: Tensor) -> Tensor:
 
 
 def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Batch:
-    """Check predictions and labels.
-
-    Args:
-        preds: Probabilities (or what ``normalize`` makes probabilities) of shape ``[C]``, ``[N, C]`` or
-            ``[N, C, d1, …]``, or with the classes on axis ``class_dim``; or answers (integers) of the shape of
-            ``target``.
-        target: Class indices, of the shape of the probabilities without ``C``.
-        space: How the classes are arranged.
-        options: See :class:`Options`.
-    """
+    """Check predictions and labels."""
     unknown = [name for name in options if name not in get_type_hints(Options)]
     if unknown:
         raise TypeError(f"options: expected only {', '.join(get_type_hints(Options))}, got {', '.join(unknown)}")
@@ -342,12 +323,18 @@ def _check_answers(decision: Decision, space: Space) -> Decision:
             f'preds: expected probabilities for decision="{decision}", got answers (integers); for those pass '
             f'decision="class" or decision="node"'
         )
-    if isinstance(space, Tree) and not bool((space.bins == torch.arange(space.num_bins)).all()):
-        raise ValueError(
-            f"preds: answers on a tree can be classes or nodes, and here class 0 is node {int(space.bins[0])}; pass "
-            f'decision="class" for class indices, decision="node" for nodes, such as those of decide(allow_inner=True)'
-        )
+    if isinstance(space, Tree):
+        check_bins_first(space, "preds", "decision")
     return "class"
+
+
+def check_bins_first(tree: Tree, name: str, option: str) -> None:
+    """Raise unless the classes are the first nodes of a tree, so that an answer has one meaning."""
+    if not bool((tree.bins == torch.arange(tree.num_bins)).all()):
+        raise ValueError(
+            f"{name}: answers on a tree can be classes or nodes, and here class 0 is node {int(tree.bins[0])}; pass "
+            f'{option}="class" for class indices, {option}="node" for nodes, such as those of decide(allow_inner=True)'
+        )
 
 
 def check_ranking(top_k: int, decision: str) -> None:

@@ -31,7 +31,6 @@ class _Curve(Measure):
     higher_is_better: ClassVar[bool | None] = None
 
     def width(self, space: Space) -> int:
-        """Return the number of points."""
         return len(self.points(space))
 
 
@@ -50,14 +49,10 @@ class AccuracyAtDepth(_Curve):
 
     title = "accuracy at depth"
     higher_is_better = True
+    tree_only = True
     limits = (0.0, 1.0)
 
-    def check(self, space: Space, decision: str) -> None:
-        """Raise unless the space is a tree."""
-        check_tree(space)
-
     def points(self, space: Space) -> Tensor:
-        """Return the depths."""
         return torch.arange(check_tree(space).depth + 1)
 
     def columns(self, batch: Batch) -> Tensor:
@@ -67,11 +62,9 @@ class AccuracyAtDepth(_Curve):
         return right * batch.exact.unsqueeze(-1)
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """Return the curve: ``[..., depth + 1]``."""
         return sums / sums[..., :1]
 
     def draw(self, ax: Axes, curves: list[Tensor], space: Space) -> None:
-        """Draw the curves over the depth."""
         for step, curve in enumerate(curves):
             ax.plot(self.points(space).numpy(), curve.cpu().numpy(), marker="o", label=f"step {step}")
         ax.set(xlabel="depth", ylabel="accuracy", ylim=(0, 1.02), title="Accuracy at depth")
@@ -95,7 +88,6 @@ class AnswersByDistance(_Curve):
     takes_nodes = False
 
     def points(self, space: Space) -> Tensor:
-        """Return the distances between bins, each once, in ascending order."""
         if space.num_bins <= _MANY_BINS:
             levels: Tensor = torch.unique(space.distances().detach().cpu().double())
             # Sums of the same edge costs in another order may differ in the last digit.
@@ -105,16 +97,13 @@ class AnswersByDistance(_Curve):
         return torch.linspace(0, float(space.diameter().detach()), _MANY_DISTANCES + 1, dtype=torch.float64)
 
     def columns(self, batch: Batch) -> Tensor:
-        """Return which of the distances each row has."""
         levels = self.points(batch.space).to(batch.distance)
         return one_hot(torch.bucketize(batch.distance, (levels[1:] + levels[:-1]) / 2), len(levels)).double()
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """Return the shares: ``[..., distances]``."""
         return sums / sums.sum(-1, keepdim=True)
 
     def draw(self, ax: Axes, curves: list[Tensor], space: Space) -> None:
-        """Draw the wrong answers as bars."""
         shares, steps = [curve.cpu().numpy()[1:] for curve in curves], range(len(curves))
         draw_distances(ax, self.points(space).numpy()[1:], shares, [f"step {step}" for step in steps])
 
@@ -141,16 +130,13 @@ class CalibrationCurve(_Curve):
     needs_probabilities = True
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless there are bins."""
         if not isinstance(self.bins, int) or isinstance(self.bins, bool) or self.bins < 1:
             raise ValueError(f"bins: expected a whole number ≥ 1, got {self.bins!r}")
 
     def points(self, space: Space) -> Tensor:
-        """Return the middle of each bin."""
         return (torch.arange(self.bins, dtype=torch.float64) + 0.5) / self.bins
 
     def width(self, space: Space) -> int:
-        """Return the number of columns, three for each bin."""
         return 3 * self.bins
 
     def columns(self, batch: Batch) -> Tensor:
@@ -166,13 +152,11 @@ class CalibrationCurve(_Curve):
         return (place.unsqueeze(-1) * numbers.unsqueeze(-2)).flatten(-2)
 
     def value(self, sums: Tensor, space: Space | None = None) -> Tensor:
-        """Return the points: ``[..., bins, 3]``; NaN in bins without rows."""
         points = sums.unflatten(-1, (self.bins, 3))
         count = points[..., 2:]
         return torch.cat([points[..., :2] / count, count / count.sum(-2, keepdim=True)], -1)
 
     def draw(self, ax: Axes, curves: list[Tensor], space: Space) -> None:
-        """Draw the curves."""
         for step, curve in enumerate(curves):
             draw_reliability(ax, curve.cpu().numpy(), f"step {step}")
 

@@ -66,12 +66,7 @@ def signature(measure: type[Measure]) -> inspect.Signature:
 
 
 def measure_named(name: str, space: Space) -> Measure:
-    """Return a measure by its name: that of a function, of a line of the report, or a short one.
-
-    Args:
-        name: Such as ``"mean_distance"``, ``"quadratic kappa"``, ``"kappa"``, ``"mae"`` or ``"rps"``.
-        space: How the classes are arranged.
-    """
+    """Return a measure by its name: that of a function, of a line of the report, or a short one."""
     lines = {line.label: line for line in standard_measures(space, inner=True) if not line.is_curve}
     short = {"kappa": "weighted_kappa", "mae": "mean_distance", "severity": "mistake_severity"}
     # On a tree the ranked probability score is the EMD at ρ = 2.

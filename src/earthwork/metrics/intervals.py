@@ -16,17 +16,11 @@ _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 class Interval(NamedTuple):
-    """A confidence interval, and the p-value of the hypothesis that the value is 0; NaN where the rows do not tell.
+    """A confidence interval, and the p-value of the hypothesis that the value is 0; NaN where the rows do not tell."""
 
-    Attributes:
-        low: The lower end.
-        high: The upper end.
-        p: The two-sided p-value: less than 1 − confidence where the interval does not contain 0.
-    """
-
-    low: float
-    high: float
-    p: float
+    low: float  # The lower end
+    high: float  # The upper end
+    p: float  # The two-sided p-value: less than 1 − confidence where the interval does not contain 0
 
 
 def jackknife(value: float, left_out: Floats, baseline: Floats | None = None, confidence: float = 0.95) -> Interval:
@@ -41,20 +35,6 @@ def jackknife(value: float, left_out: Floats, baseline: Floats | None = None, co
     and the interval is that of Student's t with :math:`\nu` degrees of freedom, at most :math:`n - 1`. These are
     Satterthwaite's, :math:`2\, (\sigma^2)^2 / \mathrm{Var}(\hat\sigma^2)`: few if the value depends on few rows.
     A value that does not depend on the rows, or is undefined without one of them, has no interval.
-
-    Args:
-        value: The value of all rows; with a baseline the difference of the two.
-        left_out: The values without each row, ``[rows]``.
-        baseline: Those of the model with which this one is compared, on the same rows.
-        confidence: The level.
-
-    Example:
-        >>> import numpy as np
-        >>> from earthwork.metrics.intervals import jackknife
-        >>> x = np.array([1.0, 2.0, 3.0, 4.0])
-        >>> low, high, p = jackknife(x.mean(), (x.sum() - x) / 3)   # of a mean: the usual standard error
-        >>> round(float((high - low) / x.std(ddof=1)), 3)           # Student's t with 3 degrees of freedom
-        3.182
     """
     rows, none = len(left_out), Interval(math.nan, math.nan, math.nan)
     scale = float(np.max([np.abs(x).max() for x in (left_out, baseline) if x is not None]))
@@ -79,11 +59,6 @@ def student_tails(t: float, freedom: float) -> float:
     """Compute the probability that Student's t is at least ``t`` in absolute value.
 
     It is the regularised incomplete beta function at freedom / (freedom + t²), of freedom / 2 and 1 / 2.
-
-    Example:
-        >>> from earthwork.metrics.intervals import student_tails
-        >>> round(student_tails(2.776, 4), 4)
-        0.05
     """
     ratio = t * t / freedom
     x, y = 1 / (1 + ratio), ratio / (1 + ratio)
@@ -121,13 +96,7 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
 
 
 def student_quantile(confidence: float, freedom: float) -> float:
-    """Return the number that Student's t exceeds in absolute value with probability 1 − ``confidence``.
-
-    Example:
-        >>> from earthwork.metrics.intervals import student_quantile
-        >>> round(student_quantile(0.95, 4), 3)
-        2.776
-    """
+    """Return the number that Student's t exceeds in absolute value with probability 1 − ``confidence``."""
     t = NormalDist().inv_cdf((1 + confidence) / 2)
     log_scale = _log_gamma_ratio(freedom / 2) - math.log(freedom * math.pi) / 2
     while True:

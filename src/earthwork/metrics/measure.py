@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, Unpack
 import torch
 from torch import Tensor
 
-from earthwork.metrics.batch import NODES, Batch, Options, as_batch
+from earthwork.metrics.batch import NODES, Batch, Options, as_batch, check_tree
 from earthwork.spaces import Space
 
 Group: TypeAlias = Literal["labels", "answers", "label_distances"]
@@ -25,19 +25,12 @@ _BLOCK = 2**22
 
 
 class Entries(NamedTuple):
-    """What rows add to the sums of a measure.
+    """What rows add to the sums of a measure."""
 
-    Attributes:
-        columns: The columns of the measure, ``[rows, width]``.
-        labels: The label of each row, a bin.
-        answers: The answer of each row, a bin.
-        distances: The distance between the two.
-    """
-
-    columns: Tensor
-    labels: Tensor
-    answers: Tensor
-    distances: Tensor
+    columns: Tensor  # The columns of the measure, `[rows, width]`
+    labels: Tensor  # The label of each row, a bin
+    answers: Tensor  # The answer of each row, a bin
+    distances: Tensor  # The distance between the two
 
     def group(self, name: Group) -> tuple[Tensor, Tensor]:
         """Return to which class each row belongs in a group, and what it adds there."""
@@ -59,6 +52,7 @@ class Measure(ABC):
         higher_is_better: Whether a higher value means a better model; ``None`` if the value alone does not tell.
         needs_probabilities: Whether answers alone are not enough.
         takes_nodes: Whether answers may be inner nodes of a tree.
+        tree_only: Whether it is about the ancestors of a tree.
         groups: Sums for each class: how often it is the label or the answer, or the distances of the rows it labels.
         keeps_rows: Whether the value is one of all rows, not of sums.
         is_curve: Whether the value has an axis: one point for each column.
@@ -71,6 +65,7 @@ class Measure(ABC):
     higher_is_better: ClassVar[bool | None]
     needs_probabilities: ClassVar[bool] = False
     takes_nodes: ClassVar[bool] = True
+    tree_only: ClassVar[bool] = False
     groups: ClassVar[tuple[Group, ...]] = ()
     keeps_rows: ClassVar[bool] = False
     is_curve: ClassVar[bool] = False
@@ -94,13 +89,7 @@ class Measure(ABC):
         """
 
     def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
-        """Return the values that remain when each of the rows is left out: ``[rows]``; of a curve ``[rows, points]``.
-
-        Args:
-            sums: The sums over all rows.
-            rows: What the rows add to them.
-            space: How the classes are arranged.
-        """
+        """Return the values that remain when each row is left out: ``[rows]``; of a curve ``[rows, points]``."""
         if not self.groups:
             return self.value(sums - rows.columns, space)
         values = []
@@ -123,6 +112,8 @@ class Measure(ABC):
 
     def check(self, space: Space, decision: str) -> None:
         """Raise unless the measure is defined in this space for such decisions."""
+        if self.tree_only:
+            check_tree(space)
         if not self.takes_nodes and decision in NODES:
             raise ValueError(f'decision: expected answers that are classes for the {self.label}, got "{decision}"')
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import check_k
-from earthwork.metrics.batch import Batch, check_ranking, check_tree
+from earthwork.metrics.batch import Batch, check_ranking
 from earthwork.metrics.measure import Entries, MeanMeasure, Measure, MedianMeasure
 from earthwork.spaces import Space
 from earthwork.spaces.tree import as_tree
@@ -35,16 +35,13 @@ class _Ranked(MeanMeasure):
 
     @property
     def label(self) -> str:
-        """The name in a table."""
         return super().label + ("" if self.top_k == 1 else f", top {self.top_k}")
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless the space has that many answers."""
         check_k("top_k", self.top_k, space)
         check_ranking(self.top_k, decision)
 
     def is_defined(self, batch: Batch) -> bool:
-        """Return whether the answers have a ranking, if more than the best are asked for."""
         return self.top_k == 1 or (batch.probs is not None and not batch.nodes)
 
 
@@ -67,7 +64,6 @@ class Accuracy(_Ranked):
     limits = (0.0, 1.0)
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return whether each row is right."""
         return batch.is_right(batch.best(self.top_k)).any(-1)
 
 
@@ -97,14 +93,12 @@ class MistakeSeverity(MeanMeasure):
     higher_is_better = False
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless the measure is known and the space has heights if it is about them."""
         if self.measure not in ("distance", "height"):
             raise ValueError(f'measure: expected "distance" or "height", got {self.measure!r}')
         if self.measure == "height":
             as_tree(space, "space", 'for measure="height"')
 
     def terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the distance or height of the wrong rows, and which these are."""
         if self.measure == "distance":
             return batch.distance * batch.wrong, batch.wrong
         return batch.tree.heights(device=batch.ancestor.device)[batch.ancestor] * batch.wrong, batch.wrong
@@ -128,11 +122,9 @@ class MeanDistance(_Ranked):
     higher_is_better = False
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return the mean distance from the best answers."""
         return batch.distance_to_truth(batch.best(self.top_k)).mean(-1)
 
 
-@dataclass(frozen=True)
 class MedianDistance(MedianMeasure):
     """Compute the median distance from the answer to the label.
 
@@ -149,11 +141,9 @@ class MedianDistance(MedianMeasure):
     higher_is_better = False
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return the distances."""
         return batch.distance
 
 
-@dataclass(frozen=True)
 class RootMeanSquaredDistance(MeanMeasure):
     """Compute the root of the mean squared distance from the answer to the label.
 
@@ -168,11 +158,9 @@ class RootMeanSquaredDistance(MeanMeasure):
     higher_is_better = False
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return the squared distances."""
         return batch.distance.square()
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """Return the root of the mean."""
         return super().value(sums, space).sqrt()
 
 
@@ -198,28 +186,14 @@ class WithinDistance(MeanMeasure):
     limits = (0.0, 1.0)
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless the distance is a number ≥ 0."""
         check_number("distance", self.distance, "≥ 0")
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return whether each answer is near enough."""
         # A distance is a sum of edge costs, which rounds.
         return batch.distance <= self.distance * (1 + 1e-9)
 
 
-class _ByClass(Measure):
-    """A measure of sums for each class, which has two groups."""
-
-    takes_nodes = False
-
-    @staticmethod
-    def halves(sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums of the two groups."""
-        return sums.tensor_split(2, -1)  # type: ignore[return-value]
-
-
-@dataclass(frozen=True)
-class MacroMeanDistance(_ByClass):
+class MacroMeanDistance(Measure):
     """Compute the mean over classes of the mean distance to the label: every class has the same weight.
 
     Classes that are the label of no row are left out. On a chain of unit costs it is the macro-averaged mean absolute
@@ -234,31 +208,29 @@ class MacroMeanDistance(_ByClass):
 
     title = "macro-averaged mean distance"
     higher_is_better = False
+    takes_nodes = False
     groups = ("labels", "label_distances")
 
     def width(self, space: Space) -> int:
-        """Return that there are no columns."""
         return 0
 
     def columns(self, batch: Batch) -> Tensor:
-        """Return no columns: ``[rows, 0]``."""
         return batch.labels.new_zeros(len(batch.labels), 0, dtype=torch.float64)
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """Return the mean over the classes that are the label of some row."""
-        counts, distances = self.halves(sums)
+        counts, distances = sums.chunk(2, -1)
         return (distances / counts).nanmean(-1)
 
     def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
         """Return the same in O(rows): a row changes the mean of its class, which drops out if it has no other row."""
-        counts, distances = self.halves(sums)
+        counts, distances = sums.chunk(2)
         means, others = distances / counts, counts[rows.labels] - 1
         change = ((distances[rows.labels] - rows.distances) / others).nan_to_num(0.0, 0.0, 0.0) - means[rows.labels]
         return (means.nansum() + change) / ((counts > 0).sum() - (others == 0).double())
 
 
 @dataclass(frozen=True)
-class WeightedKappa(_ByClass, MeanMeasure):
+class WeightedKappa(MeanMeasure):
     r"""Compute Cohen's kappa, weighted by a power of the distance: 1 is perfect, 0 is as good as independent answers.
 
     .. math:: 1 - \frac{\sum_i d(a_i, y_i)^k}{\frac{1}{n} \sum_{i, j} d(a_i, y_j)^k}
@@ -279,34 +251,31 @@ class WeightedKappa(_ByClass, MeanMeasure):
 
     power: float = 2.0
     higher_is_better = True
+    takes_nodes = False
     groups = ("answers", "labels")
     limits = (-math.inf, 1.0)
 
     @property
     def label(self) -> str:
-        """The name in a table."""
         names = {1.0: "linear kappa", 2.0: "quadratic kappa"}
         return self.name or names.get(self.power, f"kappa, power {self.power}")
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless the power is a number > 0 and the answers are classes."""
         super().check(space, decision)
         check_number("power", self.power, "> 0")
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return the costs of the rows."""
         return batch.distance.pow(self.power)
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """Return one minus the cost of the answers in relation to that of independent answers."""
         cost, rows = sums[..., 0], sums[..., 1]
-        answers, labels = self.halves(sums[..., 2:])
+        answers, labels = sums[..., 2:].chunk(2, -1)
         return 1 - cost * rows / ((answers @ self._weights(sums, space)) * labels).sum(-1)
 
     def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
         """Return the same in O(rows + bins²): a row changes one answer and one label of the independent cost."""
         weights = self._weights(sums, space)
-        answers, labels = self.halves(sums[2:])
+        answers, labels = sums[2:].chunk(2)
         of_answers, of_labels = weights @ labels, answers @ weights
         independent = of_labels @ labels - of_answers[rows.answers] - of_labels[rows.labels]
         independent += weights[rows.answers, rows.labels]
@@ -321,11 +290,8 @@ class _OfTree(MeanMeasure):
     """A share of rows that is defined by ancestors."""
 
     higher_is_better = True
+    tree_only = True
     limits = (0.0, 1.0)
-
-    def check(self, space: Space, decision: str) -> None:
-        """Raise unless the space is a tree."""
-        check_tree(space)
 
 
 @dataclass(frozen=True)
@@ -337,11 +303,9 @@ class _AncestorScore(_OfTree):
 
     @property
     def label(self) -> str:
-        """The name in a table."""
         return self.name or f"hierarchical {self.kind}, {self.average}"
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless the space is a tree and the average is known."""
         super().check(space, decision)
         if self.average not in ("micro", "macro"):
             raise ValueError(f'average: expected "micro" or "macro", got {self.average!r}')
@@ -429,7 +393,6 @@ class RightOrAncestor(_OfTree):
     title = "right or ancestor"
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return whether each answer is the label or above it."""
         return (batch.ancestor == batch.answer_nodes) | ~batch.wrong
 
 
@@ -439,5 +402,4 @@ class Coverage(_OfTree):
     title = "coverage"
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return whether each answer is a class."""
         return torch.isin(batch.answer_nodes, batch.tree.bins.to(batch.answer_nodes.device))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from earthwork.decisions.decide import as_tensor
 from earthwork.metrics.batch import Batch, Options, as_batch
 from earthwork.metrics.curves import AccuracyAtDepth
 from earthwork.metrics.intervals import jackknife
@@ -39,7 +40,6 @@ from earthwork.metrics.scores import (
 )
 from earthwork.metrics.table import Estimate, Line, Report
 from earthwork.spaces import Chain, EdgeSpace, Ring, Space, Tree
-from earthwork.spaces.space import from_array
 
 _NOTES = (
     "No arrow: the value alone does not say which model is better. The EMD at ρ = 1 and the expected cost fall when a "
@@ -53,6 +53,7 @@ def hierarchical_report(
     space: Space,
     *,
     top_k: int | None = None,
+    extra: Sequence[Measure] = (),
     intervals: bool = False,
     **options: Unpack[Options],
 ) -> Report:
@@ -65,6 +66,7 @@ def hierarchical_report(
         space: How the classes are arranged.
         top_k: The number of answers in the top-k metrics; at most that of the classes. Default: 5 on a tree of more
             than 5 classes, else 1.
+        extra: Further measures, also of your own, each a line of the table.
         intervals: Whether to add 95 % confidence intervals, by the jackknife.
         options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``, as for all metrics.
 
@@ -95,15 +97,11 @@ def hierarchical_report(
         >>> report["accuracy"].value
         0.666...
     """
-    batch = as_batch(_tensor(probs), _tensor(labels), space, **options)
+    batch = as_batch(as_tensor(probs), as_tensor(labels), space, **options)
     if len(batch.labels) == 0:
         raise ValueError("labels: expected at least one row that counts, got none")
-    measures = [found for found in standard_measures(space, top_k, batch.nodes) if found.is_defined(batch)]
+    measures = [one for one in (*standard_measures(space, top_k, batch.nodes), *extra) if one.is_defined(batch)]
     return report_of(["model"], [measure_rows(batch, measures)], measures, space, intervals)
-
-
-def _tensor(values: Any) -> Any:
-    return from_array(values) if isinstance(values, np.ndarray) and values.dtype.kind in "fiu" else values
 
 
 def check_whole(name: str, number: int, least: int = 0) -> None:
@@ -113,13 +111,7 @@ def check_whole(name: str, number: int, least: int = 0) -> None:
 
 
 def standard_measures(space: Space, top_k: int | None = None, inner: bool = False) -> list[Measure]:
-    """Return the measures that are defined in a space, under the names of its field.
-
-    Args:
-        space: How the classes are arranged.
-        top_k: The number of answers in the top-k measures.
-        inner: Whether answers may be inner nodes.
-    """
+    """Return the measures that are defined in a space, under the names of its field."""
     if top_k is not None:
         check_whole("top_k", top_k, least=1)
     tree = isinstance(space, Tree)
@@ -182,29 +174,17 @@ def _ordinal_measures(space: Chain | Ring, ranks: list[int]) -> list[Measure]:
 
 
 class Rows(NamedTuple):
-    """What is kept of each row of a model's predictions.
+    """What is kept of each row of a model's predictions."""
 
-    Attributes:
-        columns: The columns of all measures side by side: ``[rows, width]``.
-        sums: The sums of all measures one after another.
-        labels: The label of each row, a bin, or a node if answers are nodes.
-        answers: The answer of each row.
-        wrong: Whether the answer is not the label, or not below it if that is coarse.
-        distances: The distance between the two.
-        coarse: Whether the label is coarse.
-        confidences: The probability of the most probable class; NaN where only answers were given.
-        hits: Whether the most probable class is the label.
-    """
-
-    columns: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    labels: NDArray[np.int32]
-    answers: NDArray[np.int32]
-    wrong: NDArray[np.bool_]
-    distances: NDArray[np.float64]
-    coarse: NDArray[np.bool_]
-    confidences: NDArray[np.float32]
-    hits: NDArray[np.bool_]
+    columns: NDArray[np.float64]  # The columns of all measures side by side: `[rows, width]`
+    sums: NDArray[np.float64]  # The sums of all measures one after another
+    labels: NDArray[np.int32]  # The label of each row, a bin, or a node if answers are nodes
+    answers: NDArray[np.int32]  # The answer of each row
+    wrong: NDArray[np.bool_]  # Whether the answer is not the label, or not below it if that is coarse
+    distances: NDArray[np.float64]  # The distance between the two
+    coarse: NDArray[np.bool_]  # Whether the label is coarse
+    confidences: NDArray[np.float32]  # The probability of the most probable class; NaN where only answers were given
+    hits: NDArray[np.bool_]  # Whether the most probable class is the label
 
 
 def measure_rows(batch: Batch, measures: Sequence[Measure]) -> Rows:
@@ -245,16 +225,7 @@ def report_of(
     intervals: bool,
     confidence: float = 0.95,
 ) -> Report:
-    """Return the table of several models.
-
-    Args:
-        models: Their names.
-        rows: Their rows.
-        measures: What was measured.
-        space: How the classes are arranged.
-        intervals: Whether each value has an interval.
-        confidence: The level of the intervals.
-    """
+    """Return the table of several models."""
     lines = []
     for line in values_of(rows, measures, space, intervals):
         estimates = [Estimate(value) for value in line.values]
@@ -267,32 +238,18 @@ def report_of(
 
 
 class Values(NamedTuple):
-    """One value of all models: a measure, or one point of a curve.
+    """One value of all models: a measure, or one point of a curve."""
 
-    Attributes:
-        label: Its name.
-        measure: The measure.
-        values: The value of each model.
-        left_out: For each model the values that remain when each row is left out, ``[rows]``.
-    """
-
-    label: str
-    measure: Measure
-    values: list[float]
-    left_out: list[NDArray[np.float64]]
+    label: str  # Its name
+    measure: Measure  # The measure
+    values: list[float]  # The value of each model
+    left_out: list[NDArray[np.float64]]  # For each model the values that remain when each row is left out, `[rows]`
 
 
 def values_of(
     models: Sequence[Rows], measures: Sequence[Measure], space: Space, left_out: bool = True
 ) -> Iterator[Values]:
-    """Compute the values of all measures. A curve's first point, always 1, is left out.
-
-    Args:
-        models: The rows of each model.
-        measures: What was measured.
-        space: How the classes are arranged.
-        left_out: Whether to compute the values without each row.
-    """
+    """Compute the values of all measures. A curve's first point, always 1, is left out."""
     columns, sums = 0, 0
     for measure in measures:
         width = measure.width(space)

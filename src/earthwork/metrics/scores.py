@@ -46,11 +46,9 @@ class MeanEMD(_Score):
         return False if self.rho == 2 else None
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless EMD^ρ is defined in the space."""
         space.check_rho(self.rho)
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return the distances."""
         return batch.transport(float(self.rho))
 
 
@@ -72,12 +70,10 @@ class RankedProbabilityScore(_Score):
     title = "ranked probability score"
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless the classes have an order."""
         if not isinstance(space, Chain | Ring):
             raise TypeError(f"space: expected a Chain or a Ring, for the ranked probability score, got {space}")
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return the scores."""
         return batch.transport(2.0)
 
 
@@ -97,7 +93,6 @@ class LogLoss(_Score):
     title = "log loss"
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return −log p of the labels."""
         return -batch.log_likelihood
 
 
@@ -115,7 +110,6 @@ class BrierScore(_Score):
     limits = (0.0, 2.0)
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return the squared distances."""
         p = batch.p.double()
         hit = p.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1)
         return p.square().sum(-1) + 1 - 2 * hit
@@ -139,7 +133,6 @@ class ExpectedCost(_Score):
     higher_is_better = None
 
     def terms(self, batch: Batch) -> Tensor:
-        """Return the expected distances."""
         return batch.expected_cost
 
 
@@ -160,5 +153,4 @@ class ExpectedCostGap(_Score):
     limits = (-math.inf, math.inf)
 
     def terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the differences of the rows whose class is known."""
         return (batch.expected_cost - batch.distance) * batch.exact, batch.exact

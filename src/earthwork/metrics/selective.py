@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from earthwork.decisions.decide import as_tensor
 from earthwork.decisions.nested_sets import Nodes
 from earthwork.metrics.batch import Batch, Options, as_batch
 from earthwork.metrics.measure import Measure
@@ -71,7 +71,6 @@ class RiskCoverageArea(Measure):
     keeps_rows = True
 
     def check(self, space: Space, decision: str) -> None:
-        """Raise unless the loss is known, and answers that climb start at the most probable class of a tree."""
         super().check(space, decision)
         check_word("loss", self.loss, "error", "distance")
         if self.climb:
@@ -82,7 +81,6 @@ class RiskCoverageArea(Measure):
                 )
 
     def width(self, space: Space) -> int:
-        """Return the number of columns: a weight, and the events of a row."""
         return 1 + 3 * (as_tree(space, "climb", "whose nodes are answers").depth + 1 if self.climb else 1)
 
     def columns(self, batch: Batch) -> Tensor:
@@ -100,7 +98,6 @@ class RiskCoverageArea(Measure):
         return columns
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """Return the area."""
         return self.curve(sums).area
 
     def _withheld(self, batch: Batch) -> Tensor:
@@ -162,8 +159,4 @@ def risk_coverage(
         tensor([0.0000, 0.0000, 0.3333, 0.2500], dtype=torch.float64)
     """
     measure = RiskCoverageArea(loss, climb)
-    return measure.curve(measure.sums(as_batch(_tensor(preds), _tensor(target), space, **options)))
-
-
-def _tensor(values: Any) -> Any:
-    return torch.as_tensor(values) if isinstance(values, np.ndarray) else values
+    return measure.curve(measure.sums(as_batch(as_tensor(preds), as_tensor(target), space, **options)))

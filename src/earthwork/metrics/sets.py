@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from earthwork.decisions.decide import as_tensor, check_labels
 from earthwork.extras import require
 from earthwork.metrics.batch import Batch
 from earthwork.metrics.measure import MeanMeasure
@@ -77,16 +76,11 @@ def set_report(sets: Any, labels: Any, space: Space) -> SetReport:
         tensor([0.5000,    nan, 1.0000], dtype=torch.float64)
     """
     check_space(space)
-    x, y = (torch.from_numpy(given) if isinstance(given, np.ndarray) else given for given in (sets, labels))
-    if not isinstance(x, Tensor) or x.dtype != torch.bool or x.ndim != 2 or x.shape[-1] != space.num_bins:
+    x = as_tensor(sets)
+    if not isinstance(x, Tensor) or x.dtype != torch.bool or x.ndim != 2 or x.shape[-1] != space.num_bins or not len(x):
         got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"sets: expected booleans of shape [rows, {space.num_bins}], got {got}")
-    if not isinstance(y, Tensor) or y.shape != x.shape[:1] or y.is_floating_point() or len(y) == 0:
-        got = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f"labels: expected a class index for each of {len(x)} rows, at least one, got {got}")
-    if bool(((y < 0) | (y >= space.num_bins)).any()):
-        raise ValueError(f"labels: expected class indices from 0 to {space.num_bins - 1}, got {int(y.max())}")
-    x, y = x.cpu(), y.cpu().long()
+        raise ValueError(f"sets: expected booleans of shape [rows, {space.num_bins}], at least one row, got {got}")
+    x, y = x.cpu(), check_labels(labels, x.shape[:1], space.num_bins).cpu()
     covered, size = x.gather(-1, y.unsqueeze(-1)).squeeze(-1).double(), x.sum(-1).double()
 
     def by_class(numbers: Tensor) -> Tensor:
@@ -152,11 +146,9 @@ class _SetMeasure(MeanMeasure):
     """A mean over predicted sets, of the rows whose class is known."""
 
     def is_defined(self, batch: Batch) -> bool:
-        """Return whether sets were predicted."""
         return batch.sets is not None
 
     def terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the number of each row, and whether its class is known."""
         assert batch.sets is not None
         return self.numbers(batch.sets, batch).double() * batch.exact, batch.exact
 
@@ -165,7 +157,6 @@ class _SetMeasure(MeanMeasure):
         """Return a number for each set."""
 
 
-@dataclass(frozen=True)
 class SetCoverage(_SetMeasure):
     """The share of sets that hold the label."""
 
@@ -174,12 +165,10 @@ class SetCoverage(_SetMeasure):
     limits = (0.0, 1.0)
 
     def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
-        """Return whether the label is in the set."""
         labels = batch.labels.clamp(max=batch.space.num_bins - 1)
         return sets.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
 
-@dataclass(frozen=True)
 class SetSize(_SetMeasure):
     """The mean number of classes in a set."""
 
@@ -187,11 +176,9 @@ class SetSize(_SetMeasure):
     higher_is_better = False
 
     def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
-        """Return the sizes."""
         return sets.sum(-1)
 
 
-@dataclass(frozen=True)
 class SetWidth(_SetMeasure):
     """The mean of the largest distance between two classes of a set."""
 
@@ -199,5 +186,4 @@ class SetWidth(_SetMeasure):
     higher_is_better = False
 
     def numbers(self, sets: Tensor, batch: Batch) -> Tensor:
-        """Return the widths."""
         return set_widths(batch.space, sets)

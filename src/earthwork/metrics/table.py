@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,17 +27,12 @@ class Estimate(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One metric of all models.
+    """One metric of all models."""
 
-    Attributes:
-        label: The metric.
-        higher_is_better: Whether a higher value means a better model; ``None`` if the value alone does not tell.
-        estimates: Its values, in the order of the models.
-    """
-
-    label: str
+    label: str  # The metric
+    # Whether a higher value means a better model; `None` if the value alone does not tell
     higher_is_better: bool | None
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[Estimate, ...]  # Its values, in the order of the models
 
     @property
     def arrow(self) -> str:
@@ -117,55 +114,66 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return a table for a README."""
-        lines = ["| metric | " + " | ".join(_escape(model, "|") for model in self.models) + " |"]
-        lines.append("|---|" + "---:|" * len(self.models))
-        for line in self.lines:
-            best = line.best()
-            cells = [f"**{cell}**" if k in best else str(cell) for k, cell in enumerate(line.estimates)]
-            lines.append(f"| {line.title} | {' | '.join(cells)} |")
-        return "\n".join(lines) + "\n"
+        head = ["metric", *(model.replace("|", "\\|") for model in self.models)]
+        return as_markdown([head, *self._cells("**{}**")], self._sides) + "\n"
 
     def to_latex(self) -> str:
         """Return a table for a paper; needs the package booktabs."""
-        head = " & ".join(["metric", *(_escape(model, "&%_#$") for model in self.models)])
-        lines = [rf"\begin{{tabular}}{{l{'r' * len(self.models)}}}", r"\toprule", rf"{head} \\", r"\midrule"]
-        signs = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "ρ": r"$\rho$", "−": "$-$"}
-        for line in self.lines:
-            best = line.best()
-            cells = [rf"\textbf{{{cell}}}" if k in best else str(cell) for k, cell in enumerate(line.estimates)]
-            title = "".join(signs.get(sign, sign) for sign in line.title)
-            lines.append(rf"{title} & {' & '.join(cells)} \\")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+        head = ["metric", *(re.sub("[&%_#$]", r"\\\g<0>", model) for model in self.models)]
+        signs = str.maketrans({"↑": r"$\uparrow$", "↓": r"$\downarrow$", "ρ": r"$\rho$", "−": "$-$"})
+        rows = [head, *([row[0].translate(signs), *row[1:]] for row in self._cells(r"\textbf{{{}}}"))]
+        lines = [rf"{' & '.join(row)} \\" for row in rows]
+        begin = [rf"\begin{{tabular}}{{l{'r' * len(self.models)}}}", r"\toprule", lines[0], r"\midrule"]
+        return "\n".join([*begin, *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def __rich__(self) -> Any:
-        table = require("rich.table", "cli", "a table in the terminal").Table(title=self.title, title_justify="left")
-        table.add_column("metric")
-        for model in self.models:
-            name = require("rich.markup", "cli", "a table").escape(printable(model))
-            table.add_column(name, justify="right", overflow="fold")
-        for line in self.lines:
-            best = line.best()
-            cells = [f"[bold]{_escape(str(cell), '[')}[/bold]" if k in best else _escape(str(cell), "[")
-                     for k, cell in enumerate(line.estimates)]  # fmt: skip
-            table.add_row(line.title, *cells)
+        table = as_rich(self.title, ["metric", *self.models], self._sides)
+        for row in self._cells("[bold]{}[/bold]"):
+            table.add_row(*row)
         return table
 
     def __str__(self) -> str:
-        labels = ["", *(line.title for line in self.lines)]
-        columns = [labels] + [
-            [printable(model), *(str(line.estimates[place]) for line in self.lines)]
-            for place, model in enumerate(self.models)
+        return "\n".join([self.title, *as_text([["", *map(printable, self.models)], *self._cells()], self._sides)])
+
+    @property
+    def _sides(self) -> str:
+        return "<" + ">" * len(self.models)
+
+    def _cells(self, strong: str = "{}") -> list[list[str]]:
+        """Return the lines as text, with the best values in a form of their own."""
+        rows = [(line.title, line.estimates, line.best()) for line in self.lines]
+        return [
+            [title, *((strong if place in best else "{}").format(cell) for place, cell in enumerate(cells))]
+            for title, cells, best in rows
         ]
-        widths = [max(map(len, column)) for column in columns]
-        rows = zip(*columns, strict=True)
-        text = [f"{row[0]:<{widths[0]}}" + "".join(f"  {x:>{w}}" for x, w in zip(row[1:], widths[1:], strict=True))
-                for row in rows]  # fmt: skip
-        return "\n".join([self.title, *text])
+
+
+def as_text(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Return lines with columns that are aligned to the left (``<``) or to the right (``>``)."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [form.format(*row).rstrip() for row in rows]
+
+
+def as_markdown(rows: Sequence[Sequence[str]], sides: str) -> str:
+    """Return a table in Markdown, with the first row as its header."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|" + "|".join("---:" if side == ">" else "---" for side in sides) + "|", *lines[1:]])
+
+
+def as_rich(title: str, header: Sequence[str], sides: str) -> Any:
+    """Return an empty table for a terminal."""
+    table = require("rich.table", "cli", "a table in the terminal").Table(title=title, title_justify="left")
+    for name, side in zip(header, sides, strict=True):
+        table.add_column(rich_text(name), justify="left" if side == "<" else "right", overflow="fold")
+    return table
+
+
+def rich_text(text: str) -> str:
+    """Return text for a terminal that is no markup, whatever it contains."""
+    escaped: str = require("rich.markup", "cli", "a table").escape(printable(text))
+    return escaped
 
 
 def _number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.4f}"
-
-
-def _escape(text: str, characters: str) -> str:
-    return "".join(f"\\{letter}" if letter in characters else letter for letter in text)

@@ -25,10 +25,8 @@ from earthwork.spaces.edges import cost_tensor, one_hot
 class Route:
     """One implementation of the operations: this one is their definition, from which others inherit what they lack.
 
-    In what follows ``p``, ``q`` and ``logits`` have shape ``[..., num_bins]``.
-
-    Args:
-        costs: What the edges cost, if not what the space says.
+    In what follows ``p``, ``q`` and ``logits`` have shape ``[..., num_bins]``. ``costs`` is what the edges cost, if not
+    what the space says.
     """
 
     name = "definition"
@@ -81,14 +79,7 @@ def as_rows(x: Tensor) -> Tensor:
 
 
 def composed_cost(x: Tensor, space: EdgeSpace, rho: float, costs: Tensor | None = None) -> Tensor:
-    """Compute ``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``.
-
-    Args:
-        x: The difference.
-        space: How the bins are arranged.
-        rho: The exponent.
-        costs: What the edges cost, if not what the space says.
-    """
+    """Compute ``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``."""
     flow, costs = settled_flow(x, space, rho, costs)
     return (costs * _power(flow, rho)).sum(-1).to(x.dtype)
 

@@ -115,12 +115,9 @@ class GpuKernels(Route):
     ) -> Tensor:
         """Compute the whole loss of logits against class indices, in float32; NaN in rows whose label is out of range.
 
-        Args:
-            logits: Shape ``[..., num_bins]``, with any strides: those of a feature map are read in place.
-            labels: Class indices, shape ``[...]``.
-            rho: The exponent.
-            options: The weight of each class, the ignored label, the reduction, and the value of an empty mean.
-            composed: The same loss as a function of the logits, by the composed route.
+        The logits may have any strides: those of a feature map are read in place. The options are the weight of each
+        class, the ignored label, the reduction, and the value of an empty mean; ``composed`` is the same loss of the
+        logits by the composed route.
         """
         weight, ignore, reduction, empty = options
         weight = None if weight is None else weight.detach().to(logits.device, torch.float32).contiguous()

@@ -18,7 +18,7 @@ from torch.nn.functional import embedding
 from earthwork.ops.linear_programme import centred, with_gradients
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import columns, distance_matrix, widest
+from earthwork.spaces.space import columns, distance_matrix, first_true, widest
 
 # Up to this many bins the matrix is kept for labels, 16 MB of float32: a lookup is far faster than the maps.
 _MAX_BINS = 2048
@@ -65,9 +65,8 @@ class LabelledLoss(Protocol):
 
 def check_labels(labels: Tensor, num_bins: int, ignore_index: int) -> None:
     """Raise a ``ValueError`` that names the first label that is neither a bin nor ``ignore_index``."""
-    bad = (labels != ignore_index) & ((labels < 0) | (labels >= num_bins))
-    if bad.any():
-        place = tuple(bad.nonzero()[0].tolist())
+    place = first_true((labels != ignore_index) & ((labels < 0) | (labels >= num_bins)))
+    if place is not None:
         raise ValueError(
             f"target: expected class indices from 0 to {num_bins - 1} (or ignore_index {ignore_index}), got "
             f"{int(labels[place])} at position {place if len(place) != 1 else place[0]}"
@@ -89,12 +88,7 @@ def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:
 def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf, regularized: bool = False) -> Tensor:
     """Compute the cost of moving each distribution to its label, with the gradient of the Sinkhorn distance.
 
-    Args:
-        p: Distributions, shape ``[..., n]``.
-        labels: Bin indices, shape ``[...]``.
-        space: How the bins are arranged.
-        lam: The regularisation; ∞ for the exact distance.
-        regularized: Add the entropy term ⟨p, log p⟩/λ, so that the gradient is that of the value.
+    ``lam`` is ∞ for the exact distance; ``regularized`` adds ⟨p, log p⟩/λ, so that the gradient is that of the value.
     """
     distances = distances_to(space, labels, p)
     if torch.compiler.is_compiling():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from earthwork import private_api
 from earthwork.spaces import EdgeSpace, Space
-from earthwork.spaces.space import HALF, check_costs, check_space
+from earthwork.spaces.space import HALF, check_costs, check_space, dtype_or_type, first_true
 
 Normalize: TypeAlias = Literal["l1", "softmax"] | None
 
@@ -28,11 +28,7 @@ _REMEDY = 'for logits pass normalize="softmax", for other masses normalize="l1"'
 
 
 def mass_tolerance(stored: torch.dtype) -> float:
-    """Return the largest relative difference between two masses that count as equal.
-
-    Args:
-        stored: The type in which the masses were stored, which may be narrower than that of the computation.
-    """
+    """Return the largest relative difference between two masses that count as equal, if they were stored in a type."""
     return _HALF_TOLERANCE if stored in HALF else _TOLERANCE
 
 
@@ -76,18 +72,11 @@ def check_rows(name: str, x: Tensor, space: Space, what: str = "masses") -> None
 
 
 def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
-    """Return ``space``, or raise unless its edges may cost ``costs``: one number for each, finite and ≥ 0.
-
-    Args:
-        costs: The costs, which may be learned.
-        space: How the bins are arranged.
-        validate: Check the values, where they can be read.
-    """
+    """Return ``space``, or raise unless its edges may cost ``costs``: one number each, finite and ≥ 0 if validated."""
     if not isinstance(space, EdgeSpace):
         raise TypeError(f"costs: expected None on {space}, which has no edges, got {type(costs).__name__}")
     if not isinstance(costs, Tensor) or not costs.is_floating_point():
-        what = costs.dtype if isinstance(costs, Tensor) else type(costs).__name__
-        raise TypeError(f"costs: expected a floating point tensor, got {what}")
+        raise TypeError(f"costs: expected a floating point tensor, got {dtype_or_type(costs)}")
     if costs.shape != (space.num_edges,):
         raise ValueError(f"costs: expected {space.num_edges} edge costs of {space}, got shape {tuple(costs.shape)}")
     if validate and can_read(costs):
@@ -98,17 +87,11 @@ def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:
 def check_masses(p: Tensor, q: Tensor, stored: torch.dtype, names: tuple[str, str] = ("p", "q")) -> None:
     """Raise unless all masses are finite and ≥ 0, and each row of ``p`` holds as much as its row of ``q``.
 
-    Args:
-        p: Masses, shape ``[..., num_bins]``.
-        q: Masses of a shape that broadcasts with that of ``p``.
-        stored: The type in which the masses were stored.
-        names: What the caller calls ``p`` and ``q``.
+    Which masses count as equal depends on the type in which they were ``stored``. Errors use the caller's ``names``.
     """
     ours, theirs = torch.broadcast_tensors(_row_masses(names[0], p), _row_masses(names[1], q))
     tolerance = max(map(mass_tolerance, (stored, p.dtype, q.dtype)))
-    bad = (ours - theirs).abs() > tolerance * torch.maximum(ours, theirs)
-    if bad.any():
-        row = tuple(bad.nonzero()[0].tolist())
+    if (row := first_true((ours - theirs).abs() > tolerance * torch.maximum(ours, theirs))) is not None:
         # Logits have become a distribution, and must not be normalised by "l1".
         votes = names[1] == "target" and abs(ours[row].item() - 1) <= tolerance
         remedy = f"for votes or counts divide {names[1]} by its sum over the classes"
@@ -124,9 +107,7 @@ def check_masses(p: Tensor, q: Tensor, stored: torch.dtype, names: tuple[str, st
 def _row_masses(name: str, x: Tensor) -> Tensor:
     x = x.detach()
     # Written so that NaN is caught too.
-    bad = ~((x >= 0) & torch.isfinite(x))
-    if bad.any():
-        place = tuple(bad.nonzero()[0].tolist())
+    if (place := first_true(~((x >= 0) & torch.isfinite(x)))) is not None:
         raise ValueError(
             f"{name}: expected finite masses ≥ 0, got {x[place].item():g} in bin {place[-1]}{of_row(place[:-1])}"
         )
@@ -141,8 +122,7 @@ def of_row(row: tuple[int, ...], first_row: int = 0) -> str:
 def l1_normalized(name: str, x: Tensor, validate: bool) -> Tensor:
     """Return the paper's ℓ1 layer: each row divided by its mass."""
     mass = x.abs().sum(-1, keepdim=True)
-    if validate and can_read(x) and (mass == 0).any():
-        row = tuple((mass.squeeze(-1) == 0).nonzero()[0].tolist())
+    if validate and can_read(x) and (row := first_true(mass.squeeze(-1) == 0)) is not None:
         raise ValueError(f'{name}: expected some mass in each row to normalise by "l1", got none{of_row(row)}')
     return x / mass
 
@@ -152,12 +132,7 @@ def as_pair(
 ) -> tuple[Tensor, Tensor, torch.dtype]:
     """Return ``p`` and ``q``, checked except for their masses, normalised, in float32 or wider; and their stored type.
 
-    Args:
-        p: Masses, shape ``[..., num_bins]``, or logits.
-        q: Masses of a shape that broadcasts with that of ``p``.
-        space: How the bins are arranged.
-        normalize: ``None``, ``"l1"`` for both, or ``"softmax"`` for ``p``.
-        validate: Check that there is some mass to normalise by.
+    ``normalize`` is for both if it is ``"l1"``, and for ``p`` if it is ``"softmax"``.
     """
     # One test for the usual case, because on a small batch all the tests below take as long as the distance.
     if (
@@ -194,15 +169,7 @@ def as_pair(
 def as_distributions(
     p: Tensor, space: Space, normalize: Normalize = None, validate: bool = True, name: str = "p"
 ) -> Tensor:
-    """Return ``p`` as distributions over the space's bins, in float32 if it is stored in half precision.
-
-    Args:
-        p: Probabilities, or what ``normalize`` makes probabilities, shape ``[..., num_bins]``.
-        space: How the bins are arranged.
-        normalize: ``None``, ``"softmax"`` for logits, ``"l1"`` for masses.
-        validate: Check that each row is a distribution.
-        name: What the caller calls ``p``.
-    """
+    """Return ``p``, after ``normalize``, as distributions over the space's bins, at least in float32."""
     check_space(space)
     check_normalize(normalize)
     check_rows(name, p, space, "probabilities")
@@ -223,12 +190,8 @@ def check_distributions(
 ) -> None:
     """Raise a ``ValueError`` that names the first row that is not a distribution, and the remedy for logits.
 
-    Args:
-        p: Supposed distributions, shape ``[..., num_bins]``.
-        name: What the caller calls ``p``.
-        stored: The type in which ``p`` was stored, which sets the tolerance; by default that of ``p``.
-        remedy: What the caller can do about it.
-        first_row: The number of the first row, where ``p`` is part of something longer.
+    The tolerance is that of the type in which ``p`` was ``stored``, by default its own. Rows are counted from
+    ``first_row``, where ``p`` is part of something longer.
     """
     p = p.detach()
     tolerance = mass_tolerance(p.dtype if stored is None else stored)
@@ -239,11 +202,9 @@ def check_distributions(
         return
     mass = p.sum(-1)
     expected = f"{name}: expected probabilities, ≥ 0 and of sum 1 in each row, got"
-    bad = ~((p >= 0) & torch.isfinite(p))
-    if bad.any():
-        *row, column = bad.nonzero()[0].tolist()
-        found = p[(*row, column)].item()
+    if (place := first_true(~((p >= 0) & torch.isfinite(p)))) is not None:
+        found = p[place].item()
         advice = f"; {remedy}" if math.isfinite(found) else ""
-        raise ValueError(f"{expected} {found:g} in bin {column}{of_row(tuple(row), first_row)}{advice}")
-    row = (~((mass - 1).abs() <= tolerance)).nonzero()[0].tolist()
-    raise ValueError(f"{expected} a sum of {mass[tuple(row)].item():g}{of_row(tuple(row), first_row)}; {remedy}")
+        raise ValueError(f"{expected} {found:g} in bin {place[-1]}{of_row(place[:-1], first_row)}{advice}")
+    if (row := first_true(~((mass - 1).abs() <= tolerance))) is not None:
+        raise ValueError(f"{expected} a sum of {mass[row].item():g}{of_row(row, first_row)}; {remedy}")

@@ -89,13 +89,8 @@ def label_costs(p: Tensor, labels: Tensor, space: Space, rho: float, costs: Tens
 def label_loss(loss: LabelledLoss, rows: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
     """Compute the whole loss of ``rows[..., num_bins]`` against class indices, by a kernel if the loss has one.
 
-    A label that is neither a bin nor ignored is an error that names it, or a loss of NaN where values cannot be read.
-
-    Args:
-        loss: The loss.
-        rows: Logits, or what ``loss.normalize`` says.
-        labels: Class indices, shape ``[...]``.
-        weight: A weight for each class.
+    The rows are logits, or what ``loss.normalize`` says. A label that is neither a bin nor ignored is an error that
+    names it, or a loss of NaN where values cannot be read.
     """
     kernel = loss.label_kernel
     if kernel is None or loss.normalize != "softmax" or (weight is not None and weight.requires_grad):
@@ -128,14 +123,7 @@ def on_gpu(x: Tensor) -> bool:
 
 
 def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool = False) -> Route:
-    """Return who computes an operation on these tensors in the current context.
-
-    Args:
-        space: How the bins are arranged.
-        p: The masses or logits, at least in float32.
-        target: The masses or labels that ``p`` is compared with, if any.
-        expected: Whether the operation is `expected_distances`.
-    """
+    """Return who computes an operation on masses or logits ``p``, and masses or labels, in the current context."""
     acyclic = space.acyclic
     if _is_compiling():
         if private_api.is_exporting() or not isinstance(space, EdgeSpace):

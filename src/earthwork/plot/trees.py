@@ -6,7 +6,6 @@ import heapq
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,15 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _UP, _DOWN, _STILL = "#b5531c", "#2f6690", "#9a9a9a"
-_MANY = 12  # classes whose names are written side by side; more are written upright
-_CROWDED = 30  # classes beyond which each is a line, and numbers at the edges are left out
-_LEVEL = 1.3  # inches between two levels of the tree
-_ROW = 0.42  # the height of a row of numbers, in levels
-_LINE = 0.2  # the height of a line of a class, in inches
+_CROWDED = 30  # classes beyond which numbers at the edges are left out
+_LINE, _TALL_LINE = 0.2, 0.34  # the height of a line in inches, without and with numbers at the edges
+_COLUMN = 0.75  # the width of a column of numbers, in inches
+_NAME, _NUMBER = 8.0, 7.0  # font sizes
 _STILL_BELOW = 1e-9  # amounts that are only rounding errors
-_LONGEST_INNER, _LONGEST_LEAF = 24, 40
-_LONGEST_IN_LINE = 60
-_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+_LONGEST_INNER, _LONGEST_LEAF = 24, 60
 
 
 def plot_tree(
@@ -45,13 +41,13 @@ def plot_tree(
     most: int = 100,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a tree and, with two distributions, the flow over each edge, as in figure 1 of the paper.
+    """Draw a tree from left to right, a line for each class; with two distributions also the flow over each edge.
 
-    Below each class are its ``p``, its ``q`` and the gradients of the distance. The number at an edge is the amount
-    that crosses it, the arrow its direction, and the width of the edge shows the amount too. With more than 30 classes
-    the tree grows from left to right, each class is a line, and the numbers at the edges are left out. With more than
-    ``most`` classes groups are folded, the smallest first; a folded group says how many classes it holds, and its ``p``
-    and ``q`` are their sums. New axes are large enough for names and numbers not to overlap.
+    Beside each class are its ``p``, its ``q`` and the gradients of the distance, as in figure 1 of the paper. The
+    number at an edge is the amount that crosses it, the arrow its direction, and the width of the edge shows the amount
+    too; with more than 30 classes the numbers are left out. With more than ``most`` classes groups are folded, the
+    smallest first; a folded group says how many classes it holds, and its ``p`` and ``q`` are their sums. New axes are
+    large enough for names and numbers not to overlap.
 
     Args:
         tree: The tree. For one beyond a screen see also :func:`tree_page`.
@@ -71,7 +67,7 @@ def plot_tree(
         >>> from earthwork.plot import plot_tree
         >>> tree = ew.trees.from_paths(["animal/cat", "animal/dog", "vehicle/van"])
         >>> ax = plot_tree(tree, [0.5, 0.25, 0.25], [0.0, 1.0, 0.0])
-        >>> len(ax.lines) > tree.num_edges
+        >>> len(ax.lines) == tree.num_edges
         True
     """
     require("matplotlib", "plot", "plot_tree")
@@ -85,22 +81,13 @@ def plot_tree(
         rows = {name: np.bincount(groups, x, tree.num_bins).astype(np.float64) for name, x in held.items()}
         flow = None if flow is None else tree.flow(torch.from_numpy(rows["p"] - rows["q"])).numpy()
         layout = _layout(tree)
-    named = labels is None or labels
-    with _fonts(tree.names or ()):
-        if layout.slots > _CROWDED:
-            return _draw_lines(tree, layout, rows, flow, named, ax)
-        if costs is None:
-            costs = not bool((tree._costs == 1).all())
-        marks = _edge_marks(tree, layout, flow, costs)
-        names = _names(tree, layout) if named else []
-        if ax is None:
-            ax = _new_axes(layout, names, marks, len(rows))
-        _draw_edges(ax, tree, layout, flow)
-        for mark in (*marks, *names):
-            _write(ax, mark)
-        _write_rows(ax, tree, layout, rows, names)
-    ax.set_axis_off()
-    return ax
+    crowded = layout.slots > _CROWDED
+    if costs is None:
+        costs = not crowded and not bool((tree._costs == 1).all())
+    names = [str(node) for node in range(tree.num_nodes)] if tree.names is None else list(tree.names)
+    names = names if labels is None or labels else [""] * len(names)
+    with _fonts(names):
+        return _draw(tree, layout, names, _numbers(tree, None if crowded else flow, costs), rows, flow, ax)
 
 
 def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
@@ -181,10 +168,10 @@ def _shown_tree(
 
 
 class _Layout(NamedTuple):
-    """Where each node is; the slots are the columns of the classes and leaves."""
+    """Where each node is; the slots are the lines of the classes and leaves, the levels count from the leaves."""
 
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
+    line: NDArray[np.float64]
+    level: NDArray[np.int64]
     slots: int
 
 
@@ -209,90 +196,21 @@ def _results(
 
 
 def _layout(tree: Tree) -> _Layout:
-    parents, order = tree._parents, tree._order
-    walk = np.argsort(order)
+    walk = np.argsort(tree._order)
     has_slot = tree._size == 1
     has_slot[tree._bins] = True
-    x = np.full(tree.num_nodes, np.nan)
-    x[walk[has_slot[walk]]] = np.arange(has_slot.sum())
-    y = np.zeros(tree.num_nodes)
+    line = np.full(tree.num_nodes, np.nan)
+    line[walk[has_slot[walk]]] = np.arange(has_slot.sum())
+    level = np.zeros(tree.num_nodes, dtype=np.int64)
     first, last = np.full(tree.num_nodes, np.inf), np.full(tree.num_nodes, -np.inf)
     for node in walk[::-1].tolist():  # children before their parent
-        if np.isnan(x[node]):
-            x[node] = (first[node] + last[node]) / 2
-        above = parents[node]
+        if np.isnan(line[node]):
+            line[node] = (first[node] + last[node]) / 2
+        above = tree._parents[node]
         if above >= 0:
-            first[above], last[above] = min(first[above], x[node]), max(last[above], x[node])
-            y[above] = max(y[above], y[node] + 1)
-    return _Layout(x, y, int(has_slot.sum()))
-
-
-class _Mark(NamedTuple):
-    """A text at a node or an edge.
-
-    Attributes:
-        text: What to write.
-        x: The place, in slots.
-        y: The place, in levels.
-        lift: By how many points the text is moved up, or to the left if it is upright.
-        size: The font size.
-        colour: The colour.
-        upright: Whether it is written from bottom to top.
-        align: Where the place is: at the text's center, bottom or top.
-    """
-
-    text: str
-    x: float
-    y: float
-    lift: float
-    size: float
-    colour: str = "black"
-    upright: bool = False
-    align: str = "center"
-
-    @property
-    def extent(self) -> tuple[float, float]:
-        """The width and the height of the text in inches, as if it were written from left to right."""
-        path = require("matplotlib.textpath", "plot", "plot_tree").TextPath((0, 0), self.text, size=self.size)
-        return float(path.get_extents().width) / 72, 1.35 * self.size / 72
-
-    @property
-    def width(self) -> float:
-        """The width that the text takes up, in inches."""
-        sideways = 2 * abs(self.lift) / 72 if self.upright and self.align == "center" else 0.0
-        return self.extent[1 if self.upright else 0] + sideways + 0.06
-
-
-def _new_axes(layout: _Layout, names: Sequence[_Mark], marks: Sequence[_Mark], rows: int) -> Axes:
-    """Make axes in which neighbouring texts do not overlap, up to 60 inches wide."""
-    pyplot = require("matplotlib.pyplot", "plot", "plot_tree")
-    slot = 0.3 if layout.slots > _MANY else 1.3
-    levels: dict[tuple[float, float], list[_Mark]] = {}
-    for mark in (*names, *marks):
-        levels.setdefault((round(mark.y, 6), 0.0 if mark.upright else mark.lift), []).append(mark)
-    for level in levels.values():
-        level.sort(key=lambda mark: mark.x)
-        for left, right in pairwise(level):
-            if right.x - left.x > 1e-9:
-                slot = max(slot, (left.width + right.width) / 2 / (right.x - left.x))
-    width = min(max(5.0, slot * (layout.slots + (0.9 if rows else 0.0))), 60.0)
-    top, bottom = _limits(layout, names, rows)
-    ax: Axes = pyplot.subplots(figsize=(width, min(_LEVEL * (top - bottom), 40.0)), layout="constrained")[1]
-    return ax
-
-
-def _below_names(names: Sequence[_Mark]) -> float:
-    """Return where the rows of numbers begin: below the names of the leaves."""
-    lengths = [mark.extent[0 if mark.upright else 1] for mark in names if mark.align == "top"]
-    return -(max(lengths) + 0.2) / _LEVEL if lengths else -0.1
-
-
-def _row_height(layout: _Layout) -> float:
-    return 1.3 * _ROW if layout.slots > _MANY else _ROW
-
-
-def _limits(layout: _Layout, names: Sequence[_Mark], rows: int) -> tuple[float, float]:
-    return float(layout.y.max()) + 0.4, _below_names(names) - rows * _row_height(layout) - 0.1
+            first[above], last[above] = min(first[above], line[node]), max(last[above], line[node])
+            level[above] = max(level[above], level[node] + 1)
+    return _Layout(line, level, int(has_slot.sum()))
 
 
 def _edges(tree: Tree) -> list[tuple[int, int, int]]:
@@ -301,168 +219,87 @@ def _edges(tree: Tree) -> list[tuple[int, int, int]]:
     return [(edge, *pair) for edge, pair in enumerate(pairs)]
 
 
-def _draw_edges(ax: Axes, tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None) -> None:
-    most = 1.0 if flow is None or not np.abs(flow).max(initial=0.0) else np.abs(flow).max()
-    for edge, node, parent in _edges(tree):
+def _numbers(tree: Tree, flow: NDArray[np.float64] | None, costs: bool) -> list[str]:
+    """Return what is written at the edge above each node."""
+    texts = [""] * tree.num_nodes
+    for edge, node, _ in _edges(tree):
         amount = 0.0 if flow is None else float(flow[edge])
-        colour = "#444444" if flow is None else _colour(amount)
-        # Upright except for the highest level, so that edges neither cross nor run through other nodes.
-        x = [layout.x[node], layout.x[node], layout.x[parent]]
-        y = [layout.y[node], layout.y[parent] - 1, layout.y[parent]]
-        width = 1.0 + 4.0 * abs(amount) / most
-        ax.plot(x, y, color=colour, linewidth=width, zorder=1, solid_capstyle="round", solid_joinstyle="round")
-    ax.scatter(layout.x, layout.y, s=14, color="#222222", zorder=2)
+        arrow = "" if abs(amount) < _STILL_BELOW else "← " if amount > 0 else "→ "
+        parts = [] if flow is None else [f"{arrow}{_short(abs(amount))}"]
+        texts[node] = ", ".join(parts + [f"cost {_short(tree._costs[edge])}"] * costs)
+    return texts
 
 
-def _edge_marks(tree: Tree, layout: _Layout, flow: NDArray[np.float64] | None, with_costs: bool) -> list[_Mark]:
-    """Draw the amount and the cost of each edge, one above the other, half a level above its lower end."""
-    costs = tree._costs.tolist()
-    leaf = tree._size == 1
-    marks = []
-    for edge, node, parent in _edges(tree):
-        upright = layout.slots > _MANY and bool(leaf[node])
-        rise = 0.5 if layout.y[parent] - layout.y[node] == 1 else 0.0
-        at = (layout.x[node] + rise * (layout.x[parent] - layout.x[node]), layout.y[node] + 0.5)
-        if flow is not None:
-            amount = float(flow[edge])
-            marks.append(_Mark(_arrow(amount), *at, 5.0 if with_costs else 0.0, 9.0, _colour(amount), upright))
-        if with_costs:
-            lift = -6.0 if flow is not None else 0.0
-            marks.append(_Mark(f"cost {_short(costs[edge])}", *at, lift, 7.0, "#666666", upright))
-    return marks
-
-
-def _names(tree: Tree, layout: _Layout) -> list[_Mark]:
-    """Draw the names of the leaves below them, and of the inner nodes above them."""
-    leaf = tree._size == 1
-    marks = []
-    for node in range(tree.num_nodes):
-        name = str(node) if tree.names is None else tree.names[node]
-        at = (layout.x[node], layout.y[node])
-        if leaf[node]:
-            upright = layout.slots > _MANY
-            marks.append(_Mark(_fit(name, _LONGEST_LEAF), *at, -5.0, 9.0, upright=upright, align="top"))
-        else:
-            marks.append(_Mark(_fit(name, _LONGEST_INNER), *at, 6.0, 9.0, align="bottom"))
-    return marks
-
-
-def _fit(name: str, longest: int) -> str:
-    return for_matplotlib(name if len(name) <= longest else f"{name[: longest - 1]}…")
-
-
-def _write(ax: Axes, mark: _Mark) -> None:
-    sideways = mark.upright and mark.align == "center"
-    ax.annotate(
-        mark.text,
-        (mark.x, mark.y),
-        (-mark.lift, 0) if sideways else (0, mark.lift),
-        textcoords="offset points",
-        color=mark.colour,
-        size=mark.size,
-        rotation=90 if mark.upright else 0,
-        ha="center",
-        va=mark.align,
-        bbox=None if mark.align == "top" else _WHITE,
-        zorder=3,
-    )
-
-
-def _arrow(amount: float) -> str:
-    return _short(abs(amount)) + ("" if abs(amount) < _STILL_BELOW else " ↑" if amount > 0 else " ↓")
-
-
-def _colour(amount: float) -> str:
-    return _STILL if abs(amount) < _STILL_BELOW else _UP if amount > 0 else _DOWN
-
-
-def _write_rows(
-    ax: Axes, tree: Tree, layout: _Layout, rows: dict[str, NDArray[np.float64]], names: Sequence[_Mark]
-) -> None:
-    upright = layout.slots > _MANY
-    below, step = _below_names(names), _row_height(layout)
-    left, right = -0.5, layout.slots - 0.5
-    for place, (name, values) in enumerate(rows.items()):
-        middle = below - (place + 0.5) * step
-        ax.plot([left - 0.9, right], [below - place * step] * 2, color="#cccccc", linewidth=0.8, zorder=0)
-        ax.text(left - 0.1, middle, name, ha="right", va="center", size=10)
-        for node, value in zip(tree.bins.tolist(), values.tolist(), strict=True):
-            rotation, size = (90, 7) if upright else (0, 10)
-            at = (layout.x[node], middle)
-            ax.text(*at, _short(value), ha="center", va="center", rotation=rotation, size=size)
-    top, bottom = _limits(layout, names, len(rows))
-    ax.set_xlim(left - (0.9 if rows else 0.0), right)
-    ax.set_ylim(bottom, top)
-
-
-def _short(value: float) -> str:
-    return f"{round(value, 3) + 0.0:g}".replace("-", "−")
-
-
-# ---- a line for each class -------------------------------------------------------------------------------------------
-
-
-def _draw_lines(
+def _draw(
     tree: Tree,
     layout: _Layout,
+    names: Sequence[str],
+    numbers: Sequence[str],
     rows: dict[str, NDArray[np.float64]],
     flow: NDArray[np.float64] | None,
-    named: bool,
     ax: Axes | None,
 ) -> Axes:
-    """Return the tree from left to right, the classes below each other, and what they hold beside them."""
     leaf = tree._size == 1
-    names = [str(node) for node in range(tree.num_nodes)] if tree.names is None else list(tree.names)
-    texts = [_fit(name, _LONGEST_IN_LINE if leaf[node] else _LONGEST_INNER) for node, name in enumerate(names)]
-    # The place of each level, in inches: above a level is room for the longest name of its nodes.
-    depth = int(layout.y.max())
+    texts = [_fit(name, _LONGEST_LEAF if leaf[node] else _LONGEST_INNER) for node, name in enumerate(names)]
+    # The place of each level, in inches: before it is room for the names of its inner nodes and the numbers below them.
+    depth = int(layout.level.max())
     widths = [0.35] * (depth + 1)
-    for node in np.flatnonzero(~leaf).tolist() if named else ():
-        level = int(layout.y[node])
-        widths[level] = max(widths[level], _width(texts[node], 8.0) + 0.2)
-    places = [sum(widths[level:depth]) for level in range(depth + 1)] if depth else [0.0]
-    x = np.array([places[int(level)] for level in layout.y])
-    right = max((_width(texts[node], 8.0) for node in np.flatnonzero(leaf).tolist()), default=0.0) if named else 0.0
-    columns = [float(x.max()) + right + 0.75 + 0.75 * place for place in range(len(rows))]
-    left, end = -widths[depth], (columns[-1] + 0.15 if rows else float(x.max()) + right + 0.2)
+    for node, level in enumerate(layout.level.tolist()):
+        width = max(0.0 if leaf[node] else _width(texts[node], _NAME), _width(numbers[node], _NUMBER))
+        widths[level] = max(widths[level], width + 0.2)
+    x = np.array([sum(widths[level:depth]) for level in layout.level.tolist()])
+    right = float(x.max()) + max((_width(texts[node], _NAME) for node in np.flatnonzero(leaf).tolist()), default=0.0)
+    columns = [right + _COLUMN * (place + 1) for place in range(len(rows))]
+    left, end = -widths[depth], columns[-1] + 0.15 if rows else right + 0.2
     if ax is None:
-        pyplot = require("matplotlib.pyplot", "plot", "plot_tree")
-        size = (end - left, _LINE * (layout.slots + 1 + bool(rows)))
-        ax = pyplot.subplots(figsize=(max(5.0, size[0]), size[1]))[1]
+        height = (_TALL_LINE if any(numbers) else _LINE) * (layout.slots + 1 + bool(rows))
+        size = max(5.0, end - left), max(1.0, height)
+        ax = require("matplotlib.pyplot", "plot", "plot_tree").subplots(figsize=size)[1]
         ax.set_position((0.0, 0.0, 1.0, 1.0))
     most = 1.0 if flow is None or not np.abs(flow).max(initial=0.0) else np.abs(flow).max()
     for edge, node, parent in _edges(tree):
         amount = 0.0 if flow is None else float(flow[edge])
-        line = [x[parent], x[parent], x[node]], [layout.x[parent], layout.x[node], layout.x[node]]
+        line = [x[parent], x[parent], x[node]], [layout.line[parent], layout.line[node], layout.line[node]]
+        width = 0.8 + 3.0 * abs(amount) / most
         colour = "#777777" if flow is None else _colour(amount)
-        ax.plot(*line, color=colour, linewidth=0.8 + 3.0 * abs(amount) / most, zorder=1, solid_joinstyle="round")
-    ax.scatter(x, layout.x, s=8, color="#222222", zorder=2)
-    for node in range(tree.num_nodes) if named else ():
-        at, shift = (x[node], layout.x[node]), (5, 0) if leaf[node] else (-4, 1)
-        ax.annotate(
-            texts[node],
-            at,
-            shift,
-            textcoords="offset points",
-            size=8,
-            ha="left" if leaf[node] else "right",
-            va="center_baseline" if leaf[node] else "bottom",
-            zorder=3,
-        )
+        ax.plot(*line, color=colour, linewidth=width, zorder=1, solid_joinstyle="round")
+        style: Any = {"size": _NUMBER, "ha": "right", "va": "top", "color": "#666666" if flow is None else colour}
+        ax.annotate(numbers[node], (x[node], layout.line[node]), (-5, -3), textcoords="offset points", **style)
+    ax.scatter(x, layout.line, s=8, color="#222222", zorder=2)
+    for node, text in enumerate(texts):
+        shift = (5, 0) if leaf[node] else (-4, 1)
+        style = {"ha": "left", "va": "center_baseline"} if leaf[node] else {"ha": "right", "va": "bottom"}
+        at = x[node], layout.line[node]
+        ax.annotate(text, at, shift, textcoords="offset points", size=_NAME, zorder=3, **style)
     for column, (name, values) in zip(columns, rows.items(), strict=True):
         ax.text(column, -1, name, ha="right", va="center", size=9)
         for node, value in zip(tree.bins.tolist(), values.tolist(), strict=True):
-            ax.text(column, layout.x[node], _short(value), ha="right", va="center", size=8)
+            ax.text(column, layout.line[node], _short(value), ha="right", va="center", size=_NAME)
     ax.set_xlim(left, end)
     ax.set_ylim(layout.slots, -1.0 - bool(rows))
     ax.set_axis_off()
     return ax
 
 
+def _fit(name: str, longest: int) -> str:
+    return for_matplotlib(name if len(name) <= longest else f"{name[: longest - 1]}…")
+
+
+def _colour(amount: float) -> str:
+    return _STILL if abs(amount) < _STILL_BELOW else _UP if amount > 0 else _DOWN
+
+
+def _short(value: float) -> str:
+    return f"{round(value, 3) + 0.0:g}".replace("-", "−")
+
+
 def _width(text: str, size: float) -> float:
     """Return the width of a text in inches."""
+    if not text.strip():
+        return 0.0
     path = require("matplotlib.textpath", "plot", "plot_tree").TextPath((0, 0), text, size=size)
-    return float(path.get_extents().width) / 72 if text.strip() else 0.0
+    # Hinted letters on a screen are a little wider.
+    return 1.05 * float(path.get_extents().width) / 72
 
 
 @contextmanager

@@ -29,12 +29,7 @@ def expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: 
 def decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, rounding: float) -> DTensor:
     """Return the class of least expected distance for each row, found by one more sum over the shards.
 
-    Args:
-        p: Probabilities or logits.
-        space: How the classes are arranged.
-        normalize: ``None`` or ``"softmax"``.
-        validate: Check that each row is a distribution.
-        rounding: How many units in the last place risks may differ by and count as equal.
+    Risks that differ by no more than ``rounding`` units in the last place count as equal.
     """
     with torch.no_grad():
         risk, axes = _risks(p, space, normalize, validate)

@@ -18,6 +18,7 @@ from earthwork.sharded.rows import Reduce, Slots, slots_on
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
 from earthwork.spaces.parts import Part
+from earthwork.spaces.space import first_true
 
 
 def softmax_of_shards(x: Tensor, part: Part, reduce: Reduce) -> Tensor:
@@ -30,14 +31,8 @@ def softmax_of_shards(x: Tensor, part: Part, reduce: Reduce) -> Tensor:
 def expected_on_shards(p: Tensor, part: Part, reduce: Reduce, check: torch.dtype | None) -> Tensor:
     """Compute for every class of this shard the expected distance to one drawn from ``p``, with all derivatives.
 
-    Args:
-        p: The probabilities of the classes of this shard, ``[rows, classes]``.
-        part: The shard.
-        reduce: What sums over the shards.
-        check: The type in which they were stored, if it is to be checked that each row is a distribution.
-
-    Raises:
-        ValueError: If a row is not a distribution, in all processes.
+    If ``check`` is the type in which ``p[rows, classes]`` was stored, a row that is not a distribution is an error in
+    all processes.
     """
     slots = derived(part, slots_on, p.device)
 
@@ -87,11 +82,9 @@ def check_on_shards(p: Tensor, reduce: Reduce, stored: torch.dtype, name: str = 
     """Raise, in all processes, unless each row is ≥ 0 and sums to 1."""
     bad = ~((p >= 0) & p.isfinite()).all(-1)
     mass = reduce(torch.where(bad, math.nan, p.sum(-1, dtype=torch.float64)))
-    wrong = ~((mass - 1).abs() <= mass_tolerance(stored))
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
+    if (row := first_true(~((mass - 1).abs() <= mass_tolerance(stored)))) is not None:
         found = "a negative or infinite number" if mass[row].isnan() else f"a sum of {mass[row].item():g}"
         raise ValueError(
-            f"{name}: expected probabilities, ≥ 0 and of sum 1 in each row, got {found} in row {row}; for logits pass "
-            'normalize="softmax"'
+            f"{name}: expected probabilities, ≥ 0 and of sum 1 in each row, got {found} in row {row[0]}; for logits "
+            'pass normalize="softmax"'
         )

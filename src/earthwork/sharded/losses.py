@@ -32,16 +32,9 @@ def forward(
 ) -> DTensor:
     """Compute the loss of class indices, equal to that of ``input.full_tensor()``.
 
-    Args:
-        loss: The loss, which is a sum over edges.
-        input: Logits, whose classes, and rows, may be sharded.
-        target: Class indices: a plain tensor, the same in all processes, or a ``DTensor``, sharded as the rows are.
-        mask: The rows that count, as ``target``.
-        axis: The axis of the classes.
-        kind: What the target holds.
-
-    Raises:
-        TypeError: If the loss is not a sum over edges, or an option needs all classes in one process.
+    Target and mask are plain tensors, the same in all processes, or sharded as the rows are. The classes are on
+    ``axis``, and ``kind`` is what the target holds. A loss that is not a sum over edges, or an option that needs all
+    classes in one process, is a ``TypeError``.
     """
     check_options(loss, kind)
     axes = read_axes("input", input, axis)

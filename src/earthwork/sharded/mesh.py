@@ -96,11 +96,7 @@ class _SumOver(torch.autograd.Function):
 
 
 def read_axes(name: str, x: DTensor, axis: int) -> Axes:
-    """Return how ``x`` is spread, if its classes are on ``axis``.
-
-    Raises:
-        ValueError: If the classes are sharded over several axes of the mesh, or the tensor is a partial sum.
-    """
+    """Return how ``x`` is spread, if its classes are on ``axis``, and sharded over one axis of the mesh at most."""
     placements, mesh = x.placements, x.device_mesh
     known = all(type(placement) in (Shard, Replicate) for placement in placements)
     over = [at for at, placement in enumerate(placements) if placement.is_shard(axis)]

@@ -77,14 +77,9 @@ class ShardedBatch(Batch):
 
 
 def as_batch(preds: DTensor, labels: Tensor, counted: Any, space: Space, options: Options) -> ShardedBatch:
-    """Check predictions of which no process has all classes.
+    """Check predictions of which no process has all classes: they are on the last axis.
 
-    Args:
-        preds: Probabilities or logits, with the classes on the last axis.
-        labels: The class of each row, of the shape of the rows; any number for those that do not count.
-        counted: Which rows count, as an index of all rows.
-        space: How the classes are arranged.
-        options: See `Options`.
+    ``counted`` are the rows that count, as an index of all rows; the labels of others may be any number.
     """
     decision, normalize = options.get("decision", "argmax"), options.get("normalize")
     if decision == "inner":

@@ -68,13 +68,7 @@ class ShardLosses:
         self.logarithmic = logarithmic
 
     def __call__(self, x: Tensor, labels: Tensor, reduce: Reduce) -> Tensor:
-        """Compute the losses of all rows, the same in all processes; differentiable once by the logits of this shard.
-
-        Args:
-            x: The logits of this shard, ``[rows, classes]``, float32 or float64.
-            labels: The class of each row, or `IGNORED`.
-            reduce: What sums over the shards.
-        """
+        """Compute the losses of all rows, the same in all processes; differentiable once by this shard's logits."""
         wanted = torch.is_grad_enabled() and x.requires_grad
         with torch.no_grad():
             values, slopes = _Step(self, x.detach(), labels, reduce).solve(wanted)
@@ -90,10 +84,7 @@ def _not_twice(*_: Tensor) -> Tensor:
 class Slots:
     """Which shared node each class of a shard is below, and sums and maxima over the classes below each of them.
 
-    Args:
-        slots: The shared node of each run of classes.
-        lengths: The number of classes in each run.
-        device: Where the tables shall be.
+    It is made of the shared node of each run of classes, and the number of classes in each run.
     """
 
     def __init__(self, slots: Tensor, lengths: Tensor, device: torch.device) -> None:
@@ -111,11 +102,9 @@ class Slots:
         return self._run_slots[torch.bucketize(classes, self._ends, right=True)]
 
     def exponentials(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ``exp(x)`` and its sum for each shared node, both divided by the largest of the node, which is last.
+        """Return ``exp(x)`` and its sums in float64, both divided by the largest of each shared node, and those.
 
-        Returns:
-            The quotients, ``[rows, classes]``; their sums, ``[rows, count]``, in float64; and the largest ``x`` of each
-            shared node, ``[rows, count]``.
+        The first has shape ``[rows, classes]``, the others ``[rows, count]``.
         """
         top = self._reduced(x, "amax")
         top = torch.where(top == -math.inf, 0, top)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import pad
 
 from earthwork.spaces.derived import derived
-from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, linear, running_sum
+from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, running_sum
 from earthwork.spaces.log_masses import LOG_ZERO, running_logsumexp
 from earthwork.spaces.parts import Part, chain_part
 from earthwork.spaces.space import check_count, check_names, to_array, widest
@@ -75,26 +75,17 @@ class Chain(EdgeSpace):
         checked = check_names(names, len(numbers), "bin")
         return cls(len(numbers), np.diff(numbers[order]), checked and [checked[i] for i in order])
 
-    def flow(self, x: Tensor) -> Tensor:
-        """Compute the running sum of ``x``, without its last entry: ``[..., n]`` to ``[..., n - 1]``."""
-        self._check_last_axis("x", x, self.num_bins, "bins")
-        return linear(x, _sum_before, _sum_after)
+    def _flow(self, x: Tensor) -> Tensor:
+        return running_sum(x)[..., :-1].to(x.dtype)
 
-    def potential(self, g: Tensor) -> Tensor:
-        """Compute the sum of ``g`` over the edges after each bin: ``[..., n - 1]`` to ``[..., n]``."""
-        self._check_last_axis("g", g, self.num_edges, "edges")
-        return linear(g, _sum_after, _sum_before)
+    def _potential(self, g: Tensor) -> Tensor:
+        before = running_sum(pad(g, (1, 0)))
+        return (before[..., -1:] - before).to(g.dtype)
 
     def log_masses(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logarithms of the masses before and after each edge."""
         x = x.double().clamp(min=LOG_ZERO)
         return running_logsumexp(x)[..., :-1], running_logsumexp(x.flip(-1)).flip(-1)[..., 1:]
-
-    def _branch_flow(self, x: Tensor) -> Tensor:
-        return _sum_before(x)
-
-    def _branch_potential(self, g: Tensor) -> Tensor:
-        return _sum_after(g)
 
     def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]]:
         """Return the costs."""
@@ -109,42 +100,27 @@ class Chain(EdgeSpace):
         """Return one shard of the chain."""
         return chain_part(self, bounds, rank)
 
-    def distance(
-        self,
-        i: Tensor | int,
-        j: Tensor | int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """Return the cost of the edges between bins ``i`` and ``j``; see :meth:`Space.distance`."""
-        i, j = self._bin_indices(i, j, device)
-        position = derived(self, positions, i.device, widest(i.device))
-        return (position[i] - position[j]).abs().to(dtype or position.dtype)
-
-    def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
-        """Return the distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
-        place = derived(self, positions, like.device, like.dtype)
-        return (place - embedding(labels, place.unsqueeze(-1))).abs()
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
+        position = derived(self, positions, i.device)
+        return (position[i] - position[j]).abs()
 
     def nearest(self, allowed: Tensor) -> Tensor:
         """Return for each bin the nearest of the bins where ``allowed[..., n]`` is true; ties go to the lower one."""
         before, after = neighbours(allowed)
-        position = pad(derived(self, positions, allowed.device, widest(allowed.device)), (1, 1), value=math.inf)
+        position = pad(derived(self, positions, allowed.device), (1, 1), value=math.inf)
         here = position[1:-1]
         return torch.where((here - position[before + 1]).abs() <= (position[after + 1] - here).abs(), before, after)
 
-    def diameter(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the length of the chain."""
-        return self.costs.sum().to(dtype or torch.float64).to(device or "cpu")
+    def _diameter(self) -> Tensor:
+        return self.costs.sum()
 
     def __repr__(self) -> str:
         return f"Chain({self.num_bins} bins, {self._cost_range()})"
 
 
-def positions(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> Tensor:
+def positions(space: EdgeSpace, device: torch.device) -> Tensor:
     """Return the distance of each bin from the first one along the edges; one more than there are edges."""
-    return pad(space.costs.cumsum(0), (1, 0)).to(dtype).to(device)
+    return pad(space.costs.cumsum(0), (1, 0)).to(widest(device)).to(device)
 
 
 def neighbours(allowed: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,12 +146,3 @@ def _check_values(values: ArrayLike | Tensor) -> np.ndarray[Any, np.dtype[np.flo
         again = int(np.setdiff1d(np.arange(len(array)), first)[0])
         raise ValueError(f"values: expected distinct numbers, got {array[again]:g} again at position {again}")
     return array.astype(np.float64)
-
-
-def _sum_before(x: Tensor) -> Tensor:
-    return running_sum(x)[..., :-1].to(x.dtype)
-
-
-def _sum_after(g: Tensor) -> Tensor:
-    before = running_sum(torch.nn.functional.pad(g, (1, 0)))
-    return (before[..., -1:] - before).to(g.dtype)

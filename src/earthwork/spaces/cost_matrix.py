@@ -16,6 +16,7 @@ from earthwork.spaces.space import (
     bad_cost,
     check_names,
     distance_matrix,
+    first_true,
     fixed_numbers,
     to_tensor,
     widest,
@@ -77,21 +78,11 @@ class CostMatrix(Space):
         """The costs, a copy of shape ``[num_bins, num_bins]`` in float64."""
         return to_tensor(self._matrix)
 
-    def distance(
-        self,
-        i: Tensor | int,
-        j: Tensor | int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """Return the cost from bins ``i`` to bins ``j``; see :meth:`Space.distance`."""
-        i, j = self._bin_indices(i, j, device)
-        return derived(self, distance_matrix, i.device, dtype or widest(i.device))[i, j]
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
+        return derived(self, distance_matrix, i.device, widest(i.device))[i, j]
 
-    def distances(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the full matrix of costs, shape ``[num_bins, num_bins]``."""
-        return to_tensor(self._matrix, device or "cpu", dtype)
+    def _distances(self) -> Tensor:
+        return self.matrix
 
     def _scaled(self, factor: float) -> Self:
         twin = self._twin()
@@ -106,20 +97,16 @@ class CostMatrix(Space):
 def _check_matrix(matrix: Tensor) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
         raise ValueError(f"matrix: expected a square matrix of at least one bin, got shape {tuple(matrix.shape)}")
-    bad = ~((matrix >= 0) & (matrix <= MAX_COST))
-    if bad.any():
-        i, j = bad.nonzero()[0].tolist()
-        raise bad_cost("matrix", "costs", matrix[i, j].item(), f"from bin {i} to bin {j}")
+    if (place := first_true(~((matrix >= 0) & (matrix <= MAX_COST)))) is not None:
+        raise bad_cost("matrix", "costs", matrix[place].item(), f"from bin {place[0]} to bin {place[1]}")
     own = matrix.diagonal()
-    if own.any():
-        i = int(own.nonzero()[0])
-        raise ValueError(f"matrix: expected a diagonal of 0, got {own[i].item():g} from bin {i} to itself")
+    if (place := first_true(own != 0)) is not None:
+        raise ValueError(f"matrix: expected a diagonal of 0, got {own[place].item():g} from bin {place[0]} to itself")
 
 
 def _check_symmetric(matrix: Tensor) -> None:
-    bad = (matrix - matrix.T).abs() > _rounding(matrix)
-    if bad.any():
-        i, j = bad.nonzero()[0].tolist()
+    if (place := first_true((matrix - matrix.T).abs() > _rounding(matrix))) is not None:
+        i, j = place
         raise ValueError(
             f"matrix: expected a symmetric matrix, got {matrix[i, j].item():g} from bin {i} to bin {j} and "
             f"{matrix[j, i].item():g} back"
@@ -131,10 +118,8 @@ def _check_triangle(matrix: Tensor) -> None:
     for start in range(0, n, max(1, _BLOCK // n**2)):
         direct = matrix[start : start + max(1, _BLOCK // n**2)]
         detour, through = (direct.unsqueeze(1) + matrix.T).min(-1)
-        bad = direct > detour + _rounding(matrix)
-        if bad.any():
-            row, k = bad.nonzero()[0].tolist()
-            i, j = start + row, int(through[row, k])
+        if (place := first_true(direct > detour + _rounding(matrix))) is not None:
+            i, j, k = start + place[0], int(through[place]), place[1]
             raise ValueError(
                 f"matrix: expected the triangle inequality, got {matrix[i, k].item():g} from bin {i} to bin {k} but "
                 f"{matrix[i, j].item():g} + {matrix[j, k].item():g} by way of bin {j}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 
 import numpy as np
@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from earthwork.spaces.derived import derived
-from earthwork.spaces.edges import Costs, EdgeSpace, linear
+from earthwork.spaces.edges import Costs, one_hot
+from earthwork.spaces.hierarchy import Hierarchy
 from earthwork.spaces.log_masses import LOG_ZERO
-from earthwork.spaces.space import check_names, frozen, to_tensor, widest
-from earthwork.spaces.topology import _as_indices
+from earthwork.spaces.space import check_names, to_tensor, widest
+from earthwork.spaces.topology import as_indices, call
 
 # The most pairs of a class and a node above it: their tables take 16 bytes each.
 _MAX_PAIRS = 2**27
@@ -23,7 +24,7 @@ _MAX_PAIRS = 2**27
 _BLOCK = 2**22
 
 
-class Dag(EdgeSpace):
+class Dag(Hierarchy):
     r"""Bins in a hierarchy whose nodes may have several parents: a directed acyclic graph, such as the Gene Ontology.
 
     A node stands for the group of the bins below it, and its cost :math:`w_v` is what it costs to be inside the group
@@ -40,6 +41,7 @@ class Dag(EdgeSpace):
         costs: The cost of every node, or one for each. Finite and ≥ 0.
         bins: The node of each class, in the order of the classes. Default: the nodes without children.
         names: The names of all nodes; :attr:`bin_names` are those of the classes.
+        notes: What was changed in the source that it was built from, kept as :attr:`notes`.
 
     Example:
         >>> import earthwork as ew
@@ -50,82 +52,70 @@ class Dag(EdgeSpace):
         (('sofa', 'kitchen', 'bread'), [[0.0, 3.0, 4.0], [3.0, 0.0, 3.0], [4.0, 3.0, 0.0]])
     """
 
-    acyclic = True
-
     def __init__(
         self,
         parents: Sequence[Iterable[int]],
         costs: Costs = 1.0,
         bins: ArrayLike | Tensor | None = None,
         names: Sequence[str] | None = None,
+        *,
+        notes: Iterable[str] = (),
     ) -> None:
         lists = [list(above) for above in parents]
         self.num_nodes = self.num_edges = len(lists)
         self.names = check_names(names, self.num_nodes, "node")
-        self._parents = self._nodes("parents", list(chain.from_iterable(lists)))
+        self.notes = tuple(notes)
+        self._parents = as_indices("parents", list(chain.from_iterable(lists)))
+        bad = self._parents[(self._parents < 0) | (self._parents >= self.num_nodes)]
+        if len(bad):
+            raise ValueError(f"parents: expected nodes from 0 to {self.num_nodes - 1}, got {bad[0]}")
         self._starts = np.cumsum([0, *map(len, lists)])
-        self._bins = self._default_bins() if bins is None else self._nodes("bins", bins)
-        if len(self._bins) == 0 or len(np.unique(self._bins)) < len(self._bins):
-            raise ValueError("bins: expected at least one node, and each once")
-        self.num_bins = len(self._bins)
-        above = _ancestors(lists, self._bins.tolist(), self._call)
+        leaves = np.bincount(self._parents, minlength=self.num_nodes) == 0
+        self._set_bins(np.flatnonzero(leaves) if bins is None else bins)
+        above = self._ancestors(lists)
         self._pair_bins = np.repeat(np.arange(self.num_bins), list(map(len, above)))
         self._pair_nodes = np.fromiter(chain.from_iterable(above), dtype=np.int64, count=len(self._pair_bins))
         self._set_costs(costs)
         self._seal()
 
-    def _nodes(self, name: str, values: ArrayLike | Tensor) -> NDArray[np.int64]:
-        nodes: NDArray[np.int64] = _as_indices(name, values.cpu().numpy() if isinstance(values, Tensor) else values)
-        bad = nodes[(nodes < 0) | (nodes >= self.num_nodes)]
-        if len(bad):
-            raise ValueError(f"{name}: expected nodes from 0 to {self.num_nodes - 1}, got {bad[0]}")
-        return nodes
-
-    def _default_bins(self) -> NDArray[np.int64]:
-        return np.flatnonzero(np.bincount(self._parents, minlength=self.num_nodes) == 0)
-
-    def _call(self, node: int) -> str:
-        return str(node) if self.names is None else repr(self.names[node])
+    def _ancestors(self, parents: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return each bin's node and all nodes above it."""
+        graph: dict[int, Sequence[int]] = {}
+        todo = self._bins.tolist()
+        while todo:
+            node = todo.pop()
+            if node not in graph:
+                graph[node] = parents[node]
+                todo += parents[node]
+        above: dict[int, list[int]] = {}
+        total = 0
+        try:
+            for node in TopologicalSorter(graph).static_order():
+                above[node] = sorted({node}.union(*(above[parent] for parent in parents[node])))
+                total += len(above[node])
+                if total > _MAX_PAIRS:
+                    raise ValueError(
+                        f"parents: expected at most {_MAX_PAIRS:,} pairs of a node and one above it, got more; the "
+                        "graph is too deep to be kept whole: choose one parent for each node, as a Tree"
+                    )
+        except CycleError as error:
+            node = min(error.args[1])
+            raise ValueError(f"parents: expected no cycle, got one through node {call(node, self.names)}") from None
+        return [above[node] for node in self._bins.tolist()]
 
     def _tables(self) -> tuple[NDArray[np.int64] | NDArray[np.float64], ...]:
         return self._parents, self._starts, self._bins, self._costs
-
-    @cached_property
-    def flow_costs(self) -> NDArray[np.float64]:
-        """The costs that a flow is multiplied by: 0 above all bins and above none."""
-        count = np.bincount(self._pair_nodes, minlength=self.num_nodes)
-        return frozen(np.where((count > 0) & (count < self.num_bins), self._costs, 0.0))
 
     @property
     def parents(self) -> tuple[tuple[int, ...], ...]:
         """The parents of each node."""
         return tuple(tuple(part.tolist()) for part in np.split(self._parents, self._starts[1:-1]))
 
-    @property
-    def bins(self) -> Tensor:
-        """The node of each class: a copy of shape ``[num_bins]``."""
-        return to_tensor(self._bins)
-
-    @property
-    def bin_names(self) -> tuple[str, ...] | None:
-        """The names of the bins, in the order of the classes; ``None`` if the nodes have none."""
-        return None if self.names is None else tuple(self.names[node] for node in self._bins.tolist())
-
-    def flow(self, x: Tensor) -> Tensor:
-        """Return the total content of the bins below each node: ``[..., num_bins]`` to ``[..., num_nodes]``."""
-        self._check_last_axis("x", x, self.num_bins, "bins")
-        return linear(x, self._sum_below, self._sum_above)
-
-    def potential(self, g: Tensor) -> Tensor:
-        """Return the sum of ``g`` over each bin's node and those above: ``[..., num_nodes]`` to ``[..., num_bins]``."""
-        self._check_last_axis("g", g, self.num_nodes, "nodes")
-        return linear(g, self._sum_above, self._sum_below)
-
-    def _sum_below(self, x: Tensor) -> Tensor:
+    def _flow(self, x: Tensor) -> Tensor:
         bins, nodes = derived(self, pairs, x.device)
         return _summed(x.index_select(-1, bins), nodes, self.num_nodes)
 
-    def _sum_above(self, g: Tensor) -> Tensor:
+    def _potential(self, g: Tensor) -> Tensor:
         bins, nodes = derived(self, pairs, g.device)
         return _summed(g.index_select(-1, nodes), bins, self.num_bins)
 
@@ -138,72 +128,25 @@ class Dag(EdgeSpace):
             torch.where(inside, LOG_ZERO, rows).logsumexp(-1),
         )
 
-    def distance(
-        self,
-        i: Tensor | int,
-        j: Tensor | int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """Return the cost of the groups that hold one of the bins ``i`` and ``j`` and not the other."""
-        both = torch.stack(torch.broadcast_tensors(*self._bin_indices(i, j, device)))
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
+        both = torch.stack(torch.broadcast_tensors(i, j))
         pairs, where = both.reshape(2, -1).unique(dim=1, return_inverse=True)
         costs = to_tensor(self.flow_costs, both.device, widest(both.device))
         found = []
         for part in pairs.split(max(1, _BLOCK // self.num_nodes), dim=1):
-            a, b = self._sum_below(_one_hot(part, self.num_bins, costs))
+            a, b = self._flow(one_hot(part, costs.new_empty(self.num_bins)))
             found.append(((a - b).abs() * costs).sum(-1))
-        return torch.cat(found)[where].view(both.shape[1:]).to(dtype or costs.dtype)
+        return torch.cat(found)[where].view(both.shape[1:])
 
-    def distances(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the full matrix of distances, shape ``[num_bins, num_bins]``."""
+    def _distances(self) -> Tensor:
         one_hot = torch.eye(self.num_bins, dtype=torch.float64, device="cpu")
         step = max(1, _BLOCK // max(self.num_nodes, self.num_bins))
         matrix = torch.cat([self.expected_distances(rows) for rows in one_hot.split(step)])
         # Sums of costs that are subtracted from each other may miss 0.
-        return matrix.clamp(min=0).fill_diagonal_(0).to(device or "cpu", dtype or torch.float64)
+        return matrix.clamp(min=0).fill_diagonal_(0)
 
     def __repr__(self) -> str:
         return f"Dag({self.num_nodes} nodes, {self.num_bins} bins, {self._cost_range()})"
-
-
-def _ancestors(parents: Sequence[Sequence[int]], bins: Sequence[int], call: Callable[[int], str]) -> list[list[int]]:
-    """Return each bin's node and all nodes above it."""
-    above: dict[int, list[int]] = {}
-    total = 0
-    open_nodes: set[int] = set()
-    for start in bins:
-        # Depth first, without recursion: a node is finished when all its parents are.
-        todo = [start]
-        while todo:
-            node = todo[-1]
-            if node in above:
-                todo.pop()
-                continue
-            waiting = [parent for parent in parents[node] if parent not in above]
-            if not waiting:
-                found = {node}.union(*(above[parent] for parent in parents[node]))
-                above[node] = sorted(found)
-                total += len(found)
-                if total > _MAX_PAIRS:
-                    raise ValueError(
-                        f"parents: expected at most {_MAX_PAIRS:,} pairs of a node and one above it, got more; the "
-                        "graph is too deep to be kept whole: choose one parent for each node, as a Tree"
-                    )
-                open_nodes.discard(node)
-                todo.pop()
-                continue
-            open_nodes.add(node)
-            cycle = next((parent for parent in waiting if parent in open_nodes), None)
-            if cycle is not None:
-                raise ValueError(f"parents: expected no cycle, got one through node {call(cycle)}")
-            todo += waiting
-    return [above[node] for node in bins]
-
-
-def _one_hot(bins: Tensor, count: int, like: Tensor) -> Tensor:
-    return (bins.unsqueeze(-1) == torch.arange(count, device=bins.device)).to(like.dtype)
 
 
 def _summed(x: Tensor, places: Tensor, count: int) -> Tensor:

@@ -17,14 +17,9 @@ _MOST = 32
 
 
 def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
-    """Return ``make(owner, *options)``, made on first use and kept with the owner, an immutable value.
+    """Return ``make(owner, *options)`` of a function of a module, made on first use and kept in ``owner._derived``.
 
-    A graph of ``torch.compile`` reads the result as an attribute of the owner.
-
-    Args:
-        owner: What it is made from; its attribute ``_derived`` is an ``OrderedDict``.
-        make: A function of the module, so that it is the same in every call.
-        *options: Such as a device and a type.
+    A graph of ``torch.compile`` reads the result as an attribute of the owner, which is an immutable value.
     """
     if torch.compiler.is_dynamo_compiling():
         if not private_api.constants_take_objects:

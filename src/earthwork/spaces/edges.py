@@ -15,7 +15,7 @@ from torch import Tensor
 
 from earthwork import private_api
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import Space, check_costs, check_rho, fixed_numbers, to_tensor
+from earthwork.spaces.space import Space, check_costs, check_rho, fixed_numbers, frozen, to_tensor
 
 Costs: TypeAlias = "float | Sequence[float] | NDArray[Any] | Tensor"
 Map: TypeAlias = Callable[[Tensor], Tensor]
@@ -36,8 +36,8 @@ class EdgeSpace(Space):
     each edge. With :math:`\varphi = \mathrm{flow}(p - q)` the relaxed distance is :math:`\sum_i w_i |\varphi_i|^\rho`.
 
     A subclass sets :attr:`num_bins` and :attr:`num_edges`, calls ``_set_costs`` and ``_seal``, and implements
-    :meth:`flow`, :meth:`potential` and :meth:`distance`. If its flow is not determined by what the bins hold it also
-    implements :meth:`settle`; otherwise it sets :attr:`acyclic`.
+    ``_flow``, ``_potential`` and ``_distance``. If its flow is not determined by what the bins hold it also implements
+    :meth:`settle`; otherwise it sets :attr:`acyclic`.
     """
 
     num_edges: int
@@ -70,7 +70,15 @@ class EdgeSpace(Space):
     @cached_property
     def flow_costs(self) -> NDArray[np.float64]:
         """The costs that a flow is multiplied by: 0 for edges with all bins on one side, which carry rounding only."""
-        return self._costs
+        divides = self._divides()
+        return self._costs if divides.all() else frozen(np.where(divides, self._costs, 0.0))
+
+    def _divides(self) -> NDArray[np.bool_]:
+        """Return which edges have bins on both sides."""
+        if not self.acyclic:
+            return np.ones(self.num_edges, dtype=bool)
+        count = self._flow(torch.ones(self.num_bins, dtype=torch.float64, device="cpu")).numpy()
+        return (count > 0) & (count < self.num_bins)
 
     @property
     def costs(self) -> Tensor:
@@ -91,16 +99,27 @@ class EdgeSpace(Space):
     def _scaled(self, factor: float) -> Self:
         return self.with_costs(self._costs * factor)
 
-    @abstractmethod
     def flow(self, x: Tensor) -> Tensor:
         """Return how much of the bins' content ``x`` crosses each edge: ``[..., num_bins]`` to ``[..., num_edges]``.
 
-        On an acyclic space this is the sum of ``x`` over the bins on one side of the edge.
+        On an acyclic space this is the sum of ``x`` over the bins on one side of the edge: on a chain those before it,
+        on a tree those below it.
         """
+        self._check_last_axis("x", x, self.num_bins, "bins")
+        return linear(x, self._flow, self._potential)
 
-    @abstractmethod
     def potential(self, g: Tensor) -> Tensor:
         """Return the transpose of :meth:`flow`: ``[..., num_edges]`` to ``[..., num_bins]``."""
+        self._check_last_axis("g", g, self.num_edges, "edges")
+        return linear(g, self._potential, self._flow)
+
+    @abstractmethod
+    def _flow(self, x: Tensor) -> Tensor:
+        """Compute :meth:`flow`, which takes care of derivatives."""
+
+    @abstractmethod
+    def _potential(self, g: Tensor) -> Tensor:
+        """Compute :meth:`potential`, which takes care of derivatives."""
 
     def settle(self, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
         """Return the cheapest flow with the divergence of ``flow``; there is only one unless the space has a cycle."""
@@ -112,20 +131,8 @@ class EdgeSpace(Space):
 
     def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:
         """Return the edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
-        idle = (flow == 0) & (costs > 0)
         # An edge with no bin, or with every bin, on one side carries no flow.
-        count = self.flow(torch.ones(self.num_bins, dtype=flow.dtype, device=flow.device))
-        return idle & (count > 0) & (count < self.num_bins)
-
-    def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
-        """Compute the distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in ``like``'s type."""
-        if not self.acyclic:
-            return super().distances_to(labels, like)
-        costs = derived(self, cost_tensor, like.device, like.dtype)
-        # The edges above the label are crossed by what is not below them, the others by what is.
-        above = self.flow(one_hot(labels, like.new_empty(self.num_bins)))
-        # No matrix product, which autocast would compute in half precision.
-        return (above * costs).sum(-1, keepdim=True) + self.potential(costs * (1 - 2 * above))
+        return (flow == 0) & (costs > 0) & derived(self, dividing, flow.device)
 
     def expected_distances(self, p: Tensor) -> Tensor:
         """Compute for every bin the expected distance to a bin drawn from ``p[..., num_bins]``, without a matrix."""
@@ -137,14 +144,10 @@ class EdgeSpace(Space):
         return (costs * below).sum(-1, keepdim=True) + self.potential(costs * (mass - 2 * below))
 
     def log_masses(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Return the logarithms of the masses on either side of each edge; see `spaces.log_masses`.
+        r"""Return :math:`\log m` and :math:`\log (M - m)`, ``[..., num_edges]`` in float64; see `spaces.log_masses`.
 
-        Args:
-            x: Logarithms of the bins' masses, shape ``[..., num_bins]``.
-
-        Returns:
-            :math:`\log m` and :math:`\log (M - m)` with the mass :math:`m` below the edge and the mass :math:`M` of all
-            bins, float64 of shape ``[..., num_edges]``; about `LOG_ZERO` where there is no bin.
+        Given logarithms ``x[..., num_bins]`` of the bins' masses: :math:`m` is below the edge, :math:`M` in all
+        bins. Where there is no bin the result is about `LOG_ZERO`.
         """
         raise TypeError(f"space: expected a Chain or a Tree, whose edges divide the classes in two, got {self}")
 
@@ -156,10 +159,10 @@ class EdgeSpace(Space):
     # The three below are for the first-order path, which needs no autograd graph: the flow over the edges that carry
     # more than one bin's content ("branches"), its transpose, and the costs of those edges and of each bin's own edge.
     def _branch_flow(self, x: Tensor) -> Tensor:
-        return self.flow(x)
+        return self._flow(x)
 
     def _branch_potential(self, g: Tensor) -> Tensor:
-        return self.potential(g)
+        return self._potential(g)
 
     def _split_costs(self) -> tuple[Tensor, Tensor | None]:
         return to_tensor(self.flow_costs), None
@@ -167,8 +170,7 @@ class EdgeSpace(Space):
     def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
         """Return the arrays from which compiled kernels compute on this space; ``None`` if there are no kernels for it.
 
-        Args:
-            weights: What a kernel takes in place of the costs of the edges.
+        A kernel takes ``weights`` in place of the costs of the edges.
         """
         return None
 
@@ -195,6 +197,11 @@ class EdgeSpace(Space):
 def cost_tensor(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return the costs that a flow is multiplied by, to be read only."""
     return to_tensor(space.flow_costs, device, dtype)
+
+
+def dividing(space: EdgeSpace, device: torch.device) -> Tensor:
+    """Return which edges have bins on both sides, to be read only."""
+    return to_tensor(space._divides(), device)
 
 
 def split_costs(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

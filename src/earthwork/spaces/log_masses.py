@@ -64,14 +64,7 @@ class Levels(NamedTuple):
 
 
 def levels_of(parents: Indices, depths: Indices, bins: Indices, device: torch.device) -> Levels:
-    """Return the nodes of a tree level by level.
-
-    Args:
-        parents: The parent of each node, -1 at the root, shape ``[num_nodes]``.
-        depths: The number of edges between each node and the root, shape ``[num_nodes]``.
-        bins: The node of each bin, shape ``[num_bins]``.
-        device: Where the tensors shall be.
-    """
+    """Return the nodes of a tree level by level, on a device."""
     order = np.argsort(depths, kind="stable")
     number = np.empty_like(order)
     number[order] = np.arange(len(order))
@@ -94,12 +87,7 @@ def levels_of(parents: Indices, depths: Indices, bins: Indices, device: torch.de
 
 
 def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logarithms of the masses below each edge of a tree and beyond it, in O(nodes) for each row.
-
-    Args:
-        levels: The tree, level by level.
-        x: Logarithms of the bins' masses, shape ``[..., num_bins]``.
-    """
+    """Return the logarithms of the masses below each edge of a tree and beyond it, in O(nodes) for each row."""
     own, up = levels.split(x.double(), LOG_ZERO), levels.up()
     below = _below(own, up)
     return levels.at_edges(below), levels.at_edges(_beyond(own, up, below))
@@ -131,14 +119,7 @@ def _sum(x: Tensor, up: Tensor, above: Tensor) -> Tensor:
 
 
 def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Tensor:
-    """Compute the logarithm of the sum of exp over the last axis, for each group: ``[..., n]`` to ``[..., count]``.
-
-    Args:
-        x: Logarithms.
-        group: The group of each entry of the last axis, shape ``[n]``.
-        count: The number of groups.
-        empty: The result for a group without members.
-    """
+    """Compute the logarithm of the sum of exp for each group of the last axis; ``empty`` if it has no members."""
     largest = grouped_min(-x.detach(), group, count, -empty).neg()
     scaled = (x - largest.index_select(-1, group)).exp()
     total = torch.zeros_like(largest).index_add(-1, group, scaled)

@@ -18,11 +18,8 @@ _MAX_CHILDREN = 30
 def outline(tree: Tree, depth: int | None = None) -> str:
     """Return a tree as text, one line for each node, with costs if they are not all 1.
 
-    Args:
-        tree: The tree.
-        depth: How many levels below the root. Default: all levels if that is at most 200 lines, else as many as fit.
-            Of a node with more than 30 children only the first 30 are shown. Wherever nodes are left out, a line says
-            how many.
+    By default, as many levels as fit into 200 lines. Of a node with more than 30 children only the first 30 are shown.
+    Wherever nodes are left out, a line says how many.
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ValueError(f"depth: expected a number of levels ≥ 0, got {depth!r}")

@@ -45,11 +45,9 @@ class Part:
         bounds: The first class of each shard, and the number of classes.
         rank: Which shard it is.
         local: The space of the local edges; ``None`` if the shard is empty. On a chain its bins are all classes before
-            the shard, if there are any, those of the shard, and all classes after it. On a tree they are those of the
-            shard, and all others.
+            it, if there are any, those of the shard, and all after it; on a tree those of the shard, and all others.
         shared: The tree of the shared nodes; ``None`` if it has no edge.
-        slots: The shared node directly above each class of the shard, as a bin of ``shared``, for each run of classes
-            below the same one.
+        slots: The shared node directly above each run of classes of the shard, as a bin of ``shared``.
         lengths: The number of classes in each run.
         ordered: Whether the space is a chain.
     """
@@ -142,14 +140,7 @@ def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
 def shared_nodes(
     order: Indices, size: Indices, bins: Indices, bounds: Sequence[int]
 ) -> tuple[NDArray[np.bool_], Indices]:
-    """Find which nodes have classes of several shards below them, and the shard of the others; -1 without a class.
-
-    Args:
-        order: The place of each node in a walk around the tree.
-        size: The number of nodes of each subtree.
-        bins: The node of each class.
-        bounds: The first class of each shard, and the number of classes.
-    """
+    """Find which nodes have classes of several shards below them, and the shard of the others; -1 without a class."""
     walk = np.argsort(order[bins])
     place, shard = order[bins][walk], (np.searchsorted(bounds, walk, side="right") - 1)
     changes = np.cumsum(np.r_[0, shard[1:] != shard[:-1]])
@@ -239,15 +230,7 @@ def part_of(
     pieces: Pieces,
     shared: tuple[Indices, Indices, float | Numbers],
 ) -> Part:
-    """Return one shard of a tree.
-
-    Args:
-        kind: The class of trees to build.
-        bounds: The first class of each shard, and the number of classes.
-        rank: Which shard.
-        pieces: The subtrees of the shard.
-        shared: The shared nodes, ascending, their parents and the costs above them.
-    """
+    """Return one shard of a tree: of its own subtrees, and of the shared nodes, ascending, with parents and costs."""
     nodes, parents, costs = shared
     classes = len(pieces.bins)
     slots, lengths, tree = torch.tensor([0]), torch.tensor([classes]), None

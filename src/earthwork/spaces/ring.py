@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import pad
 
 from earthwork.spaces.chain import neighbours, positions
 from earthwork.spaces.derived import derived
-from earthwork.spaces.edges import Costs, EdgeSpace, linear, running_sum
-from earthwork.spaces.space import check_count, check_names, widest
+from earthwork.spaces.edges import Costs, EdgeSpace, running_sum
+from earthwork.spaces.space import check_count, check_names
 
 # Every second step bisects: enough to take the bracket of a double to its last bit.
 _MAX_STEPS = 128
@@ -48,15 +48,13 @@ class Ring(EdgeSpace):
         self._set_costs(costs)
         self._seal()
 
-    def flow(self, x: Tensor) -> Tensor:
-        """Compute the running sum of ``x``: the flow when nothing circulates, ``[..., n]`` to ``[..., n]``."""
-        self._check_last_axis("x", x, self.num_bins, "bins")
-        return linear(x, _sum_up_to, _sum_from)
+    def _flow(self, x: Tensor) -> Tensor:
+        # When nothing circulates.
+        return running_sum(x).to(x.dtype)
 
-    def potential(self, g: Tensor) -> Tensor:
-        """Compute the sum of ``g`` over the edges from each bin on: ``[..., n]`` to ``[..., n]``."""
-        self._check_last_axis("g", g, self.num_edges, "edges")
-        return linear(g, _sum_from, _sum_up_to)
+    def _potential(self, g: Tensor) -> Tensor:
+        before = running_sum(g)
+        return (before[..., -1:] - before + g).to(g.dtype)
 
     def settle(self, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
         """Return ``flow`` minus the circulation that makes it cheapest."""
@@ -119,24 +117,9 @@ class Ring(EdgeSpace):
         position, half, sign = far_sides(space, torch.device("cpu"), torch.float64)
         return [np.arange(self.num_bins), position.numpy(), half.numpy(), sign.numpy()]
 
-    def distance(
-        self,
-        i: Tensor | int,
-        j: Tensor | int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """Return the cost of the shorter path between bins ``i`` and ``j``; see :meth:`Space.distance`."""
-        i, j = self._bin_indices(i, j, device)
-        position = derived(self, positions, i.device, widest(i.device))
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
+        position = derived(self, positions, i.device)
         way = (position[i] - position[j]).abs()
-        return torch.minimum(way, position[-1] - way).to(dtype or position.dtype)
-
-    def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
-        """Return the distance from every bin to each label, ``[...]`` to ``[..., n]``, in the type of ``like``."""
-        position = derived(self, positions, like.device, like.dtype)
-        way = (position[:-1] - embedding(labels, position.unsqueeze(-1))).abs()
         return torch.minimum(way, position[-1] - way)
 
     def nearest(self, allowed: Tensor) -> Tensor:
@@ -145,20 +128,16 @@ class Ring(EdgeSpace):
         # Past either end the ring continues with the last, or the first, allowed bin.
         before = torch.where(before < 0, before[..., -1:], before)
         after = torch.where(after == self.num_bins, after[..., :1], after)
-        position = derived(self, positions, allowed.device, widest(allowed.device))
-        back, forth = ((position[:-1] - position[other]).abs() for other in (before, after))
-        back, forth = (torch.minimum(way, position[-1] - way) for way in (back, forth))
-        return torch.where(back <= forth, before, after)
+        bins = torch.arange(self.num_bins, device=allowed.device)
+        return torch.where(self._distance(bins, before) <= self._distance(bins, after), before, after)
 
-    def diameter(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the largest distance between two bins."""
-        position = derived(self, positions, torch.device("cpu"), torch.float64)
+    def _diameter(self) -> Tensor:
+        position = derived(self, positions, torch.device("cpu"))
         start, half = position[:-1], position[-1] / 2
         # The farthest bin is one of the two next to the opposite point.
         after = torch.searchsorted(start, start + half).clamp(max=self.num_bins - 1)
         bins = torch.arange(self.num_bins, device="cpu")
-        farthest = torch.maximum(self.distance(bins, after), self.distance(bins, (after - 1).clamp(min=0))).max()
-        return farthest.to(dtype or torch.float64).to(device or "cpu")
+        return torch.maximum(self._distance(bins, after), self._distance(bins, (after - 1).clamp(min=0))).max()
 
     def __repr__(self) -> str:
         return f"Ring({self.num_bins} bins, {self._cost_range()})"
@@ -172,22 +151,13 @@ def far_sides(ring: Ring, device: torch.device, dtype: torch.dtype) -> tuple[Ten
     ring it is counted from its start again, one turn of length L on; then s = -1, elsewhere s = 1. So the expected
     distances come to e_i = 2(Q_h - Q_i) + 2 x_i P_i - (2 x_i + s L) P_h + s (x_i M - Q_n) + L M [s = 1].
     """
-    position = positions(ring, torch.device("cpu"), torch.float64)
+    position = positions(ring, torch.device("cpu"))
     start, length = position[:-1], position[-1]
     half = torch.searchsorted(torch.cat([start, start + length]), start + length / 2, right=True)
     here = torch.arange(ring.num_bins, device="cpu")
     half = torch.maximum(torch.minimum(half, here + ring.num_bins), here)
     sign = torch.where(half < ring.num_bins, 1.0, -1.0)
     return position.to(dtype).to(device), (half % ring.num_bins).to(device), sign.to(dtype).to(device)
-
-
-def _sum_up_to(x: Tensor) -> Tensor:
-    return running_sum(x).to(x.dtype)
-
-
-def _sum_from(g: Tensor) -> Tensor:
-    before = running_sum(g)
-    return (before[..., -1:] - before + g).to(g.dtype)
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from earthwork import private_api
 from earthwork.spaces.derived import derived
@@ -35,7 +34,7 @@ class Space(ABC):
     Results live where the tensors that are passed live; methods that take no tensor have ``device`` and ``dtype``
     options.
 
-    A subclass sets :attr:`num_bins` and implements :meth:`distance`; see also :class:`~earthwork.EdgeSpace`.
+    A subclass sets :attr:`num_bins` and implements ``_distance``; see also :class:`~earthwork.EdgeSpace`.
     """
 
     num_bins: int
@@ -123,7 +122,6 @@ class Space(ABC):
         """The names of the bins, in the order of the classes; ``None`` if they have none."""
         return self.names
 
-    @abstractmethod
     def distance(
         self,
         i: Tensor | int,
@@ -140,6 +138,12 @@ class Space(ABC):
             device: Where to compute it; by default where the indices are.
             dtype: The type of the result; by default float64.
         """
+        i, j = check_indices({"i": i, "j": j}, "bin", self.num_bins, device)
+        return self._distance(i, j).to(dtype or widest(i.device))
+
+    @abstractmethod
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
+        """Return the distances between bins on one device, which are in range, at least in float32."""
 
     def distances(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """Return the full matrix of distances, shape ``[num_bins, num_bins]``.
@@ -148,15 +152,18 @@ class Space(ABC):
             device: Where to compute it; by default the CPU.
             dtype: The type of the result; by default float64.
         """
-        bins = torch.arange(self.num_bins, device=device or "cpu")
-        return self.distance(bins[:, None], bins[None, :], dtype=dtype)
+        return self._distances().to(dtype or torch.float64).to(device or "cpu")
+
+    def _distances(self) -> Tensor:
+        bins = torch.arange(self.num_bins, device="cpu")
+        return self._distance(bins[:, None], bins)
 
     def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
         """Return the distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in the type of ``like``.
 
         The labels are not checked.
         """
-        return embedding(labels, derived(self, columns, like.device, like.dtype))
+        return self._distance(torch.arange(self.num_bins, device=labels.device), labels.unsqueeze(-1)).to(like)
 
     def nearest(self, allowed: Tensor) -> Tensor:
         """Return for each bin the nearest of the bins where ``allowed[..., num_bins]`` is true.
@@ -184,7 +191,10 @@ class Space(ABC):
             device: Where to compute it; by default the CPU.
             dtype: The type of the result; by default float64.
         """
-        return self.distances(device=device, dtype=dtype).max()
+        return self._diameter().to(dtype or torch.float64).to(device or "cpu")
+
+    def _diameter(self) -> Tensor:
+        return self._distances().max()
 
     def _scaled(self, factor: float) -> Self:
         """Return this space with all costs multiplied by ``factor``."""
@@ -212,12 +222,7 @@ class Space(ABC):
         return torch.arange(self.num_bins, device="cpu")
 
     def part(self, bounds: Sequence[int], rank: int) -> Part:
-        """Return what a process needs of this space if it has only the classes of one shard; see `spaces.parts`.
-
-        Args:
-            bounds: The first class of each shard, ascending, and the number of classes.
-            rank: Which shard.
-        """
+        """Return what a process needs of this space if it has only the classes of one shard; see `spaces.parts`."""
         raise TypeError(f"space: expected a Chain or a Tree for classes that are sharded, got {self}")
 
     def check_rho(self, rho: float) -> None:
@@ -228,11 +233,6 @@ class Space(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.num_bins} bins)"
-
-    def _bin_indices(
-        self, i: Tensor | int, j: Tensor | int, device: torch.device | str | None
-    ) -> tuple[Tensor, Tensor]:
-        return check_indices({"i": i, "j": j}, "bin", self.num_bins, device)
 
 
 Word = TypeVar("Word")
@@ -285,16 +285,7 @@ def check_real(name: str, values: Tensor) -> None:
 
 
 def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
-    """Return the values of a number, a sequence, an array or a tensor in double precision, as an array of its own.
-
-    Args:
-        name: What the caller calls them.
-        values: The numbers.
-        expected: What they are, for the error.
-
-    Raises:
-        TypeError: If they are not real numbers, or a tensor that requires grad.
-    """
+    """Return the values of a number, a sequence, an array or a tensor in double precision, as an array of its own."""
     if isinstance(values, Tensor):
         check_real(name, values)
         if values.requires_grad:
@@ -331,6 +322,16 @@ def to_array(values: Tensor) -> NDArray[Any]:
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy(force=True)
 
 
+def dtype_or_type(x: object) -> object:
+    """Return what an error calls something of the wrong kind: the type of its numbers, if it has any."""
+    return getattr(x, "dtype", type(x).__name__)
+
+
+def first_true(bad: Tensor) -> tuple[int, ...] | None:
+    """Return the index of the first entry that is true; ``None`` if none is."""
+    return tuple(bad.nonzero()[0].tolist()) if bad.any() else None
+
+
 def is_complex(values: object) -> TypeGuard[Tensor | NDArray[Any]]:
     """Return whether a tensor, an array or a number is complex. PyTorch would drop the imaginary part of most."""
     if isinstance(values, Tensor):
@@ -355,17 +356,9 @@ def check_rho(rho: float) -> None:
 def check_indices(
     indices: dict[str, Tensor | int], what: str, count: int, device: torch.device | str | None
 ) -> tuple[Tensor, Tensor]:
-    """Return two indices as tensors of integers on one device, each of which is one of ``count`` bins or nodes.
+    """Return two indices, given by the names of the arguments, as tensors on one device, if they are in range.
 
-    Args:
-        indices: The indices by the names of the arguments.
-        what: What they are indices of.
-        count: How many there are.
-        device: Where the tensors shall be; by default where the first tensor with an axis is.
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If one of them is out of range.
+    By default that is the device of the first tensor with an axis.
     """
     tensors = sorted((x for x in indices.values() if isinstance(x, Tensor)), key=lambda x: x.ndim == 0)
     place = device if device is not None else tensors[0].device if tensors else "cpu"
@@ -408,9 +401,7 @@ def check_word(name: str, word: Word, *words: str) -> Word:
 
 def check_costs(name: str, costs: Tensor) -> None:
     """Raise a ``ValueError`` that names the first cost that is negative, not finite or above `MAX_COST`."""
-    bad = ~((costs >= 0) & (costs <= MAX_COST))
-    if bad.any():
-        place = tuple(bad.nonzero()[0].tolist())
+    if (place := first_true(~((costs >= 0) & (costs <= MAX_COST)))) is not None:
         raise bad_cost(name, "numbers", costs[place].item(), f"at {', '.join(map(str, place)) or 0}")
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from torch import Tensor
 
 Indices = NDArray[np.int64]
 
@@ -24,33 +25,20 @@ class Topology(NamedTuple):
     order: Indices
     size: Indices
 
-    @property
-    def leaves(self) -> Indices:
-        """The nodes without children, in index order."""
-        return np.flatnonzero(self.size == 1)
-
 
 def topology(parents: Indices, names: Sequence[str] | None = None) -> Topology:
-    """Check a parent array and measure the tree that it describes.
-
-    Args:
-        parents: The index of each node's parent, -1 at the root.
-        names: What to call the nodes in an error.
-
-    Raises:
-        ValueError: If the parents are out of range, or there is a cycle, no root or more than one.
-    """
+    """Measure the tree of a parent array, or raise if it is none; errors call the nodes by their names."""
     count = len(parents)
     if count == 0:
         raise ValueError("parents: expected at least one node, got none")
     bad = np.flatnonzero((parents < -1) | (parents >= count))
     if len(bad):
         raise ValueError(
-            f"parents: expected indices from -1 to {count - 1}, got {parents[bad[0]]} at node {_call(bad[0], names)}"
+            f"parents: expected indices from -1 to {count - 1}, got {parents[bad[0]]} at node {call(bad[0], names)}"
         )
     roots = np.flatnonzero(parents == -1)
     if len(roots) > 1:
-        shown = ", ".join(_call(r, names) for r in roots[:10]) + (", …" if len(roots) > 10 else "")
+        shown = ", ".join(call(r, names) for r in roots[:10]) + (", …" if len(roots) > 10 else "")
         raise ValueError(f"parents: expected one root (parent -1), got {len(roots)}: {shown}")
     up = np.full(count + 1, count, dtype=parents.dtype)
     up[:count] = parents
@@ -134,16 +122,18 @@ def _describe_cycle(up: Indices, names: Sequence[str] | None) -> str:
     while following != start:
         cycle.append(following)
         following = int(up[following])
-    path = " → ".join(_call(n, names) for n in cycle[:10])
-    return f", got a cycle of {len(cycle)}: {path} → {'…' if len(cycle) > 10 else _call(start, names)}"
+    path = " → ".join(call(n, names) for n in cycle[:10])
+    return f", got a cycle of {len(cycle)}: {path} → {'…' if len(cycle) > 10 else call(start, names)}"
 
 
-def _call(node: Any, names: Sequence[str] | None) -> str:
+def call(node: Any, names: Sequence[str] | None) -> str:
+    """Return what to call a node in an error."""
     return str(int(node)) if names is None else repr(names[int(node)])
 
 
-def _as_indices(name: str, values: ArrayLike, dtype: DTypeLike = np.int64) -> Indices:
-    array = np.asarray(values)
+def as_indices(name: str, values: ArrayLike | Tensor, dtype: DTypeLike = np.int64) -> Indices:
+    """Return a sequence, an array or a tensor of integers as an array of its own."""
+    array = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
     if array.ndim != 1:
         raise ValueError(f"{name}: expected one axis, got shape {array.shape}")
     if array.size and not np.issubdtype(array.dtype, np.integer):

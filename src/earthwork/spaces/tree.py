@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,16 +15,17 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork.spaces.derived import derived
-from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, cost_tensor, linear, running_sum
+from earthwork.spaces.edges import Costs, Intervals, cost_tensor, running_sum
+from earthwork.spaces.hierarchy import Hierarchy
 from earthwork.spaces.log_masses import Levels, grouped_min, levels_of, log_masses
 from earthwork.spaces.outline import outline
 from earthwork.spaces.parts import Part, Sharding, sharding, tree_part
-from earthwork.spaces.space import Space, check_indices, check_names, frozen, to_tensor, widest
-from earthwork.spaces.topology import Indices, Topology, _as_indices, _call, topology
+from earthwork.spaces.space import Space, check_indices, check_names, to_tensor, widest
+from earthwork.spaces.topology import Topology, as_indices, topology
 from earthwork.spaces.tree_maps import Plan, plan_of
 
 
-class Tree(EdgeSpace):
+class Tree(Hierarchy):
     r"""Bins in a hierarchy: the classes of ImageNet, species, products.
 
     There is an edge from each node but the root to its parent, in the order of the nodes. The flow over the edge
@@ -54,11 +54,7 @@ class Tree(EdgeSpace):
         tensor([3., 2.], dtype=torch.float64)
     """
 
-    acyclic = True
     hierarchical = True
-
-    # The type of all tables. A part of a tree, which nobody else can see, has narrower ones.
-    _index_type: ClassVar[type[np.signedinteger[Any]]] = np.int64
 
     def __init__(
         self,
@@ -70,7 +66,7 @@ class Tree(EdgeSpace):
         node_data: Mapping[str, Sequence[Any]] | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> None:
-        array = _as_indices("parents", _to_numpy(parents), self._index_type)
+        array = as_indices("parents", parents, self._index_type)
         self.names = check_names(names, len(array), "node")
         shape = topology(array, self.names)
         self.num_nodes = len(array)
@@ -80,26 +76,9 @@ class Tree(EdgeSpace):
         self._node_data = _check_node_data(node_data or {}, self.num_nodes)
         self._info = _check_info(info or {})
         self._parents, self._depths, self._order, self._size = shape.parents, shape.depth, shape.order, shape.size
-        self._bins = shape.leaves if bins is None else self._check_bins(_to_numpy(bins))
-        self.num_bins = len(self._bins)
+        self._set_bins(np.flatnonzero(shape.size == 1) if bins is None else bins)
         self._set_costs(costs)
         self._seal()
-
-    def _check_bins(self, bins: ArrayLike) -> Indices:
-        nodes = _as_indices("bins", bins, self._index_type)
-        if len(nodes) == 0:
-            raise ValueError("bins: expected at least one node, got none")
-        bad = np.flatnonzero((nodes < 0) | (nodes >= self.num_nodes))
-        if len(bad):
-            last = self.num_nodes - 1
-            raise ValueError(f"bins: expected nodes from 0 to {last}, got {nodes[bad[0]]} at position {bad[0]}")
-        is_bin = np.zeros(self.num_nodes, dtype=bool)
-        is_bin[nodes] = True
-        if np.count_nonzero(is_bin) < len(nodes):
-            first = np.unique(nodes, return_index=True)[1]
-            again = int(np.setdiff1d(np.arange(len(nodes)), first)[0])
-            raise ValueError(f"bins: expected each node once, got node {_call(nodes[again], self.names)} twice")
-        return nodes
 
     def _edge_costs(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
         # Of one cost for each node, that of the root is not used.
@@ -112,22 +91,15 @@ class Tree(EdgeSpace):
     def _tables(self) -> tuple[NDArray[Any], ...]:
         return self._parents, self._bins, self._costs
 
-    @cached_property
-    def flow_costs(self) -> NDArray[np.float64]:
-        """The costs that a flow is multiplied by: 0 above all bins and above none."""
+    def _divides(self) -> NDArray[np.bool_]:
         _, starts, ends = self.intervals()
-        divides = (ends > starts) & (ends - starts < self.num_bins)
-        return self._costs if divides.all() else frozen(np.where(divides, self._costs, 0.0))
+        divides: NDArray[np.bool_] = (ends > starts) & (ends - starts < self.num_bins)
+        return divides
 
     @property
     def parents(self) -> Tensor:
         """The parent of each node, -1 at the root: a copy of shape ``[num_nodes]``."""
         return to_tensor(self._parents)
-
-    @property
-    def bins(self) -> Tensor:
-        """The node of each class: a copy of shape ``[num_bins]``."""
-        return to_tensor(self._bins)
 
     @property
     def depths(self) -> Tensor:
@@ -149,27 +121,12 @@ class Tree(EdgeSpace):
         """What was changed in the source that the tree was built from: ``info["notes"]``."""
         return tuple(self._info.get("notes", ()))
 
-    @property
-    def bin_names(self) -> tuple[str, ...] | None:
-        """The names of the bins, in the order of the classes; ``None`` if the nodes have none."""
-        return None if self.names is None else tuple(self.names[node] for node in self._bins.tolist())
-
-    def flow(self, x: Tensor) -> Tensor:
-        """Return the total content of the bins below each edge: ``[..., num_bins]`` to ``[..., num_edges]``."""
-        self._check_last_axis("x", x, self.num_bins, "bins")
-        return linear(x, self._sum_below, self._sum_above)
-
-    def potential(self, g: Tensor) -> Tensor:
-        """Compute the sum of ``g`` over the edges above each bin: ``[..., num_edges]`` to ``[..., num_bins]``."""
-        self._check_last_axis("g", g, self.num_edges, "edges")
-        return linear(g, self._sum_above, self._sum_below)
-
     # A leaf's edge carries its bin's content as it is: exact, and most edges are of that kind. The others are branches.
-    def _sum_below(self, x: Tensor) -> Tensor:
+    def _flow(self, x: Tensor) -> Tensor:
         source = derived(self, plan, x.device).edge_source
         return torch.cat([x, self._branch_flow(x)], -1).index_select(-1, source)
 
-    def _sum_above(self, g: Tensor) -> Tensor:
+    def _potential(self, g: Tensor) -> Tensor:
         maps = derived(self, plan, g.device)
         own = pad(g, (0, 1)).index_select(-1, maps.bin_edge)
         return self._branch_potential(g.index_select(-1, maps.branch_edge)) + own
@@ -262,7 +219,7 @@ class Tree(EdgeSpace):
         self, a: Tensor | int, b: Tensor | int, *, device: torch.device | str | None = None
     ) -> Tensor:
         """Return the deepest node above both nodes ``a`` and ``b`` (or one of them): node indices, broadcast."""
-        return self._climb(*self._node_indices(a, b, device))[0]
+        return self._climb(*check_indices({"a": a, "b": b}, "node", self.num_nodes, device))[0]
 
     def _climb(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Return the lowest common ancestor of nodes ``a`` and ``b``, and the cost of the path to it from ``a``."""
@@ -291,7 +248,8 @@ class Tree(EdgeSpace):
         dtype: torch.dtype | None = None,
     ) -> Tensor:
         """Return the cost of the path between nodes ``a`` and ``b``: node indices, broadcast."""
-        return self._node_distance(*self._node_indices(a, b, device)).to(dtype or torch.float64)
+        nodes = check_indices({"a": a, "b": b}, "node", self.num_nodes, device)
+        return self._node_distance(*nodes).to(dtype or torch.float64)
 
     def _node_distance(self, a: Tensor, b: Tensor) -> Tensor:
         # Only costs between the nodes are added: the difference of two distances to the root would be rounded to the
@@ -299,33 +257,20 @@ class Tree(EdgeSpace):
         a, b = torch.broadcast_tensors(a, b)
         return self._climb(torch.stack([a, b]), torch.stack([b, a]))[1].sum(0)
 
-    def distance(
-        self,
-        i: Tensor | int,
-        j: Tensor | int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """Return the cost of the path between bins ``i`` and ``j``, in O(log depth) for each pair."""
-        i, j = self._bin_indices(i, j, device)
+    # In O(log depth) for each pair.
+    def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         bins = derived(self, node_tables, i.device).bins
-        return self._node_distance(bins[i], bins[j]).to(dtype or widest(i.device))
+        return self._node_distance(bins[i], bins[j])
 
-    def diameter(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the largest distance between two bins: the bin farthest from any given bin is one of the two."""
+    # The bin farthest from any given bin is one of the two.
+    def _diameter(self) -> Tensor:
         bins = self.bins
         end = self._node_distance(bins[0], bins).argmax()
-        return self._node_distance(bins[end], bins).max().to(dtype or torch.float64).to(device or "cpu")
+        return self._node_distance(bins[end], bins).max()
 
     def bin_order(self) -> Tensor:
         """Return all bins in the order in which a walk around the tree visits them."""
         return torch.from_numpy(np.argsort(self._order[self._bins]))
-
-    def _node_indices(
-        self, a: Tensor | int, b: Tensor | int, device: torch.device | str | None
-    ) -> tuple[Tensor, Tensor]:
-        return check_indices({"a": a, "b": b}, "node", self.num_nodes, device)
 
     def nodes_of(self, bins: Tensor) -> Tensor:
         """Return the nodes of some bins, a tensor of indices that are not checked."""
@@ -347,11 +292,9 @@ class Tree(EdgeSpace):
         return self.largest_below(depths) - depths
 
     def largest_below(self, values: Tensor, costs: Tensor | None = None) -> Tensor:
-        """Return the largest value at each node and below it, by pointer doubling.
+        """Return the largest of the values ``[num_nodes]`` at each node and below it, by pointer doubling.
 
-        Args:
-            values: A value for each node, shape ``[num_nodes]``.
-            costs: What a value gains on its way over each edge, shape ``[num_edges]``; by default nothing.
+        On its way over each edge a value gains ``costs[num_edges]``; by default nothing.
         """
         lowest = -math.inf if values.is_floating_point() else torch.iinfo(values.dtype).min
         values = pad(values, (0, 1), value=lowest)
@@ -420,10 +363,6 @@ def as_tree(space: Space, argument: str, reason: str) -> Tree:
 def _gather(x: Tensor, index: Tensor) -> Tensor:
     # Equivalent to `index_select`, which is the faster one in single precision on a CPU; this one is in double.
     return x.gather(-1, index.expand(*x.shape[:-1], -1))
-
-
-def _to_numpy(values: ArrayLike | Tensor) -> ArrayLike:
-    return values.cpu().numpy() if isinstance(values, Tensor) else values
 
 
 def _check_node_data(node_data: Mapping[str, Sequence[Any]], count: int) -> dict[str, tuple[Any, ...]]:

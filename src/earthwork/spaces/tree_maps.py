@@ -30,13 +30,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(shape: Topology, bins: Indices, device: torch.device) -> Plan:
-    """Return the tables of both maps of a tree.
-
-    Args:
-        shape: The shape of the tree.
-        bins: The node of each bin.
-        device: Where the tables shall be.
-    """
+    """Return the tables of both maps of a tree, on a device."""
     flow = _flow_plan(shape, bins)
     potential = _potential_plan(shape, bins, flow["branch_edge"])
     source = _edge_source(len(shape.parents), flow["branch_edge"], potential["bin_edge"])

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, Unpack
 
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
@@ -25,7 +25,7 @@ from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
 from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
 from earthwork.trees.assemble import check_unique
-from earthwork.trees.cleaning import Names
+from earthwork.trees.builder import Builder, BuilderOptions
 from earthwork.trees.nested import from_nested
 from earthwork.trees.newick import from_newick
 from earthwork.trees.parts import read_arrays
@@ -119,8 +119,13 @@ def options_of(*builders: Reader) -> Callable[[AnyReader], AnyReader]:
 def option_names(function: Reader) -> list[str]:
     """Return the names of the optional arguments of a function, or of the builders of a reader, each once."""
     builders = getattr(function, "builders", (function,))
-    parameters = [parameter for builder in builders for parameter in inspect.signature(builder).parameters.values()]
-    return list(dict.fromkeys(parameter.name for parameter in parameters if parameter.default is not parameter.empty))
+    names: dict[str, None] = {}
+    for parameter in (x for builder in builders for x in inspect.signature(builder).parameters.values()):
+        if parameter.kind is parameter.VAR_KEYWORD:
+            names |= dict.fromkeys(BuilderOptions.__annotations__)
+        elif parameter.default is not parameter.empty:
+            names[parameter.name] = None
+    return list(names)
 
 
 def _check_options(what: str, known: Sequence[str], options: dict[str, Any]) -> None:
@@ -220,14 +225,13 @@ def read_table(path: Path, columns: Sequence[str] | None = None, **options: Any)
 
 
 @options_of(from_edges)
-def read_edges(path: Path, *, clean: bool = True, strict: bool = False, **options: Any) -> Tree:
+def read_edges(path: Path, *, rule: str | None = None, **options: Unpack[BuilderOptions]) -> Tree:
     """Build a tree from the columns child, parent and perhaps cost; the root may have a row without parent."""
     (_, header), *rows = _read_cells(path)
     if _plain(header) not in (["child", "parent"], ["child", "parent", "cost"]):
         raise ValueError(f"{path}, line 1: expected the columns child,parent[,cost], got {','.join(header)}")
     edges = [_edge(cells, f"{path}, line {line}") for line, cells in rows]
-    names = Names("table", "line", clean=clean, strict=strict, numbers=[line for line, _ in rows])
-    return tree_of_edges(names, edges, **options)
+    return tree_of_edges(Builder("table", "line", [line for line, _ in rows], **options), edges, rule)
 
 
 def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
@@ -242,10 +246,18 @@ def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
 
 
 @options_of(from_paths)
-def read_paths(path: Path, **options: Any) -> Tree:
+def read_paths(
+    path: Path,
+    separator: str = "/",
+    *,
+    root: str = "root",
+    full_names: bool = False,
+    **options: Unpack[BuilderOptions],
+) -> Tree:
     """Build a tree from a text file with the path to a class in each line."""
     lines = [(at, line) for at, line in enumerate(read_lines(path), 1) if line.strip()]
-    return tree_of_paths([line for _, line in lines], numbers=[at for at, _ in lines], **options)
+    builder = Builder("paths", "line", [at for at, _ in lines], **options)
+    return tree_of_paths(builder, [line for _, line in lines], separator, root=root, full_names=full_names)
 
 
 @options_of(from_networkx)

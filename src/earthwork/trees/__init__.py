@@ -1,8 +1,9 @@
 """Hierarchies: build and shape the tree for any set of classes."""
 
+from earthwork.trees.builder import BuilderOptions
 from earthwork.trees.classifications import from_codes, read_obo
 from earthwork.trees.clusters import from_confusion, from_embeddings, from_linkage
-from earthwork.trees.migration import Migration, migrate
+from earthwork.trees.migration import Migration, migrate, record_classes, recorded_classes
 from earthwork.trees.nested import from_nested, to_nested
 from earthwork.trees.newick import from_newick, to_newick
 from earthwork.trees.parts import TreePart, read_part
@@ -13,6 +14,7 @@ from earthwork.trees.shipped import SHIPPED, cifar10, cifar100, imagenet1k, tiny
 
 __all__ = [
     "SHIPPED",
+    "BuilderOptions",
     "Migration",
     "TreePart",
     "cifar10",
@@ -34,6 +36,8 @@ __all__ = [
     "migrate",
     "read_obo",
     "read_part",
+    "record_classes",
+    "recorded_classes",
     "relabel",
     "restrict",
     "reweight",

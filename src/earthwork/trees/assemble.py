@@ -17,21 +17,20 @@ from earthwork.trees.cleaning import clean_name
 Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
 Indices: TypeAlias = NDArray[np.int64]
 
-_NAMES_HINT = "; pass full_names=True to name each node by its path"
+NAMES_HINT = "; pass full_names=True to name each node by its path"
 
 
 def assemble(
     parents: Sequence[int] | Indices,
     names: Sequence[str] | None,
     costs: float | Sequence[float] | NDArray[np.float64] = 1.0,
+    classes: Classes | None = None,
     *,
     bins: Sequence[int] | Indices | None = None,
-    classes: Classes | None = None,
     inner_bins: bool = False,
     node_data: Mapping[str, Sequence[Any]] | None = None,
     info: Mapping[str, Any] | None = None,
-    names_hint: bool = False,
-    notes: Sequence[str] = (),
+    names_hint: str = "",
 ) -> Tree:
     """Return a `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
 
@@ -39,22 +38,19 @@ def assemble(
         parents: The index of each node's parent, -1 at the root.
         names: The names of the nodes; ``""`` for those without a name.
         costs: As for `Tree`.
-        bins: The node of each class, if the source defines an order; the leaves otherwise.
         classes: The user's order. It must name every bin of the source, and may name inner nodes.
+        bins: The node of each class, if the source defines an order; the leaves otherwise.
         inner_bins: Allow a class to be an ancestor of another class.
         node_data: As for `Tree`.
         info: As for `Tree`.
-        names_hint: Suggest ``full_names`` if names are not unique.
-        notes: What was changed in the source, for ``tree.notes``.
+        names_hint: What to do if names are not unique.
     """
     array = np.asarray(parents, dtype=np.int64)
     if names is not None:
-        check_unique("names", names, _NAMES_HINT if names_hint else "")
+        check_unique("names", names, names_hint)
     if classes is not None:
         ids = (node_data or {}).get("id")
         bins = class_bins(class_order(classes), _leaves(array) if bins is None else bins, names, ids)
-    if notes:
-        info = {**(info or {}), "notes": [*(info or {}).get("notes", ()), *notes]}
     tree = Tree(array, costs, bins, names, node_data=node_data, info=info)
     if bins is not None and not inner_bins:
         _refuse_inner_bins(array, np.asarray(bins), names)

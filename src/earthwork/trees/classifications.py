@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from earthwork.files import read_lines
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import Classes, assemble, check_unique
-from earthwork.trees.cleaning import Names
+from earthwork.trees.assemble import check_unique
+from earthwork.trees.builder import Builder, BuilderOptions
 
 
 def from_codes(
@@ -17,27 +18,21 @@ def from_codes(
     *,
     fill: str = "",
     root: str = "root",
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
+    **options: Unpack[BuilderOptions],
 ) -> Tree:
     """Build a tree from codes that say which group they belong to: ICD-10, ISCO, UNSPSC, NAICS, HS.
 
     The group of a code is the narrowest range that holds it (``A00-A09`` holds ``A05``) or, before that, the longest
     code that it begins with (``A00.1`` belongs to ``A00``, ``2111`` to ``211``). The nodes are called ``"code title"``;
-    ``node_data["id"]`` holds the codes, so classes can be given by code.
+    ``node_data["id"]`` holds the codes, so classes can be given by code. The classes are the codes without further ones
+    below them, in the order of ``titles``.
 
     Args:
         titles: The title of each code, of groups and classes, in any order.
         fill: What codes of groups are filled up with: ``"00"`` for UNSPSC, where ``43210000`` is the group of
             ``43211500``.
         root: The name of the root that is added if there are several groups at the top.
-        classes: The classes in your order, by name or by code. Default: the codes without further ones below them, in
-            the order of ``titles``.
-        inner_bins: Allow a class to be an ancestor of another class.
-        clean: Clean codes and titles (white space, Unicode); ``False`` takes them as they are.
-        strict: Raise an error that lists every change and everything that looks like a mistake.
+        **options: :class:`BuilderOptions`.
 
     Example:
         >>> import earthwork as ew
@@ -48,29 +43,22 @@ def from_codes(
         │   └── A00 Cholera
         └── B05 Measles
     """
-    reader = Names("titles", "entry", clean=clean, strict=strict)
+    builder = Builder("titles", "entry", **options)
     entries = list(titles.items() if isinstance(titles, Mapping) else titles)
     if not entries:
         raise ValueError("titles: expected at least one code, got none")
     for at, entry in enumerate(entries):
         if not (isinstance(entry, Sequence) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
             raise TypeError(f"titles: expected pairs of a code and its title (text), got {entry!r} at {at}")
-    codes = [reader.read(code, at) for at, (code, _) in enumerate(entries)]
+    codes = [builder.read(code, at) for at, (code, _) in enumerate(entries)]
     check_unique("titles", codes)
-    names = [f"{codes[at]} {reader.read(title, at)}" for at, (_, title) in enumerate(entries)]
+    names = [f"{codes[at]} {builder.read(title, at)}" for at, (_, title) in enumerate(entries)]
     parents = _groups([_without(code, fill) for code in codes])
     places: list[int | str] = list(range(len(codes)))
     if parents.count(-1) > 1:
         parents = [-1, *(parent + 1 for parent in parents)]
         codes, names, places = ["", *codes], [root, *names], ["", *places]
-    return assemble(
-        parents,
-        names,
-        classes=classes,
-        inner_bins=inner_bins,
-        node_data={"id": codes},
-        notes=reader.notes(names, parents, places),
-    )
+    return builder.tree(parents, names, places=places, node_data={"id": codes})
 
 
 def _without(code: str, fill: str) -> str:

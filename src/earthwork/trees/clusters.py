@@ -70,9 +70,8 @@ def from_linkage(
         )
     if names is None and classes is not None:
         names, classes = class_order(classes), None
-    return assemble(
-        parents, _node_names(names, count), costs, classes=classes, inner_bins=inner_bins, info={"source": "linkage"}
-    )
+    called = _node_names(names, count)
+    return assemble(parents, called, costs, classes, inner_bins=inner_bins, info={"source": "linkage"})
 
 
 def _node_names(names: Sequence[str] | None, count: int) -> list[str] | None:
@@ -80,9 +79,8 @@ def _node_names(names: Sequence[str] | None, count: int) -> list[str] | None:
         return None
     if len(names) != count:
         raise ValueError(f"names: expected {count}, one for each class, got {len(names)}")
-    taken = set(names)
     clusters = [f"cluster {merge}" for merge in range(count - 1)]
-    if taken & set(clusters):
+    if set(names) & set(clusters):
         raise ValueError('names: the names "cluster 0", "cluster 1" … are for the clusters')
     return [*names, *clusters]
 
@@ -196,13 +194,7 @@ def _cluster(distances: Floats, names: Sequence[str] | None, method: str, classe
     # Merges of equal height may come out of order by a rounding error.
     merges[:, 2] = np.maximum.accumulate(merges[:, 2])
     tree = from_linkage(merges, names, classes=classes)
-    return Tree(
-        tree.parents,
-        tree.costs,
-        tree.bins,
-        tree.names,
-        info={"source": source, "method": method},
-    )
+    return Tree(tree.parents, tree.costs, tree.bins, tree.names, info={"source": source, "method": method})
 
 
 def _numbers(name: str, values: Any) -> Floats:

@@ -1,15 +1,21 @@
-"""From the classes of one hierarchy to those of another: what stayed, what is new, and a head that knows both."""
+"""From the classes of one hierarchy to those of another: what stayed, what is new, and a head that knows both.
+
+And checkpoints that say which classes they were made for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from earthwork.spaces import Tree
+from earthwork.files import parse_json, to_json
+from earthwork.spaces import Space, Tree
+from earthwork.spaces.space import check_space
 from earthwork.text import abbreviate, with_near_matches
 from earthwork.trees.assemble import check_tree, check_unique, need_names
 
@@ -93,12 +99,12 @@ def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | N
     found = [(int(new._order[node_of[name]]), place) for place, name in enumerate(classes) if name in node_of]
     found.sort()
     order, places = np.array([at for at, _ in found], dtype=np.int64), [place for _, place in found]
-    joined = _below(old, called, classes) if isinstance(old, Tree) else {}
     own = {name: place for place, name in enumerate(classes)}
+    groups = {name: node for node, name in enumerate(called)} if isinstance(old, Tree) else {}
     sources = []
     for node in new.bins.tolist():
         name = names[node]
-        source = [own[name]] if name in own else joined.get(name, [])
+        source = [own[name]] if name in own else _below(old, groups[name]) if name in groups else []
         while not source and node >= 0:
             first = int(new._order[node])
             start, end = np.searchsorted(order, [first, first + int(new._size[node])])
@@ -113,12 +119,102 @@ def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | N
     )
 
 
-def _below(old: Tree, called: Sequence[str], classes: Sequence[str]) -> dict[str, list[int]]:
-    """Return the classes below each inner node of the old tree, by name."""
-    place, start = old._order[old._bins], old._order
-    end, known = start + old._size, set(classes)
-    return {
-        called[node]: np.flatnonzero((place >= start[node]) & (place < end[node])).tolist()
-        for node in np.flatnonzero(old._size > 1).tolist()
-        if called[node] not in known
-    }
+def _below(old: Any, node: int) -> list[int]:
+    """Return the classes below a node of the old tree."""
+    place, start = old._order[old._bins], old._order[node]
+    return np.flatnonzero((place >= start) & (place < start + old._size[node])).tolist()
+
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+
+def record_classes(module: AnyModule, space: Space | None = None) -> AnyModule:
+    """Let the checkpoints of a loss or a last layer say which classes it was made for, and refuse those of others.
+
+    Weights of another class order have the right shape, and would load without a word. With this, the state dict has an
+    entry more, ``"classes"``: the names of the classes as bytes (UTF-8, JSON), or their number if they have no names.
+    Loading a state dict whose classes differ is an error that names them; one without the entry is an error if loading
+    is strict.
+
+    Args:
+        module: A loss or a `Head`, or any other module together with a space.
+        space: The classes. Default: ``module.space``.
+
+    Returns:
+        The module.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> tree = ew.trees.from_paths(["animal/cat", "animal/dog", "vehicle/van"])
+        >>> head = ew.trees.record_classes(torch.nn.Linear(4, 3), tree)
+        >>> ew.trees.recorded_classes(head.state_dict())
+        ('cat', 'dog', 'van')
+    """
+    known: Any = getattr(module, "space", None) if space is None else space
+    check_space(known)
+    hooked: Any = module
+    hooked.register_state_dict_post_hook(_Record(space))
+    hooked.register_load_state_dict_pre_hook(_Check(space))
+    return module
+
+
+def recorded_classes(state: Mapping[str, Any]) -> tuple[str, ...] | int:
+    """Return the names of the classes that a state dict was made for, for :func:`migrate`, or their number.
+
+    Args:
+        state: The state dict of a network one of whose modules :func:`record_classes` was called for.
+    """
+    found = [key for key in state if key == "classes" or key.endswith(".classes")]
+    if not found:
+        raise ValueError("state: expected an entry `classes`, which record_classes(module) adds, got none")
+    kinds = {bytes(state[key].tolist()): key for key in found}
+    if len(kinds) > 1:
+        raise ValueError(f"state: expected the same classes everywhere, got {len(kinds)}: {abbreviate(kinds.values())}")
+    names = parse_json(next(iter(kinds)).decode())
+    return tuple(names) if isinstance(names, list) else int(names)
+
+
+@dataclass
+class _Record:
+    """Adds the classes to a state dict."""
+
+    space: Space | None
+
+    def __call__(self, module: Any, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+        space = module.space if self.space is None else self.space
+        content = to_json(space.num_bins if space.bin_names is None else list(space.bin_names)).encode()
+        state[f"{prefix}classes"] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+@dataclass
+class _Check:
+    """Compares the classes of a state dict with those of the module."""
+
+    space: Space | None
+
+    def __call__(
+        self,
+        module: Any,
+        state: dict[str, Any],
+        prefix: str,
+        metadata: Any,
+        strict: bool,
+        missing: list[str],
+        unexpected: list[str],
+        errors: list[str],
+    ) -> None:
+        key, expected = f"{prefix}classes", dict[str, Any]()
+        _Record(self.space)(module, expected, "", None)
+        if key not in state:
+            missing.append(key)
+            return
+        theirs, ours = recorded_classes({"classes": state.pop(key)}), recorded_classes(expected)
+        if theirs == ours:
+            return
+        if isinstance(theirs, int) or isinstance(ours, int) or len(theirs) != len(ours):
+            counts = [names if isinstance(names, int) else len(names) for names in (ours, theirs)]
+            what = f"{counts[0]} classes, got a checkpoint for {counts[1]}"
+        else:
+            at = next(place for place, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+            what = f"{ours[at]!r} as class {at}, got a checkpoint with {theirs[at]!r}"
+        errors.append(f"{key}: expected {what}; ew.trees.migrate carries weights over")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
 from earthwork.extras import require
 from earthwork.files import parse_json, to_json
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import Classes, assemble, check_names, full_node_names, need_names, node_costs
-from earthwork.trees.cleaning import Names
+from earthwork.trees.assemble import NAMES_HINT, Classes, assemble, check_names, full_node_names, need_names, node_costs
+from earthwork.trees.builder import Builder, BuilderOptions
 from earthwork.trees.paths import check_separator
 
 
@@ -22,12 +22,9 @@ def from_nested(
     root: str = "root",
     full_names: bool = False,
     separator: str = "/",
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
+    **options: Unpack[BuilderOptions],
 ) -> Tree:
-    """Build a tree from nested dicts and lists.
+    """Build a tree from nested dicts and lists; the classes are the leaves, in order.
 
     Two forms are accepted, also mixed: ``{name: children}``, where the children are a dict, a list or nothing; and
     ``{"name": …, "children": […], "cost": …}``. A string in a list is a leaf.
@@ -35,14 +32,9 @@ def from_nested(
     Args:
         source: The dict or list. For a JSON or YAML file use :func:`~earthwork.load`.
         root: The name of the root that is added if there are several names at the top.
-        full_names: Name each node by its path from the top, joined by ``separator`` and without an added root, rather
-            than by its own name. Needed if a name occurs in several places.
+        full_names: Name each node by its path, as for :func:`from_paths`.
         separator: Joins the parts of full names.
-        classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, in order.
-        inner_bins: Allow a class to be an ancestor of another class.
-        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
-            changed.
-        strict: Raise an error that lists every change and everything that looks like a mistake.
+        **options: :class:`BuilderOptions`.
 
     Example:
         >>> import earthwork as ew
@@ -54,22 +46,18 @@ def from_nested(
     if not isinstance(source, Mapping | list | tuple):
         hint = "; ew.load reads files" if isinstance(source, str | os.PathLike) else ""
         raise ValueError(f"nested: expected a dict or a list at the top, got {source!r:.60}{hint}")
-    reader = Names("nested", "node", clean=clean, strict=strict)
-    nodes = _walk(source, root, reader)
-    costs = [node.cost for node in nodes]
-    if all(cost is None for cost in costs[1:]):
-        filled = [1.0] * len(costs)
-    else:
-        missing = [node.name for node in nodes[1:] if node.cost is None]
-        if missing:
-            raise ValueError(f"nested: expected a cost for all nodes or for none, got none for {missing[0]!r}")
-        filled = [cost or 0.0 for cost in costs]
+    builder, top = Builder("nested", "node", **options), _entries(source, "the top")
+    if not top:
+        raise ValueError(f"nested: expected at least one name, got {source!r:.60}")
+    nodes = _walk(source, top, root, builder)
     names, parents = [node.name for node in nodes], [node.parent for node in nodes]
-    added_root = nodes[0].parent < 0 and len(_entries(source, "the top")) > 1
-    notes = reader.notes(names, parents, ["" if parent < 0 else f"below {names[parent]!r}" for parent in parents])
-    if full_names:
-        names = full_node_names(names, parents, separator, added_root=added_root)
-    return assemble(parents, names, filled, classes=classes, inner_bins=inner_bins, names_hint=True, notes=notes)
+    missing = [node.name for node in nodes[1:] if node.cost is None]
+    if 0 < len(missing) < len(nodes) - 1:
+        raise ValueError(f"nested: expected a cost for all nodes or for none, got none for {missing[0]!r}")
+    costs = 1.0 if missing else [node.cost or 0.0 for node in nodes]
+    places = ["" if parent < 0 else f"below {names[parent]!r}" for parent in parents]
+    full = full_node_names(names, parents, separator, added_root=len(top) > 1) if full_names else None
+    return builder.tree(parents, names, costs, places=places, shown=full, names_hint=NAMES_HINT)
 
 
 class _Node(NamedTuple):
@@ -78,14 +66,13 @@ class _Node(NamedTuple):
     cost: float | None
 
 
-def _walk(source: Any, root: str, reader: Names) -> list[_Node]:
+_Entry: TypeAlias = tuple[str, float | None, Any]
+"""The name of a node, its cost and its children."""
+
+
+def _walk(source: Any, top: list[_Entry], root: str, builder: Builder) -> list[_Node]:
     """Return the nodes, a parent before its children and the children in their order."""
-    top = _entries(source, "the top")
-    if not top:
-        raise ValueError(f"nested: expected at least one name, got {source!r:.60}")
-    nodes: list[_Node] = []
-    if len(top) > 1:
-        nodes.append(_Node(root, -1, None))
+    nodes = [_Node(root, -1, None)] if len(top) > 1 else []
     # A container that occurs twice could contain itself, and the walk would not end.
     seen = {id(source)}
     # Groups that differ only by their spelling are one.
@@ -93,7 +80,7 @@ def _walk(source: Any, root: str, reader: Names) -> list[_Node]:
     todo = [(len(nodes) - 1, entry) for entry in reversed(top)]
     while todo:
         parent, (written, cost, children) = todo.pop()
-        name = reader.read(written, f"below {nodes[parent].name!r}" if parent >= 0 else "the top")
+        name = builder.read(written, f"below {nodes[parent].name!r}" if parent >= 0 else "the top")
         node, spelling = groups.get((parent, name), (len(nodes), ""))
         if not children or spelling == written or node == len(nodes) or cost != nodes[node].cost:
             node = len(nodes)
@@ -108,26 +95,22 @@ def _walk(source: Any, root: str, reader: Names) -> list[_Node]:
     return nodes
 
 
-def _entries(value: Any, where: str) -> list[tuple[str, float | None, Any]]:
-    """Return (name, cost, children) of each node that a container holds."""
+def _entries(value: Any, where: str, in_list: bool = False) -> list[_Entry]:
+    """Return the nodes that a container holds."""
     if isinstance(value, str):
         return [(value, None, None)]
     if isinstance(value, Mapping):
         if isinstance(value.get("name"), str):
             return [_record(value, where)]
         return [(_text(name, where), None, _container(below, name)) for name, below in value.items()]
+    if in_list and isinstance(value, list | tuple):
+        raise ValueError(f"nested: expected names or dicts in the list below {where}, got another list without a name")
     if isinstance(value, list | tuple):
-        return [entry for item in value for entry in _list_entries(item, where)]
+        return [entry for item in value for entry in _entries(item, where, in_list=True)]
     raise ValueError(f"nested: expected a dict, a list or a name below {where}, got {value!r:.60}")
 
 
-def _list_entries(item: Any, where: str) -> list[tuple[str, float | None, Any]]:
-    if isinstance(item, list | tuple):
-        raise ValueError(f"nested: expected names or dicts in the list below {where}, got another list without a name")
-    return _entries(item, where)
-
-
-def _record(value: Mapping[Any, Any], where: str) -> tuple[str, float | None, Any]:
+def _record(value: Mapping[Any, Any], where: str) -> _Entry:
     extra = [key for key in value if key not in ("name", "children", "cost")]
     if extra:
         raise ValueError(f"nested: expected name, children and cost below {where}, got {extra[0]!r:.60}")
@@ -210,7 +193,8 @@ def dump_json(tree: Tree) -> str:
         }
     """
     check_names(tree, "save")
-    columns: dict[str, Sequence[Any]] = {"parent": tree.parents.tolist(), "cost": _short(node_costs(tree))}
+    costs = [int(cost) if cost.is_integer() else cost for cost in node_costs(tree).tolist()]
+    columns: dict[str, Sequence[Any]] = {"parent": tree.parents.tolist(), "cost": costs}
     if tree.names is not None:
         columns["name"] = tree.names
     reserved = sorted(set(tree.node_data) & {"parent", "cost", "name"})
@@ -226,10 +210,6 @@ def dump_json(tree: Tree) -> str:
         f'{{\n"format": "{FORMAT}",\n"version": {VERSION},\n"info": {info},\n'
         f'"columns": {to_json(list(columns))},\n"nodes": [\n{nodes}\n],\n"bins": {to_json(tree.bins.tolist())}\n}}\n'
     )
-
-
-def _short(costs: Any) -> list[float | int]:
-    return [int(cost) if cost.is_integer() else cost for cost in costs.tolist()]
 
 
 def load_json(text: str, *, classes: Classes | None = None) -> Tree:
@@ -248,25 +228,16 @@ def from_document(document: Any, *, classes: Classes | None = None) -> Tree:
     info = document.get("info", {})
     if not isinstance(info, dict):
         raise ValueError(f'"info": expected an object, got {type(info).__name__}')
-    names = columns.pop("name", None)
-    _check_entries("name", names or (), str)
-    parents, costs = columns.pop("parent"), columns.pop("cost")
+    names, parents, costs = columns.pop("name", None), columns.pop("parent"), columns.pop("cost")
     bins = document.get("bins")
     if not isinstance(bins, list):
         raise ValueError('"bins": expected a list of nodes')
-    _check_entries("parent", parents, int)
-    _check_entries("cost", costs, (int, float))
-    _check_entries("bins", bins, int)
-    return assemble(
-        parents,
-        names,
-        np.array(costs, dtype=np.float64),
-        bins=bins,
-        classes=classes,
-        inner_bins=True,
-        node_data=columns,
-        info=info,
-    )
+    _check_entries("name", names or (), str, "text")
+    _check_entries("parent", parents, int, "a node's index")
+    _check_entries("cost", costs, (int, float), "a number")
+    _check_entries("bins", bins, int, "a node's index")
+    costs = np.array(costs, dtype=np.float64)
+    return assemble(parents, names, costs, classes, bins=bins, inner_bins=True, node_data=columns, info=info)
 
 
 def _columns(columns: Any, nodes: Any) -> dict[str, Any]:
@@ -282,12 +253,9 @@ def _columns(columns: Any, nodes: Any) -> dict[str, Any]:
     return dict(zip(columns, zip(*nodes, strict=True), strict=True))
 
 
-def _check_entries(what: str, values: Sequence[Any], kind: type | tuple[type, ...]) -> None:
+def _check_entries(what: str, values: Sequence[Any], kind: type | tuple[type, ...], expected: str) -> None:
     for at, value in enumerate(values):
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise ValueError(f'"{what}": expected {_KINDS[what]}, got {value!r:.50} at {at}')
+            raise ValueError(f'"{what}": expected {expected}, got {value!r:.50} at {at}')
         if isinstance(value, int) and not -(2**62) < value < 2**62:
-            raise ValueError(f'"{what}": expected {_KINDS[what]}, got a number out of range at {at}')
-
-
-_KINDS = {"name": "text", "parent": "a node's index", "cost": "a number", "bins": "a node's index"}
+            raise ValueError(f'"{what}": expected {expected}, got a number out of range at {at}')

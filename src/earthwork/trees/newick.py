@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from math import nan
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.files import place
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import Classes, assemble, check_names, node_costs
-from earthwork.trees.cleaning import Names
+from earthwork.trees.assemble import check_names, node_costs
+from earthwork.trees.builder import Builder, BuilderOptions
 
 _QUOTED = r"'[^']*(?:''[^']*)*'"
 _BARE = r"[^\s()\[\]:;,']+"
@@ -27,28 +27,16 @@ _BRACKET = re.compile(r"[\[\]]")
 _PLAIN = re.compile(r"[\w.+-]+")
 
 
-def from_newick(
-    text: str,
-    *,
-    default_length: float | None = None,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
-) -> Tree:
+def from_newick(text: str, *, default_length: float | None = None, **options: Unpack[BuilderOptions]) -> Tree:
     """Build a tree from a Newick text: branch lengths become costs; without any, every edge costs 1.
 
     Quoted names, comments in brackets and nodes without a name (``""``) are supported. Underscores stay as they are.
-    A length at the root has no edge and is ignored.
+    A length at the root has no edge and is ignored. The classes are the leaves, left to right.
 
     Args:
         text: The text, which ends with a semicolon.
         default_length: The cost of edges without a length where others have one; without it that is an error.
-        classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, left to right.
-        inner_bins: Allow a class to be an ancestor of another class.
-        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
-            changed.
-        strict: Raise an error that lists every change and everything that looks like a mistake.
+        **options: :class:`BuilderOptions`.
 
     Raises:
         ValueError: If it is not Newick, or a length is negative or missing: at which line and column.
@@ -62,16 +50,10 @@ def from_newick(
     if not isinstance(text, str):
         raise TypeError(f"text: expected a string, got {type(text).__name__}")
     nodes = _parse(text, _blank_comments(text))
-    reader = Names("text", "node", clean=clean, strict=strict)
-    names = [reader.read(name, at) if name else "" for at, name in enumerate(nodes.names)]
-    return assemble(
-        nodes.parents,
-        names if any(names) else None,
-        _costs(text, nodes, default_length),
-        classes=classes,
-        inner_bins=inner_bins,
-        notes=reader.notes(names, nodes.parents, range(len(names))),
-    )
+    builder = Builder("text", "node", **options)
+    names = [builder.read(name, at) if name else "" for at, name in enumerate(nodes.names)]
+    costs = _costs(text, nodes, default_length)
+    return builder.tree(nodes.parents, names, costs, shown=names if any(names) else ())
 
 
 class _Nodes(NamedTuple):
@@ -111,20 +93,16 @@ def _parse(text: str, bare: str) -> _Nodes:
             starts[node] = step.start()
         if inside < 0 and delimiter != ";":
             raise _error(text, step.start(3), f"expected ; because no ( is open, got {delimiter}")
+        if delimiter == ";" and inside >= 0:
+            raise _error(text, step.end() - 1, f"expected ) for the ( at {place(text, starts[inside])}")
         if delimiter == ";":
-            _check_end(text, bare, step.end(), None if inside < 0 else starts[inside])
+            if step.end() < len(bare.rstrip()):
+                raise _error(text, step.end(), "expected nothing after ;")
             break
         closed = -1
         if delimiter == ")":
             closed, inside = inside, parents[inside]
     return nodes
-
-
-def _check_end(text: str, bare: str, end: int, still_open: int | None) -> None:
-    if still_open is not None:
-        raise _error(text, end - 1, f"expected ) for the ( at {place(text, still_open)}")
-    if end < len(bare.rstrip()):
-        raise _error(text, end, "expected nothing after ;")
 
 
 def _diagnose(bare: str, at: int) -> tuple[int, str]:

@@ -69,8 +69,7 @@ class TreePart(Space):
         spaces = [table for space in (part.local, part.shared) if space is not None for table in space._tables()]
         return [sizes, part.slots.numpy(), part.lengths.numpy(), *spaces]
 
-    def distance(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise, because other shards are unknown."""
+    def _distance(self, *_: Any) -> NoReturn:
         raise TypeError(f"space: expected a whole tree for distances, got {self}")
 
     def flow(self, *_: Any) -> NoReturn:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, Unpack, cast
 
 from earthwork.files import is_missing, parse_csv
 from earthwork.spaces import Tree
 from earthwork.text import abbreviate
-from earthwork.trees.assemble import Classes, assemble, full_node_names, need_names
-from earthwork.trees.cleaning import Names
+from earthwork.trees.assemble import NAMES_HINT, full_node_names, need_names
+from earthwork.trees.builder import Builder, BuilderOptions
+
+Rows: TypeAlias = list[tuple[int, list[str]]]
+"""The number of each row in the source, and the parts of its path."""
 
 
 def from_paths(
@@ -20,10 +23,7 @@ def from_paths(
     *,
     root: str = "root",
     full_names: bool = False,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
+    **options: Unpack[BuilderOptions],
 ) -> Tree:
     """Build a tree from the path of each class, coarse to fine; the classes are in the order of the paths.
 
@@ -33,11 +33,7 @@ def from_paths(
         root: The name of the root that is added if the paths do not all begin with the same part.
         full_names: Name each node by its path from the top, joined by ``separator`` and without an added root, rather
             than by the last part of it. Needed if a name occurs in several places.
-        classes: The classes in your order: names, or a dataset's ``class_to_idx``.
-        inner_bins: Allow a class to be an ancestor of another class.
-        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
-            changed.
-        strict: Raise an error that lists every change and everything that looks like a mistake.
+        **options: :class:`BuilderOptions`, the same for all builders.
 
     Raises:
         ValueError: If a path has an empty part or occurs twice, names repeat, or ``separator`` occurs in no path.
@@ -50,31 +46,18 @@ def from_paths(
         >>> ew.trees.from_paths(["animal.bat", "sports.bat"], ".", full_names=True).bin_names
         ('animal.bat', 'sports.bat')
     """
-    return tree_of_paths(
-        paths,
-        separator,
-        root=root,
-        full_names=full_names,
-        classes=classes,
-        inner_bins=inner_bins,
-        clean=clean,
-        strict=strict,
-    )
+    return tree_of_paths(Builder("paths", "path", **options), paths, separator, root=root, full_names=full_names)
 
 
 def tree_of_paths(
+    builder: Builder,
     paths: Iterable[str | Sequence[str]],
     separator: str = "/",
     *,
     root: str = "root",
     full_names: bool = False,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
-    numbers: Sequence[int] | None = None,
 ) -> Tree:
-    """Build what `from_paths` does from the lines of a file with these numbers."""
+    """Build what `from_paths` does."""
     check_separator(separator)
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         raise TypeError(f"paths: expected one for each class, got {paths!r}")
@@ -85,8 +68,7 @@ def tree_of_paths(
             f"separator: {separator!r} occurs in none of the paths, such as {paths[0]!r}; pass the one that they use, "
             "or a list of parts for each class"
         )
-    names = Names("paths", "line" if numbers else "path", clean=clean, strict=strict, numbers=numbers)
-    return _grow(names, rows, root, separator if full_names else None, classes, inner_bins)
+    return _grow(builder, rows, root, separator if full_names else None)
 
 
 def check_separator(separator: str) -> None:
@@ -107,48 +89,35 @@ def _parts(path: str | Sequence[str], separator: str, at: int) -> list[str]:
     return parts
 
 
-Rows: TypeAlias = list[tuple[int, list[str]]]
-"""The number of each row in the source, and the parts of its path."""
-
-
-def _grow(
-    names: Names, rows: Rows, root: str, separator: str | None, classes: Classes | None, inner_bins: bool
-) -> Tree:
+def _grow(builder: Builder, rows: Rows, root: str, separator: str | None) -> Tree:
     """Build a tree from rows; a separator asks for full names."""
-    what = names.what
     if not rows:
-        raise ValueError(f"{what}: expected at least one, got none")
-    rows = [(at, [names.read(part, at) for part in parts]) for at, parts in rows]
+        raise ValueError(f"{builder.what}: expected at least one, got none")
+    rows = [(at, [builder.read(part, at) for part in parts]) for at, parts in rows]
     # A node is identified by (its parent's index, its own name), so equal names in two places are two nodes.
     nodes: dict[tuple[int, str], int] = {}
-    called: list[str] = []
+    names: list[str] = []
     parents: list[int] = []
     places: list[int | str] = []
     if any(parts[0] != rows[0][1][0] for _, parts in rows):
-        called, parents, places = [root], [-1], [""]
-    top = len(called) - 1
+        names, parents, places = [root], [-1], [""]
+    top = len(names) - 1
     ends: dict[int, int] = {}
     for at, parts in rows:
         node = top
         for part in parts:
-            found = nodes.setdefault((node, part), len(called))
-            if found == len(called):
+            found = nodes.setdefault((node, part), len(names))
+            if found == len(names):
                 parents.append(node)
-                called.append(part)
+                names.append(part)
                 places.append(at)
             node = found
         if node in ends:
-            raise ValueError(
-                f"{what}: expected each class once, got {called[node]!r} in {names.place(ends[node])} and in "
-                f"{names.place(at)}"
-            )
+            twice = f"{builder.place(ends[node])} and in {builder.place(at)}"
+            raise ValueError(f"{builder.what}: expected each class once, got {names[node]!r} in {twice}")
         ends[node] = at
-    notes = names.notes(called, parents, places)
-    if separator is not None:
-        called = full_node_names(called, parents, separator, added_root=top == 0)
-    return assemble(
-        parents, called, bins=list(ends), classes=classes, inner_bins=inner_bins, names_hint=True, notes=notes
-    )
+    full = None if separator is None else full_node_names(names, parents, separator, added_root=top == 0)
+    return builder.tree(parents, names, places=places, shown=full, bins=list(ends), names_hint=NAMES_HINT)
 
 
 def to_paths(tree: Tree, separator: str | None = "/") -> list[Any]:
@@ -186,10 +155,7 @@ def from_table(
     root: str = "root",
     full_names: bool = False,
     separator: str = "/",
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
+    **options: Unpack[BuilderOptions],
 ) -> Tree:
     """Build a tree from a table whose columns go from coarse to fine (order, family, species); each row is a class.
 
@@ -200,14 +166,9 @@ def from_table(
             file use :func:`~earthwork.load`.
         columns: Which columns, coarse to fine. Default: all, in their order.
         root: The name of the root that is added if the first cells are not all the same.
-        full_names: Name each node by its path from the top, joined by ``separator`` and without an added root, rather
-            than by its cell. Needed if a name occurs in several places.
+        full_names: Name each node by its path, as for :func:`from_paths`.
         separator: Joins the parts of full names.
-        classes: The classes in your order: names, or a dataset's ``class_to_idx``.
-        inner_bins: Allow a class to be an ancestor of another class.
-        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
-            changed.
-        strict: Raise an error that lists every change and everything that looks like a mistake.
+        **options: :class:`BuilderOptions`.
 
     Raises:
         ValueError: If a row is blank or occurs twice; the message says which.
@@ -220,8 +181,7 @@ def from_table(
     """
     check_separator(separator)
     rows = _frame_rows(source, columns) if hasattr(source, "columns") else _rows(source, columns)
-    names = Names("table", "row", clean=clean, strict=strict)
-    return _grow(names, rows, root, separator if full_names else None, classes, inner_bins)
+    return _grow(Builder("table", "row", **options), rows, root, separator if full_names else None)
 
 
 def from_csv(
@@ -233,23 +193,16 @@ def from_csv(
     root: str = "root",
     full_names: bool = False,
     separator: str = "/",
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
+    **options: Unpack[BuilderOptions],
 ) -> Tree:
     """Build what `from_table` does from the text of a CSV file whose first line holds the column names."""
     check_separator(separator)
-    rows = _csv_rows(parse_csv(text, name, delimiter), columns, name)
-    names = Names("table", "line", clean=clean, strict=strict)
-    return _grow(names, rows, root, separator if full_names else None, classes, inner_bins)
-
-
-def _csv_rows(lines: Sequence[tuple[int, list[str]]], columns: Sequence[str] | None, name: str) -> Rows:
+    lines = parse_csv(text, name, delimiter)
     if len(lines) < 2:
         raise ValueError(f"{name}: expected a line of column names and a line for each class, got {len(lines)} lines")
     chosen = _choose_columns(lines[0][1], columns, name)
-    return [(line, _cell_parts([cells[i] for i in chosen], f"{name}, line {line}")) for line, cells in lines[1:]]
+    rows = [(line, _cell_parts([cells[i] for i in chosen], f"{name}, line {line}")) for line, cells in lines[1:]]
+    return _grow(Builder("table", "line", **options), rows, root, separator if full_names else None)
 
 
 def _choose_columns(header: Sequence[Any], columns: Sequence[str] | None, name: str) -> list[int]:
@@ -278,8 +231,9 @@ def _rows(source: Iterable[Any], columns: Sequence[str] | None) -> Rows:
     found = []
     for at, row in enumerate(source):
         if isinstance(row, Mapping):
-            named = cast("Mapping[str, Any]", row)
-            cells = [named[key] for key in _check_keys(named, columns, at)]
+            named = list(cast("Mapping[str, Any]", row).items())
+            chosen = _choose_columns([key for key, _ in named], columns, f"row {at}")
+            cells = [named[place][1] for place in chosen]
         elif isinstance(row, str) or not isinstance(row, Iterable):
             raise TypeError(f"table: expected rows of cells, got {row!r} at row {at}")
         elif columns is not None:
@@ -288,11 +242,6 @@ def _rows(source: Iterable[Any], columns: Sequence[str] | None) -> Rows:
             cells = list(row)
         found.append((at, _cell_parts(cells, f"row {at}")))
     return found
-
-
-def _check_keys(row: Mapping[str, Any], columns: Sequence[str] | None, at: int) -> list[str]:
-    names = list(row)
-    return [names[i] for i in _choose_columns(names, columns, f"row {at}")]
 
 
 def _cell_parts(cells: Iterable[Any], where: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from earthwork.trees.assemble import (
     need_names,
     node_costs,
 )
-from earthwork.trees.cleaning import Names
+from earthwork.trees.builder import Builder, BuilderOptions
 from earthwork.trees.graph import Graph
 
 if TYPE_CHECKING:
@@ -37,12 +37,9 @@ def from_parents(
     costs: float | Sequence[float] | Mapping[str, float] = 1.0,
     *,
     rule: str | None = None,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
+    **options: Unpack[BuilderOptions],
 ) -> Tree:
-    """Build a tree from each node's parent, by name or by index.
+    """Build a tree from each node's parent, by name or by index; the classes are the leaves, in the order of the nodes.
 
     Args:
         parents: A mapping child → parent with ``None`` at the root; or for each node of ``names`` the parent's name
@@ -52,12 +49,7 @@ def from_parents(
         rule: Which parent a node with several keeps: ``"first"``; ``"shortest"`` or ``"longest"``, by its path to the
             root; ``"siblings"``, the one with the most children. Without it several parents are an error;
             :func:`from_dag` keeps them all.
-        classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the leaves, in the order
-            of the nodes.
-        inner_bins: Allow a class to be an ancestor of another class.
-        clean: Clean the names (white space, Unicode); ``False`` takes them as they are. ``tree.notes`` says what was
-            changed.
-        strict: Raise an error that lists every change and everything that looks like a mistake.
+        **options: :class:`BuilderOptions`.
 
     Raises:
         ValueError: For a cycle, several roots, several parents, an unknown parent or a repeated name; the message
@@ -71,7 +63,7 @@ def from_parents(
         >>> ew.trees.from_parents([-1, 0, 0, 1], ["thing", "animal", "rock", "cat"]) == tree
         True
     """
-    reader = Names("names" if names is not None else "parents", "node", clean=clean, strict=strict)
+    builder = Builder("names" if names is not None else "parents", "node", **options)
     # Spellings of one name are one node of a mapping, but two of a list of nodes.
     merged = isinstance(parents, Mapping)
     if isinstance(parents, Mapping):
@@ -81,22 +73,22 @@ def from_parents(
     notes: list[str] = []
     if names is not None:
         _check_texts("names", names)
-        names = [reader.read(name, at) for at, name in enumerate(names)]
+        names = [builder.read(name, at) for at, name in enumerate(names)]
         if not merged:
             check_unique("names", names)
         if any(parent is None or not isinstance(parent, Integral) for parent in parents):
-            graph = _graph(reader, names, cast("Sequence[Any]", parents))
+            graph = _graph(builder, names, cast("Sequence[Any]", parents))
             names, above, notes = graph.with_one_parent("parents", rule)
             parents = _indices(above, names)
     if isinstance(costs, Mapping):
-        cleaned = {reader.read(name, f"costs[{name!r}]"): cost for name, cost in costs.items()}
+        cleaned = {builder.read(name, f"costs[{name!r}]"): cost for name, cost in costs.items()}
         costs = _by_name(cleaned, names, parents)
     array = np.asarray(parents)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"parents: expected indices, or names together with `names`, got {array.dtype}")
-    if names is not None and len(names) == len(array):
-        notes = [*reader.notes(names, array.tolist(), range(len(names))), *notes]
-    return assemble(array, names, costs, classes=classes, inner_bins=inner_bins, notes=notes)
+    if names is None or len(names) != len(array):
+        return assemble(array, names, costs, builder.classes, inner_bins=builder.inner_bins)
+    return builder.tree(array.tolist(), names, costs, notes=notes)
 
 
 def _check_texts(what: str, names: Iterable[object]) -> None:
@@ -105,7 +97,7 @@ def _check_texts(what: str, names: Iterable[object]) -> None:
             raise TypeError(f"{what}: expected names (strings), got {name!r}")
 
 
-def _graph(reader: Names, names: Sequence[str], parents: Sequence[Any]) -> Graph:
+def _graph(builder: Builder, names: Sequence[str], parents: Sequence[Any]) -> Graph:
     """Return the graph of nodes with the names of their parents: text, a sequence of them, or ``None``."""
     if len(names) != len(parents):
         raise ValueError(f"names: expected {len(parents)}, one for each parent, got {len(names)}")
@@ -114,7 +106,7 @@ def _graph(reader: Names, names: Sequence[str], parents: Sequence[Any]) -> Graph
         for parent in () if above is None else (above,) if isinstance(above, str) else above:
             if not isinstance(parent, str):
                 raise TypeError(f"parents: expected names, None or a list of names, got {above!r} for {name!r}")
-            graph.add(name, reader.read(parent, at), at)
+            graph.add(name, builder.read(parent, at), at)
     return graph
 
 
@@ -144,13 +136,7 @@ def _by_name(
 
 
 def from_edges(
-    edges: Iterable[Sequence[Any]] | NDArray[Any],
-    *,
-    rule: str | None = None,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
+    edges: Iterable[Sequence[Any]] | NDArray[Any], *, rule: str | None = None, **options: Unpack[BuilderOptions]
 ) -> Tree:
     """Build a tree from its edges, (child, parent) or (child, parent, cost).
 
@@ -161,10 +147,7 @@ def from_edges(
         edges: Tuples of names, or an integer array of shape ``[edges, 2]`` whose labels become names. An edge that
             occurs twice counts once; the root may have an edge to ``None``.
         rule: Which parent a child with several keeps, as for :func:`from_parents`.
-        classes: The classes in your order: names, or a dataset's ``class_to_idx``.
-        inner_bins: Allow a class to be an ancestor of another class.
-        clean: Clean the names, as for :func:`from_parents`.
-        strict: Raise an error that lists every change and everything that looks like a mistake.
+        **options: :class:`BuilderOptions`.
 
     Raises:
         ValueError: For a cycle, several roots, a child with two parents or a missing cost; the message names them.
@@ -178,45 +161,30 @@ def from_edges(
         >>> ew.trees.to_paths(ew.trees.from_edges(shop, rule="first"))
         ['shop/home/kitchen', 'shop/food/bread']
     """
-    names = Names("edges", "edge", clean=clean, strict=strict)
-    return tree_of_edges(names, edges, rule=rule, classes=classes, inner_bins=inner_bins)
+    return tree_of_edges(Builder("edges", "edge", **options), edges, rule)
 
 
-def tree_of_edges(
-    reader: Names,
-    edges: Iterable[Sequence[Any]] | NDArray[Any],
-    *,
-    rule: str | None = None,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-) -> Tree:
-    """Build what `from_edges` does, with a reader of the names."""
-    graph, costs = _edge_graph(reader, edges)
-    children, parents, notes = graph.with_one_parent(reader.what, rule)
+def tree_of_edges(builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any], rule: str | None = None) -> Tree:
+    """Build what `from_edges` does."""
+    graph, costs = _edge_graph(builder, edges)
+    children, parents, notes = graph.with_one_parent(builder.what, rule)
     known = set(children)
     added = list({parent: None for parent in parents if parent is not None and parent not in known})
     roots = [*added, *(child for child, parent in zip(children, parents, strict=True) if parent is None)]
     if len(roots) > 1:
         raise ValueError(
-            f"{reader.what}: expected one root, a node without a parent, got {len(roots)}: "
+            f"{builder.what}: expected one root, a node without a parent, got {len(roots)}: "
             f"{abbreviate(map(repr, roots))}"
         )
     names = [*added, *children]
-    places = {name: node for node, name in enumerate(names)}
-    nodes = [-1] * len(added) + [-1 if parent is None else places[parent] for parent in parents]
+    index = {name: node for node, name in enumerate(names)}
     # Where there is no root there is a cycle, and Tree names it.
+    nodes = [-1] * len(added) + [-1 if parent is None else index[parent] for parent in parents]
     pairs = zip(children, parents, strict=True)
-    rows = [None if parent is None else graph.rows[child, parent] for child, parent in pairs]
-    kept = [0.0 if row is None or costs is None else costs[row] for row in [*(None for _ in added), *rows]]
-    found = ["" for _ in added] + ["" if row is None else row for row in rows]
-    return assemble(
-        nodes,
-        names,
-        1.0 if costs is None else np.asarray(kept),
-        classes=classes,
-        inner_bins=inner_bins,
-        notes=[*reader.notes(names, nodes, found, graph.repeated), *notes],
-    )
+    rows = [*(None for _ in added), *(None if parent is None else graph.rows[child, parent] for child, parent in pairs)]
+    kept = 1.0 if costs is None else np.array([0.0 if row is None else costs[row] for row in rows])
+    places = ["" if row is None else row for row in rows]
+    return builder.tree(nodes, names, kept, places=places, changes=graph.repeated, notes=notes)
 
 
 def from_dag(
@@ -234,7 +202,7 @@ def from_dag(
         costs: The cost of every node, or of each by name.
         classes: The classes in your order: names, or a dataset's ``class_to_idx``. Only they and the nodes above them
             are kept. Default: the nodes that have no children.
-        clean: Clean the names, as for :func:`from_parents`.
+        clean: Clean the names, as the other builders do; ``dag.notes`` says what was changed.
         strict: Raise an error that lists every change and everything that looks like a mistake.
 
     Example:
@@ -243,38 +211,39 @@ def from_dag(
         >>> ew.trees.from_dag(shop).bin_names
         ('kitchen', 'bread')
     """
-    reader = Names("edges", "edge", clean=clean, strict=strict)
+    builder = Builder("edges", "edge", clean=clean, strict=strict)
     if isinstance(edges, Mapping):
         _check_texts("edges", edges)
-        children = [reader.read(name, at) for at, name in enumerate(edges)]
-        graph = _graph(reader, children, list(edges.values()))
+        children = [builder.read(name, at) for at, name in enumerate(edges)]
+        graph = _graph(builder, children, list(edges.values()))
     else:
-        graph, given = _edge_graph(reader, edges)
+        graph, given = _edge_graph(builder, edges)
         if given is not None:
             raise ValueError("edges: expected (child, parent); the cost is that of a node, costs={name: …}")
     graph.parents_first("edges")
     names = list(dict.fromkeys(chain(graph.nodes, *graph.nodes.values())))
     inner = set(chain.from_iterable(graph.nodes.values()))
     wanted = [name for name in names if name not in inner] if classes is None else class_order(classes)
-    find_nodes("classes", wanted, names)
-    kept = graph.above(wanted)
+    kept = graph.above(names[node] for node in find_nodes("classes", wanted, names))
     names = [name for name in names if name in kept]
-    places = {name: node for node, name in enumerate(names)}
-    parents = [[places[parent] for parent in graph.nodes.get(name, ())] for name in names]
-    reader.notes(names, [next(iter(above), -1) for above in parents], [""] * len(names))
+    index = {name: node for node, name in enumerate(names)}
+    parents = [[index[parent] for parent in graph.nodes.get(name, ())] for name in names]
+    first = [next(iter(graph.nodes.get(name, ())), None) for name in names]
+    places = ["" if above is None else graph.rows[name, above] for name, above in zip(names, first, strict=True)]
+    above = [-1 if parent is None else index[parent] for parent in first]
+    notes = builder.notes(names, above, places, graph.repeated)
     node_costs = _by_name(costs, names, range(len(names))) if isinstance(costs, Mapping) else costs
-    bins = find_nodes("classes", wanted, names)
-    return Dag(parents, node_costs, bins, names)
+    return Dag(parents, node_costs, find_nodes("classes", wanted, names), names, notes=notes)
 
 
 def _edge_graph(
-    reader: Names, edges: Iterable[Sequence[Any]] | NDArray[Any]
+    builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any]
 ) -> tuple[Graph, NDArray[np.float64] | None]:
     """Return the graph of edges (child, parent), and the cost of each if they have one."""
     children, parents, costs = _columns(edges)
     graph = Graph()
     for at, (child, parent) in enumerate(zip(children, parents, strict=True)):
-        graph.add(reader.read(child, at), None if parent is None else reader.read(parent, at), at)
+        graph.add(builder.read(child, at), None if parent is None else builder.read(parent, at), at)
     return graph, costs
 
 
@@ -295,7 +264,10 @@ def _columns(
     if len(lengths) > 1:
         at = next(i for i, row in enumerate(rows) if len(row) == 2)
         raise ValueError(f"edges: expected a cost for all edges or for none, got none at {at}: {rows[at]!r}")
-    costs = _costs([row[2] for row in rows], rows) if lengths == {3} else None
+    costs = np.array([_number(row[2]) for row in rows]) if lengths == {3} else None
+    bad = np.flatnonzero(~(np.isfinite(costs) & (costs >= 0))) if costs is not None else np.zeros(0, dtype=np.int64)
+    if len(bad):
+        raise ValueError(f"edges: expected finite costs ≥ 0, got {rows[bad[0]]!r} at {bad[0]}")
     children = [_label(row[0], at) for at, row in enumerate(rows)]
     return children, [None if row[1] is None else _label(row[1], at) for at, row in enumerate(rows)], costs
 
@@ -306,17 +278,6 @@ def _label(label: Any, at: int) -> str:
     if isinstance(label, bool) or not isinstance(label, Integral):
         raise TypeError(f"edges: expected names or integers, got {label!r} at {at}")
     return str(label)
-
-
-def _costs(column: Sequence[Any], rows: Sequence[Any]) -> NDArray[np.float64]:
-    try:
-        costs = np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        costs = np.array([_number(value) for value in column])
-    bad = np.flatnonzero(~(np.isfinite(costs) & (costs >= 0)))
-    if len(bad):
-        raise ValueError(f"edges: expected finite costs ≥ 0, got {rows[bad[0]]!r} at {bad[0]}")
-    return costs
 
 
 def _number(value: Any) -> float:
@@ -347,10 +308,7 @@ def from_networkx(
     *,
     weight: str = "weight",
     rule: str | None = None,
-    classes: Classes | None = None,
-    inner_bins: bool = False,
-    clean: bool = True,
-    strict: bool = False,
+    **options: Unpack[BuilderOptions],
 ) -> Tree:
     """Build a tree from a networkx graph: directed from parent to child, or undirected with a root.
 
@@ -361,10 +319,7 @@ def from_networkx(
         root: The root of an undirected graph.
         weight: The edge attribute that holds the costs; where no edge has it, every edge costs 1.
         rule: Which parent a node with several keeps, as for :func:`from_parents`.
-        classes: The classes in your order: names, or a dataset's ``class_to_idx``.
-        inner_bins: Allow a class to be an ancestor of another class.
-        clean: Clean the names, as for :func:`from_parents`.
-        strict: Raise an error that lists every change and everything that looks like a mistake.
+        **options: :class:`BuilderOptions`.
 
     Example:
         >>> import networkx as nx, earthwork as ew
@@ -381,8 +336,8 @@ def from_networkx(
     if not graph.is_directed():
         graph = _directed(nx, graph, root)
     labels = list(graph)
-    reader = Names("graph", "node", clean=clean, strict=strict)
-    names = [reader.read(label if isinstance(label, str) else str(label), at) for at, label in enumerate(labels)]
+    builder = Builder("graph", "node", **options)
+    names = [builder.read(label if isinstance(label, str) else str(label), at) for at, label in enumerate(labels)]
     check_unique("graph", names)
     places = {label: node for node, label in enumerate(labels)}
     # By child, so that its parents are in the order in which their edges were added.
@@ -391,19 +346,19 @@ def from_networkx(
     for at, (child, parent, _) in enumerate(edges):
         links.add(names[child], names[parent], at)
     _, above, notes = links.with_one_parent("graph", rule)
-    parents = np.asarray(_indices(above, names))
+    parents = _indices(above, names)
     weights = [None if p is None else edges[links.rows[c, p]][2] for c, p in zip(names, above, strict=True)]
-    attributes = {node: dict(graph.nodes[label]) for label, node in places.items()}
-    return assemble(
+    attributes = [dict(graph.nodes[label]) for label in labels]
+    keys = [key for key in attributes[0] if isinstance(key, str) and key != "bin"]
+    return builder.tree(
         parents,
         names,
         _weight_costs(weights, parents, names, weight),
+        notes=notes,
         bins=_marked_bins(attributes),
-        classes=classes,
-        inner_bins=inner_bins or classes is None,
-        node_data=_node_data(attributes),
+        inner_bins=builder.classes is None,
+        node_data={key: [x[key] for x in attributes] for key in keys if all(key in x for x in attributes)},
         info={key: value for key, value in graph.graph.items() if isinstance(key, str)},
-        notes=[*reader.notes(names, parents.tolist(), range(len(names))), *notes],
     )
 
 
@@ -423,18 +378,19 @@ def _directed(nx: Any, graph: Any, root: Any) -> Any:
     return directed
 
 
-def _weight_costs(weights: list[Any], parents: Any, names: list[str], weight: str) -> Any:
-    children = np.flatnonzero(parents >= 0).tolist()
-    missing = [node for node in children if weights[node] is None]
-    if len(missing) == len(children):
+def _weight_costs(weights: list[Any], parents: list[int], names: list[str], weight: str) -> Any:
+    missing = [
+        name for name, parent, value in zip(names, parents, weights, strict=True) if parent >= 0 and value is None
+    ]
+    if len(missing) == sum(parent >= 0 for parent in parents):
         return 1.0
     if missing:
-        raise ValueError(f"graph: expected {weight!r} on all edges or on none, got none above {names[missing[0]]!r}")
+        raise ValueError(f"graph: expected {weight!r} on all edges or on none, got none above {missing[0]!r}")
     return [0.0 if value is None else float(value) for value in weights]
 
 
-def _marked_bins(data: dict[int, dict[Any, Any]]) -> list[int] | None:
-    marked = {node: attributes["bin"] for node, attributes in data.items() if "bin" in attributes}
+def _marked_bins(attributes: Sequence[Mapping[Any, Any]]) -> list[int] | None:
+    marked = {node: found["bin"] for node, found in enumerate(attributes) if "bin" in found}
     wrong = [place for place in marked.values() if isinstance(place, bool) or not isinstance(place, Integral)]
     if wrong:
         raise ValueError(f"graph: expected the node attribute `bin` to be the index of a class, got {wrong[0]!r:.60}")
@@ -442,15 +398,6 @@ def _marked_bins(data: dict[int, dict[Any, Any]]) -> list[int] | None:
         places = abbreviate(sorted(marked.values()))
         raise ValueError(f"graph: expected the attributes `bin` to be 0 to {len(marked) - 1}, each once, got {places}")
     return sorted(marked, key=marked.__getitem__) if marked else None
-
-
-def _node_data(data: dict[int, dict[Any, Any]]) -> dict[str, list[Any]]:
-    keys = [key for key in data[0] if isinstance(key, str) and key != "bin"]
-    return {
-        key: [attributes[key] for attributes in data.values()]
-        for key in keys
-        if all(key in attributes for attributes in data.values())
-    }
 
 
 def to_networkx(tree: Tree) -> nx.DiGraph[Any]:

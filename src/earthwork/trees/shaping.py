@@ -92,15 +92,8 @@ def relabel(tree: Tree, names: Mapping[str, str] | Sequence[str] | Callable[[str
     wrong = [name for name in new if not isinstance(name, str)]
     if wrong:
         raise TypeError(f"names: expected strings, got {wrong[0]!r}")
-    return assemble(
-        tree._parents,
-        new,
-        node_costs(tree),
-        bins=tree._bins,
-        inner_bins=True,
-        node_data=tree.node_data,
-        info=tree.info,
-    )
+    kept: Any = {"bins": tree._bins, "inner_bins": True, "node_data": tree.node_data, "info": tree.info}
+    return assemble(tree._parents, new, node_costs(tree), **kept)
 
 
 def _above(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -135,15 +128,9 @@ def _keep(tree: Tree, keep: NDArray[np.bool_], bins: NDArray[np.int64], inner_bi
     node_data = {name: [values[node] for node in nodes] for name, values in tree.node_data.items()}
     if "hops" in node_data:
         node_data["hops"] = np.where(up[nodes] == none, 0, sums[1][nodes]).tolist()
-    return assemble(
-        place[up[nodes]],
-        None if tree.names is None else [tree.names[node] for node in nodes],
-        sums[0][nodes],
-        bins=place[bins],
-        inner_bins=inner_bins,
-        node_data=node_data,
-        info=tree.info,
-    )
+    names = None if tree.names is None else [tree.names[node] for node in nodes]
+    facts: Any = {"inner_bins": inner_bins, "node_data": node_data, "info": tree.info}
+    return assemble(place[up[nodes]], names, sums[0][nodes], bins=place[bins], **facts)
 
 
 def reweight(
@@ -181,46 +168,28 @@ def reweight(
         tensor([1.0000, 0.1000, 1.0000], dtype=torch.float64)
     """
     check_tree(tree)
+    depth, parents = tree._depths, tree._parents
     if callable(scheme):
-        return tree.with_costs(scheme(tree))
-    if scheme == "depth":
-        return tree.with_costs(_depth_costs(tree, decay))
-    if scheme == "information":
-        return tree.with_costs(_information_costs(tree, counts))
-    if scheme in _PLAIN:
-        return tree.with_costs(_PLAIN[scheme](tree))
-    names = ", ".join([*_PLAIN, "depth", "information"])
-    raise ValueError(f"scheme: expected one of {names} or a function, got {scheme!r}")
-
-
-def _unit_costs(tree: Tree) -> float:
-    return 1.0
-
-
-def _hops_costs(tree: Tree) -> Floats:
-    hops = tree.node_data.get("hops")
-    if hops is None:
-        raise ValueError('scheme: "hops" needs node_data["hops"], which trees from WordNet have')
-    return np.asarray(hops, dtype=np.float64)
-
-
-def _height_costs(tree: Tree) -> Floats:
-    parents, height = tree._parents, tree.heights().numpy().astype(np.float64)
-    return np.where(parents < 0, 0.0, height[parents] - height)
-
-
-_PLAIN: dict[str, Callable[[Tree], float | Floats]] = {
-    "unit": _unit_costs,
-    "hops": _hops_costs,
-    "height": _height_costs,
-}
-
-
-def _depth_costs(tree: Tree, decay: float) -> Floats:
-    if not (isinstance(decay, int | float) and 0 < decay < float("inf")):
-        raise ValueError(f"decay: expected a number > 0, got {decay!r}")
-    depth = tree._depths
-    return np.where(depth == 0, 0.0, float(decay) ** (np.maximum(depth, 1) - 1.0))
+        costs = scheme(tree)
+    elif scheme == "unit":
+        costs = 1.0
+    elif scheme == "hops":
+        if "hops" not in tree.node_data:
+            raise ValueError('scheme: "hops" needs node_data["hops"], which trees from WordNet have')
+        costs = np.asarray(tree.node_data["hops"], dtype=np.float64)
+    elif scheme == "height":
+        height = tree.heights().numpy().astype(np.float64)
+        costs = np.where(parents < 0, 0.0, height[parents] - height)
+    elif scheme == "depth":
+        if not (isinstance(decay, int | float) and 0 < decay < float("inf")):
+            raise ValueError(f"decay: expected a number > 0, got {decay!r}")
+        costs = np.where(depth == 0, 0.0, float(decay) ** (np.maximum(depth, 1) - 1.0))
+    elif scheme == "information":
+        costs = _information_costs(tree, counts)
+    else:
+        names = "unit, hops, height, depth, information"
+        raise ValueError(f"scheme: expected one of {names} or a function, got {scheme!r}")
+    return tree.with_costs(costs)
 
 
 def _information_costs(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor | None) -> Floats:
@@ -230,7 +199,8 @@ def _information_costs(tree: Tree, counts: Sequence[float] | Mapping[str, float]
     share = np.insert((tree.flow(values) / values.sum()).numpy(), tree.root, 1.0)
     bare = np.flatnonzero(share <= 0)
     if len(bare):
-        raise ValueError(f"counts: no class is below node {_call(tree, int(bare[0]))}; restrict() drops such nodes")
+        node = repr(tree.names[bare[0]]) if tree.names else bare[0]
+        raise ValueError(f"counts: no class is below node {node}; restrict() drops such nodes")
     parents = tree._parents
     information = -np.log(share)
     return np.where(parents < 0, 0.0, np.maximum(information - information[parents], 0.0))
@@ -251,7 +221,3 @@ def _counts(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor) 
     if len(bad):
         raise ValueError(f"counts: expected numbers > 0, got {values[bad[0]]:g} for class {bad[0]}")
     return values
-
-
-def _call(tree: Tree, node: int) -> str:
-    return repr(tree.names[node]) if tree.names else str(node)

@@ -1,0 +1,162 @@
+"""What all builders share: their options, the names of a source, a note of each change, and the tree."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from earthwork.spaces import Tree
+from earthwork.text import abbreviate, quoted
+from earthwork.trees.assemble import Classes, assemble
+from earthwork.trees.cleaning import clean_name, fold_name
+
+_SEPARATORS = re.compile(r"[>|\\/:;→»]")
+_RARE_SEPARATORS = re.compile(r"[>|\\→»]")  # those that names hardly ever hold
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+class BuilderOptions(TypedDict, total=False):
+    """Options that all builders take.
+
+    Attributes:
+        classes: The classes in your order: names, or a dataset's ``class_to_idx``. Default: the order of the source.
+        inner_bins: Allow a class to be an ancestor of another class.
+        clean: Clean the names (white space, Unicode), which is the default; ``False`` takes them as they are.
+            ``tree.notes`` says what was changed.
+        strict: Raise an error that lists every change and everything that looks like a mistake.
+    """
+
+    classes: Classes | None
+    inner_bins: bool
+    clean: bool
+    strict: bool
+
+
+class Builder:
+    """The options of a builder, and the names of its source: cleaned when they are read, compared afterwards.
+
+    Args:
+        what: The argument that holds the names, for messages.
+        unit: What its entries are: a line, a row, an edge.
+        numbers: The number of each entry in a file.
+        **options: See `BuilderOptions`.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        unit: str,
+        numbers: Sequence[int] | None = None,
+        *,
+        classes: Classes | None = None,
+        inner_bins: bool = False,
+        clean: bool = True,
+        strict: bool = False,
+    ) -> None:
+        if strict and not clean:
+            raise ValueError("strict: expected clean=True, because names that are taken as they are have no findings")
+        self.what, self.unit, self.numbers, self.clean, self.strict = what, unit, numbers, clean, strict
+        self.classes, self.inner_bins = classes, inner_bins
+        self._changed: dict[str, list[int | str]] = {}
+
+    def read(self, name: str, at: int | str) -> str:
+        """Return the name as it is used, given where it was read: the number of the entry, or in words."""
+        if not self.clean:
+            return name
+        cleaned = clean_name(name)
+        if cleaned != name:
+            if not cleaned:
+                raise ValueError(f"{self.what}: expected a name, got {name!r} in {self.place(at)}")
+            self._changed.setdefault(name, []).append(at)
+        return cleaned
+
+    def place(self, at: int | str) -> str:
+        """Return where an entry is, in words."""
+        return at if isinstance(at, str) else f"{self.unit} {at if self.numbers is None else self.numbers[at]}"
+
+    def tree(
+        self,
+        parents: Sequence[int],
+        names: Sequence[str],
+        costs: Any = 1.0,
+        *,
+        places: Sequence[int | str] | None = None,
+        shown: Sequence[str] | None = None,
+        changes: Sequence[str] = (),
+        notes: Sequence[str] = (),
+        info: Mapping[str, Any] | None = None,
+        inner_bins: bool = False,
+        **facts: Any,
+    ) -> Tree:
+        """Return the tree of these nodes, whose bins are the user's classes.
+
+        Args:
+            parents: The index of each node's parent, -1 at the root.
+            names: The name of each node as it was read.
+            costs: As for `Tree`.
+            places: Where each node was read first; ``""`` where nobody has written it. Default: one entry for each.
+            shown: The names of the nodes, if not those that were read; empty for a tree without names.
+            changes: Further changes of the source, which are errors in strict mode.
+            notes: Further notes, which are not.
+            info: As for `Tree`.
+            inner_bins: Allow them whatever the user's option says.
+            **facts: Further arguments of `assemble`.
+        """
+        found = [*self.notes(names, parents, range(len(names)) if places is None else places, changes), *notes]
+        if found:
+            info = {**(info or {}), "notes": [*(info or {}).get("notes", ()), *found]}
+        shown, inner_bins = names if shown is None else shown, inner_bins or self.inner_bins
+        return assemble(parents, shown or None, costs, self.classes, inner_bins=inner_bins, info=info, **facts)
+
+    def notes(
+        self, names: Sequence[str], parents: Sequence[int], places: Sequence[int | str], more: Iterable[str] = ()
+    ) -> list[str]:
+        """Return what was changed, one note for each spelling, and further changes; warn of what may be a mistake.
+
+        Raises:
+            ValueError: In strict mode, if there is anything to say: a line for each.
+        """
+        notes = [
+            f"{quoted(name)} was read as {clean_name(name)!r} ({abbreviate(map(self.place, places), 5)})"
+            for name, places in self._changed.items()
+        ]
+        notes += more
+        findings = list(self._findings(names, parents, places)) if self.clean else []
+        if self.strict and (notes or findings):
+            lines = "".join(f"\n  {line}" for line in [*notes, *findings])
+            raise ValueError(f"{self.what}: expected names in one spelling, found {len(notes) + len(findings)}:{lines}")
+        for finding in findings:
+            text = f"{self.what}: {finding}; correct it, or pass clean=False if it is right"
+            warnings.warn(text, stacklevel=_outside())
+        return notes
+
+    def _findings(self, names: Sequence[str], parents: Sequence[int], places: Sequence[int | str]) -> Iterable[str]:
+        folded = [fold_name(name) for name in names]
+        siblings: dict[tuple[int, str], int] = {}
+        for node, key in enumerate(zip(parents, folded, strict=True)):
+            other = siblings.setdefault(key, node)
+            if other != node and names[other] != names[node] and places[node] != "":
+                spellings = [f"{names[one]!r} ({self.place(places[one])})" for one in (other, node)]
+                yield f"{' and '.join(spellings)} are nearly the same name"
+        for node, name in enumerate(names):
+            found = _SEPARATORS.search(name)
+            if not found or places[node] == "":
+                continue
+            first, parent = fold_name(name[: found.start()]), parents[node]
+            known = siblings.get((parent, first), node) != node or (parent >= 0 and folded[parent] == first)
+            at_top = parent < 0 or parents[parent] < 0
+            if known or (at_top and _RARE_SEPARATORS.search(name)):
+                yield f"{name!r} ({self.place(places[node])}) looks like a path with the separator {found[0]!r}"
+
+
+def _outside() -> int:
+    """Return the ``stacklevel`` of the first caller outside this package, for a warning of the calling function."""
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
