@@ -117,14 +117,7 @@ def _runs(results: Results, share: str, loss: str, scored: bool) -> dict[int, An
 def _shared(
     results: Results, share: str, *losses: str, scored: bool = False
 ) -> tuple[list[dict[int, Any]], list[int], int]:
-    """The runs of each loss, the seeds they have in common, and the number of epochs that all of these have.
-
-    Args:
-        results: The results.
-        share: Few images, or all.
-        losses: The losses.
-        scored: Only runs whose predictions were scored at the end.
-    """
+    """The runs of each loss, possibly scored ones only, the seeds that all have, and the epochs that all have."""
     runs = [_runs(results, share, loss, scored) for loss in losses]
     seeds = sorted(set(runs[0]).intersection(*runs[1:]))
     epochs = min((run[seed]["epochs"][-1] for run in runs for seed in seeds), default=0)

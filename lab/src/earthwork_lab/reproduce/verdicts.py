@@ -231,13 +231,7 @@ def shown(quantity: str, values: Sequence[float | None], digits: int = 2, unit: 
 
 
 def judge(check: Check, results: Results | None, *, needs_time: bool) -> Claim:
-    """Apply the rule to one claim.
-
-    Args:
-        check: The claim.
-        results: The results of its experiment, if there are any.
-        needs_time: Whether a quick run is too short to judge it.
-    """
+    """Apply the rule to one claim, given the results of its experiment, and whether a quick run is too short for it."""
     if results is None or not results.complete:
         finding = Finding(remark=f"{check.experiment} was not run to the end.")
         return _claim(check, finding, finding.remark, "not measurable here")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -160,9 +159,7 @@ class Analysis:
     def recommended(self, situation: Situation, without: str | None = None) -> str:
         """The loss with the lowest mean of those that are significantly better, or else cross entropy.
 
-        Args:
-            situation: The kind of space and amount of labels.
-            without: A task that is left out; the p-values of other situations stay as they are.
+        If a task is left out, the p-values of other situations stay as they are.
         """
         cells, adjusted = self.primary, self.adjusted
         if without is not None:
@@ -184,9 +181,7 @@ class Analysis:
     def left_out_gains(self, situation: Situation, *, significant: bool) -> list[float]:
         """For each task, the effect on it of what the other tasks recommend: 0 where that is cross entropy.
 
-        Args:
-            situation: The kind of space and amount of labels.
-            significant: Whether the choice must be significant, or is the loss with the lowest mean.
+        If the choice need not be significant, it is the loss with the lowest mean.
         """
         gains = []
         for task in self.tasks(situation):
@@ -208,8 +203,3 @@ class Analysis:
             "networks": sum(part.get("networks", 0) for part in parts),
             "hours": sum(part.get("seconds", 0.0) for part in parts) / 3600,
         }
-
-
-def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean."""
-    return float(np.mean(values))

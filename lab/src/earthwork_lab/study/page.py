@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from earthwork.files import write_atomically
 from earthwork_lab.statistics import half_width, mean_interval
-from earthwork_lab.study.analysis import ARGMAX, LEVEL, METRICS, PRIMARY, Analysis, Situation, mean
+from earthwork_lab.study.analysis import ARGMAX, LEVEL, METRICS, PRIMARY, Analysis, Situation
 from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
 from earthwork_lab.study.meta import Pooled
 from earthwork_lab.study.run import CHECKS, CONSTANT, LONGER, SCIKIT
@@ -329,7 +330,7 @@ def _task_table(analysis: Analysis, situation: Situation) -> str:
             effect = analysis.effect(task, situation.amount, loss, PRIMARY)
             cells.append("–" if effect is None else number(effect.mean, ""))
         train = settings["sizes"][situation.amount]["train"]
-        rows.append([f"`{task}`", str(settings["classes"]), str(train), f"{mean(level):.3f}", *cells])
+        rows.append([f"`{task}`", str(settings["classes"]), str(train), f"{fmean(level):.3f}", *cells])
     header = ["task", "classes", "rows", "`ce`", CONSTANT, "`ce`, most probable", *(f"`{loss}`" for loss in losses)]
     return markdown(header, rows)
 
@@ -378,15 +379,7 @@ def _draw_situation(analysis: Analysis, situation: Situation, ax: Axes) -> None:
 
 
 def write_pages(results: Path, docs: Path) -> list[Path]:
-    """Write `which-loss.md`, `study-tables.md` and the figure into a folder of documentation.
-
-    Args:
-        results: The folder with the results of the tasks.
-        docs: The folder of the pages; the figure is in its subfolder ``results/figures``.
-
-    Returns:
-        The files written.
-    """
+    """Write `which-loss.md`, `study-tables.md` and ``results/figures/study-forest.svg`` into a folder; return them."""
     analysis = Analysis.read(results)
     figure = docs / "results" / "figures" / f"{FIGURE}.svg"
     draw(analysis, figure)
