@@ -167,6 +167,7 @@ def test_the_lowest_versions_are_those_that_are_tested():
                     for name in ("pyproject.toml", "lab/pyproject.toml"))  # fmt: skip
     extras = library["optional-dependencies"]
     lists = [library["dependencies"], *(extras[name] for name in LOWEST_EXTRAS), lab["dependencies"]]
+    lists.append(lab["optional-dependencies"]["train"])
     wanted = {re.fullmatch(r"([\w-]+)>=([\d.]+)", text) for texts in lists for text in texts if "[" not in text}
     lowest = dict(match.groups() for match in wanted)
     pinned = dict(re.findall(r"^([\w-]+)==(.+)$", (ROOT / "constraints-lowest.txt").read_text(), re.MULTILINE))
@@ -229,4 +230,11 @@ def test_the_packages_are_named_after_the_version(packages):
 def test_the_wheel_is_the_library(packages):
     with zipfile.ZipFile(packages[1]) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
+        licences = [name for name in archive.namelist() if ".dist-info/licenses/" in name]
     assert names == {name.removeprefix("src/") for name in in_repository() if name.startswith("src/")}
+    assert {Path(name).name for name in licences} == {"LICENSE", "WORDNET-LICENSE.txt"}
+    # PyPI shows the README without the files beside it.
+    links = re.findall(r'(?:src="|href="|\]\()([^")\s]+)', metadata)
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    assert len(links) > 60

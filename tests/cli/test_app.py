@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 import earthwork as ew
-from earthwork.cli import app
+from earthwork.cli import app, tree
 from earthwork.cli.app import run
+from earthwork.storage import reading
 
 MISSING = "error: earthwork {} needs `earthwork-lab`: pip install earthwork-lab"
 
@@ -48,7 +51,7 @@ def test_errors_are_one_line(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("earthwork.cli.evaluate.load", fail)
+    monkeypatch.setattr("earthwork.load", fail)
     assert run(["evaluate", "a.npz", "--space", "chain:3"]) == code
     assert capsys.readouterr().err == said
 
@@ -57,7 +60,7 @@ def test_other_errors_of_runtime_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("earthwork.cli.evaluate.load", fail)
+    monkeypatch.setattr("earthwork.load", fail)
     with pytest.raises(RuntimeError, match="a defect"):
         run(["evaluate", "a.npz", "--space", "chain:3"])
 
@@ -83,6 +86,34 @@ def test_without_lab_all_commands_are_listed(install, capsys):
     shown = capsys.readouterr().out
     for name in ("demo", "evaluate", "report", "reproduce", "study", "train", "tree"):
         assert f" {name} " in shown
+
+
+def test_help_names_what_there_is():
+    assert ", ".join(ew.trees.SHIPPED) == tree.SHIPPED
+    assert ", ".join(reading.SOURCES) == tree.SOURCES
+
+
+def test_completion(capsys, monkeypatch):
+    monkeypatch.setenv("_EARTHWORK_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "earthwork tree in")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit, match="0"):
+        run([])
+    assert capsys.readouterr().out.strip() == "info"
+
+
+def test_help_of_every_command_needs_no_torch():
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['torch', 'numpy', 'lightning']))\n"
+        "import typer; from earthwork.cli.app import app, run\n"
+        "todo = [([], typer.main.get_command(app))]\n"
+        "for words, command in todo:\n"
+        "    assert run([*words, '--help']) == (2 if words and command.help == 'Needs earthwork-lab.' else 0), words\n"
+        "    todo += [([*words, name], sub) for name, sub in getattr(command, 'commands', {}).items()]\n"
+        "assert len(todo) >= 12\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_package_adds_command(install, capsys):

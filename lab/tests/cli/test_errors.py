@@ -66,7 +66,8 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Gener
         ("reproduce ellyvan --workers 0", "--workers: expected at least 1, got 0"),
         ("reproduce ellyvan --share few", "--share: expected with imagenet, got ellyvan"),
         ("reproduce imagenet --quick --share some", "--share: expected few or all, got 'some'"),
-        ("demo --epochs 0", "--epochs: expected a whole number ≥ 1"),
+        ("demo --seed -1", "Invalid value for '--seed'"),
+        ("demo --out t.npz", "t.npz: File exists"),
     ],
 )
 def test_errors_name_options(command: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,21 +159,6 @@ def test_scores_of_figure_6_in_text() -> None:
         assert min(imagenet.TINY.losses[:4], key=lambda loss: score("all", loss, name)) == "0.25*sd+0.75*ce"
 
 
-def test_table_of_tiny_imagenet_of_figure_6() -> None:
-    parts, page = load("imagenet")["parts"], (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
-    table = page.split("<!-- tiny-imagenet -->")[1].split("<!-- /tiny-imagenet -->")[0].strip().splitlines()
-    head = table[0].strip("| ").split(" | ")
-    for loss, row in zip(imagenet.TINY.losses[:4], table[2:], strict=True):
-        cells = dict(zip(head, row.strip("| ").split(" | "), strict=True))
-        assert cells["loss"].replace("\\", "") == loss
-        runs = [parts[f"few, {loss}, seed {seed}"]["final"] for seed in range(3)]
-        for title, score in {"top-1 %": "top1", "distance": "distance", "severity": "severity", "EMD": "emd"}.items():
-            mean, half_width = (float(number) for number in cells[title].split(" ± "))
-            values = [run[score] for run in runs]
-            assert mean == pytest.approx(np.mean(values), abs=0.0051)
-            assert half_width == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem(values), abs=0.0051)
-
-
 def test_the_number_of_intervals() -> None:
     claims = judge_claims(read_results(ROOT / "docs" / "results"))
     measured = [[test for test in claim.finding.tests if not test.exact] for claim in claims]

@@ -139,23 +139,29 @@ def test_every_experiment_has_words() -> None:
 class Elsewhere:
     """Parts that say in which process, and with how many threads, they were run."""
 
+    folder: Path
     timed: bool = False
     name: str = "elsewhere"
     paper: str = ""
     title: str = ""
 
     def plan(self, request: Request) -> Plan:
-        return Plan({}, {name: partial(_whereabouts, name) for name in "abcd"}, dict, timed=self.timed)
+        wanted = 1 if self.timed else request.workers
+        parts = {name: partial(_whereabouts, name, self.folder, wanted) for name in "abcd"}
+        return Plan({}, parts, dict, timed=self.timed)
 
 
-def _whereabouts(name: str) -> dict[str, object]:
-    time.sleep(0.1)  # so that one process does not take all parts
+def _whereabouts(name: str, folder: Path, processes: int) -> dict[str, object]:
+    (folder / f"{os.getpid()}.pid").touch()
+    end = time.monotonic() + 60
+    while len(list(folder.glob("*.pid"))) < processes and time.monotonic() < end:
+        time.sleep(0.05)  # so that one process does not take all parts
     return {"name": name, "process": os.getpid(), "threads": torch.get_num_threads()}
 
 
 def test_parts_in_several_processes(tmp_path: Path) -> None:
     seen: list[tuple[int, int, str]] = []
-    results = run(Elsewhere(), Request(out=tmp_path, workers=2), lambda *step: seen.append(step))
+    results = run(Elsewhere(tmp_path), Request(out=tmp_path, workers=2), lambda *step: seen.append(step))
     assert {name: part["name"] for name, part in results.parts.items()} == {name: name for name in "abcd"}
     processes = {part["process"] for part in results.parts.values()}
     assert len(processes) == 2
@@ -166,7 +172,7 @@ def test_parts_in_several_processes(tmp_path: Path) -> None:
 
 
 def test_what_is_timed_runs_alone(tmp_path: Path) -> None:
-    results = run(Elsewhere(timed=True), Request(out=tmp_path, workers=2))
+    results = run(Elsewhere(tmp_path, timed=True), Request(out=tmp_path, workers=2))
     assert {part["process"] for part in results.parts.values()} == {os.getpid()}
 
 

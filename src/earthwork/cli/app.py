@@ -26,7 +26,6 @@ def make_app(plugins: Iterable[EntryPoint]) -> typer.Typer:
         name="earthwork",
         help="Losses that know how classes are arranged: in a row, around a circle, in a hierarchy.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
-from rich.console import Console, RenderableType
-from rich.table import Table
 from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 __all__ = ["Command", "print_table"]
 
@@ -78,6 +79,8 @@ def _assigned(option: str, text: str | None, number: str | None) -> str:
 
 def print_whole(console: Console, content: RenderableType) -> None:
     """Print tables: a terminal wraps what does not fit, anything else has no width that would have to be kept."""
+    from rich.console import Console
+
     if not console.is_terminal:
         options = console.options.update(width=100_000)
         console = Console(file=console.file, highlight=False, width=console.measure(content, options=options).maximum)
@@ -86,6 +89,8 @@ def print_whole(console: Console, content: RenderableType) -> None:
 
 def print_table(console: Console, title: str, rows: Sequence[Sequence[str]]) -> None:
     """Print a table whose first row has the names of the columns."""
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left")
     for at, name in enumerate(rows[0]):
         table.add_column(name, justify="right" if at else "left", overflow="fold")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, TaskID
 
+import earthwork as ew
 from earthwork.cli.console import Command, print_whole
-from earthwork.evaluation import Evaluation, evaluate
 from earthwork.files import to_json, write_atomically
-from earthwork.storage import load
 from earthwork.text import printable
+
+if TYPE_CHECKING:
+    from earthwork.evaluation import Evaluation
 
 
 class EvaluateCommand(Command):
@@ -75,11 +75,13 @@ def command(
     _check_choice("--labels", labels, ("index", "name"))
     _check_choice("--answers", answers, ("class", "node"))
     _check_choice("--decide", decide, ("least-risk", "inner"))
-    with _LateProgress() as progress:
-        result = evaluate(
+    from rich.console import Console
+
+    with _late_progress() as progress:
+        result = ew.evaluate(
             predictions,
             labels_file,
-            load(space),
+            ew.load(space),
             normalize=normalize,  # type: ignore[arg-type]
             decide=decide and decide.replace("-", "_"),  # type: ignore[arg-type]
             vagueness=vagueness,
@@ -155,25 +157,25 @@ def _document(result: Evaluation) -> dict[str, Any]:
     }
 
 
-class _LateProgress(AbstractContextManager["_LateProgress"]):
+@contextmanager
+def _late_progress() -> Iterator[Callable[[str, float], None]]:
     """A progress bar on stderr that appears only after a second."""
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-        self._bar = Progress(console=Console(stderr=True), transient=True)
-        self._tasks: dict[str, TaskID] = {}
-        self._shown = False
+    start = time.monotonic()
+    bar = Progress(console=Console(stderr=True), transient=True)
+    tasks: dict[str, TaskID] = {}
 
-    def __call__(self, what: str, share: float) -> None:
-        if not self._shown and time.monotonic() - self._start > 1:
-            self._bar.start()
-            self._shown = True
-        if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=1.0)
-        self._bar.update(self._tasks[what], completed=share)
+    def show(what: str, share: float) -> None:
+        if not bar.live.is_started and time.monotonic() - start > 1:
+            bar.start()
+        if what not in tasks:
+            tasks[what] = bar.add_task(what, total=1.0)
+        bar.update(tasks[what], completed=share)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._shown:
-            self._bar.stop()
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()

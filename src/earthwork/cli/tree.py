@@ -1,31 +1,31 @@
-"""``earthwork tree``: inspect hierarchies, build them, convert them."""
+"""``earthwork tree``: inspect hierarchies, build them, convert them.
+
+Importing PyTorch takes seconds, so ``--help`` does without: commands import what needs it when they run.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
-import numpy as np
-import torch
 import typer
-from numpy.typing import NDArray
 
-from earthwork import trees
-from earthwork.array_files import ArrayFile
+import earthwork as ew
 from earthwork.cli.console import Command
 from earthwork.files import read_json, read_lines, write_atomically
-from earthwork.plot.pages import tree_page
-from earthwork.spaces import Tree
-from earthwork.spaces.outline import outline
-from earthwork.storage import load_tree, reading, save
 from earthwork.text import printable
-from earthwork.trees.assemble import Classes, find_nodes
+
+if TYPE_CHECKING:
+    from earthwork.trees.assemble import Classes
 
 app = typer.Typer(help="Inspect hierarchies, build them, convert them.", no_args_is_help=True)
 
-TreeArgument = Annotated[str, typer.Argument(metavar="TREE", help=f"A file, or one of {', '.join(trees.SHIPPED)}.")]
+# The keys of `trees.SHIPPED` and of `reading.SOURCES`.
+SHIPPED = "imagenet1k, imagenet1k_paper, tiny_imagenet200, tiny_imagenet200_paper, cifar100, cifar10"
+SOURCES = "parents, edges, paths, nested, table, newick, networkx, linkage, embeddings, confusion"
+
+TreeArgument = Annotated[str, typer.Argument(metavar="TREE", help=f"A file, or one of {SHIPPED}.")]
 Costs = Annotated[
     str | None, typer.Option(help="Edge costs: unit, hops, depth or height; by default those of the tree.")
 ]
@@ -45,6 +45,9 @@ def show(
     html: Annotated[Path | None, typer.Option(help="Write a page that folds and searches to this file.")] = None,
 ) -> None:
     """Print a tree, or write it as an HTML page."""
+    from earthwork.plot.pages import tree_page
+    from earthwork.spaces.outline import outline
+
     loaded = _load(tree, costs)
     if html is None:
         typer.echo(outline(loaded, depth))
@@ -62,8 +65,10 @@ def info(tree: TreeArgument, costs: Costs = None) -> None:
         typer.echo(printable(f"{name:<{width}}{value}"))
 
 
-def describe(tree: Tree) -> dict[str, str]:
+def describe(tree: ew.Tree) -> dict[str, str]:
     """Return the facts about a tree, by name."""
+    import numpy as np
+
     children = np.bincount(tree._parents[tree._parents >= 0], minlength=tree.num_nodes)
     branching = children[children > 0]
     costs = tree.costs
@@ -80,7 +85,7 @@ def describe(tree: Tree) -> dict[str, str]:
         "costs": " to ".join(dict.fromkeys(f"{end.item():g}" for end in costs.aminmax())) if len(costs) else "none",
     }
     if "hops" in tree.node_data:
-        facts["diameter in hops"] = f"{trees.reweight(tree, 'hops').diameter().item():g}"
+        facts["diameter in hops"] = f"{ew.trees.reweight(tree, 'hops').diameter().item():g}"
     if tree.notes:
         facts["notes"] = f"{len(tree.notes)}: {'; '.join(tree.notes)}"
     return {name: str(value) for name, value in tree.info.items() if name != "notes"} | facts
@@ -94,6 +99,8 @@ def distance(
     costs: Costs = None,
 ) -> None:
     """Print the distance between two nodes, and the path between them."""
+    from earthwork.trees.assemble import find_nodes
+
     found = _load(tree, costs)
     names = found.names or tuple(map(str, range(found.num_nodes)))
     start, end = find_nodes("nodes", [a, b], names, found.node_data.get("id"))
@@ -103,7 +110,7 @@ def distance(
     typer.echo(f"{found.node_distance(start, end).item():g}  {path}")
 
 
-def _climb(tree: Tree, node: int, top: int) -> list[int]:
+def _climb(tree: ew.Tree, node: int, top: int) -> list[int]:
     path = []
     while node != top:
         path.append(node)
@@ -118,14 +125,14 @@ def convert(
     classes: Annotated[Path | None, typer.Option(help="A file of class names, in the order to keep.")] = None,
 ) -> None:
     """Convert a tree to another format: .json, .nwk, .csv, .tsv, .yaml, .txt, .npz."""
-    loaded = load_tree(tree)
-    _save(loaded if classes is None else trees.restrict(loaded, read_classes(classes)), target)
+    loaded = _load(tree)
+    _save(loaded if classes is None else ew.trees.restrict(loaded, read_classes(classes)), target)
 
 
 @app.command(cls=TreeCommand)
 def build(
     context: typer.Context,
-    source: Annotated[str, typer.Option("--from", help=f"What to build from: {', '.join(SOURCES)}.")],
+    source: Annotated[str, typer.Option("--from", help=f"What to build from: {SOURCES}.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; its ending says the format.")],
     input: Annotated[Path | None, typer.Argument(help="The file to build from.")] = None,
     classes: Annotated[
@@ -150,74 +157,62 @@ def build(
     costs: Costs = None,
 ) -> None:
     """Build a tree from any source and write it."""
+    from earthwork.storage import reading
+
+    if source not in reading.SOURCES:
+        raise ValueError(f"--from: expected one of {SOURCES}, got {source!r}")
+    if input is None:
+        raise ValueError(f"--from {source} needs the file to build from")
+    read = reading.SOURCES[source]
+    options = {
+        "classes": None if classes is None else read_classes(classes),
+        "rule": rule,
+        "separator": separator,
+        "columns": columns.split(",") if columns else None,
+        "method": method,
+        "metric": metric,
+        "inner_bins": inner_bins,
+        "full_names": full_names,
+        "clean": clean,
+        "strict": strict,
+    }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        tree = build_tree(
-            source,
-            input,
-            classes=None if classes is None else read_classes(classes),
-            rule=rule,
-            separator=separator,
-            columns=columns.split(",") if columns else None,
-            method=method,
-            metric=metric,
-            inner_bins=inner_bins,
-            full_names=full_names,
-            clean=clean,
-            strict=strict,
-        )
+        tree = read(input, **{name: options[name] for name in reading.option_names(read) if name in options})
     for message in (*tree.notes, *(str(warning.message) for warning in caught)):
         typer.echo(f"note: {printable(cast(Command, context.command).in_options(message))}", err=True)
-    _save(tree if costs is None else trees.reweight(tree, costs), out)
+    _save(tree if costs is None else ew.trees.reweight(tree, costs), out)
 
 
-def _load(tree: str, costs: str | None) -> Tree:
+def _load(tree: str, costs: str | None = None) -> ew.Tree:
+    from earthwork.storage import load_tree
+
     loaded = load_tree(tree)
-    return loaded if costs is None else trees.reweight(loaded, costs)
+    return loaded if costs is None else ew.trees.reweight(loaded, costs)
 
 
-def _save(tree: Tree, path: Path) -> None:
-    save(tree, path)
+def _save(tree: ew.Tree, path: Path) -> None:
+    ew.save(tree, path)
     lost = lost_in(tree, path)
     if lost:
         typer.echo(f"note: {path.suffix} files hold no {', no '.join(lost)}; .json holds everything", err=True)
     typer.echo(f"{path}: {tree}")
 
 
-def lost_in(tree: Tree, path: Path) -> list[str]:
+def lost_in(tree: ew.Tree, path: Path) -> list[str]:
     """Return what a file with this ending does not keep of a tree."""
     suffix = path.suffix.lower()
     if suffix == ".json":
         return []
     keeps_costs = suffix in (".nwk", ".newick", ".tree", ".tre", ".yaml", ".yml", ".npz")
     keeps_order = suffix in (".csv", ".tsv", ".txt", ".npz")
-    in_order = torch.equal(tree.bin_order(), torch.arange(tree.num_bins))
-    return [
-        what
-        for what, lost in {
-            "costs": not keeps_costs and not bool((tree.costs == 1).all()),
-            "order of classes": not keeps_order and not in_order,
-            "names": suffix == ".npz" and tree.names is not None,
-            "ids": bool(tree.node_data),
-        }.items()
-        if lost
-    ]
-
-
-def build_tree(source: str, path: Path | None, **options: Any) -> Tree:
-    """Return the tree that ``--from source`` builds from a file.
-
-    Args:
-        source: One of ``SOURCES``.
-        path: The file.
-        options: The options of all sources; each uses those it supports.
-    """
-    if source not in SOURCES:
-        raise ValueError(f"--from: expected one of {', '.join(SOURCES)}, got {source!r}")
-    if path is None:
-        raise ValueError(f"--from {source} needs the file to build from")
-    build = SOURCES[source]
-    return build(path, **{name: options[name] for name in reading.option_names(build) if name in options})
+    losses = {
+        "costs": not keeps_costs and not bool((tree.costs == 1).all()),
+        "order of classes": not keeps_order and tree.bin_order().tolist() != list(range(tree.num_bins)),
+        "names": suffix == ".npz" and tree.names is not None,
+        "ids": bool(tree.node_data),
+    }
+    return [what for what, lost in losses.items() if lost]
 
 
 def read_classes(path: Path) -> Classes:
@@ -228,36 +223,3 @@ def read_classes(path: Path) -> Classes:
     if not isinstance(value, list | dict):
         raise ValueError(f"{path}: expected a list of names or an object name → index")
     return value
-
-
-def _linkage(path: Path, *, classes: Classes | None = None) -> Tree:
-    return trees.from_linkage(_numbers(path), classes=classes)
-
-
-def _embeddings(
-    path: Path, *, classes: Classes | None = None, method: str = "average", metric: str = "euclidean"
-) -> Tree:
-    return trees.from_embeddings(_numbers(path), method=method, metric=metric, classes=classes)
-
-
-def _confusion(path: Path, *, classes: Classes | None = None, method: str = "average") -> Tree:
-    return trees.from_confusion(_numbers(path), method=method, classes=classes)
-
-
-def _numbers(path: Path) -> NDArray[Any]:
-    """Return an array from a .npy file, or from a .csv or .tsv file of numbers."""
-    return ArrayFile(path).read() if path.suffix.lower() == ".npy" else np.array(reading.read_numbers(path))
-
-
-SOURCES: dict[str, Callable[..., Tree]] = {
-    "parents": reading.read_edges,
-    "edges": reading.read_edges,
-    "paths": reading.read_paths,
-    "nested": reading.read_nested,
-    "table": reading.read_table,
-    "newick": reading.read_newick,
-    "networkx": reading.read_graph,
-    "linkage": _linkage,
-    "embeddings": _embeddings,
-    "confusion": _confusion,
-}

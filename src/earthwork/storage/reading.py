@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
 from earthwork.files import (
@@ -26,6 +29,7 @@ from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
 from earthwork.trees.assemble import check_unique
 from earthwork.trees.builder import Builder, BuilderOptions
+from earthwork.trees.clusters import from_confusion, from_embeddings, from_linkage
 from earthwork.trees.nested import from_nested
 from earthwork.trees.newick import from_newick
 from earthwork.trees.parts import read_arrays
@@ -281,6 +285,23 @@ def _read_npy(path: Path) -> CostMatrix:
     return CostMatrix(ArrayFile(path).read())
 
 
+def _read_array(path: Path) -> NDArray[Any]:
+    """Return the array of a .npy file, or the numbers of a .csv or .tsv file."""
+    if path.suffix.lower() == ".npy":
+        return ArrayFile(path).read()
+    lines = _read_cells(path)
+    for line, cells in lines:
+        for column, cell in enumerate(cells, 1):
+            if parse_number(cell) is None:
+                raise ValueError(f"{path}, line {line}, column {column}: expected a number, got {cell!r:.60}")
+    return np.array([[float(cell) for cell in cells] for _, cells in lines])
+
+
+def _of_array(builder: TreeReader) -> TreeReader:
+    """Return a reader of files that hold what the builder takes."""
+    return options_of(builder)(lambda path, **options: builder(_read_array(path), **options))
+
+
 _READERS: dict[str, Reader] = {
     ".json": _read_json,
     ".yaml": read_nested,
@@ -297,6 +318,20 @@ _READERS: dict[str, Reader] = {
     ".npy": _read_npy,
     ".npz": read_arrays,
 }
+
+SOURCES: dict[str, TreeReader] = {
+    "parents": read_edges,
+    "edges": read_edges,
+    "paths": read_paths,
+    "nested": read_nested,
+    "table": read_table,
+    "newick": read_newick,
+    "networkx": read_graph,
+    "linkage": _of_array(from_linkage),
+    "embeddings": _of_array(from_embeddings),
+    "confusion": _of_array(from_confusion),
+}
+"""What `earthwork tree build --from` takes, where the ending of a file does not say what it holds."""
 
 
 Lines: TypeAlias = "Sequence[tuple[int, list[str]]]"
@@ -333,16 +368,6 @@ def parse_matrix(lines: Lines) -> Found | None:
                 raise ValueError(f"line {line}: expected rows named like the columns, {column!r}, got {cells[0]!r}")
         return Found(matrix, header[1:])
     return None
-
-
-def read_numbers(path: Path) -> list[list[float]]:
-    """Read the numbers of a .csv or .tsv file."""
-    lines = _read_cells(path)
-    for line, cells in lines:
-        for column, cell in enumerate(cells, 1):
-            if parse_number(cell) is None:
-                raise ValueError(f"{path}, line {line}, column {column}: expected a number, got {cell!r:.60}")
-    return [[float(cell) for cell in cells] for _, cells in lines]
 
 
 def _numbers(lines: Lines, first_column: int = 1) -> list[list[float]] | None:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from earthwork.files import write_atomically
+from earthwork_lab.extras import require
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from earthwork_lab.reproduce import Experiment, Request
 
 _NAMES = "ellyvan, stability, gradients, timing, breathing, imagenet, convergence or all"
@@ -33,6 +34,9 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("results"),
 ) -> None:
     """Measure a table or figure of the paper again. A run into the same folder resumes."""
+    from rich.console import Console
+
+    require("lightning", "earthwork reproduce", "train")
     from earthwork_lab.reproduce import EXPERIMENTS, Request
 
     if name != "all" and name not in EXPERIMENTS:
@@ -71,6 +75,8 @@ def _runs_for(experiment: Experiment, runs: Path | None) -> Path | None:
 
 
 def _run(experiment: Experiment, request: Request, console: Console) -> None:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from earthwork_lab.reproduce import run
     from earthwork_lab.reproduce.plots import save_figures
 
@@ -100,7 +106,8 @@ def report(
     ] = None,
     claims: Annotated[Path | None, typer.Option(help="Also write the table of claims to this Markdown file.")] = None,
 ) -> None:
-    """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the classes."""
+    """Write one HTML page, which needs no network: figures beside the paper's, claims and the classes."""
+    require("scipy", "earthwork report", "train")
     from earthwork_lab.report import read_results, write_report
     from earthwork_lab.reproduce import judge_claims
     from earthwork_lab.reproduce.verdicts import as_markdown

@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from earthwork import load
-from earthwork.array_files import TABLES
+import earthwork as ew
 from earthwork.cli.console import print_table
 from earthwork_lab.extras import require
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Found = TypeVar("Found")
 
 _RUN = ("losses", "boosting")
 _NAMES = (*_RUN, "page", "answer", "boosting-table")
-_FILES = (".npz", *TABLES)
 
 
 def command(
@@ -77,11 +76,15 @@ def command(
     Finished losses in the output folder are kept, so an interrupted study can be started again.
     """
     require("sklearn", "earthwork study")
+    from rich.console import Console
+
+    from earthwork.array_files import TABLES
     from earthwork_lab.environment import available_cores
 
-    own = Path(name).suffix.lower() in _FILES
+    files = (".npz", *TABLES)
+    own = Path(name).suffix.lower() in files
     if not own and name not in _NAMES:
-        raise ValueError(f"NAME|DATA: expected {', '.join(_NAMES)} or a file ({', '.join(_FILES)}), got {name!r}")
+        raise ValueError(f"NAME|DATA: expected {', '.join(_NAMES)} or a file ({', '.join(files)}), got {name!r}")
     kinds: dict[tuple[str, ...], dict[str, Any]] = {
         ("DATA",): {
             "--space": space, "--target": target, "--features": features, "--test": test, "--labels": labels,
@@ -131,7 +134,9 @@ def command(
     if own:
         if space is None:
             raise ValueError("--space: expected how the classes are arranged, such as chain:1,2,3,4,5, got none")
-        added = task_of_file(Path(name), load(space), labels, target, features, test, keep_duplicates=keep_duplicates)
+        added = task_of_file(
+            Path(name), ew.load(space), labels, target, features, test, keep_duplicates=keep_duplicates
+        )
         TASKS[added.name] = added  # a task of the study may have the same name
         tasks, given = (added.name,), len(added.load(None).y)
         if removed := given - len(added.table().y):
@@ -156,9 +161,11 @@ def command(
 
 
 def _with_progress(console: Console, run: Callable[[Callable[[int, int, str], Any]], Found]) -> Found:
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-               TextColumn("{task.description}"))  # fmt: skip
-    with Progress(*columns, console=console) as progress:
+    from rich import progress as shown
+
+    columns = (shown.BarColumn(bar_width=24), shown.MofNCompleteColumn(), shown.TimeElapsedColumn(),
+               shown.TimeRemainingColumn(), shown.TextColumn("{task.description}"))  # fmt: skip
+    with shown.Progress(*columns, console=console) as progress:
         bar = progress.add_task("loading data", total=None)
         return run(lambda done, total, job: progress.update(bar, completed=done, total=total, description=job))
 

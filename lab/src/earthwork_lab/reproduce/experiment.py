@@ -226,7 +226,10 @@ def run(experiment: Experiment, request: Request, progress: Progress | None = No
 
 
 def finished(
-    jobs: Mapping[Name, Callable[[], Result]], workers: int, starting: Callable[[Name], None] | None = None
+    jobs: Mapping[Name, Callable[[], Result]],
+    workers: int,
+    starting: Callable[[Name], None] | None = None,
+    prepare: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Name, Result]]:
     """Run functions one after the other, or in several processes with one thread each.
 
@@ -234,6 +237,7 @@ def finished(
         jobs: The functions, by name. With several processes they are pickled.
         workers: The number of processes.
         starting: Called with the name before each function, if there is only one process.
+        prepare: Called first in each of several processes, which are new: nothing of this one is known in them.
 
     Yields:
         Each name with what its function returned, in the order in which they finish.
@@ -244,10 +248,9 @@ def finished(
                 starting(name)
             yield name, job()
         return
-    _one_thread()  # a process with OpenMP threads must not be forked
-    # Forked processes inherit what was registered in this one.
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    with ProcessPoolExecutor(workers, multiprocessing.get_context(method), _one_thread) as pool:
+    # A process that has used threads, autograd or a GPU must not be forked.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, _prepare, (prepare,)) as pool:
         futures = {pool.submit(job): name for name, job in jobs.items()}
         try:
             for future in as_completed(futures):
@@ -257,5 +260,7 @@ def finished(
             raise
 
 
-def _one_thread() -> None:
+def _prepare(prepare: Callable[[], None] | None) -> None:
     torch.set_num_threads(1)
+    if prepare is not None:
+        prepare()

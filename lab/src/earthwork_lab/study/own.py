@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +70,9 @@ def task_of_file(
     content = [x.tobytes(), y.tobytes(), checksum(over).encode(), bytes([keep_duplicates])]
     digest = hashlib.sha256(b"".join(content)).hexdigest()[:12]
     title = f"{path.name} ({type(over).__name__.lower()} of {over.num_bins}, {digest})"
-    task = Task(path.stem, title, lambda data: Table(over, x, y, given), repeats=keep_duplicates, amounts=CURVE[::-1])
+    task = Task(
+        path.stem, title, partial(_loaded, Table(over, x, y, given)), repeats=keep_duplicates, amounts=CURVE[::-1]
+    )
     rows = len(task.table().y)
     found = sizes(rows, over.num_bins, "many", given)
     assert found is not None
@@ -79,6 +82,10 @@ def task_of_file(
             f"got {found.train}, {found.val} and {found.test} of {rows}"
         )
     return task
+
+
+def _loaded(table: Table, data: Path | None) -> Table:
+    return table
 
 
 class _Change(NamedTuple):

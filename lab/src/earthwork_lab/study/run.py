@@ -105,7 +105,10 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
         total += len(wanted)
         jobs += [job for job in wanted if part_name(job) not in results[task.name].parts]
     done = total - len(jobs)
-    for job, numbers in finished({job: partial(run_job, job, request.data, schedule) for job in jobs}, request.workers):
+    todo = {job: partial(run_job, job, request.data, schedule) for job in jobs}
+    # Other processes do not know the tasks that were registered in this one.
+    known = {name: TASKS[name] for name in results}
+    for job, numbers in finished(todo, request.workers, prepare=partial(_know, known)):
         found = results[job[0]]
         found.parts[part_name(job)] = numbers
         found.save(request.out / f"{job[0]}.json")
@@ -113,6 +116,10 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
         if progress is not None:
             progress(done, total, f"{job[0]}, {part_name(job)}")
     return results
+
+
+def _know(tasks: dict[str, Task]) -> None:
+    TASKS.update(tasks)
 
 
 def part_name(job: Job) -> str:

@@ -317,6 +317,7 @@ class ResumableLoader:
             num_workers=workers,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=workers > 0,
+            multiprocessing_context="spawn" if workers else None,  # threads, autograd and GPUs do not survive a fork
         )
         self._done = 0
 

@@ -291,7 +291,9 @@ def decode_all(paths: Sequence[Path], size: int, workers: int, *, keep: bool = T
         keep: Whether to keep the decoded images, or only check which ones can be read.
     """
     chunks = _Chunks(paths, size, keep)
-    loader = DataLoader(chunks, batch_size=None, num_workers=workers if len(paths) > _FEW else 0)
+    workers = workers if len(paths) > _FEW else 0
+    context = "spawn" if workers else None
+    loader = DataLoader(chunks, batch_size=None, num_workers=workers, multiprocessing_context=context)
     images = torch.empty(len(paths) if keep else 0, size, size, 3, dtype=torch.uint8)
     good: list[int] = []
     bad: list[str] = []

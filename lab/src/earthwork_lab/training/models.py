@@ -114,7 +114,6 @@ def mlp_wide(num_classes: int) -> nn.Module:
     )
 
 
-AUTO = "auto"
 MODELS: dict[str, ModelFactory] = {
     "alexnet-bn": alexnet_bn,
     "alexnet-bn-small": alexnet_bn_small,
@@ -131,7 +130,7 @@ def choose_model(name: str, *, images: bool) -> str:
         >>> choose_model("auto", images=True), choose_model("auto", images=False), choose_model("a.b:c", images=True)
         ('alexnet-bn', 'mlp', 'a.b:c')
     """
-    if name != AUTO:
+    if name != "auto":
         return name
     return "alexnet-bn" if images else "mlp"
 
@@ -166,9 +165,7 @@ def find_model(name: str) -> ModelFactory:
         return MODELS[name]
     module_name, _, attribute = name.partition(":")
     if not (module_name and attribute):
-        raise ValueError(
-            f"model: expected one of {', '.join((AUTO, *MODELS))} or package.module:function, got {name!r}"
-        )
+        raise ValueError(f"model: expected one of auto, {', '.join(MODELS)} or package.module:function, got {name!r}")
     factory: ModelFactory = import_object("model", name)
     if not callable(factory):
         raise ValueError(f"model {name!r}: expected a function of the number of classes, got {factory!r}")

@@ -7,13 +7,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from earthwork.files import read_yaml
-from earthwork_lab.training.losses import LossExpression, SinkhornOptions, parse_loss
-from earthwork_lab.training.models import AUTO
+
+if TYPE_CHECKING:
+    from earthwork_lab.training.losses import LossExpression, SinkhornOptions
 
 REPORTED = ("top1", "top5", "distance", "severity", "emd", "emd2", "log_loss", "val_loss")
 LEARNING_RATES = {"sgd": 0.05, "adam": 0.001}
@@ -77,7 +78,7 @@ class Settings:
     space: str
     out: str = "runs/train"
     loss: tuple[str, ...] = ("0.5*emd2+0.5*ce",)
-    model: str = AUTO
+    model: str = "auto"
     epochs: int = 90
     batch_size: int = 512
     optimizer: str = "sgd"
@@ -149,6 +150,8 @@ class Settings:
     @property
     def expressions(self) -> tuple[LossExpression, ...]:
         """The parsed losses."""
+        from earthwork_lab.training.losses import parse_loss
+
         return tuple(parse_loss(text) for text in self.loss)
 
     @property
@@ -160,6 +163,8 @@ class Settings:
     @property
     def sinkhorn(self) -> SinkhornOptions:
         """The options of the loss ``sd``."""
+        from earthwork_lab.training.losses import SinkhornOptions
+
         return SinkhornOptions(self.sinkhorn_lam, self.sinkhorn_iter)
 
     def changed(self, **changes: Any) -> Settings:

@@ -22,6 +22,7 @@ logits once from memory, and no tensor of that size is kept in between.
 # mypy: disable-error-code="untyped-decorator,no-untyped-def"
 from __future__ import annotations
 
+from collections.abc import Sequence  # torch 2.6 has no operators that take `list[Tensor]`
 from typing import Any
 
 import torch
@@ -387,7 +388,7 @@ def label_loss(
     logits: Tensor,
     labels: Tensor,
     weights: Tensor | None,
-    tables: list[Tensor],
+    tables: Sequence[Tensor],
     rho: float,
     ignore: int,
     reduction: str,
@@ -443,7 +444,7 @@ def label_slopes(
     labels: Tensor,
     stats: Tensor,
     weight_sum: Tensor,
-    tables: list[Tensor],
+    tables: Sequence[Tensor],
     rho: float,
     ignore: int,
     reduction: str,

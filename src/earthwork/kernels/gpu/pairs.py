@@ -8,6 +8,7 @@ the bins. Flows are divided by the sum of all differences, so that they are betw
 # mypy: disable-error-code="untyped-decorator,no-untyped-def"
 from __future__ import annotations
 
+from collections.abc import Sequence  # torch 2.6 has no operators that take `list[Tensor]`
 from typing import Any
 
 import torch
@@ -206,7 +207,7 @@ def pair_slopes_kernel(
 
 
 @triton_op("earthwork::pair_costs_gpu", mutates_args=())
-def pair_costs(p: Tensor, q: Tensor, tables: list[Tensor], rho: float) -> Tensor:
+def pair_costs(p: Tensor, q: Tensor, tables: Sequence[Tensor], rho: float) -> Tensor:
     """Compute the cost of moving each row of ``p[rows, bins]`` to that of ``q``, both of contiguous rows."""
     t = Tables(*tables)
     rows, bins = p.shape
@@ -223,7 +224,7 @@ def pair_costs(p: Tensor, q: Tensor, tables: list[Tensor], rho: float) -> Tensor
 
 
 @triton_op("earthwork::pair_slopes_gpu", mutates_args=())
-def pair_slopes(upstream: Tensor, p: Tensor, q: Tensor, tables: list[Tensor], rho: float) -> Tensor:
+def pair_slopes(upstream: Tensor, p: Tensor, q: Tensor, tables: Sequence[Tensor], rho: float) -> Tensor:
     """Compute the derivative of `pair_costs` with respect to ``p``; that with respect to ``q`` is its negative."""
     t = Tables(*tables)
     rows, bins = p.shape
