@@ -64,10 +64,11 @@ SENTENCES: list[tuple[str, str, dict[str, str]]] = [
     ("reproduction", "The EMD of CE does not grow back to its first value", {GROWS_BACK: "does not hold"}),
     ("reproduction", "With all images CE is ahead of EMD² alone, as the paper says", {CE_ALL: "holds"}),
     ("reproduction", "between EMD² + CE and the other mixture or CE, top-1 is undecided", {BEST_ALL: "undecided"}),
-    ("choosing", "ρ = 1 was more accurate than ρ = 2", {RHO_1: "does not hold"}),
-    ("choosing", "and ahead after the first epoch", {RHO_1_EARLY: "does not hold"}),
-    ("choosing", "on a tree and SGD, ρ = 2 converged and ρ = 1 did not", {SGD: "holds"}),
-    ("training", "paired by seed, the difference in top-1 exceeds its interval", {FEW: "holds"}),
+    (
+        "reproduction",
+        "With early stopping this is undecided",
+        {"With few images and early stopping EMD² + CE has a better top-1 accuracy than CE and than EMD².": "undecided"},
+    ),
 ]  # fmt: skip
 
 
