@@ -77,7 +77,7 @@ study: $(READY)
 	$(BIN)/earthwork study page --out docs/results/study --docs docs
 	$(BIN)/earthwork study answer --out docs/results/study | $(BIN)/python scripts/insert_table.py README.md study -
 	$(BIN)/earthwork study boosting --out docs/results
-	$(BIN)/earthwork study boosting-table --out docs/results | $(BIN)/python scripts/insert_table.py docs/guides/tables.md boosting -
+	$(BIN)/earthwork study boosting-table --out docs/results | sed '/^\*\*/,$$d' | $(BIN)/python scripts/insert_table.py docs/guides/tables.md boosting -
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
