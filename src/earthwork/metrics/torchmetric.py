@@ -32,12 +32,12 @@ class SpaceMetric(Metric):
     Args:
         space: How the classes are arranged.
         measure: What to measure.
-        options: ``decision``: how a prediction becomes an answer, ``"argmax"``, ``"least_risk"`` or ``"inner"``, or which
-            kind of answer the predictions are, ``"class"`` or ``"node"``. ``vagueness``: the cost of an inner node, with
-            ``decision="inner"``. ``normalize``: what makes the predictions distributions, ``None``, ``"softmax"`` for
-            logits or ``"l1"``. ``ignore_index``: the label of rows that do not count, -100 by default; ``None`` for no
-            such label. ``class_dim``: the axis of the predictions that holds the classes, 1 by default, -1 for
-            sequences ``[B, T, C]``. And those of every torchmetrics metric.
+        options: ``decision``: how a prediction becomes an answer, ``"argmax"``, ``"least_risk"`` or ``"inner"``, or
+            which kind of answer the predictions are, ``"class"`` or ``"node"``. ``vagueness``: the cost of an inner
+            node, with ``decision="inner"``. ``normalize``: what makes the predictions distributions, ``None``,
+            ``"softmax"`` for logits or ``"l1"``. ``ignore_index``: the label of rows that do not count, -100 by
+            default; ``None`` for no such label. ``class_dim``: the axis of the predictions that holds the classes, 1 by
+            default, -1 for sequences ``[B, T, C]``. And those of every torchmetrics metric.
     """
 
     is_differentiable = False
