@@ -134,5 +134,5 @@ $(addprefix .venv-torch-,$(TORCH)/.ready): $(PROJECTS) scripts/torch_environment
 $(LOWEST)/.ready: $(PROJECTS) constraints-lowest.txt scripts/torch_environment.py
 	rm -rf $(LOWEST)
 	$(PYTHON) scripts/torch_environment.py $(LOWEST) $(shell sed -n 's/^torch==//p' constraints-lowest.txt) -c constraints-lowest.txt \
-		-e ".[exact,cli,trees,plot,metrics]" -e ./lab pytest pytest-xdist hypothesis
+		-e ".[exact,cli,trees,plot,metrics]" -e "./lab[train]" pytest pytest-xdist hypothesis
 	touch $@
