@@ -26,7 +26,7 @@ _SLOW = {
     "vmap(grad)": 0.5,
     "vmap": 0.5,
     "checkpoint": 0.5,
-    "compile": 5e-4,
+    "compile": 1e-4,
 }
 
 
