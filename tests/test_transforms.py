@@ -134,7 +134,7 @@ def test_exported_losses(name, tmp_path):
     """They consist of operators of torch, and ONNX Runtime computes the same loss of other inputs."""
     loss = LOSSES[name]
     x, labels = batch(loss, 60)
-    program = torch.export.export(loss, (x, labels))
+    program = torch.export.export(loss, (x, labels), strict=False)  # the default since torch 2.9
     calls = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
     assert not [name for name in calls if "earthwork" in name]
     other = x.roll(1, 0), labels.flip(0).clone()

@@ -139,11 +139,22 @@ def constant_for_compiler(function: Function) -> Function:
     return function
 
 
+def disable_compiler(function: Function, reason: str) -> Function:
+    """Have the compiler call ``function`` as it is; errors show the reason since torch 2.7."""
+    try:
+        untraced: Function = torch.compiler.disable(function, reason=reason)
+    except TypeError:
+        untraced = torch.compiler.disable(function)
+    return untraced
+
+
 # Whether constants of the compiler can be made from any object, such as a space.
 constants_take_objects = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12)
 
 # Whether ``torch.export`` is tracing, for ONNX or to run without this library. Available since torch 2.7.
-is_exporting: Callable[[], bool] = find("compiler.is_exporting") or (lambda: False)
+is_exporting: Callable[[], bool] = find("compiler.is_exporting") or (
+    lambda: torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+)
 
 
 # ---- PyTorch: autograd -----------------------------------------------------------------------------------------------
