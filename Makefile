@@ -77,7 +77,7 @@ study: $(READY)
 	$(BIN)/earthwork study page --out docs/results/study --docs docs
 	$(BIN)/earthwork study answer --out docs/results/study | $(BIN)/python scripts/insert_table.py README.md study -
 	$(BIN)/earthwork study boosting --out docs/results
-	$(BIN)/earthwork study boosting-table --out docs/results | $(BIN)/python scripts/insert_table.py docs/guides/tables.md boosting -
+	$(BIN)/earthwork study boosting-table --out docs/results | sed '/^\*\*/,$$d' | $(BIN)/python scripts/insert_table.py docs/guides/tables.md boosting -
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -134,5 +134,5 @@ $(addprefix .venv-torch-,$(TORCH)/.ready): $(PROJECTS) scripts/torch_environment
 $(LOWEST)/.ready: $(PROJECTS) constraints-lowest.txt scripts/torch_environment.py
 	rm -rf $(LOWEST)
 	$(PYTHON) scripts/torch_environment.py $(LOWEST) $(shell sed -n 's/^torch==//p' constraints-lowest.txt) -c constraints-lowest.txt \
-		-e ".[exact,cli,trees,plot,metrics]" -e ./lab pytest pytest-xdist hypothesis
+		-e ".[exact,cli,trees,plot,metrics]" -e "./lab[train]" pytest pytest-xdist hypothesis
 	touch $@

@@ -48,18 +48,24 @@ def bars(results: dict[str, Any]) -> list[Bar]:
     entropy = tree["F.cross_entropy"]
     found = [
         ratio_bar(f"EMDLoss, rho={rho}, 512 × 1000 / cross entropy", tree[f"EMDLoss, rho={rho}"], entropy, promised)
-        for rho, promised in (("2", 2.0), ("1", 2.5), ("1.5", 6.0))
+        for rho, promised in (("2", 0.75), ("1", 0.75), ("1.5", 1.8))
     ]
-    found += [ratio_bar(f"{name}, 512 × 1000 / cross entropy", tree[name], entropy, 2.5) for name in _LOG_LOSSES]
+    found += [ratio_bar(f"{name}, 512 × 1000 / cross entropy", tree[name], entropy, 1.0) for name in _LOG_LOSSES]
     portable = tree["EMDLoss, rho=2, portable path"]
     found += [
         ratio_bar("the same with rho=2 by the portable path / cross entropy", portable, entropy, 8.0),
-        ratio_bar("emd on a chain, rho=2, 512 × 1000 / MSE", chain["emd, rho=2"], chain["F.mse_loss"], 2.0),
+        ratio_bar("emd on a chain, rho=2, 512 × 1000 / MSE", chain["emd, rho=2"], chain["F.mse_loss"], 1.1),
     ]
     modes = results["modes, 512 × 1000"]
     inference, no_grad = modes["EMDLoss, inference tensors"], modes["EMDLoss, no_grad"]
     found += [
-        ratio_bar("EMDLoss compiled / eager, 512 × 1000", modes["EMDLoss, compiled"], modes["EMDLoss"], 1.2),
+        # At 512 rows, compiling a loss that computes nothing adds a quarter of the time of this one.
+        ratio_bar(
+            "EMDLoss compiled / eager, 4096 × 1000",
+            modes["EMDLoss, 4096 rows, compiled"],
+            modes["EMDLoss, 4096 rows"],
+            1.1,
+        ),
         ratio_bar("EMDLoss of inference tensors / no_grad, 512 × 1000", inference, no_grad, 1.2),
     ]
     for bins in (10, 60):
@@ -83,9 +89,9 @@ def _large(results: dict[str, Any]) -> list[Bar]:
     ours = {size: times["EMDLoss, tree"]["median"] for size, times in growth.items() if int(size) >= 1000}
     entropy = million["F.cross_entropy"]
     return [
-        ratio_bar("EMDLoss, 16 × 1,000,000 / cross entropy", million["EMDLoss, tree"], entropy, 3.0),
+        ratio_bar("EMDLoss, 16 × 1,000,000 / cross entropy", million["EMDLoss, tree"], entropy, 0.7),
         *(
-            ratio_bar(f"{name}, 16 × 1,000,000 / cross entropy", million[f"{name}, tree"], entropy, 4.0)
+            ratio_bar(f"{name}, 16 × 1,000,000 / cross entropy", million[f"{name}, tree"], entropy, 0.7)
             for name in _LOG_LOSSES
         ),
         Bar("its memory at most beyond the logits / the logits", results["memory"]["EMDLoss"], 3.0),

@@ -49,6 +49,7 @@ def modes(seconds: float) -> dict[str, Times]:
     tree = ew.trees.imagenet1k(rule="paper")
     logits, labels = torch.randn(ROWS, CLASSES), torch.randint(CLASSES, (ROWS,))
     loss, slopes = ew.EMDLoss(tree), torch.randn(ROWS, CLASSES)
+    compiled, many = torch.compile(loss, fullgraph=True), (torch.randn(8 * ROWS, CLASSES), labels.repeat(8))
     with torch.inference_mode():
         inference = logits.clone(), labels.clone()
 
@@ -62,7 +63,9 @@ def modes(seconds: float) -> dict[str, Times]:
 
     cases: Cases = {
         "EMDLoss": forward_backward(loss, logits, labels),
-        "EMDLoss, compiled": forward_backward(torch.compile(loss, fullgraph=True), logits, labels),
+        "EMDLoss, compiled": forward_backward(compiled, logits, labels),
+        f"EMDLoss, {8 * ROWS} rows": forward_backward(loss, *many),
+        f"EMDLoss, {8 * ROWS} rows, compiled": forward_backward(compiled, *many),
         "EMDLoss, no_grad": without_gradient,
         "EMDLoss, inference tensors": inference_tensors,
         # A compiled backward pass always does this; eager mode leaves it out if the gradient of the loss is 1.

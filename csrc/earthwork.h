@@ -38,7 +38,7 @@ EW_API ew_space *ew_tree(int64_t bins, int64_t nodes, const int64_t *places, con
 
 EW_API void ew_free(ew_space *space);
 
-enum { EW_PAIRS, EW_LABELS, EW_EDGES, EW_HIERARCHY, EW_SOFT_LABELS, EW_EXPECTED, EW_OPERATIONS };
+enum { EW_PAIRS, EW_LABELS, EW_EDGES, EW_HIERARCHY, EW_SOFT_LABELS, EW_EXPECTED, EW_POWERS, EW_OPERATIONS };
 enum { EW_FLOAT, EW_DOUBLE };
 enum { EW_OK, EW_NOT_IMPLEMENTED, EW_WRONG_ARGUMENT, EW_NO_MEMORY };
 
@@ -54,6 +54,7 @@ enum { EW_OK, EW_NOT_IMPLEMENTED, EW_WRONG_ARGUMENT, EW_NO_MEMORY };
  * EW_SOFT_LABELS: cross entropy against soft labels; the costs are what crossing an edge multiplies a soft label by, 1
  *   for the missing edge of a bin that is an inner node. `option` is the label smoothing.
  * EW_EXPECTED: to `gradients`, the expected distance from each bin to a bin drawn from `first`; there are no values.
+ * EW_POWERS, for tests: to `gradients`, exp of `first` <= 0 if `option` is 0, otherwise `first` >= 0 to that power.
  *
  * For class indices: `weights` (one for each class, or NULL) multiply losses and gradients; rows with the label `ignore`
  * or an out-of-range label have loss and gradient 0; `invalid` says whether there was one out of range. If `mean`, the
@@ -88,9 +89,6 @@ EW_API void ew_use_parallel_for(void *function);
 
 /* Below this many elements for each thread a call uses fewer threads. 0 for the default. For tests. */
 EW_API void ew_set_elements_per_thread(int64_t elements);
-
-/* exp of x[count] <= 0 (y == 0) or x^y of x[count] >= 0, by the build in use. For tests. */
-EW_API void ew_exp_or_power(int64_t type, int64_t count, const void *x, void *result, double y);
 
 #ifdef __cplusplus
 }

@@ -168,22 +168,25 @@ template <class T> struct TreeEdges {
     }
 
     // From the root down, `masses` become the sums of w/s over the light edges above each node, less those above the label,
-    // and `sides` the slopes of the heavy edges that are not above the node; then `sides` what is common to its leaves.
-    EW_INLINE Tile<T> sum_from_root(Double constant) {
-        const Tile<T> common{reinterpret_cast<T *>(sides.data)};
+    // and `sides` the slopes of the heavy edges that are not above the node; the masses of the leaves become the gradients.
+    EW_INLINE void sum_edges_from_root(Double constant) {
+        const V factor = narrow<T>(rows.weights());
         masses.set(0, 0.0);
         for (int64_t k = 0; k < space.nodes; ++k) {
             const Double above = masses[k], heavy = sides[k];
-            for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
+            each_child(space, k, [&](int64_t c) EW_ALWAYS {
                 // The odds of a heavy edge are 0; those of an edge above the label make its slope -w/s.
                 const V slope = V(numbers<T>(space.node_costs)[c]) * (V(T(1)) + odds[c]);
                 const Mask64 is_heavy = absolute(masses[c]) > Double(0.5);
                 sides.set(c, __builtin_expect(any(is_heavy), 0) ? select(is_heavy, sides[c], heavy) : heavy);
                 masses.set(c, above + widen(slope));
-            }
-            common.set(k, narrow<T>(constant + above - heavy));
+            });
+            const V here = narrow<T>(constant + above - heavy);
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+                const V p = tile[j];
+                tile.set(j, p * factor * (here + V(numbers<T>(space.costs)[j]) * reciprocal(V(T(1)) - p)));
+            });
         }
-        return common;
     }
 
     // Overwrite the gradients at the heavy leaves: their edges are not above the bins on the label's side.
@@ -201,7 +204,6 @@ template <class T> struct TreeEdges {
 };
 
 template <class T> bool tree_edges(const Task &task, int64_t t) {
-    typedef Vector<T> V;
     const ew_space space = *task.space;
     Memory memory(task);
     const Tile<double> masses = memory.take<double>(space.nodes), sides = memory.take<double>(space.nodes);
@@ -216,16 +218,10 @@ template <class T> bool tree_edges(const Task &task, int64_t t) {
     rows.write_log_losses(edges.light_loss + edges.path_loss + load(edges.heavy_loss));
     if (!task.call->gradients) return rows.valid;
     const Double light = edges.light_slope - edges.path_light, constant = edges.path_cost - light;
-    const Tile<T> common = edges.sum_from_root(constant);
-    const T *costs = numbers<T>(space.costs);
-    const V factor = narrow<T>(rows.weights());
-    store_tile<T>(space, rows.rows, task.call->gradients, [&](int64_t leaf) EW_ALWAYS {
-        const V p = tile[leaf];
-        return p * factor * (common[space.node_of[leaf]] + V(costs[leaf]) * reciprocal(V(T(1)) - p));
-    });
+    edges.sum_edges_from_root(constant);
+    store_tile(space, tile, rows.rows, task.call->gradients);
     edges.set_heavy_gradients(constant);
-    const Double slopes = light + load(edges.heavy_slope) + edges.path_slope;
-    rows.set_label_gradients(Double(0.0) - slopes * rows.shares() * rows.weights());
+    rows.write_label_gradients(Double(0.0) - (light + load(edges.heavy_slope) + edges.path_slope));
     return rows.valid;
 }
 
@@ -240,7 +236,7 @@ template <class T> EW_INLINE Vector<T> minus_log(Vector<T> own, Vector<T> other,
     // Either -log(1 - v), by s = v/(2 - v), or -log(v), by the mantissa m of v.
     V s = select(lighter, one - m, v) / select(lighter, one + m, one + (one - v));
     odds = other / own;
-    return log1m_polynomial(s) - select(lighter, e * V(T(LN2)), T(0));
+    return log1m_series(s) - select(lighter, e * V(T(LN2)), T(0));
 }
 
 template <class T> bool chain_edges(const Task &task, int64_t t) {
@@ -252,7 +248,7 @@ template <class T> bool chain_edges(const Task &task, int64_t t) {
     LabelTile<T> rows(task, t, tile);
     rows.exponentiate();
     const V scale = narrow<T>(Double(1.0) / rows.total);
-    const Index<T> label(rows.label);
+    const auto label = indices(rows.label, T());
     // The mass after each edge, from the last bin on.
     Double after = 0.0, before = 0.0, part = 0.0;
     for (int64_t j = bins - 1; j >= 0; --j) {
@@ -264,8 +260,9 @@ template <class T> bool chain_edges(const Task &task, int64_t t) {
     // On the way to bin j the gradient changes at each edge by w if j moves away from the label, and by -b if j stays on its
     // side: `parts` are the sums over the edges before each bin, `steps` the changes at the edges after it.
     Sum<T> loss, slopes;
-    for (int64_t i = 0; i < bins - 1; ++i) {
+    for (int64_t i = 0; i < bins; ++i) {
         parts.set(i, narrow<T>(part));
+        if (i == bins - 1) break;
         before = before + widen(tile[i]);
         const auto label_after = label > i;
         const V left = narrow<T>(before), right = steps[i], cost = numbers<T>(space.costs)[i];
@@ -276,16 +273,15 @@ template <class T> bool chain_edges(const Task &task, int64_t t) {
         part = part + widen(select(label_after, back, cost));
         steps.set(i, select(label_after, cost, back));
     }
-    parts.set(bins - 1, narrow<T>(part));
     rows.write_log_losses(loss.value());
     if (!task.call->gradients) return rows.valid;
     const V factor = narrow<T>(rows.weights());
-    part = 0.0;
-    for (int64_t j = bins - 1; j >= 0; --j) {
-        tile.set(j, tile[j] * factor * (parts[j] + narrow<T>(part)));
-        if (j > 0) part = part + widen(steps[j - 1]);
-    }
-    rows.write_gradients([&](int64_t j) EW_ALWAYS { return tile[j]; }, Double(0.0) - slopes.value());
+    steps.set(bins - 1, T(0));
+    store_from_end<T>(bins, rows.rows, task.call->gradients, [=, part = Double(0.0)](int64_t j) mutable EW_ALWAYS {
+        part = part + widen(steps[j]);
+        return tile[j] * factor * (parts[j] + narrow<T>(part));
+    });
+    rows.write_label_gradients(Double(0.0) - slopes.value());
     return rows.valid;
 }
 

@@ -7,34 +7,49 @@
 
 namespace {
 
-// Load the masses of a tile, and later store f(leaf), the expected distance of every bin.
-template <class T> EW_INLINE void load_masses(const Task &task, int64_t t, Tile<T> tile) {
-    load_tile(*task.space, task.call->first, Rows(t, task.call->rows, task.call->first_stride), tile);
-}
-template <class T, class F> EW_INLINE bool store_distances(const Task &task, int64_t t, F f) {
-    store_tile<T>(*task.space, Rows(t, task.call->rows, task.space->bins), task.call->gradients, f);
-    return true;
+// The masses of a tile, in place of which the expected distances of all bins are stored.
+template <class T> struct Masses {
+    const Task &task;
+    const int64_t t;
+    const Tile<T> tile;
+    EW_INLINE Masses(const Task &task, int64_t t, Memory &memory) : task(task), t(t), tile(memory.take<T>(task.space->bins)) {
+        load_tile(*task.space, task.call->first, Rows(t, task.call->rows, task.call->first_stride), tile);
+    }
+    EW_INLINE bool store() const {
+        store_tile(*task.space, tile, Rows(t, task.call->rows, task.space->bins), task.call->gradients);
+        return true;
+    }
+};
+
+// exp or powers of numbers, which tests compare with exact ones.
+template <class T> bool exp_or_power(const Task &task, int64_t t) {
+    Memory memory(task);
+    const Masses<T> rows(task, t, memory);
+    const Exponent<T> y(task.call->option);
+    for (int64_t j = 0; j < task.space->bins; ++j)
+        rows.tile.set(j, task.call->option == 0 ? exp(rows.tile[j]) : power(rows.tile[j], y));
+    return rows.store();
 }
 
 template <class T> bool chain_expected(const Task &task, int64_t t) {
     const ew_space space = *task.space;
     const double *costs = space.costs.doubles;
-    const Tile<T> tile = Memory(task).take<T>(space.bins);
-    load_masses(task, t, tile);
+    Memory memory(task);
+    const Masses<T> rows(task, t, memory);
+    const Tile<T> tile = rows.tile;
     Double mass = 0.0, total = 0.0, before = 0.0;
     double position = 0;
-    for (int64_t j = 0; j < space.bins; ++j) {
+    for (int64_t j = 0; j < space.bins; position += costs[j++]) {
         const Double here = widen(tile[j]);
         mass = mass + here;
         total = here * Double(position) + total;
-        if (j < space.bins - 1) position += costs[j];
     }
     for (int64_t j = 0; j < space.bins; ++j) {
         before = before + widen(tile[j]);
         tile.set(j, narrow<T>(total));
-        if (j < space.bins - 1) total = (before + before - mass) * Double(costs[j]) + total;
+        total = (before + before - mass) * Double(costs[j]) + total;
     }
-    return store_distances<T>(task, t, [&](int64_t j) EW_ALWAYS { return tile[j]; });
+    return rows.store();
 }
 
 // From sums of masses and of moments before each bin and before its far side.
@@ -43,8 +58,8 @@ template <class T> bool ring_expected(const Task &task, int64_t t) {
     const int64_t bins = space.bins;
     Memory memory(task);
     const Tile<double> masses = memory.take<double>(bins + 1), moments = memory.take<double>(bins + 1);
-    const Tile<T> tile = memory.take<T>(bins);
-    load_masses(task, t, tile);
+    const Masses<T> rows(task, t, memory);
+    const Tile<T> tile = rows.tile;
     Double mass = 0.0, moment = 0.0;
     for (int64_t j = 0; j < bins; ++j) {
         masses.set(j, mass);
@@ -66,7 +81,7 @@ template <class T> bool ring_expected(const Task &task, int64_t t) {
         expected = mass * Double(sign * x + (sign > 0 ? length : 0.0)) + expected;
         tile.set(j, narrow<T>(expected));
     }
-    return store_distances<T>(task, t, [&](int64_t j) EW_ALWAYS { return tile[j]; });
+    return rows.store();
 }
 
 template <class T> bool tree_expected(const Task &task, int64_t t) {
@@ -75,36 +90,33 @@ template <class T> bool tree_expected(const Task &task, int64_t t) {
     const double *node_costs = space.node_costs.doubles;
     Memory memory(task);
     const Tile<double> sums = memory.take<double>(space.nodes);
-    const Tile<T> tile = memory.take<T>(space.bins);
-    load_masses(task, t, tile);
+    const Masses<T> rows(task, t, memory);
+    const Tile<T> tile = rows.tile;
     // Upwards: the mass of each subtree, and the expected distance to the root.
     Double total = 0.0;
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = 0.0;
-        for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
+        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
             const Double inside = widen(tile[j]);
             below = below + inside;
             total = inside * Double(space.costs.doubles[j]) + total;
-        }
-        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
+        });
+        each_child(space, k, [&](int64_t c) EW_ALWAYS {
             below = below + sums[c];
             total = sums[c] * Double(node_costs[c]) + total;
-        }
+        });
         sums.set(k, below);
     }
     const Double mass = sums[0];
+    for (int64_t k = 1; k < space.nodes; ++k) sums.set(k, (mass - (sums[k] + sums[k])) * Double(node_costs[k]));
     sums.set(0, total);
-    for (int64_t k = 0; k < space.nodes; ++k) {
-        const Double here = sums[k];
-        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c)
-            sums.set(c, (mass - (sums[c] + sums[c])) * Double(node_costs[c]) + here);
-    }
-    const Tile<T> here = narrowed_sums<T>(space, sums);
     const T *costs = numbers<T>(space.costs);
     const V all = narrow<T>(mass);
-    return store_distances<T>(task, t, [&](int64_t leaf) EW_ALWAYS {
-        return (all - (tile[leaf] + tile[leaf])) * V(costs[leaf]) + here[space.node_of[leaf]];
+    sum_from_root(space, sums, [&](int64_t k, Double sum) EW_ALWAYS {
+        const V here = narrow<T>(sum);
+        each_leaf(space, k, [&](int64_t j) EW_ALWAYS { tile.set(j, (all - (tile[j] + tile[j])) * V(costs[j]) + here); });
     });
+    return rows.store();
 }
 
 } // namespace

@@ -20,8 +20,8 @@ template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
     // The mass of each node, as a multiple of the sum of the exponentials.
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = 0.0;
-        for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) below = below + widen(tile[j]);
-        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) below = below + masses[c];
+        each_leaf(space, k, [&](int64_t j) EW_ALWAYS { below = below + widen(tile[j]); });
+        each_child(space, k, [&](int64_t c) EW_ALWAYS { below = below + masses[c]; });
         masses.set(k, below);
         slopes.set(k, 0.0);
     }
@@ -47,7 +47,9 @@ template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
             if (here < 0) continue;
             mass[lane] = masses.at(here, lane) * scales[lane];
             weight[lane] = here > 0 ? space.node_costs.doubles[here] : 0.0;
-            slopes.at(here, lane) = (asked[lane] - weight[lane]) / mass[lane];
+            const double slope = (asked[lane] - weight[lane]) / mass[lane];
+            slopes.at(here, lane) = slope;
+            at_label[lane] -= slope;
             node[lane] = space.parents[here];
             climbing = climbing || node[lane] >= 0;
         }
@@ -55,11 +57,12 @@ template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
     }
     rows.write_log_losses(loss * Double(LN2));
     if (!task.call->gradients) return rows.valid;
-    sum_slopes(space, slopes);
-    for (int lane = 0; lane < LANES; ++lane) at_label[lane] -= slopes.at(space.node_of[rows.leaf[lane]], lane);
-    const Tile<T> above = narrowed_sums<T>(space, slopes, 0.0, scale * rows.weights());
-    rows.write_gradients([&](int64_t leaf) EW_ALWAYS { return tile[leaf] * above[space.node_of[leaf]]; },
-                         Double(0.0) - load(at_label));
+    const Double factor = scale * rows.weights();
+    sum_from_root(space, slopes, [&](int64_t k, Double sum) EW_ALWAYS {
+        const Vector<T> here = narrow<T>(sum * factor);
+        each_leaf(space, k, [&](int64_t j) EW_ALWAYS { tile.set(j, tile[j] * here); });
+    });
+    rows.write_gradients(Double(0.0) - load(at_label));
     return rows.valid;
 }
 

@@ -21,18 +21,6 @@ EW_BY_RHO(tree_pairs)
 EW_BY_RHO(chain_labels)
 EW_BY_RHO(tree_labels)
 
-template <class T> void exp_or_power(int64_t count, const void *from, void *to, double y) {
-    const T *x = static_cast<const T *>(from);
-    T *result = static_cast<T *>(to);
-    const Exponent<T> exponent(y);
-    for (int64_t i = 0; i < count; i += LANES) {
-        T part[LANES];
-        for (int lane = 0; lane < LANES; ++lane) part[lane] = x[smaller(i + lane, count - 1)];
-        store(y == 0 ? exp(load(part)) : power(load(part), exponent), part);
-        for (int lane = 0; lane < LANES && i + lane < count; ++lane) result[i + lane] = part[lane];
-    }
-}
-
 } // namespace
 
 #define EW_BOTH(kernel)                                                                                                        \
@@ -60,6 +48,6 @@ const Build EW_TABLE(EW_BUILD) = {
         {EW_NONE, {EW_BOTH(tree_hierarchy), 1, 2}, EW_NONE},
         {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, EW_NONE},
         {{EW_BOTH(chain_expected), 1, 0}, {EW_BOTH(tree_expected), 1, 1}, {EW_BOTH(ring_expected), 1, 2}},
+        {{EW_BOTH(exp_or_power), 1, 0}, EW_NONE, EW_NONE},
     },
-    EW_BOTH(exp_or_power),
 };

@@ -13,13 +13,14 @@ struct Numbers {
 
 // The tables are those of earthwork.h; parents, node_of and bin_of (the node and the bin of each leaf) and contents (the
 // number of bins below each node) follow from them. `places` of a chain or ring is NULL: the bins are in their own order.
+// The positions of a chain are the number of bins up to each one.
 struct ew_space {
     Kind kind;
     int64_t bins, nodes;
     const int32_t *places, *node_of, *bin_of; // smaller, because there is one entry for each bin
     const int64_t *leaves, *children, *parents, *far_sides;
     const double *contents, *positions, *signs;
-    Numbers costs; // of the edges of a chain, of the leaves of a tree
+    Numbers costs; // of the edges of a chain, and 0 after its last bin; of the leaves of a tree
     Numbers node_costs;
     void *memory;
 };
@@ -43,5 +44,4 @@ struct Build {
     const char *name;
     int64_t lanes; // rows of a tile
     Operation operations[EW_OPERATIONS][KINDS];
-    void (*exp_or_power[2])(int64_t count, const void *x, void *result, double y); // by type
 };

@@ -71,12 +71,14 @@ template <class T> struct LabelTile {
         write_losses(select(shares() > Double(least), losses, Double(__builtin_nan(""))));
     }
 
-    // Write f(leaf) as the gradient of every bin, then `at_label` times the probability and weight of the label as those of
-    // the labels. Those of rows that do not count are 0, even if their logits are NaN.
-    template <class F> EW_INLINE void write_gradients(F f, Double at_label) const {
-        store_tile<T>(space, rows, call.gradients, f);
-        set_label_gradients(at_label * shares() * weights());
+    // Write the tile as the gradients, and those of the labels: `at_label` times their probability and weight. Those of rows
+    // that do not count are 0, even if their logits are NaN.
+    EW_INLINE void write_gradients(Double at_label) const {
+        store_tile(space, tile, rows, call.gradients);
+        write_label_gradients(at_label);
     }
+
+    EW_INLINE void write_label_gradients(Double at_label) const { set_label_gradients(at_label * shares() * weights()); }
 
     EW_INLINE void set_label_gradients(Double slopes) const {
         double values[LANES];

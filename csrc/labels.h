@@ -39,9 +39,9 @@ template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
     const Tile<T> tile = memory.take<T>(space.bins), slopes = memory.take<T>(space.bins);
     LabelTile<T> rows(task, t, tile);
     const Softmax<T> softmax(rows);
-    const Index<double> label(rows.label);
+    const auto label = indices(rows.label, double());
     Double before = 0.0, cost = 0.0, after = 0.0;
-    for (int64_t j = 0; j < space.bins - 1; ++j) {
+    for (int64_t j = 0; j < space.bins; ++j) {
         before = before + widen(tile[j] * softmax.scale);
         const Mask64 label_after = label > j;
         const Double flow = before + select(label_after, 0.0, softmax.at_label);
@@ -53,12 +53,11 @@ template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
     rows.write_losses(cost * softmax.correction * Double(1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
     Double above = Double(0.0) - (cost / softmax.excess + after);
-    slopes.set(space.bins - 1, T(0));
-    for (int64_t j = space.bins - 1; j >= 0; --j) {
+    store_from_end<T>(space.bins, rows.rows, task.call->gradients, [=](int64_t j) mutable EW_ALWAYS {
         above = above + widen(slopes[j]);
-        tile.set(j, tile[j] * softmax.factor * narrow<T>(above));
-    }
-    rows.write_gradients([&](int64_t j) EW_ALWAYS { return tile[j]; }, Double(0.0) - cost * softmax.correction);
+        return tile[j] * softmax.factor * narrow<T>(above);
+    });
+    rows.write_label_gradients(Double(0.0) - cost * softmax.correction);
     return rows.valid;
 }
 
@@ -72,7 +71,7 @@ template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
     LabelTile<T> rows(task, t, tile);
     const Softmax<T> softmax(rows);
     // The label of each row goes to the sum of the node above it, and its edge is added to the cost.
-    double flow[LANES], edge[LANES], above_label[LANES];
+    double flow[LANES], edge[LANES], above[LANES];
     store(softmax.at_label, flow);
     for (int64_t k = 0; k < space.nodes; ++k) sums.set(k, 0.0);
     for (int lane = 0; lane < LANES; ++lane) {
@@ -83,15 +82,19 @@ template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
     const Double cost = edge_slope * softmax.at_label + sum_flows(space, slope_of, tile, softmax.scale, sums, slopes, nullptr);
     rows.write_losses(cost * softmax.correction * Double(1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
-    sum_slopes(space, sums);
-    for (int lane = 0; lane < LANES; ++lane) above_label[lane] = sums.at(space.node_of[rows.leaf[lane]], lane);
-    const Tile<T> above = narrowed_sums<T>(space, sums, cost / softmax.excess + edge_slope + load(above_label));
-    rows.write_gradients(
-        [&](int64_t leaf) EW_ALWAYS {
-            const Vector<T> e = tile[leaf], slope = KEEPS_SLOPES<RHO> ? slopes[leaf] : slope_of(e * softmax.scale, costs[leaf]);
-            return e * softmax.factor * (above[space.node_of[leaf]] + slope);
-        },
-        Double(0.0) - cost * softmax.correction);
+    for (int lane = 0; lane < LANES; ++lane) {
+        above[lane] = 0;
+        for (int64_t k = space.node_of[rows.leaf[lane]]; k > 0; k = space.parents[k]) above[lane] += sums.at(k, lane);
+    }
+    sums.set(0, Double(0.0) - (cost / softmax.excess + edge_slope + load(above)));
+    sum_from_root(space, sums, [&](int64_t k, Double sum) EW_ALWAYS {
+        const Vector<T> here = narrow<T>(sum);
+        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+            const Vector<T> e = tile[j], slope = KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(e * softmax.scale, costs[j]);
+            tile.set(j, e * softmax.factor * (here + slope));
+        });
+    });
+    rows.write_gradients(Double(0.0) - cost * softmax.correction);
     return rows.valid;
 }
 

@@ -1,65 +1,126 @@
 // The cost of moving the masses of one row to those of another, and its gradient.
 #pragma once
 
-#include "slopes.h"
 #include "tile.h"
 
 namespace {
 
-// Load the differences of the rows of a tile; returns whether their masses are >= 0, finite and equal in sum. A
-// difference in mass that is more than rounding is spread over all bins.
-template <class T> EW_INLINE bool load_differences(const Task &task, int64_t t, Tile<T> tile) {
-    typedef Vector<T> V;
-    const ew_space space = *task.space;
-    const ew_call &call = *task.call;
-    const Rows p_rows(t, call.rows, call.first_stride), q_rows(t, call.rows, call.second_stride);
-    // Only the difference in mass has to be exact: the mass and the sum of all sizes multiply tolerances, so that what blocks
-    // have in common may count twice.
-    Double excess = 0.0;
-    V mass = T(0), size = T(0);
-    // Of whole registers, before they are transposed: masses of parts of rows, and minima of any rows.
-    Register<T> masses[LANES] = {}, least = {};
-    with_block_size<T>(space.bins, [&](auto columns) EW_ALWAYS {
-        constexpr int SIZE = decltype(columns)::value, PIECES = WIDTH<T> / SIZE;
-        each_block<SIZE>(space.bins, [&](int64_t j, int64_t repeated) EW_ALWAYS {
-            V x[SIZE];
-            load_columns<SIZE>(x, [&](int row) EW_ALWAYS {
-                const Register<T> p = gather<SIZE, PIECES>(static_cast<const T *>(call.first) + j, p_rows.offsets + row);
-                const Register<T> q = gather<SIZE, PIECES>(static_cast<const T *>(call.second) + j, q_rows.offsets + row);
-                least = p < least ? p : least;
-                least = q < least ? q : least;
-                masses[row] += q;
-                return p - q;
-            });
-#pragma GCC unroll 16
-            for (int i = 0; i < SIZE; ++i) {
-                tile.set(leaf_of(space.places, j + i), x[i]);
-                if (i < repeated) continue;
-                excess = excess + widen(x[i]);
-                size = size + absolute(x[i]);
-            }
-        });
-        for (int h = 0; h < PARTS<T>; ++h) {
-            transpose<SIZE>(masses + h * WIDTH<T>);
-            for (int i = 0; i < SIZE; ++i) part(mass, h) += masses[h * WIDTH<T> + i];
-        }
-    });
-    const Double rounding = 32 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52), bins = double(space.bins);
-    const Double shift = select(absolute(excess) > rounding * widen(size), excess / bins, 0.0);
-    double excesses[LANES], mass_of[LANES];
-    store(excess, excesses);
-    store(widen(mass), mass_of);
-    bool valid = true;
-    for (int i = 0; i < WIDTH<T>; ++i) valid = valid && least[i] >= 0;
-    for (int lane = 0; lane < LANES; ++lane) {
-        const double heavier = mass_of[lane] + (excesses[lane] > 0 ? excesses[lane] : 0.0);
-        // Both comparisons are false for NaN.
-        valid = valid && __builtin_fabs(excesses[lane]) <= call.tolerance * heavier && heavier < __builtin_inf();
+// ---- slopes ---------------------------------------------------------------------------------------------------------
+
+// The derivative of the cost of an edge: rho * w * sgn(flow) * |flow|^(rho - 1), 0 at flow = 0. Times the flow it is rho
+// times the cost. The exponents 1, 1.5 and 2 have code of their own.
+enum Rho { ANY, ONE, TWO, THREE_HALVES };
+
+EW_INLINE Rho kind_of(double rho) { return rho == 2 ? TWO : rho == 1 ? ONE : rho == 1.5 ? THREE_HALVES : ANY; }
+
+// Whether slopes take so long that those of leaves are kept, and powers are computed in the type of the data.
+template <int RHO> constexpr bool KEEPS_SLOPES = RHO == ANY || RHO == THREE_HALVES;
+
+template <class T, int RHO> struct Slope {
+    const double rho;
+    const Exponent<float> single;
+    const Exponent<double> exact;
+    EW_INLINE explicit Slope(double rho) : rho(rho), single(rho - 1), exact(rho - 1) {}
+    EW_INLINE Vector<float> powers(Vector<float> x) const { return power(x, single); }
+    EW_INLINE Double powers(Double x) const { return power(x, exact); }
+
+    template <class U> EW_INLINE Vector<U> operator()(Vector<U> flow, U cost) const {
+        typedef Vector<U> V;
+        if constexpr (RHO == TWO) return flow * V(cost + cost);
+        // NaN is propagated.
+        if constexpr (RHO == ONE) return select(absolute(flow) > V(U(0)), with_sign(V(cost), flow), flow * V(U(0)));
+        if constexpr (RHO == THREE_HALVES) return with_sign(square_root(absolute(flow)), flow) * V(U(1.5) * cost);
+        if constexpr (RHO == ANY) return V(U(rho) * cost) * with_sign(powers(absolute(flow)), flow);
     }
-    if (any(absolute(shift) > Double(0.0)))
-        for (int64_t j = 0; j < space.bins; ++j) tile.set(j, narrow<T>(widen(tile[j]) - shift));
-    return valid;
-}
+
+    // The slope for a flow that is a sum, and thus a double.
+    EW_INLINE Double of_sum(Double flow, double cost) const {
+        if constexpr (KEEPS_SLOPES<RHO>)
+            return widen((*this)(narrow<T>(flow), T(cost)));
+        else
+            return (*this)(flow, cost);
+    }
+};
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+// The differences of the rows of a tile.
+template <class T> struct Differences {
+    typedef Vector<T> V;
+    const ew_space space;
+    const ew_call &call;
+    const Rows p_rows, q_rows;
+    V size;            // the sums of their absolute values
+    Register<T> least; // the least of all masses, or 0
+
+    EW_INLINE Differences(const Task &task, int64_t t)
+        : space(*task.space), call(*task.call), p_rows(t, call.rows, call.first_stride),
+          q_rows(t, call.rows, call.second_stride) {}
+
+    // Call f(j, difference) for every bin in turn.
+    template <class F> EW_INLINE void each(F f) {
+        V sum = T(0);
+        Register<T> lowest = {};
+        with_block_size<T>(space.bins, [&](auto columns) EW_ALWAYS {
+            constexpr int SIZE = decltype(columns)::value, PIECES = WIDTH<T> / SIZE;
+            each_block<SIZE>(space.bins, [&](int64_t j, int64_t repeated) EW_ALWAYS {
+                V x[SIZE];
+                load_columns<SIZE>(x, [&](int row) EW_ALWAYS {
+                    const Register<T> p = gather<SIZE, PIECES>(static_cast<const T *>(call.first) + j, p_rows.offsets + row);
+                    const Register<T> q = gather<SIZE, PIECES>(static_cast<const T *>(call.second) + j, q_rows.offsets + row);
+                    lowest = p < lowest ? p : lowest;
+                    lowest = q < lowest ? q : lowest;
+                    return p - q;
+                });
+#pragma GCC unroll 16
+                for (int i = 0; i < SIZE; ++i) {
+                    if (i < repeated) continue;
+                    sum = sum + absolute(x[i]);
+                    f(j + i, x[i]);
+                }
+            });
+        });
+        size = sum;
+        least = lowest;
+    }
+
+    // Load them into a tile; returns their sums.
+    __attribute__((noinline)) Double load_into(Tile<T> tile) {
+        Double excess = 0.0;
+        each([&](int64_t j, V x) EW_ALWAYS {
+            tile.set(leaf_of(space.places, j), x);
+            excess = excess + widen(x);
+        });
+        return excess;
+    }
+
+    // A difference in mass that is more than rounding is spread over all bins: what has to be subtracted from each of them.
+    EW_INLINE Double shift(Double excess) const {
+        const Double rounding = 32 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52);
+        return select(absolute(excess) > rounding * widen(size), excess / Double(double(space.bins)), 0.0);
+    }
+
+    // Whether the masses are >= 0, finite and equal in sum.
+    bool are_valid(Double excess) const {
+        double excesses[LANES], sizes[LANES];
+        store(excess, excesses);
+        store(widen(size), sizes);
+        bool valid = true;
+        for (int i = 0; i < WIDTH<T>; ++i) valid = valid && least[i] >= 0;
+        for (int lane = 0; lane < LANES && valid; ++lane) {
+            // All masses together are at least `size`, so that half of it is a lower bound of the larger sum. All
+            // comparisons are false for NaN.
+            const double difference = __builtin_fabs(excesses[lane]), bound = sizes[lane] / 2;
+            if (difference <= call.tolerance * bound && bound < __builtin_inf()) continue;
+            double mass = 0;
+            for (int64_t j = 0; j < space.bins; ++j)
+                mass += double(static_cast<const T *>(call.second)[q_rows.offsets[lane] + j]);
+            mass += excesses[lane] > 0 ? excesses[lane] : 0.0;
+            valid = difference <= call.tolerance * mass && mass < __builtin_inf();
+        }
+        return valid;
+    }
+};
 
 template <class T> EW_INLINE void write_distances(const ew_call &call, const Rows &rows, Double total) {
     double values[LANES];
@@ -72,27 +133,33 @@ template <class T> EW_INLINE void write_distances(const ew_call &call, const Row
 template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
     const ew_space space = *task.space;
     const Slope<T, RHO> slope_of(task.call->option);
-    const Tile<T> tile = Memory(task).take<T>(space.bins);
-    const bool valid = load_differences(task, t, tile);
+    const Tile<T> slopes = Memory(task).take<T>(space.bins);
+    Differences<T> rows(task, t);
     Double flow = 0.0, weighted = 0.0, total = 0.0;
-    for (int64_t j = 0; j < space.bins - 1; ++j) {
-        flow = flow + widen(tile[j]);
+    const auto add = [&](int64_t j, Double x) EW_ALWAYS {
+        flow = flow + x;
         const Double slope = slope_of.of_sum(flow, space.costs.doubles[j]);
         total = slope * flow + total;
-        weighted = slope * Double(double(j + 1)) + weighted;
-        tile.set(j, narrow<T>(slope));
+        weighted = slope * Double(space.positions[j]) + weighted;
+        slopes.set(j, narrow<T>(slope));
+    };
+    rows.each([&](int64_t j, Vector<T> x) EW_ALWAYS { add(j, widen(x)); });
+    const Double excess = flow, shift = rows.shift(excess);
+    if (any(absolute(shift) > Double(0.0))) {
+        rows.load_into(slopes);
+        flow = weighted = total = 0.0;
+        for (int64_t j = 0; j < space.bins; ++j) add(j, widen(slopes[j]) - shift);
     }
-    const Rows rows(t, task.call->rows, space.bins);
-    write_distances<T>(*task.call, rows, total);
-    if (!task.call->gradients) return valid;
-    Double above = weighted * Double(-1.0 / double(space.bins));
-    tile.set(space.bins - 1, T(0));
-    for (int64_t j = space.bins - 1; j >= 0; --j) {
-        above = above + widen(tile[j]);
-        tile.set(j, narrow<T>(above));
+    const Rows results(t, task.call->rows, space.bins);
+    write_distances<T>(*task.call, results, total);
+    if (task.call->gradients) {
+        Double above = weighted * Double(-1.0 / double(space.bins));
+        store_from_end<T>(space.bins, results, task.call->gradients, [=](int64_t j) mutable EW_ALWAYS {
+            above = above + widen(slopes[j]);
+            return narrow<T>(above);
+        });
     }
-    store_tile<T>(space, rows, task.call->gradients, [&](int64_t j) EW_ALWAYS { return tile[j]; });
-    return valid;
+    return rows.are_valid(excess);
 }
 
 // ---- tree -----------------------------------------------------------------------------------------------------------
@@ -116,7 +183,7 @@ template <class T, int RHO> EW_INLINE Double sum_flows(const ew_space &space, co
     }
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = sums[k];
-        for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
+        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
             const V flow = tile[j] * scale;
             below = below + widen(flow);
             if constexpr (!KEEPS_SLOPES<RHO>) {
@@ -124,14 +191,14 @@ template <class T, int RHO> EW_INLINE Double sum_flows(const ew_space &space, co
                 if (slope_sum) sum.add(slope);
                 leaf_total.add(slope * flow);
             }
-        }
-        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
+        });
+        each_child(space, k, [&](int64_t c) EW_ALWAYS {
             const Double flow = sums[c], slope = slope_of.of_sum(flow, space.node_costs.doubles[c]);
             below = below + flow;
             total = slope * flow + total;
             if (slope_sum) node_sum = slope * Double(space.contents[c]) + node_sum;
             sums.set(c, slope);
-        }
+        });
         sums.set(k, below);
     }
     sums.set(0, 0.0);
@@ -145,20 +212,27 @@ template <class T, int RHO> bool tree_pairs(const Task &task, int64_t t) {
     Memory memory(task);
     const Tile<double> sums = memory.take<double>(space.nodes);
     const Tile<T> tile = memory.take<T>(space.bins), slopes = memory.take<T>(space.bins);
-    const bool valid = load_differences(task, t, tile);
+    Differences<T> rows(task, t);
+    const Double excess = rows.load_into(tile), shift = rows.shift(excess);
+    if (any(absolute(shift) > Double(0.0)))
+        for (int64_t j = 0; j < space.bins; ++j) tile.set(j, narrow<T>(widen(tile[j]) - shift));
     for (int64_t k = 0; k < space.nodes; ++k) sums.set(k, 0.0);
     Double slope_sum;
     const Double total = sum_flows(space, slope_of, tile, Vector<T>(T(1)), sums, slopes, &slope_sum);
-    const Rows rows(t, task.call->rows, space.bins);
-    write_distances<T>(*task.call, rows, total);
-    if (!task.call->gradients) return valid;
-    sum_slopes(space, sums);
-    const Tile<T> above = narrowed_sums<T>(space, sums, slope_sum * Double(1.0 / double(space.bins)));
-    const T *costs = numbers<T>(space.costs);
-    store_tile<T>(space, rows, task.call->gradients, [&](int64_t leaf) EW_ALWAYS {
-        return above[space.node_of[leaf]] + (KEEPS_SLOPES<RHO> ? slopes[leaf] : slope_of(tile[leaf], costs[leaf]));
-    });
-    return valid;
+    const Rows results(t, task.call->rows, space.bins);
+    write_distances<T>(*task.call, results, total);
+    if (task.call->gradients) {
+        const T *costs = numbers<T>(space.costs);
+        sums.set(0, slope_sum * Double(-1.0 / double(space.bins)));
+        sum_from_root(space, sums, [&](int64_t k, Double sum) EW_ALWAYS {
+            const Vector<T> here = narrow<T>(sum);
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+                tile.set(j, here + (KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(tile[j], costs[j])));
+            });
+        });
+        store_tile(space, tile, results, task.call->gradients);
+    }
+    return rows.are_valid(excess);
 }
 
 } // namespace

@@ -35,6 +35,7 @@ typedef int64_t Integers64 __attribute__((vector_size(4 * LANES)));
 
 template <int N> using Count = std::make_integer_sequence<int, N>;
 template <int... I> using Lanes = std::integer_sequence<int, I...>;
+template <int SIZE> using Size = std::integral_constant<int, SIZE>;
 
 // Two registers as one, and a part of a register.
 template <class V, class W, int... I> EW_INLINE V joined(W a, W b, Lanes<I...>) { return __builtin_shufflevector(a, b, I...); }
@@ -140,20 +141,17 @@ EW_INLINE bool any(Mask64 m) { return any(m.a | m.b); }
 EW_INLINE Vector<float> square_root(Vector<float> x) { return root(x.a); }
 EW_INLINE Double square_root(Double x) { return {root(x.a), root(x.b)}; }
 
-// Where the class index of a row is greater than j.
-template <class T> struct Index;
-template <> struct Index<float> {
-    Integers32 a;
-    EW_INLINE explicit Index(const int64_t *from) {
-        for (int i = 0; i < LANES; ++i) a[i] = int32_t(from[i]);
-    }
-    EW_INLINE Mask32 operator>(int64_t j) const { return {a > int32_t(j)}; }
-};
-template <> struct Index<double> {
-    Integers64 a, b;
-    EW_INLINE explicit Index(const int64_t *from) { memcpy(this, from, sizeof *this); }
-    EW_INLINE Mask64 operator>(int64_t j) const { return {a > j, b > j}; }
-};
+// Class indices, as integers in the lanes of a mask; where they are greater than j.
+EW_INLINE Mask32 indices(const int64_t *from, float) {
+    Mask32 m;
+    for (int i = 0; i < LANES; ++i) m.a[i] = int32_t(from[i]);
+    return m;
+}
+EW_INLINE Mask64 indices(const int64_t *from, double) {
+    return {load_register<Integers64>(from), load_register<Integers64>(from + HALF)};
+}
+EW_INLINE Mask32 operator>(Mask32 x, int64_t j) { return {x.a > int32_t(j)}; }
+EW_INLINE Mask64 operator>(Mask64 x, int64_t j) { return {x.a > j, x.b > j}; }
 
 EW_INLINE Double widen(Vector<float> x) { return widened(x.a); }
 EW_INLINE Double widen(Double x) { return x; }
@@ -219,14 +217,9 @@ constexpr float EXP_FLOAT[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e
                                4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
 constexpr double EXP_DOUBLE[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
                                  1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
-// log2((1 + s)/(1 - s)) = 2/log(2) * (s + s^3/3 + s^5/5 + ...), with |s| < 0.172.
-constexpr double LOG2_STEP = 2.8853900817779268147; // 2/log(2)
 // In single precision, of (log(1 + f) - f + f^2/2) / f^3: minimax (Cephes), which needs no division.
 constexpr float LOG_FLOAT[] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
                                -1.6668057665e-1f, 2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
-constexpr double LOG2_DOUBLE[] = {LOG2_STEP / 21, LOG2_STEP / 19, LOG2_STEP / 17, LOG2_STEP / 15,
-                                  LOG2_STEP / 13, LOG2_STEP / 11, LOG2_STEP / 9,  LOG2_STEP / 7,
-                                  LOG2_STEP / 5,  LOG2_STEP / 3,  LOG2_STEP};
 constexpr double LOG2_E = 1.4426950408889634074, LN2 = 0.69314718055994530942;
 // log(2) in two parts; the first has so few bits that its product with a small integer is exact.
 constexpr double LN2_HIGH = 0.693359375, LN2_LOW = -2.12194440054690583e-4;
@@ -252,14 +245,19 @@ template <class T> EW_INLINE Vector<T> exponent(Vector<T> x, Vector<T> &mantissa
     return map_bits(x, Vector<T>(F::big), [](auto a, auto b) { return b + ((a - F::half_root) >> F::bits); });
 }
 
+// log((1 + s)/(1 - s)) = 2 * (s + s^3/3 + s^5/5 + ...), so many terms of it.
+template <class T, int TERMS> EW_INLINE Vector<T> log_series(Vector<T> s, Size<TERMS>) {
+    const Vector<T> square = s * s;
+    Vector<T> y = T(2.0 / (2 * TERMS - 1));
+#pragma GCC unroll 24
+    for (int i = TERMS - 2; i >= 0; --i) y = y * square + Vector<T>(T(2.0 / (2 * i + 1)));
+    return y * s;
+}
 EW_INLINE Vector<float> log2_of_mantissa(Vector<float> m) {
     const Vector<float> f = m - 1.0f, square = f * f;
     return (polynomial(f, LOG_FLOAT) * f * square - square * 0.5f + f) * float(LOG2_E);
 }
-EW_INLINE Double log2_of_mantissa(Double m) {
-    const Double s = (m - 1.0) / (m + 1.0);
-    return polynomial(s * s, LOG2_DOUBLE) * s;
-}
+EW_INLINE Double log2_of_mantissa(Double m) { return log_series((m - 1.0) / (m + 1.0), Size<11>()) * LOG2_E; }
 
 // log2 of positive numbers.
 template <class T> EW_INLINE Vector<T> log2(Vector<T> x) {
@@ -267,12 +265,9 @@ template <class T> EW_INLINE Vector<T> log2(Vector<T> x) {
     return log2_of_mantissa(m) + (e - Vector<T>(Format<T>::big));
 }
 
-// -log(1 - v) = 2 * (s + s^3/3 + s^5/5 + ...) with s = v/(2 - v) <= 1/3: accurate also where v is tiny.
-constexpr float LOG1M_FLOAT[] = {2.0f / 13, 2.0f / 11, 2.0f / 9, 2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f};
-constexpr double LOG1M_DOUBLE[] = {2.0 / 33, 2.0 / 31, 2.0 / 29, 2.0 / 27, 2.0 / 25, 2.0 / 23, 2.0 / 21, 2.0 / 19, 2.0 / 17,
-                                   2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9,  2.0 / 7,  2.0 / 5,  2.0 / 3,  2.0};
-EW_INLINE Vector<float> log1m_polynomial(Vector<float> s) { return polynomial(s * s, LOG1M_FLOAT) * s; }
-EW_INLINE Double log1m_polynomial(Double s) { return polynomial(s * s, LOG1M_DOUBLE) * s; }
+// -log(1 - v) with s = v/(2 - v) <= 1/3: accurate also where v is tiny.
+EW_INLINE Vector<float> log1m_series(Vector<float> s) { return log_series(s, Size<7>()); }
+EW_INLINE Double log1m_series(Double s) { return log_series(s, Size<17>()); }
 
 // 1/x for numbers that are neither tiny nor huge.
 #if defined(__AVX512F__)
@@ -289,7 +284,7 @@ EW_INLINE Double reciprocal(Double x) { return Double(1.0) / x; }
 template <class T> EW_INLINE Vector<T> minus_log1m(Vector<T> v, Vector<T> &odds) {
     const Vector<T> one = T(1), rest = one - v, twice = rest + one, r = reciprocal(twice * rest);
     odds = v * twice * r;
-    return log1m_polynomial(v * rest * r);
+    return log1m_series(v * rest * r);
 }
 
 // The same for 0 <= v <= SMALL_MASS, by the series.

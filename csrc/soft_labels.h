@@ -10,45 +10,38 @@
 
 namespace {
 
-// Replaces the logits by their exponentials, and adds up what the loss needs: of each row the products, the products times
-// the logits, and the logits, which count from the largest one.
-template <class T> struct SoftLabels {
+// Write losses and gradients. `each(f)` calls f(j, product) for every bin, whose product is in any case 1 at the label;
+// `missing` is what the sums of the products and of the products times the logits lack.
+template <class T, class F> EW_INLINE bool finish(LabelTile<T> &rows, F each, Double missing, Double missing_dots) {
     typedef Vector<T> V;
-    LabelTile<T> rows;
-    const double smoothing;
+    const Tile<T> tile = rows.tile;
+    const V largest = rows.largest;
+    const double smoothing = rows.call.option;
+    // Of each row: the products, the products times the logits, and the logits, which count from the largest one.
     Sum<T> products, dots, logits;
     Double exponentials = 0.0;
-
-    EW_INLINE SoftLabels(const Task &task, int64_t t, Tile<T> tile) : rows(task, t, tile), smoothing(task.call->option) {}
-
-    EW_INLINE void add(int64_t j, V product) {
-        const V x = rows.tile[j] - rows.largest, e = exp(x);
+    each([&](int64_t j, V product) EW_ALWAYS {
+        const V x = tile[j] - largest, e = exp(x);
         products.add(product);
         dots.add(product * x);
         if (smoothing > 0) logits.add(x);
         exponentials = exponentials + widen(e);
-        rows.tile.set(j, e);
-    }
-
-    // Write losses and gradients. `product(j)` is that of bin j, in any case 1 at the label; `missing` is what the sums of the
-    // products and of the products times the logits lack.
-    template <class F> EW_INLINE bool finish(F product, Double missing, Double missing_dots) {
-        const ew_space &space = rows.space;
-        rows.set_total(exponentials);
-        const Double sum = products.value() + missing, dot = dots.value() + missing_dots;
-        const Double sharpness = 1 - smoothing, each = smoothing / double(space.bins);
-        Double loss = log2(exponentials) * Double(LN2) - sharpness * dot / sum;
-        if (smoothing > 0) loss = loss - each * logits.value();
-        rows.write_losses(loss);
-        if (!rows.call.gradients) return rows.valid;
-        const Double weights = rows.weights(), soft = weights * sharpness / sum, even = weights * each;
-        const V p = narrow<T>(weights / exponentials), q = narrow<T>(soft), rest = narrow<T>(even);
-        store_tile<T>(space, rows.rows, rows.call.gradients,
-                      [&](int64_t j) EW_ALWAYS { return rows.tile[j] * p - (product(j) * q + rest); });
-        rows.set_label_gradients(rows.shares() * weights - soft - even);
-        return rows.valid;
-    }
-};
+        tile.set(j, e);
+    });
+    rows.set_total(exponentials);
+    const Double sum = products.value() + missing, dot = dots.value() + missing_dots;
+    const Double sharpness = 1 - smoothing, share = smoothing / double(rows.space.bins);
+    Double loss = log2(exponentials) * Double(LN2) - sharpness * dot / sum;
+    if (smoothing > 0) loss = loss - share * logits.value();
+    rows.write_losses(loss);
+    if (!rows.call.gradients) return rows.valid;
+    const Double weights = rows.weights(), soft = weights * sharpness / sum, even = weights * share;
+    const V p = narrow<T>(weights / exponentials), q = narrow<T>(soft), rest = narrow<T>(even);
+    each([&](int64_t j, V product) EW_ALWAYS { tile.set(j, tile[j] * p - (product * q + rest)); });
+    store_tile(rows.space, tile, rows.rows, rows.call.gradients);
+    rows.set_label_gradients(rows.shares() * weights - soft - even);
+    return rows.valid;
+}
 
 // Write the product of the factors between each node and the label of each row.
 EW_INLINE void spread(const ew_space &space, const int64_t *labels, Tile<double> reach) {
@@ -63,8 +56,9 @@ EW_INLINE void spread(const ew_space &space, const int64_t *labels, Tile<double>
     }
     for (int64_t k = 0; k < space.nodes; ++k) {
         const Double here = reach[k];
-        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c)
+        each_child(space, k, [&](int64_t c) EW_ALWAYS {
             reach.set(c, select(Double(0.0) > reach[c], here * Double(node_factors[c]), reach[c]));
+        });
     }
 }
 
@@ -74,22 +68,25 @@ template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
     Memory memory(task);
     const Tile<double> reach = memory.take<double>(space.nodes);
     const Tile<T> tile = memory.take<T>(space.bins);
-    SoftLabels<T> soft(task, t, tile);
+    LabelTile<T> rows(task, t, tile);
     // The way from the label to itself is not by its parent.
     double missing[LANES], dots[LANES], highest[LANES];
-    store(widen(soft.rows.largest), highest);
+    store(widen(rows.largest), highest);
     for (int lane = 0; lane < LANES; ++lane) {
-        const int64_t leaf = soft.rows.leaf[lane];
+        const int64_t leaf = rows.leaf[lane];
         const double factor = space.costs.doubles[leaf];
         missing[lane] = 1 - factor * factor;
         dots[lane] = missing[lane] > 0 ? missing[lane] * (double(tile.at(leaf, lane)) - highest[lane]) : 0.0;
     }
-    spread(space, soft.rows.leaf, reach);
-    const Tile<T> products = narrowed_sums<T>(space, reach);
+    spread(space, rows.leaf, reach);
     const T *factors = numbers<T>(space.costs);
-    const auto product = [&](int64_t leaf) EW_ALWAYS { return products[space.node_of[leaf]] * V(factors[leaf]); };
-    for (int64_t j = 0; j < space.bins; ++j) soft.add(j, product(j));
-    return soft.finish(product, load(missing), load(dots));
+    const auto each = [&](auto f) EW_ALWAYS {
+        for (int64_t k = 0; k < space.nodes; ++k) {
+            const V product = narrow<T>(reach[k]);
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, product * V(factors[j])); });
+        }
+    };
+    return finish(rows, each, load(missing), load(dots));
 }
 
 template <class T> bool chain_soft_labels(const Task &task, int64_t t) {
@@ -97,8 +94,8 @@ template <class T> bool chain_soft_labels(const Task &task, int64_t t) {
     const double *factors = space.costs.doubles;
     Memory memory(task);
     const Tile<T> tile = memory.take<T>(space.bins), reach = memory.take<T>(space.bins);
-    SoftLabels<T> soft(task, t, tile);
-    const Index<double> label(soft.rows.label);
+    LabelTile<T> rows(task, t, tile);
+    const auto label = indices(rows.label, double());
     const Double one = 1.0;
     // The products from the label back, 1 after it; then those from the label on, 1 before it.
     Double product = one;
@@ -107,12 +104,14 @@ template <class T> bool chain_soft_labels(const Task &task, int64_t t) {
         reach.set(j, narrow<T>(product));
     }
     product = one;
-    for (int64_t j = 0; j < space.bins; ++j) {
-        if (j > 0) product = select(label > j - 1, one, product * Double(factors[j - 1]));
+    for (int64_t j = 1; j < space.bins; ++j) {
+        product = select(label > j - 1, one, product * Double(factors[j - 1]));
         reach.set(j, narrow<T>(product) * reach[j]);
-        soft.add(j, reach[j]);
     }
-    return soft.finish([&](int64_t j) EW_ALWAYS { return reach[j]; }, 0.0, 0.0);
+    const auto each = [&](auto f) EW_ALWAYS {
+        for (int64_t j = 0; j < space.bins; ++j) f(j, reach[j]);
+    };
+    return finish(rows, each, 0.0, 0.0);
 }
 
 } // namespace

@@ -61,7 +61,12 @@ template <class F> ew_space *make(Kind kind, int64_t bins, int64_t nodes, F fill
 
 ew_space *ew_chain(int64_t bins, const double *costs) {
     return make(CHAIN, bins, 0, [&](ew_space &space, Tables &tables) {
-        space.costs = tables.numbers(copied(costs, bins - 1));
+        std::vector<double> padded = copied(costs, bins - 1);
+        padded.push_back(0);
+        space.costs = tables.numbers(padded);
+        std::vector<double> ends(padded.size());
+        for (size_t j = 0; j < ends.size(); ++j) ends[j] = double(j + 1);
+        space.positions = tables.keep<double>(ends);
         return true;
     });
 }

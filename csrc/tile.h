@@ -118,8 +118,6 @@ template <int SIZE, class T> EW_INLINE void store_columns(T *column, const int64
     }
 }
 
-template <int SIZE> using Size = std::integral_constant<int, SIZE>;
-
 // Call f with the number of columns that are transposed at once: as many as fit into a register, or into 16 bytes, or 1.
 template <class T, class F> EW_INLINE void with_block_size(int64_t bins, F f) {
     constexpr int SHORT = int(16 / sizeof(T));
@@ -162,17 +160,38 @@ template <class T> EW_INLINE Vector<T> load_tile(const ew_space &space, const vo
     return largest;
 }
 
-// Store f(leaf) of every bin to the rows of a matrix.
-template <class T, class F> EW_INLINE void store_tile(const ew_space &space, const Rows &rows, void *matrix, F f) {
+// Store a tile to the rows of a matrix.
+template <class T> EW_INLINE void store_tile(const ew_space &space, Tile<T> tile, const Rows &rows, void *matrix) {
     const int32_t *places = space.places;
     with_block_size<T>(space.bins, [&](auto size) EW_ALWAYS {
         constexpr int SIZE = decltype(size)::value;
         each_block<SIZE>(space.bins, [&](int64_t j, int64_t) EW_ALWAYS {
             Vector<T> block[SIZE];
 #pragma GCC unroll 16
-            for (int i = 0; i < SIZE; ++i) block[i] = f(leaf_of(places, j + i));
+            for (int i = 0; i < SIZE; ++i) block[i] = tile[leaf_of(places, j + i)];
             store_columns<SIZE>(static_cast<T *>(matrix) + j, rows.offsets, block);
         });
+    });
+}
+
+// Store f(j) of every bin of a chain to the rows of a matrix. f is called from the last bin to the first, and can be copied.
+template <class T, class F> EW_INLINE void store_from_end(int64_t bins, const Rows &rows, void *matrix, F f) {
+    with_block_size<T>(bins, [&](auto size) EW_ALWAYS {
+        constexpr int SIZE = decltype(size)::value;
+        const auto store_block = [&](int64_t j, F &g) EW_ALWAYS {
+            Vector<T> block[SIZE];
+#pragma GCC unroll 16
+            for (int i = SIZE - 1; i >= 0; --i) block[i] = g(j + i);
+            store_columns<SIZE>(static_cast<T *>(matrix) + j, rows.offsets, block);
+        };
+        int64_t j = bins;
+        if (bins % SIZE) {
+            // Overlaps the next block, which continues where the last whole number of blocks ends.
+            F ahead = f;
+            store_block(bins - SIZE, ahead);
+            while (j % SIZE) f(--j);
+        }
+        while ((j -= SIZE) >= 0) store_block(j, f);
     });
 }
 
@@ -185,19 +204,20 @@ template <class T> EW_INLINE const T *numbers(const Numbers &table) {
         return table.doubles;
 }
 
-// The sums of the nodes less `mean`, times `factor`, in the type of the data, at the front of the same memory.
-template <class T>
-EW_INLINE Tile<T> narrowed_sums(const ew_space &space, Tile<double> sums, Double mean = 0.0, Double factor = 1.0) {
-    const Tile<T> result{reinterpret_cast<T *>(sums.data)};
-    for (int64_t k = 0; k < space.nodes; ++k) result.set(k, narrow<T>((sums[k] - mean) * factor));
-    return result;
+// Call f for every leaf, or every node, right below a node.
+template <class F> EW_INLINE void each_leaf(const ew_space &space, int64_t k, F f) {
+    for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) f(j);
+}
+template <class F> EW_INLINE void each_child(const ew_space &space, int64_t k, F f) {
+    for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) f(c);
 }
 
-// Add to the slope of the edge above each node those of the edges between it and the root.
-EW_INLINE void sum_slopes(const ew_space &space, Tile<double> slopes) {
+// Add to the number of each node those of the nodes above it; calls f(node, sum) of every node.
+template <class F> EW_INLINE void sum_from_root(const ew_space &space, Tile<double> slopes, F f) {
     for (int64_t k = 0; k < space.nodes; ++k) {
         const Double above = slopes[k];
-        for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) slopes.set(c, slopes[c] + above);
+        each_child(space, k, [&](int64_t c) EW_ALWAYS { slopes.set(c, slopes[c] + above); });
+        f(k, above);
     }
 }
 

@@ -1,7 +1,6 @@
 """Put a generated table into a page, between ``<!-- name -->`` and ``<!-- /name -->``.
 
-python scripts/insert_table.py docs/training.md tiny-imagenet runs/tiny-imagenet/summary.md
-python scripts/profile_training.py --threads 1 | python scripts/insert_table.py docs/training.md profile -
+earthwork study answer --out docs/results/study | python scripts/insert_table.py README.md study -
 """
 
 from __future__ import annotations

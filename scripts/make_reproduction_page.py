@@ -13,10 +13,10 @@ from earthwork_lab.report import read_results
 from earthwork_lab.reproduce import EXPERIMENTS, judge_claims
 from earthwork_lab.reproduce.experiment import Results
 from earthwork_lab.reproduce.figures import LOSS_TITLES, figures
-from earthwork_lab.reproduce.imagenet import SHARES
+from earthwork_lab.reproduce.imagenet import PERMUTED, SHARES
 from earthwork_lab.reproduce.plots import save_figures
 from earthwork_lab.reproduce.verdicts import as_markdown, summary_as_markdown
-from earthwork_lab.statistics import interval_text
+from earthwork_lab.statistics import interval_text, mean_interval
 
 DOCS = Path(__file__).parent.parent / "docs"
 PICTURES = {
@@ -55,8 +55,11 @@ SCORES = {
 }
 
 
+BEST = {"top1": ("top-1 %, best epoch", max), "emd": ("EMD, best epoch", min)}
+
+
 def imagenet(results: dict[str, Results]) -> str:
-    """The scores after the last epoch, with few images and with all."""
+    """The scores after the last epoch, and at the best one, with few images and with all."""
     entry = results["imagenet"]
     lines = []
     for share, title in SHARES.items():
@@ -65,9 +68,17 @@ def imagenet(results: dict[str, Results]) -> str:
             continue
         epochs = max(run["epochs"][-1] for run in runs.values())
         lines += [f"{title.capitalize()}, {epochs} epochs:", ""]
-        lines += [f"| loss | {' | '.join(SCORES.values())} | seeds |", "|---|" + "---|" * (len(SCORES) + 1)]
+        titles = [*SCORES.values(), *(title for title, _ in BEST.values()), "seeds"]
+        lines += [f"| loss | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
         for loss, run in runs.items():
             cells = [interval_text(run["final"][name], digits=1 if "%" in SCORES[name] else 2) for name in SCORES]
+            curves = [entry.parts[f"{share}, {loss}, seed {seed}"] for seed in run["seeds"]]
+            cells += [
+                interval_text(mean_interval([best(curve[name]) for curve in curves]), digits=1 if name == "top1" else 2)
+                for name, (_, best) in BEST.items()
+            ]
+            if loss.startswith(PERMUTED):
+                cells[-1] = "–"  # the curve is over the permuted tree
             lines.append(f"| {LOSS_TITLES.get(loss, loss)} | {' | '.join(cells)} | {len(run['seeds'])} |")
         lines.append("")
     return "\n".join(lines)

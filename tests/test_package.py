@@ -167,6 +167,7 @@ def test_the_lowest_versions_are_those_that_are_tested():
                     for name in ("pyproject.toml", "lab/pyproject.toml"))  # fmt: skip
     extras = library["optional-dependencies"]
     lists = [library["dependencies"], *(extras[name] for name in LOWEST_EXTRAS), lab["dependencies"]]
+    lists.append(lab["optional-dependencies"]["train"])
     wanted = {re.fullmatch(r"([\w-]+)>=([\d.]+)", text) for texts in lists for text in texts if "[" not in text}
     lowest = dict(match.groups() for match in wanted)
     pinned = dict(re.findall(r"^([\w-]+)==(.+)$", (ROOT / "constraints-lowest.txt").read_text(), re.MULTILINE))

@@ -116,7 +116,7 @@ template <class T> void one_case(Random &random, const std::vector<const char *>
     require(space != nullptr, "a space");
     const int64_t operation = kind == 2 ? int64_t(EW_EXPECTED) : below(random, EW_OPERATIONS);
     const bool labelled = operation >= EW_LABELS && operation <= EW_SOFT_LABELS;
-    const bool weighted = labelled && below(random, 2), gradient = operation == EW_EXPECTED || below(random, 4);
+    const bool weighted = labelled && below(random, 2), gradient = operation >= EW_EXPECTED || below(random, 4);
     const double rhos[] = {1.0, 1.3, 1.5, 2.0, 3.0};
     ew_call call = {};
     call.operation = operation;
@@ -143,9 +143,9 @@ template <class T> void one_case(Random &random, const std::vector<const char *>
         valid = valid && (label == -100 || (label >= 0 && label < bins));
     }
     for (int64_t i = 0; i < bins; ++i) batch.weights.push_back(uniform(random));
-    batch.values.assign(size_t(operation == EW_EXPECTED ? 0 : rows), T(7));
+    batch.values.assign(size_t(operation >= EW_EXPECTED ? 0 : rows), T(7));
     batch.gradients.assign(size_t(gradient ? rows * bins : 0), T(7));
-    if (operation == EW_EXPECTED) batch.values.resize(1); // not NULL, and not used
+    if (operation >= EW_EXPECTED) batch.values.resize(1); // not NULL, and not used
     std::vector<Batch<T>> found;
     for (const char *build : builds) {
         require(ew_use_build(build), build);

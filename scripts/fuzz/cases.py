@@ -17,7 +17,7 @@ import earthwork as ew
 Floats = NDArray[np.float64]
 
 TREES = ("tree", "inner", "path", "star")
-KINDS = ("chain", "ring", *TREES, "matrix")
+KINDS = ("chain", "ring", *TREES, "dag", "matrix")
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,19 @@ class Structure:
     kind: str
     bins: int
     costs: Floats
-    """Of the edges of a chain or ring, or of the nodes of a tree; the matrix of a cost matrix."""
+    """Of the edges of a chain or ring, or of the nodes of a tree or a Dag; the matrix of a cost matrix."""
     parents: NDArray[np.int64] | None = None
     nodes: NDArray[np.int64] | None = None
     """The node of each bin."""
+    groups: tuple[tuple[int, ...], ...] = ()
+    """The parents of each node of a Dag."""
 
     def space(self) -> ew.Space:
         """The library's space."""
         if self.kind == "matrix":
             return ew.CostMatrix(self.costs)
+        if self.kind == "dag":
+            return ew.Dag(self.groups, self.costs, self.nodes)
         if self.parents is not None:
             return ew.Tree(self.parents, self.costs, self.nodes)
         return (ew.Ring if self.kind == "ring" else ew.Chain)(self.bins, self.costs)
@@ -93,6 +97,12 @@ class Case:
             return Structure(self.kind, n, matrix)
         if self.kind in ("chain", "ring"):
             return Structure(self.kind, n, self._costs(rng, n if self.kind == "ring" else n - 1))
+        if self.kind == "dag":
+            count = n + int(rng.integers(n + 2))
+            # The parents of a node come after it, so that roots are not the first ones; the last node is one.
+            above = [rng.integers(node + 1, count, int(rng.integers(4))) for node in range(count - 1)]
+            groups = (*(tuple(np.unique(nodes).tolist()) for nodes in above), ())
+            return Structure(self.kind, n, self._costs(rng, count), nodes=rng.permutation(count)[:n], groups=groups)
         # Below: a tree of more nodes than bins where bins are leaves, or of as many or more where they may be inner.
         size = {"tree": 2 * n, "inner": n + int(rng.integers(n)), "path": n + int(rng.integers(3)), "star": n + 1}
         count = size[self.kind]

@@ -446,6 +446,28 @@ def _repeated(call: Call) -> Outcome:
     return Outcome(call.values(value), call.rows(x.grad))
 
 
+def _from_hidden(call: Call) -> Outcome:
+    # Each logit is twice another hidden number, which is exact. So the gradients by weight and bias follow from it.
+    module, width = call.function, call.case.width
+    weight = 2 * torch.eye(width, dtype=call.x.dtype).roll(1, 0)
+    weight = (weight.T.contiguous().T if call.case.seed & 4 else weight).requires_grad_()
+    bias = torch.zeros(width, dtype=call.x.dtype, requires_grad=True) if call.case.seed & 2 else None
+    hidden = call.layout(call.x.roll(-1, -1) / 2).requires_grad_()
+    mask = {} if call.mask is None else {"mask": call.mask}
+    chunk = (None, 1 + call.case.rows // 4, call.case.rows)[call.case.seed % 3]
+    value = module.from_hidden(hidden, weight, as_given(call.target), bias, chunk_rows=chunk, **mask)
+    value.backward(call.upstream(value))
+    assert hidden.grad is not None
+    gradient, by_row = hidden.grad.roll(1, -1) / 2, hidden.detach().double().reshape(-1, width)
+    slopes = gradient.double().reshape(-1, width)
+    size = 64 * torch.finfo(call.x.dtype).eps * slopes.abs().amax() * len(slopes)
+    for found, expected, largest in ((weight, slopes.T @ by_row, by_row.abs().amax()), (bias, slopes.sum(0), 1.0)):
+        if found is not None:
+            assert found.grad is not None
+            assert not ((found.grad.double() - expected).abs() > size * largest).any(), "gradient by weight or bias"
+    return Outcome(call.values(value), call.rows(gradient))
+
+
 def _in_batches(call: Call) -> Outcome:
     whole = SUBJECTS[call.case.subject].metric
     assert whole is not None
@@ -483,6 +505,7 @@ RUNS: dict[str, Callable[[Call], Outcome]] = {
     "two parts": lambda call: _gathered(call, list(_first_axis(call).split(call.batch[0] // 3 + 1))),
     "repeated": _repeated,
     "in batches": _in_batches,
+    "from_hidden": _from_hidden,
 }
 SECOND_ORDER = ("create_graph", "twice", "func.jvp", "func.jvp of vjp")
 BY_ROW = ("vmap(grad)", "vmap", "row by row", "reversed", "two parts", "repeated")
@@ -584,6 +607,8 @@ def _has_run(case: Case, form: Form, subject: Subject) -> bool:
         return form.axes == "rows" and subject.contract
     if run == "functional_call":
         return subject.contract
+    if run == "from_hidden":
+        return subject.contract and case.takes_logits and form.axes in LAST_AXES
     if run == "autocast":
         # A loss of half precision is then float32, as cross entropy's is.
         return case.dtype in ("float32", "float64") or (subject.contract and case.subject != "MixedLoss")

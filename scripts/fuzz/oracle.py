@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cases import TREES, Case, Structure
@@ -53,10 +54,19 @@ class Dense:
 
     @cached_property
     def sides(self) -> Tensor:
-        """Which bins are on the near side of each edge: ``[bins, edges]``."""
+        """Which bins are on the near side of each edge, or in each group of a Dag: ``[bins, edges]``."""
         if self.structure.kind in TREES:
             return self.above[self.nodes][:, self.edges]
+        if self.structure.kind == "dag":
+            return torch.from_numpy(np.stack([self._above_in_dag(node) for node in self.nodes.tolist()]))
         return torch.ones(self.bins, self.bins, dtype=torch.float64).triu()[:, : len(self.costs)]
+
+    def _above_in_dag(self, node: int) -> NDArray[np.float64]:
+        row, todo = np.zeros(len(self.structure.groups)), [node]
+        while todo:
+            row[node := todo.pop()] = 1
+            todo += self.structure.groups[node]
+        return row
 
     @cached_property
     def costs(self) -> Tensor:

@@ -68,7 +68,9 @@ class Subject:
 def rho_of(rng: Generator, kind: str) -> float:
     """An exponent that the space allows."""
     # What a ring's best circulation is takes long to compute at other exponents.
-    return 1.0 if kind == "matrix" else float(rng.choice((1.0, 2.0) if kind == "ring" and rng.random() < 0.7 else RHOS))
+    return (
+        1.0 if kind == "matrix" else float(rng.choice((1.0, 2.0) if kind == "ring" and rng.random() < 0.85 else RHOS))
+    )
 
 
 def contract(rng: Generator, sets: bool = True) -> dict[str, Any]:
@@ -364,7 +366,7 @@ OTHERS: dict[str, Subject] = {
         loss(ew.EdgeCrossEntropyLoss),
         exact_edges,
         lambda rng, kind: contract(rng),
-        ("chain", *TREES),
+        ("chain", "dag", *TREES),
         size=logarithmic,
         dense_only=True,
         chance=0.7,

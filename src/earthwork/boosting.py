@@ -28,7 +28,7 @@ from earthwork.metrics.functional import measure_named
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor
-from earthwork.spaces.space import check_rho
+from earthwork.spaces.space import check_rho, check_word
 
 __all__ = ["EvalMetric", "Objective"]
 
@@ -85,12 +85,10 @@ class Objective:
         if not isinstance(space, EdgeSpace):
             raise TypeError(f"space: expected a Chain, Ring or Tree, got {space!r}")
         check_rho(rho)
-        if loss not in ("emd", "edge"):
-            raise ValueError(f'loss: expected "emd" or "edge", got {loss!r}')
+        check_word("loss", loss, "emd", "edge")
         if not isinstance(mix, (int, float)) or isinstance(mix, bool) or not 0 <= mix <= 1:
             raise ValueError(f"mix: expected a number from 0 to 1, got {mix!r}")
-        if curvature not in ("gauss-newton", "majorant"):
-            raise ValueError(f'curvature: expected "gauss-newton" or "majorant", got {curvature!r}')
+        check_word("curvature", curvature, "gauss-newton", "majorant")
         self.space = space
         self.rho = float(rho)
         self.loss = loss
@@ -106,34 +104,30 @@ class Objective:
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[Array, Array]:
         """Serve ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
         # LightGBM keeps one class after the other, and would otherwise copy them into that order.
-        return self._serve(first, second, weight, by_class=True)
+        return self._serve(*_arguments(first, second, weight), by_class=True)
 
     def xgboost(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         """Serve ``xgboost.train`` (scores, matrix) and its scikit-learn classes (labels, scores, weight)."""
-        return self._serve(first, second, sample_weight)
+        return self._serve(*_arguments(first, second, sample_weight))
 
-    def _serve(self, first: Any, second: Any, weight: Any, by_class: bool = False) -> tuple[Array, Array]:
-        scores, labels, weight = _arguments(first, second, weight)
+    def _serve(self, scores: Any, labels: Any, weight: Any, by_class: bool = False) -> tuple[Array, Array]:
         # Both libraries store derivatives in single precision.
-        return self._derivatives(np.asarray(scores, dtype=np.float32, order="C"), labels, weight, by_class)
+        return self.derivatives(np.asarray(scores, dtype=np.float32, order="C"), labels, weight, by_class=by_class)
 
-    def derivatives(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
+    def derivatives(
+        self, scores: Array, labels: Array, sample_weight: Array | None = None, *, by_class: bool = False
+    ) -> tuple[Array, Array]:
         """Compute the gradient of the loss with respect to the scores, and its positive diagonal curvature.
 
         Args:
             scores: Raw scores, shape ``[rows, num_bins]``.
             labels: Class indices, shape ``[rows]``.
             sample_weight: A weight ≥ 0 for each row, shape ``[rows]``.
+            by_class: Whether the classes of the results lie one after the other in memory.
 
         Returns:
             Gradient and curvature, of the shape of ``scores``.
         """
-        return self._derivatives(scores, labels, sample_weight)
-
-    def _derivatives(
-        self, scores: Array, labels: Array, sample_weight: Array | None, by_class: bool = False
-    ) -> tuple[Array, Array]:
-        """Compute `derivatives`; if ``by_class`` with the classes one after the other in memory."""
         x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
         if len(x) != len(y):
             raise ValueError(f"labels: expected {len(x)}, one for each row of the scores, got {len(y)}")

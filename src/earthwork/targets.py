@@ -140,11 +140,10 @@ def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Any
     """
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n: expected a number of classes ≥ 1, got {n!r}")
-    bounds = [_class_index(name, bound, n) for name, bound in (("low", low), ("high", high))]
-    first = torch.zeros((), dtype=torch.long) if bounds[0] is None else bounds[0]
-    last = torch.full((), n - 1) if bounds[1] is None else bounds[1]
-    device = next((bound.device for bound in bounds if bound is not None and bound.ndim), torch.device("cpu"))
-    first, last = torch.broadcast_tensors(first.to(device), last.to(device))
+    ends = {"low": 0 if low is None else low, "high": n - 1 if high is None else high}
+    bounds = [_indices(name, bound, "class indices", "", n) for name, bound in ends.items()]
+    device = next((bound.device for bound in bounds if bound.ndim), torch.device("cpu"))
+    first, last = torch.broadcast_tensors(*(bound.to(device) for bound in bounds))
     if (first > last).any():
         place = tuple((first > last).nonzero()[0].tolist())
         raise ValueError(
@@ -210,24 +209,16 @@ def _nodes(nodes: Any, tree: Tree) -> Tensor:
                 hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
                 raise ValueError(f"nodes: expected names of nodes of {tree}, got {name!r}{hint}")
         items = [places[name] for name in items]
-    index = torch.as_tensor(items)
-    if index.is_floating_point() or index.dtype == torch.bool:
-        raise TypeError(f"nodes: expected node indices or names, got {index.dtype}")
-    if ((index < 0) | (index >= tree.num_nodes)).any():
-        wrong = index[(index < 0) | (index >= tree.num_nodes)].flatten()[0]
-        raise ValueError(f"nodes: expected node indices from 0 to {tree.num_nodes - 1}, got {int(wrong)}")
+    index = _indices("nodes", items, "node indices", " or names", tree.num_nodes)
     return index.squeeze(0) if single else index
 
 
-def _class_index(name: str, bound: Tensor | int | None, n: int) -> Tensor | None:
-    if bound is None:
-        return None
-    index = torch.as_tensor(bound)
+def _indices(name: str, values: Any, what: str, otherwise: str, count: int) -> Tensor:
+    index = torch.as_tensor(values)
     if index.is_floating_point() or index.dtype == torch.bool:
-        raise TypeError(f"{name}: expected class indices, got {index.dtype}")
-    if ((index < 0) | (index >= n)).any():
-        wrong = int(index[(index < 0) | (index >= n)].flatten()[0])
-        raise ValueError(f"{name}: expected class indices from 0 to {n - 1}, got {wrong}")
+        raise TypeError(f"{name}: expected {what}{otherwise}, got {index.dtype}")
+    if len(wrong := index[(index < 0) | (index >= count)]):
+        raise ValueError(f"{name}: expected {what} from 0 to {count - 1}, got {int(wrong[0])}")
     return index
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from unicodedata import is_normalized
 
-__all__ = ["abbreviate", "printable", "quoted", "with_near_matches"]
+__all__ = ["abbreviate", "printable", "with_near_matches"]
 
 _MAX_SUGGESTIONS = 20  # searching for near matches takes about 10 ms per name
 

@@ -127,7 +127,7 @@ def test_answers_on_a_tree() -> None:
         (
             lambda: ew.evaluate(np.array([1, 2]), [0, 1], TREE, answers="leaf"),
             ValueError,
-            'answers: expected "class", "n',
+            'answers: expected "class" or "n',
         ),
         (lambda: ew.evaluate(np.array([0.5, 2]), [0, 1], ew.Ring(3)), ValueError, "expected class indices from 0 to 2"),
         (

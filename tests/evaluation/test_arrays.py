@@ -166,7 +166,7 @@ ERRORS: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
         r"predictions\['b'\]: expected as many labels as predictions, got 4 labels and 3 rows",
     ),
     (P, Y, {"normalize": "sum"}, ValueError, 'normalize: expected None, "l1" or "softmax"'),
-    (P, Y, {"decide": True}, ValueError, 'decide: expected "least_risk", "inner" or None, got True'),
+    (P, Y, {"decide": True}, ValueError, 'decide: expected "least_risk" or "inner", got True'),
     (P, Y, {"decide": "inner"}, TypeError, 'decide: expected a Tree, for "inner", got Chain'),
     (P, Y, {"accuracy": 0.9}, ValueError, 'accuracy: expected only with decide="inner", got accuracy=0.9 without it'),
     (

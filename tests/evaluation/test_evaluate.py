@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +259,7 @@ def test_conformal_sets_measured_on_other_half(tree: ew.Tree, save: Any, capsys:
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 2, (400, tree.num_bins))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
-    result = ew.evaluate(logits, labels, tree, normalize="softmax", conformal=0.2, calibrate=True)
+    result = ew.evaluate(logits, labels, tree, normalize="softmax", conformal=0.2)
     assert result.held_out == 200
     for place, model in enumerate(result.models):
         assert model.predictor is not None
@@ -277,3 +278,16 @@ def test_conformal_sets_measured_on_other_half(tree: ew.Tree, save: Any, capsys:
     assert "set width, distance" in capsys.readouterr().out
     with pytest.raises(ValueError, match="conformal: expected a probability between 0 and 1"):
         ew.evaluate(logits, labels, tree, normalize="softmax", conformal=1.0)
+
+
+def test_sets_of_sorted_rows_where_memory_is_short(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    """The sets were fitted on the first rows that fitted the memory, of which a sorted file has only some classes."""
+    monkeypatch.setattr(sys.modules["earthwork.evaluation.evaluate"], "_KEPT", 1000 * 5)
+    monkeypatch.setattr(sources, "_PIECE", 5 * 100)
+    labels = np.sort(rng.integers(0, 5, 4000))
+    logits = rng.normal(size=(4000, 5)) + (2 - 0.5 * labels[:, None]) * np.eye(5)[labels]
+    for calibrate in (False, True):
+        found = ew.evaluate(logits, labels, ew.Chain(5), normalize="softmax", conformal=0.1, calibrate=calibrate)
+        assert all(0.85 < estimate.value < 0.95 for estimate in found.report.line("set coverage").estimates)
+        assert found.models[-1].predictor is not None
+        assert found.models[-1].predictor.thresholds[0].rows in (range(440, 560) if calibrate else [1000])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from earthwork import Tree
+from earthwork import Tree, trees
 from earthwork.cli.app import run
 from earthwork.plot import tree_page
 
@@ -56,6 +56,17 @@ def test_a_thousand_classes_fold_and_can_be_searched(visit: Any, tmp_path: Path)
     assert len(visible(tab)) > 3
     tab.get_by_label("Search").fill("a")
     assert "the first 200 are shown" in tab.get_by_role("status").inner_text()
+
+
+def test_a_narrow_screen_has_room_for_names(visit: Any, tmp_path: Path) -> None:
+    """Twelve levels below the root, a name still fits on a line of a telephone."""
+    page = tmp_path / "imagenet.html"
+    page.write_text(tree_page(trees.imagenet1k()), encoding="utf-8")
+    tab = visit(page)
+    tab.set_viewport_size({"width": 390, "height": 700})
+    tab.get_by_label("Search").fill("Egyptian_cat")
+    assert tab.locator("li:has(> span mark)").bounding_box()["height"] < 40
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_names_are_text_whatever_they_hold(visit: Any, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_every_solver_finds_plan(problem, lam):
     slopes = [potentials[:, :, 0], potentials[:, 0]]
     rows, scaled = solver.scale(p, q, solver.make_kernel(matrix, lam, p.dtype), 500, None)
     assert rows.tolist() == [0, 1, 2, 3]
-    whole = solver._Solver(matrix, lam, 500, None, p.dtype, True)
+    whole = solver.row_solver(matrix, lam, 500, None, p.dtype, True)
     for solution in (
         scaled,
         solver.iterate_logs(p, q, matrix, lam, 500, None),
@@ -131,7 +131,6 @@ def test_pieces_of_solutions():
     p = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 0.0], [2.0, 0.0, 6.0], [0.125, 0.0, 0.125]])
     expected = torch.tensor([[0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.25, 0.0, 0.75], [0.5, 0.0, 0.5]])
     torch.testing.assert_close(solver._distributions(p), expected)
-    assert solver._without(torch.tensor([4, 5, 6, 7]), torch.tensor([1, 3])).tolist() == [4, 6]
     log_u, log_v = torch.tensor([[1.0, -math.inf]]), torch.tensor([[-math.inf, 3.0]])
     left, right = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     assert solver.dual_value(left, log_u, right, log_v, 2.0).tolist() == [2.0]
@@ -153,7 +152,7 @@ def test_pieces_of_solutions():
 def test_labels_need_no_iterations(problem):
     matrix, p, _ = problem
     q = torch.eye(N, dtype=torch.float64)[[3, 0, 2, 2]]
-    solution = solver._Solver(matrix, 4.0, 100, None, p.dtype, False)(p, q)
+    solution = solver.row_solver(matrix, 4.0, 100, None, p.dtype, False)(p, q)
     assert solution.iterations.tolist() == [1] * 4
     assert not solution.error.any()
     cost = (p * matrix[:, [3, 0, 2, 2]].T).sum(-1)

@@ -99,7 +99,7 @@ def test_classes_of_a_wrong_value(classes: Any, message: str) -> None:
 
 
 def test_a_class_above_another() -> None:
-    message = r"'cat' is an ancestor of 'lynx'; pass inner_bins=True to allow it \(.*inner nodes: 'cat'\)"
+    message = r"'cat' is an ancestor of '(tabby|lynx)'; pass inner_bins=True to allow it \(.*inner nodes: 'cat'\)"
     with pytest.raises(ValueError, match=message):
         trees.from_paths([*PETS, "animal/cat"])
     with pytest.raises(ValueError, match="'cat' is an ancestor"):

@@ -29,6 +29,16 @@ UNSPSC = {
     "44000000": "Office",
 }
 
+GOOGLE = """\
+# Google_Product_Taxonomy_Version: 2021-09-21
+1 - Animals & Pet Supplies
+3237 - Animals & Pet Supplies > Live Animals
+2 - Animals & Pet Supplies > Pet Supplies
+499954 - Animals & Pet Supplies > Pet Supplies > Accessories
+166 - Apparel
+167 - Apparel > Accessories
+"""
+
 OBO = """\
 format-version: 1.2
 ontology: sample
@@ -96,6 +106,21 @@ def test_unspsc_is_filled_with_zeros() -> None:
     tree = trees.from_codes(UNSPSC, fill="00")
     assert paths(tree)[0] == "root/43000000 IT/43210000 Computers/43211500 Machines/43211503 Notebooks"
     assert trees.from_codes(UNSPSC).depth == 1
+
+
+def test_google_lists_groups_as_well(tmp_path: Path) -> None:
+    """Every group is a category of its own, names repeat, and with ids or without the paths are the same."""
+    lines = [line.partition(" - ")[2] for line in GOOGLE.splitlines()[1:]]
+    options = {"separator": " > ", "full_names": True, "inner_bins": True}
+    tree = trees.from_paths(lines, **options)
+    assert tree.bin_names == tuple(lines)
+    assert tree.distance(3, 5) == 5
+    (tmp_path / "taxonomy.txt").write_text("\n".join(lines))
+    assert ew.load(tmp_path / "taxonomy.txt", **options) == tree
+    leaves = trees.restrict(tree, [lines[1], lines[3], lines[5]])
+    assert leaves.num_bins == 3
+    with pytest.raises(ValueError, match="pass inner_bins=True to allow it"):
+        trees.from_paths(lines, " > ", full_names=True)
 
 
 def test_codes_are_cleaned_and_checked() -> None:

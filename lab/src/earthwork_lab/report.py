@@ -13,14 +13,13 @@ import earthwork
 from earthwork import Chain, Ring, Space, Tree, evaluate, load
 from earthwork.files import to_json, write_atomically
 from earthwork_lab.reproduce import EXPERIMENTS, Results, ResultsError, judge_claims
-from earthwork_lab.reproduce.ellyvan import Settings
 from earthwork_lab.reproduce.experiment import Numbers
 from earthwork_lab.reproduce.figures import Chart, figures
 from earthwork_lab.reproduce.verdicts import MEANINGS, Claim, Verdict, count_verdicts
 
 __all__ = ["read_results", "write_report"]
 
-_SCRIPTS = ("chart.js", "playground.js", "space.js", "main.js")
+_SCRIPTS = ("chart.js", "space.js", "main.js")
 _KINDS: dict[type[Space], str] = {Tree: "tree", Chain: "chain", Ring: "ring"}
 # A matrix of all costs is part of the page: at most some megabytes.
 _MOST_COSTS = 1000
@@ -59,7 +58,7 @@ def write_report(
     classes = _space_data(drawn)
     confusions = None if predictions is None else costliest_confusions(predictions, drawn)
     try:
-        sections = [claims_table(judge_claims(results)), playground(), *map(experiment_section, results.values())]
+        sections = [claims_table(judge_claims(results)), *map(experiment_section, results.values())]
         charts = [asdict(chart) for entry in results.values() for chart in figures(entry)]
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         what = f"has no {error}" if isinstance(error, KeyError) else f"is of another form ({error})"
@@ -75,7 +74,6 @@ def write_report(
     ]
     data = {
         "charts": charts,
-        "spaces": {"tree": _figure_1(), "chain": _chain(8)},
         "space": {**classes, "confusions": confusions},
     }
     page = template("page.html")
@@ -132,39 +130,6 @@ def _tree_data(tree: Tree) -> dict[str, Any]:
         "bins": tree.bins.tolist(),
         "names": [name.replace("_", " ") for name in names],
         "costs": None if unit else costs,
-    }
-
-
-def _figure_1() -> dict[str, Any]:
-    """The tree of figure 1 with places for its nodes; a node comes after its parent."""
-    settings = Settings()
-    places = {
-        "vehicle": (0.83, 1), "animal": (0.17, 1), "giraffe": (0.0, 0), "elephant": (0.34, 0),
-        "truck": (0.66, 0), "plane": (1.0, 0),
-    }  # fmt: skip
-    return {
-        "names": settings.nodes,
-        "parents": settings.parents,
-        "bins": [settings.nodes.index(name) for name in settings.classes],
-        "x": [places[name][0] for name in settings.nodes],
-        "y": [places[name][1] for name in settings.nodes],
-        "p": settings.p,
-        "q": settings.q,
-    }
-
-
-def _chain(bins: int) -> dict[str, Any]:
-    """A chain as a tree: each bin hangs on the one before it."""
-    hump = [1.0, 2.0, 4.0, 6.0, 4.0, 2.0, 1.0, 1.0][:bins]
-    spike = [0.0, 3.0, 0.0, 0.0, 0.0, 1.0, 4.0, 0.0][:bins]
-    return {
-        "names": [str(i + 1) for i in range(bins)],
-        "parents": list(range(-1, bins - 1)),
-        "bins": list(range(bins)),
-        "x": [i / (bins - 1) for i in range(bins)],
-        "y": [0.4] * bins,
-        "p": [value / sum(hump) for value in hump],
-        "q": [value / sum(spike) for value in spike],
     }
 
 
@@ -245,7 +210,7 @@ _CLASSES: dict[Verdict, str] = {
 def navigation(names: Sequence[str]) -> str:
     """Links to the sections."""
     papers = {name: EXPERIMENTS[name].paper for name in names}
-    links = {"claims": "Verdicts", "playground": "Playground", **papers, "space": "Classes"}
+    links = {"claims": "Verdicts", **papers, "space": "Classes"}
     items = "".join(f'<li><a href="#{key}">{escape(text)}</a></li>' for key, text in links.items())
     return f'<nav class="no-print" aria-label="Contents"><ul>{items}</ul></nav>'
 
@@ -278,11 +243,6 @@ def claims_table(claims: Sequence[Claim]) -> str:
         for word, count in count_verdicts(claims).items()
     )
     return template("claims.html").replace("<!--COUNTS-->", counts).replace("<!--ROWS-->", rows)
-
-
-def playground() -> str:
-    """The playground's frame; the script fills it."""
-    return template("playground.html")
 
 
 def space_section(space: Space, name: str, confusions: bool) -> str:
@@ -358,7 +318,7 @@ def _ellyvan_table(results: Results) -> str:
     for key, name in (("gradient_emd", "∇EMD"), ("gradient_emd2", "∇EMD²")):
         rows.append([f"{name}, ours", *map(_short, summary[key])])
         rows.append([f"{name}, printed", *map(_short, summary["printed"][key])])
-    distances = f"<p>EMD = {summary['emd']:.4g}, EMD² = {summary['emd2']:.4g}. The tree is in the playground above.</p>"
+    distances = f"<p>EMD = {summary['emd']:.4g}, EMD² = {summary['emd2']:.4g}.</p>"
     return _table(["", *classes], rows) + distances
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,7 @@ import torch
 
 import earthwork as ew
 from earthwork_lab.report import read_results, write_report
-from earthwork_lab.reproduce.ellyvan import Settings, space
 from earthwork_lab.reproduce.figures import figures
-
-SPACES = {"tree": space(Settings()), "chain": ew.Chain(8)}
 
 
 @pytest.fixture(scope="module")
@@ -79,81 +75,6 @@ def test_curve_can_be_read(page: Any, tiny_results: Path) -> None:
     assert "EMD²:" in figure.locator(".tip").inner_text()
 
 
-def shown(page: Any) -> dict[str, list[float]]:
-    rows = page.locator("#playground tbody tr").evaluate_all(
-        "rows => rows.map(r => [r.dataset.name, r.dataset.values])"
-    )
-    found = {name: json.loads(values) for name, values in rows}
-    for name in ("1", "2", "rho", "lam"):
-        output = page.locator(f'#playground output[data-rho="{name}"]')
-        found[f"EMD{name}"] = [float(output.get_attribute("data-value"))]
-    return found
-
-
-def slide(page: Any, name: str, value: float) -> None:
-    page.locator(f"#playground input.{name}").evaluate(
-        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", value
-    )
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_playground_agrees_with_library(page: Any, name: str, rng: np.random.Generator) -> None:
-    page.locator("#playground select").select_option(name)
-    page.locator("#playground .picture").scroll_into_view_if_needed()
-    bars = page.locator("#playground .bar")
-    start = shown(page)
-    for _ in range(12):
-        box = bars.nth(int(rng.integers(bars.count()))).bounding_box()
-        x = box["x"] + box["width"] / 2
-        page.mouse.move(x, box["y"] + box["height"] * 0.9)
-        page.mouse.down()
-        page.mouse.move(x, box["y"] + box["height"] * rng.random(), steps=2)
-        page.mouse.up()
-        compare(shown(page), SPACES[name])
-    assert shown(page) != start
-
-
-def compare(values: dict[str, list[float]], place: ew.Space) -> None:
-    p, q = (torch.tensor(values[key], dtype=torch.float64) for key in "pq")
-    assert p.sum().item() == pytest.approx(1, abs=1e-12)
-    for rho, name in ((1, "∇EMD"), (2, "∇EMD²")):
-        assert values[f"EMD{rho}"][0] == pytest.approx(ew.emd(p, q, place, rho).item(), abs=1e-6)
-        # An edge without flow has no derivative at ρ = 1, and the masses' last bits decide which subgradient is shown.
-        if rho == 2 or (place.flow(p - q).abs() > 1e-12).all():
-            assert values[name] == pytest.approx(ew.emd_gradient(p, q, place, rho).tolist(), abs=1e-6)
-
-
-@pytest.mark.parametrize("name", SPACES)
-@pytest.mark.parametrize(("rho", "power"), [(1.0, -1.0), (1.25, 0.0), (2.5, 1.0)])
-def test_sliders_agree_with_library(page: Any, name: str, rho: float, power: float) -> None:
-    page.locator("#playground select").select_option(name)
-    slide(page, "rho", rho)
-    slide(page, "lam", power)
-    lam = float(page.locator("#playground .lam-value").get_attribute("data-value"))
-    assert lam == pytest.approx(10**power)
-    values = shown(page)
-    p, q = (torch.tensor(values[key], dtype=torch.float64) for key in "pq")
-    space = SPACES[name]
-    assert values["EMDrho"][0] == pytest.approx(ew.emd(p, q, space, rho).item(), abs=1e-6)
-    # Flows that are 0 have no derivative at ρ = 1.
-    if rho > 1 or (space.flow(p - q).abs() > 1e-12).all():
-        assert values["∇EMDρ"] == pytest.approx(ew.emd_gradient(p, q, space, rho).tolist(), abs=1e-6)
-    result = ew.sinkhorn(p, q, space, lam=lam, max_iter=2000)
-    assert values["EMDlam"][0] == pytest.approx(result.value.item(), abs=1e-6)
-    # Empty bins pull towards minus infinity, which the library and the page cut at the same smallest number.
-    assert values["∇SD"] == pytest.approx(result.gradient.tolist(), abs=1e-4)
-
-
-def test_home_and_end_move_bar_to_its_ends(page: Any) -> None:
-    bar = page.locator('#playground .bar[data-which="q"][data-bin="2"]')
-    bar.focus()
-    page.keyboard.press("End")
-    assert shown(page)["q"] == pytest.approx([0, 0, 1, 0])
-    assert bar.get_attribute("aria-valuenow") == "1.000"
-    page.keyboard.press("Home")
-    assert shown(page)["q"][2] == 0
-
-
 def test_unknown_class_is_reported(page: Any) -> None:
     search, message = page.locator("#space-controls input"), page.locator("#space-message")
     search.fill("no such class")
@@ -172,33 +93,6 @@ def test_verdicts_summarised_visible_on_phone(page: Any) -> None:
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390
         assert box["y"] < cell.locator("xpath=../td[4]").bounding_box()["y"]
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_labels_do_not_collide_on_phone(page: Any, name: str) -> None:
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.locator("#playground select").select_option(name)
-    page.wait_for_timeout(300)
-    boxes = page.locator("#playground svg text").evaluate_all(
-        "texts => texts.map(t => { const b = t.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })"
-    )
-    for i, a in enumerate(boxes):
-        for b in boxes[:i]:
-            width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-            assert not (width > 2 and height > 4), (a, b)
-
-
-def test_playground_starts_with_figure_1_takes_keys(page: Any) -> None:
-    values = shown(page)
-    assert values["∇EMD"] == pytest.approx([1.5, -0.5, -1.5, 0.5])
-    assert values["EMD1"] == pytest.approx([0.9])
-    bar = page.locator('#playground .bar[data-which="p"][data-bin="1"]')
-    bar.focus()
-    page.keyboard.press("ArrowUp")
-    assert shown(page)["p"][1] == pytest.approx(0.41)
-    compare(shown(page), SPACES["tree"])
-    page.locator("#playground .reset").click()
-    assert shown(page) == values
 
 
 def test_class_shows_neighbours_and_confusions(page: Any) -> None:

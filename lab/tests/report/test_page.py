@@ -18,7 +18,7 @@ def page(tiny_results: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_every_experiment_has_its_section(page: str) -> None:
-    for name in (*EXPERIMENTS, "claims", "playground", "space"):
+    for name in (*EXPERIMENTS, "claims", "space"):
         assert page.count(f'<section id="{name}">') == 1
 
 

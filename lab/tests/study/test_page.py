@@ -29,6 +29,7 @@ METRICS = {
     "EMD²": "emd2", "log loss": "log_loss", "accuracy": "accuracy", "calibration error": "calibration",
     "quadratic kappa": "kappa",
 }  # fmt: skip
+CHECKS = ("ce-longer", "scikit-learn")
 # Numbers are printed with one digit after the point, and the two ways of maximising a likelihood differ a little.
 CLOSE = 0.06
 
@@ -109,7 +110,7 @@ def situations(raw: dict[str, Any]) -> list[tuple[str, str]]:
 def losses_of(raw: dict[str, Any], kind: str, amount: str) -> list[str]:
     parts = raw[tasks_of(raw, kind, amount)[0]]["parts"]
     names = [name.partition(": ")[2] for name in parts if name.startswith(f"{amount}: ")]
-    return [name for name in names if name not in (BASE, "constant")]
+    return [name for name in names if name not in (BASE, "constant", *CHECKS)]
 
 
 def column(raw: dict[str, Any], place: tuple[str, str], without: str | None = None) -> dict[Any, dict[str, Any]]:
@@ -261,11 +262,7 @@ def test_the_answer_and_its_table(raw: dict[str, Any], cells: dict[Any, dict[str
         assert name == f"`{best}`"
         assert numbers(change_of_best) == pytest.approx([found["mean"], *found["interval"]], abs=CLOSE)
         assert numbers(row[4]) == pytest.approx(list(found["new"]), abs=2 * CLOSE)
-        gains = []
-        for task in tasks_of(raw, *place):
-            others = pick(adjusted({**cells, **column(raw, place, task)}), place, significant=choice != BASE)
-            gains.append(0.0 if others == BASE else change(raw[task], place[1], others, "distance")[0])
-        assert numbers(row[5])[0] == pytest.approx(np.mean(gains), abs=CLOSE)
+        assert numbers(row[5]) == pytest.approx(left_out(raw, cells, place, choice), abs=CLOSE)
         assert numbers(row[6])[0] == pytest.approx(found["detectable"], abs=CLOSE)
     first = page.split("\n\n")[2]
     majority = next((loss for loss in set(picks) if 2 * picks.count(loss) > len(picks)), BASE)
@@ -278,7 +275,7 @@ def test_the_answer_and_its_table(raw: dict[str, Any], cells: dict[Any, dict[str
 
 def test_sentences_of_the_page(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
     page = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
-    (sentence,) = re.findall(r"changed cross entropy's mean distance by (.*?)\. !", page)
+    (sentence,) = re.findall(r"changed cross entropy's mean distance by (.*?)\. (?:Worth|!)", page)
     shown = [text for text in sentence.split(", ") if text]
     kinds = [kind for kind, amount in situations(raw) if amount == "many"]
     for kind, text in zip(kinds, shown, strict=True):
@@ -286,13 +283,16 @@ def test_sentences_of_the_page(raw: dict[str, Any], cells: dict[Any, dict[str, A
         # d(decided) = d(not decided) / (1 + change / 100)
         assert numbers(text)[0] == pytest.approx(100 / (1 + found["mean"] / 100) - 100, abs=CLOSE)
         assert text.endswith(NAMES[kind])
-    parts = [part for entry in raw.values() for part in entry["parts"].values()]
+    parts = [
+        part for entry in raw.values() for name, part in entry["parts"].items() if not name.endswith(CHECKS)
+    ]  # fmt: skip
     networks = sum(part.get("networks", 0) for part in parts)
     hours = sum(part.get("seconds", 0) for part in parts) / 3600
     losses = {loss for _, loss in cells}
     assert f"{len(raw)} tasks, cross entropy and {len(losses)} other losses, {networks:,} trained networks" in page
     assert f"at most {hours:.1f} core hours" in page
     assert f"Holm's correction for {len(cells)} tests" in page
+    assert f"correction for the {len(cells)} comparisons" in page
     for place in situations(raw):
         for name, entry in raw.items():
             if entry["settings"]["held_out"] and entry["settings"]["kind"] == place[0]:
@@ -305,6 +305,80 @@ def test_sentences_of_the_page(raw: dict[str, Any], cells: dict[Any, dict[str, A
                 expected = [mean, mean - half, mean + half, undecided]
                 assert f"`{best}`" in text, name
                 assert numbers(re.sub(r"`[^`]*`", "", text)) == pytest.approx(expected, abs=CLOSE)
+
+
+def left_out(raw: dict[str, Any], cells: dict[Any, dict[str, Any]], place: tuple[str, str], choice: str) -> Any:
+    """The mean over tasks of what the choice from the others brought, and its interval."""
+    gains = []
+    for task in tasks_of(raw, *place):
+        others = pick(adjusted({**cells, **column(raw, place, task)}), place, significant=choice != BASE)
+        gains.append(0.0 if others == BASE else change(raw[task], place[1], others, "distance")[0])
+    return [np.mean(gains), *stats.t.interval(0.95, len(gains) - 1, loc=np.mean(gains), scale=stats.sem(gains))]
+
+
+def test_what_is_worth_a_comparison(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
+    page = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
+    text = page.partition("the task that was left out by ")[2].partition(". !")[0]
+    expected = {place: left_out(raw, cells, place, BASE) for place in situations(raw)
+                if pick(cells, place, significant=True) == BASE}  # fmt: skip
+    expected = {place: gain for place, gain in expected.items() if gain[2] < 0}
+    for hint, (place, gain) in zip(filter(None, text.split("; ")), expected.items(), strict=True):
+        best = pick(cells, place, significant=False)
+        assert hint.endswith(f"with {NAMES[place[0]]}, {place[1]} labels (`{best}`)")
+        assert numbers(hint.partition(" with ")[0]) == pytest.approx(gain, abs=CLOSE)
+
+
+def test_checks_of_the_baseline(raw: dict[str, Any]) -> None:
+    tables = (DOCS / "study-tables.md").read_text(encoding="utf-8")
+    header, *shown = rows(tables.partition("## Was the baseline trained well?")[2].partition("\n## ")[0])
+    assert header[2:] == [f"`{name}`" for name in CHECKS]
+    sentence = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
+    sentence = sentence.partition("which no loss had in the study, changed")[2].partition(" The [protocol]")[0]
+    for (kind, amount), row in zip(situations(raw), shown, strict=True):
+        title = f"{NAMES[kind]}, {amount} labels"
+        assert row[0] == title
+        for check, cell in zip(CHECKS, row[2:], strict=True):
+            names = [task for task in tasks_of(raw, kind, amount) if f"{amount}: {check}" in raw[task]["parts"]]
+            if len(names) < 3:
+                assert cell == "–"
+                continue
+            found = pooled([change(raw[task], amount, check, "distance") for task in names])
+            expected = [found["mean"], *found["interval"]]
+            assert numbers(cell) == pytest.approx(expected, abs=CLOSE)
+            if check == "ce-longer":
+                (text,) = re.findall(rf"(\S+ % \[\S+ \S+\]) for {title} \({len(names)} tasks\)", sentence)
+                assert numbers(text) == pytest.approx(expected, abs=CLOSE)
+
+
+def test_the_answer_of_the_readme_is_on_the_page() -> None:
+    """So each of its numbers is derived again by the tests of the page."""
+    page = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    text = readme.partition("<!-- study -->")[2].partition("<!-- /study -->")[0].replace("(docs/", "(")
+    text = " ".join(text.replace("Measured: ", "").split())
+    sentences = re.split(r"(?<=\.) (?=[A-Z`0-9])|(?<=\*\*) (?=`)", text)
+    assert len(sentences) >= 4
+    for sentence in sentences:
+        assert sentence in page
+
+
+def test_a_changed_number_is_noticed(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
+    """Each kind of number of both pages, changed by its last digit but one."""
+    for page, pattern, check in (
+        ("study-tables.md", r"\| −?\+?\d+\.\d %", lambda: test_primary_tables(raw, cells)),
+        ("which-loss.md", r"\| −?\+?\d+\.\d %", lambda: test_the_answer_and_its_table(raw, cells)),
+        ("which-loss.md", r"by −\d+\.\d %", lambda: test_sentences_of_the_page(raw, cells)),
+    ):
+        path, real = DOCS / page, Path.read_text
+        text = real(path, encoding="utf-8")
+        found = re.search(pattern, text)
+        assert found is not None
+        number = numbers(found[0])[0]
+        changed = text.replace(found[0], found[0].replace(f"{abs(number):.1f}", f"{abs(number) + 0.3:.1f}"), 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "read_text", lambda self, c=changed, **options: c)
+            with pytest.raises(AssertionError):
+                check()
 
 
 def test_every_task_of_the_protocol_was_run(raw: dict[str, Any]) -> None:
@@ -320,7 +394,7 @@ def test_every_task_of_the_protocol_was_run(raw: dict[str, Any]) -> None:
             loss for loss, contender in CONTENDERS.items() if space in {kind.__name__ for kind in contender.spaces}
         }
         for amount, size in entry["settings"]["sizes"].items():
-            found = {part.partition(": ")[2] for part in entry["parts"] if part.startswith(amount)}
+            found = {part.partition(": ")[2] for part in entry["parts"] if part.startswith(amount)} - {*CHECKS}
             assert found == ({*losses, "constant"} if size else set())
         for part in entry["parts"].values():
             assert all(len(part[metric]) == 5 for metric in ("distance", "accuracy", "emd2", "log_loss"))

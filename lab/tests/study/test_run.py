@@ -13,9 +13,13 @@ import torch
 
 import earthwork as ew
 from earthwork.cli.app import run as run_command
+from earthwork_lab.reproduce.experiment import Results
 from earthwork_lab.study import TASKS, Request, Table, Task, register, run_study
 from earthwork_lab.study import run as run_module
+from earthwork_lab.study.analysis import Analysis
+from earthwork_lab.study.own import _change, report
 from earthwork_lab.study.run import describe, measure
+from earthwork_lab.study.tasks import split
 
 
 def shoes(data: object) -> Table:
@@ -134,25 +138,95 @@ def test_own_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = shoes(None)
     x, y = np.concatenate([table.x, table.x[:3]]).astype(np.float32), np.concatenate([table.y, table.y[:3]])
     np.savez(tmp_path / "sizes.npz", x=x, y=y)
-    options = ["--data", str(tmp_path / "sizes.npz"), "--out", str(tmp_path / "out"), "--workers", "1"]
-    command = ["study", "losses", "--space", "chain:5", "--labels", "index", "--quick", "--loss", "soft", *options]
-    assert run_command(command) == 0
-    shown = capsys.readouterr().out
+    options = ["--out", str(tmp_path / "out"), "--workers", "1", "--quick", "--loss", "soft", "--labels", "index"]
+    assert run_command(["study", str(tmp_path / "sizes.npz"), "--space", "chain:5", *options]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
     assert "constant" in shown
-    assert "3 of 403 rows were duplicates and left out." in shown
-    assert "With many labels, use" in shown
-    assert (tmp_path / "out" / "sizes.json").is_file()
+    assert "warning: 3 of 403 rows are duplicates and are left out" in shown
+    assert "50 training rows" in shown
+    assert "100 training rows" in shown
+    assert "200 training rows" in shown
+    assert "Use cross entropy + decide: no loss was better" in shown or "Use soft + decide:" in shown
+    found = json.loads((tmp_path / "out" / "sizes.json").read_text())
+    assert found["settings"]["rows"] == 400
+    assert [size["train"] for size in found["settings"]["sizes"].values()] == [200, 100, 50]
+
+
+def test_a_given_test_split_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every split tests on the rows of --test, and training rows that equal one of them are left out."""
+    table = shoes(None)
+    lines = [f"{height},{other},size {size}" for (height, other), size in zip(table.x, table.y, strict=True)]
+    for name, chosen in (("train", [*lines[:300], *lines[390:]]), ("test", lines[300:])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["height,other,size", *chosen]) + "\n")
+    space = "chain:" + ",".join(f"size {size}" for size in range(5))
+    options = ["--target", "size", "--space", space, "--quick", "--loss", "soft", "--workers", "1"]
+    command = ["study", str(tmp_path / "train.csv"), "--test", str(tmp_path / "test.csv"), *options]
+    assert run_command([*command, "--out", str(tmp_path)]) == 0
+    assert "warning: 10 of 410 rows are duplicates" in " ".join(capsys.readouterr().out.split())
+    found = Results.load(tmp_path / "train.json")
+    assert found.settings["given"] == 100
+    assert found.settings["sizes"]["many"] == {"train": 214, "val": 85, "test": 100, "splits": 5, "test_share": 0.25}
+    rows = found.parts["many: soft"]["distance_rows"]
+    assert len(rows) == 100
+    assert np.mean(rows) == pytest.approx(np.mean(found.parts["many: soft"]["distance"]), rel=1e-3)
+    split_table = split(TASKS["train"].table(), "many")
+    assert split_table is not None
+    tested = split_table[0].test.y
+    assert (tested.sort(1)[0] == torch.from_numpy(np.sort(table.y[300:]))).all()
+    change = _change(Analysis({"train": found}), "train", "many", "soft")
+    for part in ("many: soft", "many: ce"):
+        del found.parts[part]["distance_rows"]
+    narrow = _change(Analysis({"train": found}), "train", "many", "soft")
+    assert change.mean == narrow.mean
+    assert change.high > narrow.high, "the test rows are a sample too"
+    Path(tmp_path / "test.csv").write_text("height,size\n1,size 1\n")
+    assert run_command([*command, "--out", str(tmp_path)]) == 2
+    assert "--test" in capsys.readouterr().err
+
+
+def test_one_recommendation() -> None:
+    """By hand: five splits, the better loss by 10 % with little noise."""
+    base = [1.0, 1.1, 0.9, 1.05, 0.95]
+    noise = [0.001, -0.002, 0.0, 0.002, -0.001]
+    sizes = {"train": 100, "val": 40, "test": 60, "splits": 5, "test_share": 0.3}
+    settings = {"kind": "ordered", "held_out": False, "sizes": {"many": sizes, "few": None, "some": None}}
+    parts = {
+        "many: constant": {"distance": [2.0] * 5},
+        "many: ce": {"distance": base, "argmax_distance": [value + 0.1 for value in base]},
+        "many: soft": {"distance": [value - 0.1 + error for value, error in zip(base, noise, strict=True)]},
+        "many: emd": {"distance": [value + error for value, error in zip(base, noise, strict=True)]},
+    }
+    rows, words = report(Results("study-x", settings, parts=parts))
+    assert words.startswith("Use soft + decide: −10.0 % [−10.")
+    assert [row[0] for row in rows[1:]] == ["ce (mean distance)", "soft", "emd", "ce, most probable class", "constant"]
+    del parts["many: soft"]
+    words = report(Results("study-x", settings, parts=parts))[1]
+    assert words.startswith("Use cross entropy + decide: no loss was better after Holm's correction for 1 tests.")
+    assert "The lowest mean had emd: 0.0 % [" in words
+    parts["many: constant"] = {"distance": base}
+    assert "no loss can be recommended" in report(Results("study-x", settings, parts=parts))[1]
+
+
+def test_checks_of_the_training(tmp_path: Path) -> None:
+    run_study(Request(("shoes",), ("ce-longer", "scikit-learn"), quick=True, out=tmp_path))
+    parts = json.loads((tmp_path / "shoes.json").read_text())["parts"]
+    assert {"many: ce-longer", "few: scikit-learn"} <= set(parts)
+    assert parts["many: ce-longer"]["chosen"][0][0] in (0.012, 0.06)
+    for name in ("many: ce-longer", "many: scikit-learn"):
+        assert np.mean(parts[name]["distance"]) < 0.6 * np.mean(parts["many: constant"]["distance"])
 
 
 def test_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = str(tmp_path / "few.npz")
+    np.savez(few, x=np.arange(40.0)[:, None], y=np.arange(40) % 3)
     for options, message in (
-        (
-            ["losses", "--space", "chain:5"],
-            "--space: expected --data FILE, an .npz file with x and y or a table, got None",
-        ),
-        (["losses", "--labels", "index"], "--labels: expected only with --space, got index without it"),
-        (["losses", "--seeds", "3"], "--seeds: expected only with boosting, got 3 with losses"),
-        (["tables"], "NAME: expected losses, boosting, page, answer, boosting-table, got 'tables'"),
+        (["losses", "--space", "chain:5"], "--space: expected only with DATA, got it with losses"),
+        (["losses", "--labels", "index"], "--labels: expected only with DATA, got it with losses"),
+        (["losses", "--seeds", "3"], "--seeds: expected only with boosting, got it with losses"),
+        (["table.csv"], "--space: expected how the classes are arranged"),
+        (["table.csv", "--space", "chain:3"], "table.csv: No such file"),
+        ([few, "--space", "chain:3"], "few.npz: expected enough different rows for 10 to train on"),
+        (["tables"], "NAME|DATA: expected losses, boosting, page, answer, boosting-table or a file (.npz, .csv"),
     ):
         assert run_command(["study", *options]) == 2
         assert message in " ".join(capsys.readouterr().err.split())

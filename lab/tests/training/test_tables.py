@@ -16,7 +16,7 @@ from earthwork_lab.training.data import load_data
 from earthwork_lab.training.settings import Settings
 
 
-def frame(rows: int = 40) -> pd.DataFrame:
+def frame(rows: int = 60) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     grade = rng.integers(0, 3, rows)
     names = np.array(["low", "middle", "high"])[grade]
@@ -47,9 +47,9 @@ def test_a_table_is_read_as_the_same_arrays(ending: str, tmp_path: Path) -> None
     settings = Settings(data=str(path), space="chain:low,middle,high", target="grade")
     data = load_data(settings, space, 0, lambda _: None)
     assert data.shape == (4,)
-    assert len(data.train) + len(data.val) == 40
+    assert len(data.train) + len(data.val) == 60
     table = task_of_file(path, space, target="grade").table()
-    assert (table.space, table.x.shape) == (space, (40, 4))
+    assert (table.space, table.x.shape) == (space, (60, 4))
 
 
 @pytest.mark.parametrize(
@@ -78,5 +78,5 @@ def test_cells_that_are_empty(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected each column once, got 'a' again"):
         read_arrays(path, 0)
     np.savez(tmp_path / "arrays.npz", x=np.zeros((4, 2)), y=np.zeros(4, int))
-    with pytest.raises(ValueError, match="target, features: expected only for a table"):
+    with pytest.raises(ValueError, match="target, features, test: expected only for a table"):
         read_arrays(tmp_path / "arrays.npz", 0, "y")

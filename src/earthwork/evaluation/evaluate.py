@@ -22,14 +22,14 @@ from earthwork.metrics.report import Rows, check_whole, joined, measure_rows, re
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
 from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_space, from_array
+from earthwork.spaces.space import check_space, check_word, from_array
 from earthwork.spaces.tree import as_tree
 
 Progress: TypeAlias = Callable[[str, float], None]
 Deciding: TypeAlias = Literal["least_risk", "inner"]
 
 _REMEDY = 'for logits pass normalize="softmax", or store them as `logits`; for other masses pass normalize="l1"'
-# The number of values of the held-out half that are kept to fit one temperature: at most 256 MiB.
+# The number of values of the held-out half that are kept for tuning: at most 256 MiB.
 _KEPT = 2**25
 
 
@@ -119,8 +119,8 @@ def evaluate(
     check_whole("seed", seed)
     plan = _Plan(decide, vagueness, accuracy, coverage, calibrate, conformal)
     plan.check(space)
-    if answers not in (None, "class", "node"):
-        raise ValueError(f'answers: expected "class", "node" or None, got {answers!r}')
+    if answers is not None:
+        check_word("answers", answers, "class", "node")
     sources = _open(
         predictions, ClassIndex(space, label_kind, inner=True), labels, label_column=label_column, answers=answers
     )
@@ -129,11 +129,13 @@ def evaluate(
     measures = [*_measures(space, top_k, decide, sources.values()), *extra]
     if conformal is not None:
         measures += [SetCoverage(), SetSize(), SetWidth()]
-    tuning = _held_out(len(next(iter(sources.values())).labels), seed) if plan.tunes else None
+    tuning = sample = None
+    if plan.tunes:
+        tuning, sample = _held_out(len(next(iter(sources.values())).labels), space.num_bins, seed)
     models: list[Model] = []
     for name, source in sources.items():
         told = _named(progress, f"reading {name}")
-        variants = _variants(source, space, normalize, plan, tuning)
+        variants = _variants(source, space, normalize, plan, sample)
         pieces: list[list[Rows]] = [[] for _ in variants]
         for piece in _batches(source, normalize, tuning, told):
             for variant, found in zip(variants, pieces, strict=True):
@@ -182,8 +184,8 @@ class _Plan(NamedTuple):
     def check(self, space: Space) -> None:
         """Raise unless the options fit each other and the space."""
         decide, vagueness, conformal = self.decide, self.vagueness, self.conformal
-        if decide not in (None, "least_risk", "inner"):
-            raise ValueError(f'decide: expected "least_risk", "inner" or None, got {decide!r}')
+        if decide is not None:
+            check_word("decide", decide, "least_risk", "inner")
         if decide == "inner":
             as_tree(space, "decide", 'for "inner"')
         if decide != "inner" and vagueness != 0:
@@ -248,15 +250,19 @@ class _Variant(NamedTuple):
 
 
 def _variants(
-    source: Predictions, space: Space, normalize: Normalize, plan: _Plan, tuning: NDArray[np.bool_] | None
+    source: Predictions, space: Space, normalize: Normalize, plan: _Plan, sample: NDArray[np.bool_] | None
 ) -> list[_Variant]:
     """Return the forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
     if source.kind == "answers":
         return [_Variant("", None, "node" if source.nodes else "class")]
     variants = [_Variant("", None)]
     temperature, suffix, vagueness = 1.0, "", plan.vagueness
-    if tuning is not None:
-        kept = _kept(_batches(source, normalize, ~tuning, None), space.num_bins)
+    if sample is not None:
+        kept = rest = _kept(_batches(source, normalize, ~sample, None), space.num_bins)
+        if plan.calibrate and plan.conformal is not None:
+            # Sets have no guarantee on the rows that the temperature was fitted on.
+            chosen = torch.rand(len(kept.labels), generator=torch.Generator().manual_seed(0)) < 0.5
+            kept, rest = kept.where(chosen), kept.where(~chosen)
         if plan.calibrate:
             temperature = fit_temperature(kept.log_p, kept.labels)
             variants.append(_Variant(suffix := ", calibrated", 0, temperature=temperature))
@@ -268,35 +274,29 @@ def _variants(
         words = {"least_risk": "least risk", "inner": "inner nodes"}[plan.decide]
         base = len(variants) - 1
         variants.append(_Variant(f"{suffix}, {words}", base, plan.decide, temperature, vagueness))
-    if tuning is None or plan.conformal is None:
+    if sample is None or plan.conformal is None:
         return variants
     predictors = [ConformalPredictor(space, plan.conformal) for _ in variants]
     for variant, predictor in zip(variants, predictors, strict=True):
-        predictor.fit(kept.softened(variant.temperature).p, kept.labels)
+        predictor.fit(rest.softened(variant.temperature).p, rest.labels)
     return [variant._replace(predictor=predictor) for variant, predictor in zip(variants, predictors, strict=True)]
 
 
-def _held_out(rows: int, seed: int) -> NDArray[np.bool_]:
-    """Return one half of the rows, at random."""
+def _held_out(rows: int, classes: int, seed: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return one half of the rows, at random, and as many of these as fit the memory set aside for tuning."""
     if rows < 2:
         raise ValueError(f"predictions: expected at least 2 rows to hold one half out, got {rows}")
-    chosen = np.zeros(rows, dtype=bool)
-    chosen[np.random.default_rng(seed).permutation(rows)[: rows // 2]] = True
-    return chosen
+    order = np.random.default_rng(seed).permutation(rows)[: rows // 2]
+    held_out, sample = np.zeros((2, rows), dtype=bool)
+    held_out[order], sample[order[: max(1, _KEPT // classes)]] = True, True
+    return held_out, sample
 
 
 def _kept(pieces: Iterator[_Piece], classes: int) -> _Piece:
-    """Return the rows whose class is known, as many as fit the memory set aside for them."""
-    found, rows = [], 0
-    for piece in pieces:
-        exact = piece.labels < classes
-        found.append(piece.where(exact))
-        rows += int(exact.sum())
-        if rows * classes > _KEPT:
-            break
-    if not rows:
+    """Return the rows whose class is known."""
+    p, labels, logits = zip(*(piece.where(piece.labels < classes) for piece in pieces), strict=True)
+    if not any(map(len, labels)):
         raise ValueError("predictions: expected held-out rows with a class as label to tune on, got only inner nodes")
-    p, labels, logits = zip(*found, strict=True)
     return _Piece(torch.cat(p), torch.cat(labels), None if logits[0] is None else torch.cat(logits))
 
 

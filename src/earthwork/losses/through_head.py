@@ -12,7 +12,7 @@ there is a loss for each row, the backward pass computes the logits again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -171,13 +171,10 @@ class _Chunks(NamedTuple):
     def run(
         self, slopes: Tensor | None, needs: Sequence[bool], tensors: Sequence[Tensor | None]
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """Compute the losses of all rows, and their gradients by some of the tensors.
+        """Compute the losses of all rows, and their gradients, at least in float32, by those tensors that need one.
 
-        Args:
-            slopes: The derivatives by the losses, of a shape that broadcasts to ``[terms, rows]``; ``None``: without
-                gradients.
-            needs: Which of the tensors have a gradient, which is at least in float32.
-            tensors: Hidden states, targets, weight, bias, and whatever else the losses depend on.
+        The slopes are the derivatives by the losses, and broadcast to ``[terms, rows]``; without them there are no
+        gradients. The tensors are hidden states, targets, weight, bias, and whatever else the losses depend on.
         """
         hidden, target, weight, bias, *learned = cast(list[Tensor], tensors)
         # Only the bias may be missing.
@@ -192,18 +189,16 @@ class _Chunks(NamedTuple):
         found = [torch.zeros(len(self.row_losses), 0, dtype=wide, device=hidden.device)]
         # Autocast has chosen the type of the logits, and has no part in what follows.
         with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-            for rows in self._chunks_of(len(hidden)):
+            for start in range(0, len(hidden), self.rows):
+                rows = slice(start, min(start + self.rows, len(hidden)))
                 part = None if slopes is None else slopes.expand(-1, len(hidden))[:, rows]
                 x = hidden[rows].to(self.dtype)
                 try:
                     found.append(self._add_chunk(x, target[rows], weight, bias, learned, part, rows, gradients))
                 except ValueError as error:
-                    error.add_note(f"from_hidden: row 0 of this message is row {rows.start} of all rows")
+                    error.add_note(f"from_hidden: row 0 of this message is row {start} of all rows")
                     raise
         return torch.cat(found, -1), gradients
-
-    def _chunks_of(self, count: int) -> Iterator[slice]:
-        return (slice(start, min(start + self.rows, count)) for start in range(0, count, self.rows))
 
     def _add_chunk(
         self,

@@ -77,21 +77,17 @@ class TokenEMDLoss(CheckedLoss):
         check_rho(rho)
         if outside is not None and not (isinstance(outside, (int, float)) and 0 <= outside < math.inf):
             raise ValueError(f"outside: expected None or a finite number ≥ 0, got {outside!r}")
-        tokens = _check_tokens(token_ids)
-        numbers = _check_values(values, len(tokens))
+        tokens, numbers = _check_numbers(token_ids, values)
         self._vocabulary = _Vocabulary(tokens, numbers)
         chain = Chain.from_values(np.unique(numbers))
         chain = chain if diameter is None or chain.num_bins == 1 else chain.normalized(diameter)
         self._rho = float(rho)
         self._outside = outside
-        self.shift = shift
+        self.shift = bool(shift)
         self.ignore_index = ignore_index
         self.reduction: Reduction = reduction
         self._fused = chain.num_bins == len(tokens) and outside is None
         self._distance = EMDLoss(chain, rho, reduction="none", normalize="softmax" if self._fused else None)
-
-    def _checked_shift(self, shift: bool) -> bool:
-        return bool(shift)
 
     @property
     def space(self) -> Space:
@@ -172,10 +168,10 @@ class TokenEMDLoss(CheckedLoss):
         but still only where the label is a number, and only a few rows at a time. Second derivatives are an error.
 
         Args:
-            hidden: The input of the output layer, shape ``[..., features]``.
-            weight: The weight of the output layer, shape ``[vocabulary, features]``.
+            hidden: The input of the output layer, shape ``[..., features]``; weight and bias are those of the layer.
+            weight: Shape ``[vocabulary, features]``.
             labels: Tokens, shape ``[...]``.
-            bias: The bias of the output layer, shape ``[vocabulary]``.
+            bias: Shape ``[vocabulary]``.
             num_items: As for :meth:`forward`.
             mask: True for the positions whose labels count, shape ``[...]``.
             chunk_rows: As for :meth:`EMDLoss.from_hidden`.
@@ -270,12 +266,7 @@ class TokenEMDLoss(CheckedLoss):
 
 
 class _Vocabulary:
-    """The tokens that stand for numbers, in the order of the numbers, so that without shared numbers they are the bins.
-
-    Args:
-        tokens: The tokens.
-        numbers: The numbers.
-    """
+    """The tokens that stand for numbers, in the order of the numbers; where no two share one, they are the bins."""
 
     def __init__(self, tokens: NDArray[np.int64], numbers: NDArray[np.float64]) -> None:
         bins = np.unique(numbers, return_inverse=True)[1].reshape(-1)
@@ -303,12 +294,7 @@ def _token_tables(vocabulary: _Vocabulary, device: torch.device) -> _TokenTables
 
 
 def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
-    """Return the tokens that decode to a number, and the numbers.
-
-    Args:
-        tokenizer: A Hugging Face tokenizer.
-        digits: Only single digits.
-    """
+    """Return the tokens of a Hugging Face tokenizer that decode to a number, or to a single digit, and the numbers."""
     special = set(tokenizer.all_special_ids)
     found = {}
     for token, index in tokenizer.get_vocab().items():
@@ -403,7 +389,9 @@ def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
     return torch.frombuffer(memory, dtype=like.dtype).resize_(shape)
 
 
-def _check_tokens(token_ids: Sequence[int] | Tensor) -> NDArray[np.int64]:
+def _check_numbers(
+    token_ids: Sequence[int] | Tensor, values: ArrayLike | Tensor
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     tokens = torch.as_tensor(token_ids, device="cpu")
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"token_ids: expected integers, got {tokens.dtype}")
@@ -411,16 +399,12 @@ def _check_tokens(token_ids: Sequence[int] | Tensor) -> NDArray[np.int64]:
         raise ValueError(f"token_ids: expected one axis of at least one token ≥ 0, got {token_ids!r}")
     if len(tokens.unique()) < len(tokens):
         raise ValueError("token_ids: expected each token once, got one twice")
-    return tokens.long().numpy()
-
-
-def _check_values(values: ArrayLike | Tensor, count: int) -> NDArray[np.float64]:
-    numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu")
+    count, numbers = len(tokens), torch.as_tensor(values, dtype=torch.float64, device="cpu")
     if numbers.shape != (count,):
         raise ValueError(f"values: expected {count} numbers, one for each token, got shape {tuple(numbers.shape)}")
     if not numbers.isfinite().all():
         raise ValueError(f"values: expected finite numbers, got {numbers[~numbers.isfinite()][0].item()}")
-    return numbers.numpy()
+    return tokens.long().numpy(), numbers.numpy()
 
 
 def _check_pair(name: str, x: Tensor, labels: Tensor | AnyOf) -> None:

@@ -40,7 +40,7 @@ class RiskCoverageArea(Measure):
 
     A model abstains from rows whose confidence is not above a threshold. The coverage is the share of rows that are
     answered, the risk the mean loss of those (AURC; Geifman, Uziel and El-Yaniv, ICLR 2019). Rows of equal confidence
-    are withheld together. :func:`~earthwork.metrics.risk_coverage` returns the curve.
+    are withheld together. :func:`~earthwork.metrics.selective.risk_coverage` returns the curve.
 
     With ``climb``, on a tree, the answer goes up from the most probable class to the first node whose mass exceeds the
     threshold (hierarchical selective classification, Goren et al., NeurIPS 2024). A node :math:`v` above :math:`|v|` of

@@ -115,7 +115,7 @@ def set_widths(space: Space, sets: Tensor) -> Tensor:
 
 @set_widths.register
 def _(space: Chain, sets: Tensor) -> Tensor:
-    position = derived(space, positions, sets.device, torch.float64)
+    position = derived(space, positions, sets.device)
     first, last = sets.int().argmax(-1), space.num_bins - 1 - sets.flip(-1).int().argmax(-1)
     return torch.where(sets.any(-1), position[last] - position[first], 0)
 
@@ -123,7 +123,7 @@ def _(space: Chain, sets: Tensor) -> Tensor:
 @set_widths.register
 def _(space: Ring, sets: Tensor) -> Tensor:
     # The whole ring without the largest gap between a class of the set and the next one.
-    n, position = space.num_bins, derived(space, positions, sets.device, torch.float64)
+    n, position = space.num_bins, derived(space, positions, sets.device)
     after = neighbours(torch.cat([sets, sets], -1))[1][..., 1 : n + 1]
     gap = position[after % n] - position[:n] + torch.where(after >= n, position[n], 0)
     return torch.where(sets.any(-1), position[n] - torch.where(sets, gap, 0).amax(-1), 0)

@@ -18,7 +18,7 @@ def plot_risk_coverage(curves: Mapping[str, RiskCoverage], *, ax: Axes | None = 
     """Draw risk–coverage curves: the risk that remains if the least confident answers are withheld.
 
     Args:
-        curves: The curves by their names, as :func:`~earthwork.metrics.risk_coverage` returns them.
+        curves: The curves by their names, as :func:`~earthwork.metrics.selective.risk_coverage` returns them.
         ax: Where to draw. Default: new axes.
 
     Example:

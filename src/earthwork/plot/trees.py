@@ -120,51 +120,29 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
             shown[child] = "whole"
             if children[child]:
                 heapq.heappush(todo, (-int(counts[child]), child))
-    return _shown_tree(tree, children, counts, is_bin, shown, more)
-
-
-def _shown_tree(
-    tree: Tree,
-    children: list[list[int]],
-    counts: NDArray[np.int64],
-    is_bin: NDArray[np.bool_],
-    shown: dict[int, str],
-    more: dict[int, list[int]],
-) -> tuple[Tree, NDArray[np.int64]]:
-    called = tree.names or tuple(map(str, range(tree.num_nodes)))
-    new: dict[int, int] = {}
-    parents: list[int] = []
-    names: list[str] = []
-    costs: list[float] = []
-    bins: list[int] = []
-    group_of = np.zeros(tree.num_nodes, dtype=np.int64)
-    cost = np.insert(tree._costs, tree.root, 0.0)
-    order = np.argsort(tree._order)
-
-    def add(parent: int, name: str, cost: float, members: Sequence[int], has_class: bool) -> None:
-        if has_class:
-            group_of[members] = len(bins)
-            bins.append(len(parents))
-        parents.append(parent)
-        names.append(name)
-        costs.append(cost)
-
-    for node in order.tolist():
-        if node not in shown:
+    names = tree.names or tuple(map(str, range(tree.num_nodes)))
+    costs = np.insert(tree._costs, tree.root, 0.0)
+    # The new node that each node has become, or become part of.
+    new = np.zeros(tree.num_nodes, dtype=np.int64)
+    made: list[tuple[int, str, float]] = []
+    for node in np.argsort(tree._order).tolist():
+        parent = int(tree._parents[node])
+        above = new[parent] if parent >= 0 else -1
+        if node in shown:
+            count = f" ({counts[node]:,} classes)" if shown[node] == "whole" and children[node] else ""
+            made.append((above, names[node] + count, costs[node]))
+        elif parent in more:
+            rest = more.pop(parent)
+            made.append((above, f"… {len(rest):,} more ({counts[rest].sum():,} classes)", 1.0))
+            new[rest] = len(made) - 1
             continue
-        new[node] = len(parents)
-        above = new.get(int(tree._parents[node]), -1)
-        start, end = int(tree._order[node]), int(tree._order[node] + tree._size[node])
-        whole = shown[node] == "whole"
-        count = f" ({counts[node]:,} classes)" if whole and children[node] else ""
-        members = order[start:end].tolist() if whole else [node]
-        has_class = counts[node] > 0 if whole else bool(is_bin[node])
-        add(above, called[node] + count, float(cost[node]), members, bool(has_class))
-        if node in more:
-            rest = [n for c in more[node] for n in order[tree._order[c] : tree._order[c] + tree._size[c]].tolist()]
-            total = int(counts[more[node]].sum())
-            add(new[node], f"… {len(more[node]):,} more ({total:,} classes)", 1.0, rest, total > 0)
-    return Tree(parents, costs, bins, names), group_of[tree._bins]
+        else:
+            new[node] = new[node] or above
+            continue
+        new[node] = len(made) - 1
+    bins, groups = np.unique(new[tree._bins], return_inverse=True)
+    parents, called, lengths = zip(*made, strict=True)
+    return Tree(parents, lengths, bins, called), groups
 
 
 class _Layout(NamedTuple):

@@ -11,11 +11,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from earthwork import private_api
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import Costs, one_hot
 from earthwork.spaces.hierarchy import Hierarchy
 from earthwork.spaces.log_masses import LOG_ZERO
-from earthwork.spaces.space import check_names, to_tensor, widest
+from earthwork.spaces.space import check_names, distance_matrix, to_tensor, widest
 from earthwork.spaces.topology import as_indices, call
 
 # The most pairs of a class and a node above it: their tables take 16 bytes each.
@@ -130,6 +131,9 @@ class Dag(Hierarchy):
 
     def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         both = torch.stack(torch.broadcast_tensors(i, j))
+        if private_api.under_transform():
+            # Transforms know no `unique`, whose shape depends on values.
+            return derived(self, distance_matrix, both.device, widest(both.device))[both[0], both[1]]
         pairs, where = both.reshape(2, -1).unique(dim=1, return_inverse=True)
         costs = to_tensor(self.flow_costs, both.device, widest(both.device))
         found = []
@@ -141,9 +145,10 @@ class Dag(Hierarchy):
     def _distances(self) -> Tensor:
         one_hot = torch.eye(self.num_bins, dtype=torch.float64, device="cpu")
         step = max(1, _BLOCK // max(self.num_nodes, self.num_bins))
-        matrix = torch.cat([self.expected_distances(rows) for rows in one_hot.split(step)])
-        # Sums of costs that are subtracted from each other may miss 0.
-        return matrix.clamp(min=0).fill_diagonal_(0)
+        costs = to_tensor(self.flow_costs)
+        # The groups that hold the column's bin and not the row's, so that nothing cancels beside a large cost.
+        one_way = torch.cat([self.potential(costs * (1 - self.flow(rows))) for rows in one_hot.split(step)])
+        return one_way + one_way.T
 
     def __repr__(self) -> str:
         return f"Dag({self.num_nodes} nodes, {self.num_bins} bins, {self._cost_range()})"

@@ -170,8 +170,11 @@ class Space(ABC):
 
         Ties are broken arbitrarily. Each row must allow a bin; that is not checked.
         """
-        rows, where = allowed.reshape(-1, self.num_bins).unique(dim=0, return_inverse=True)
         distances = derived(self, distance_matrix, allowed.device, widest(allowed.device))
+        if private_api.under_transform():
+            # Transforms know no `unique`, whose shape depends on values.
+            return distances.masked_fill(~allowed.unsqueeze(-2), math.inf).argmin(-1)
+        rows, where = allowed.reshape(-1, self.num_bins).unique(dim=0, return_inverse=True)
         # From every bin (a row of the matrix) to those that are allowed, one set at a time.
         found = torch.empty(rows.shape, dtype=torch.long, device=rows.device)
         for place, row in enumerate(rows):

@@ -194,7 +194,12 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
         moved = flow != 0
         weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho - 2), 0)
         if rho < 2:
-            _check_no_kinks(space.kinks(flow, costs, rho), rho)
+            if len(places := space.kinks(flow, costs, rho).nonzero()):
+                *row, edge = places[0].tolist()
+                raise ValueError(
+                    f"p and q: expected mass to cross every edge at rho = {rho:g} < 2, where there is no Hessian "
+                    f"otherwise, got none on edge {edge}{of_row(tuple(row))}"
+                )
             if not space.acyclic:
                 # On the one edge of a ring that the circulation stops, the curvature is too large for a number.
                 stiff = _STIFF * weights.amax(-1, keepdim=True)
@@ -208,12 +213,3 @@ def _curvature(space: EdgeSpace, weights: Tensor) -> Tensor:
     flows = space.flow(bins)
     result = space.potential(weights * space.settle(flows.expand(*weights.shape[:-2], *flows.shape), weights, 2.0))
     return result - result.mean(-1, keepdim=True)
-
-
-def _check_no_kinks(kinks: Tensor, rho: float) -> None:
-    if kinks.any():
-        place = tuple(kinks.nonzero()[0].tolist())
-        raise ValueError(
-            f"p and q: expected mass to cross every edge at rho = {rho:g} < 2, where there is no Hessian otherwise, "
-            f"got none on edge {place[-1]}{of_row(place[:-1])}"
-        )

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from earthwork.ops.labels import label_gradient
 from earthwork.ops.linear_programme import centred
+from earthwork.spaces.space import widest
 
 
 class ConvergenceWarning(UserWarning):
@@ -46,13 +48,13 @@ def solve(
     if ``regularized`` the minimum ⟨M, T⟩ + ⟨T, log T⟩/λ.
     """
     shape = p.shape
-    rows = p.reshape(-1, shape[-1]), q.reshape(-1, shape[-1])
+    pairs = zip(*(x.reshape(-1, shape[-1]).split(chunk_size) for x in (p, q)), strict=True)
     with torch.autocast(p.device.type, enabled=False):
         if method == "paper":
-            parts = [algorithm_1(*pair, matrix, lam, max_iter, tol) for pair in _chunks(rows, chunk_size)]
+            parts = [algorithm_1(a, b, matrix, lam, max_iter, tol) for a, b in pairs]
         else:
-            solver = _Solver(matrix, lam, max_iter, tol, p.dtype, needs_q)
-            parts = [solver(*pair) for pair in _chunks(rows, chunk_size)]
+            solve_rows = row_solver(matrix, lam, max_iter, tol, p.dtype, needs_q)
+            parts = [solve_rows(*pair) for pair in pairs]
     cost, minimum, p_gradient, q_gradient, error, iterations = joined(parts)
     value = minimum if regularized else cost
     limit = math.sqrt(torch.finfo(p.dtype).eps) if tol is None else tol
@@ -89,67 +91,44 @@ def _(
     return (*solution, report.expand(info.batch_size, 2)), (0, 0, 0, 0)
 
 
-def _chunks(rows: tuple[Tensor, Tensor], size: int) -> list[tuple[Tensor, Tensor]]:
-    return list(zip(*(x.split(size) for x in rows), strict=True))
+def row_solver(
+    matrix: Tensor, lam: float, max_iter: int, tol: float | None, dtype: torch.dtype, needs_q: bool
+) -> Callable[[Tensor, Tensor], Solution]:
+    """Return what solves batches on one ground cost; the kernels are built on first use."""
+    wide = widest(matrix.device)
+    matrix = matrix.to(wide)
+    kernel = cache(lambda dtype: make_kernel(matrix, lam, dtype))
 
+    def to_labels(p: Tensor, labels: Tensor) -> Solution:
+        distances = matrix.T[labels].to(p.dtype)
+        value = (p * distances).sum(-1)
+        gradient = label_gradient(p, distances, lam)
+        minimum = value + torch.xlogy(p, p).sum(-1) / lam
+        return Solution(value, minimum, gradient, torch.zeros_like(p), torch.zeros_like(value), torch.ones_like(labels))
 
-class _Solver:
-    """Solves batches on one ground cost; the kernels are built on first use."""
-
-    def __init__(
-        self, matrix: Tensor, lam: float, max_iter: int, tol: float | None, dtype: torch.dtype, needs_q: bool
-    ) -> None:
-        # Metal has no float64.
-        self.wide = torch.float32 if matrix.device.type == "mps" else torch.float64
-        self.matrix = matrix.to(self.wide)
-        self.limits = max_iter, tol
-        self.lam = lam
-        self.needs_q = needs_q
-        self.dtypes = list(dict.fromkeys((dtype, self.wide)))
-        self.kernels: dict[torch.dtype, Kernel] = {}
-
-    def __call__(self, p: Tensor, q: Tensor) -> Solution:
-        mass, dtype = q.sum(-1), p.dtype
+    def solve_rows(p: Tensor, q: Tensor) -> Solution:
+        mass = q.sum(-1)
         p, q = _distributions(p), _distributions(q)
-        left = torch.arange(len(p), device=p.device)
-        parts = []
-        if not self.needs_q:
-            single = (q > 0).sum(-1) == 1
-            parts.append((left[single], self._to_labels(p[single], q[single].argmax(-1))))
-            left = left[~single]
-        for tried in self.dtypes:
-            if len(left):
-                done, solution = scale(p[left], q[left], self._kernel(tried), *self.limits)
+        single = (q > 0).sum(-1) == 1 if not needs_q else torch.zeros_like(mass, dtype=torch.bool)
+        parts = [(single.nonzero()[:, 0], to_labels(p[single], q[single].argmax(-1)))]
+        waiting = ~single
+        for tried in dict.fromkeys((dtype, wide)):
+            if len(left := waiting.nonzero()[:, 0]):
+                done, solution = scale(p[left], q[left], kernel(tried), max_iter, tol)
                 parts.append((left[done], solution))
-                left = _without(left, done)
-        if len(left):
-            parts.append((left, iterate_logs(p[left], q[left], self.matrix, self.lam, *self.limits)))
-        result = scattered(parts, dtype) if parts else self._to_labels(p, left)
+                waiting[left[done]] = False
+        if len(left := waiting.nonzero()[:, 0]):
+            parts.append((left, iterate_logs(p[left], q[left], matrix, lam, max_iter, tol)))
+        result = scattered(parts, dtype)
         return result._replace(value=result.value * mass, minimum=result.minimum * mass)
 
-    def _kernel(self, dtype: torch.dtype) -> Kernel:
-        if dtype not in self.kernels:
-            self.kernels[dtype] = make_kernel(self.matrix, self.lam, dtype)
-        return self.kernels[dtype]
-
-    def _to_labels(self, p: Tensor, labels: Tensor) -> Solution:
-        distances = self.matrix.T[labels].to(p.dtype)
-        value = (p * distances).sum(-1)
-        gradient = label_gradient(p, distances, self.lam)
-        minimum = value + torch.xlogy(p, p).sum(-1) / self.lam
-        return Solution(value, minimum, gradient, torch.zeros_like(p), torch.zeros_like(value), torch.ones_like(labels))
+    return solve_rows
 
 
 def _distributions(x: Tensor) -> Tensor:
     """Return each row divided by its mass; a row without mass becomes uniform."""
     mass = x.sum(-1, keepdim=True)
     return torch.where(mass > 0, x / torch.where(mass > 0, mass, 1), 1 / x.shape[-1])
-
-
-def _without(rows: Tensor, places: Tensor) -> Tensor:
-    kept = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-    kept[places] = False
-    return rows[kept]
 
 
 # The number of values that `iterate_logs` holds at a time: 4 MB of float64, which fit into a processor's cache.
@@ -215,20 +194,11 @@ def make_kernel(matrix: Tensor, lam: float, dtype: torch.dtype) -> Kernel:
 
 
 def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None) -> tuple[Tensor, Solution]:
-    """Iterate u = p / (K v), v = q / (Kᵀ u) in the kernel's type.
+    """Iterate u = p / (K v), v = q / (Kᵀ u) in the kernel's type; return the rows that stay in range, and their result.
 
     The kernel's entries are at most 1, with 1 on the diagonal, and everything is ≥ 0, so sums lose no digits; the rows
-    in which a number leaves the range of its type are found and left to another method.
-
-    Args:
-        p: Distributions, shape ``[rows, n]``.
-        q: Distributions, shape ``[rows, n]``.
-        kernel: The kernel.
-        max_iter: How many iterations to make.
-        tol: Stop with a row when its marginals do not miss by more.
-
-    Returns:
-        The indices of the rows that stayed in range, and their solution.
+    in which a number leaves the range of its type are left to another method. A row ends when its marginals miss by no
+    more than ``tol``.
     """
     weights = kernel.weights
     stored = p.dtype
@@ -250,7 +220,9 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
                 p, q, rows, u, v, above, below = (x[kept] for x in (p, q, rows, u, v, above, below))
         if not finished.due(iteration) and len(rows):
             continue
-        if finished.add(iteration, rows, _missing(v, below, q), u, above, below):
+        # Of the column sums of the plan u K v; its row sums are p.
+        error = (v * below - q).abs_().sum(-1)
+        if finished.add(iteration, rows, error, u, above, below):
             break
     rows, iterations, error, u, above, below = finished.state()
     p, q = (x[rows] for x in whole)
@@ -299,11 +271,6 @@ class _Finished:
         return tuple(map(torch.cat, zip(*self.parts, strict=True)))
 
 
-def _missing(v: Tensor, below: Tensor, q: Tensor) -> Tensor:
-    """Return the ℓ1 distance of the column sums of the plan u K v from q; its row sums are p."""
-    return (v * below - q).abs_().sum(-1)
-
-
 # A sum K v is accurate if what underflowed in it is small in comparison: at most `tiny` for each product and, if the
 # kernel is lossy, at most `tiny`·v for each weight.
 def _in_range(u: Tensor, v: Tensor, above: Tensor, below: Tensor, kernel: Kernel) -> Tensor:
@@ -319,37 +286,12 @@ def _in_range(u: Tensor, v: Tensor, above: Tensor, below: Tensor, kernel: Kernel
 def iterate_logs(
     p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int, tol: float | None, block: int = _BLOCK
 ) -> Solution:
-    """Iterate log u = log p − log K v, log v = log q − log Kᵀ u, a few rows at a time.
-
-    Args:
-        p: Distributions, shape ``[rows, n]``.
-        q: Distributions, shape ``[rows, n]``.
-        matrix: The ground cost, shape ``[n, n]``, in the type to compute in.
-        lam: The regularisation.
-        max_iter: How many iterations to make.
-        tol: Stop with a row when its marginals do not miss by more.
-        block: How many numbers to hold at a time.
-    """
-    scaled = lam * matrix, (lam * matrix).T.contiguous()
+    """Iterate log u = log p − log K v, log v = log q − log Kᵀ u, and hold at most ``block`` numbers at a time."""
     step = max(1, block // len(matrix) ** 2)
-    parts = [
-        _iterate(p_rows, q_rows, matrix, scaled, lam, max_iter, tol, block)
-        for p_rows, q_rows in zip(p.split(step), q.split(step), strict=True)
-    ]
-    return joined(parts)
-
-
-def _iterate(
-    p: Tensor,
-    q: Tensor,
-    matrix: Tensor,
-    scaled: tuple[Tensor, Tensor],
-    lam: float,
-    max_iter: int,
-    tol: float | None,
-    block: int,
-) -> Solution:
-    forth, back = scaled
+    if len(p) > step:
+        pairs = zip(p.split(step), q.split(step), strict=True)
+        return joined([iterate_logs(*pair, matrix, lam, max_iter, tol, block) for pair in pairs])
+    forth, back = lam * matrix, (lam * matrix).T.contiguous()
     stored = p.dtype
     p, q = p.to(matrix.dtype), q.to(matrix.dtype)
     log_p, log_q = p.log(), q.log()

@@ -49,11 +49,12 @@ def assemble(
     if names is not None:
         check_unique("names", names, names_hint)
     if classes is not None:
-        ids = (node_data or {}).get("id")
-        bins = class_bins(class_order(classes), _leaves(array) if bins is None else bins, names, ids)
+        inner = array[(array >= 0) & (array < len(array))]
+        leaves = np.flatnonzero(np.bincount(inner, minlength=len(array)) == 0)
+        bins = _class_bins(class_order(classes), leaves if bins is None else bins, names, (node_data or {}).get("id"))
     tree = Tree(array, costs, bins, names, node_data=node_data, info=info)
     if bins is not None and not inner_bins:
-        _refuse_inner_bins(array, np.asarray(bins), names)
+        _refuse_inner_bins(tree)
     return tree
 
 
@@ -69,22 +70,17 @@ def full_node_names(names: Sequence[str], parents: Sequence[int], separator: str
     return full
 
 
-def class_bins(
-    wanted: Sequence[str],
-    bins: Sequence[int] | Indices,
-    names: Sequence[str] | None,
-    ids: Sequence[str] | None = None,
+def _class_bins(
+    wanted: Sequence[str], bins: Sequence[int] | Indices, names: Sequence[str] | None, ids: Sequence[str] | None
 ) -> list[int]:
     """Return the node of each wanted class; an error names classes that the tree lacks and bins without a class."""
     try:
         nodes = find_nodes("classes", wanted, names, ids)
     except ValueError as error:
-        missing = _missing(bins, wanted, names)
-        raise ValueError(f"{error}{missing}") from None
+        raise ValueError(f"{error}{_missing(bins, wanted, names)}") from None
     if len(set(nodes)) < len(nodes):
         raise ValueError("classes: expected each node once, got one by its name and by its id")
-    left = _missing(bins, [names[node] for node in nodes] if names else [], names)
-    if left:
+    if left := _missing(bins, [names[node] for node in nodes] if names else [], names):
         raise ValueError(f"classes: not all of the tree's classes are there{left}; restrict() drops the others")
     return nodes
 
@@ -97,29 +93,21 @@ def _missing(bins: Sequence[int] | Indices, given: Sequence[str], names: Sequenc
     return f"; missing from classes: {', '.join(map(repr, missing))}" if missing else ""
 
 
-def _leaves(parents: Indices) -> Indices:
-    inner = parents[(parents >= 0) & (parents < len(parents))]
-    return np.flatnonzero(np.bincount(inner, minlength=len(parents)) == 0)
-
-
-def _refuse_inner_bins(parents: Indices, bins: Indices, names: Sequence[str] | None) -> None:
-    is_bin = np.zeros(len(parents), dtype=bool)
-    is_bin[bins] = True
-    child_of = np.full(len(parents), -1)
-    child_of[parents[parents >= 0]] = np.flatnonzero(parents >= 0)
-    inner = bins[child_of[bins] >= 0]
+def _refuse_inner_bins(tree: Tree) -> None:
+    inner = tree._bins[tree._size[tree._bins] > 1]
     if len(inner) == 0:
         return
-    below = int(child_of[inner[0]])
-    while not is_bin[below] and child_of[below] >= 0:
-        below = int(child_of[below])
 
     def call(node: int) -> str:
-        return str(node) if names is None else repr(names[node])
+        return str(node) if tree.names is None else repr(tree.names[node])
 
+    # The nodes below a node follow it in a walk of the tree.
+    start, end = tree._order[inner[0]] + 1, tree._order[inner[0]] + tree._size[inner[0]]
+    below = np.argsort(tree._order)[start:end]
+    first = (*below[np.isin(below, tree._bins)], below[0])[0]
     raise ValueError(
-        f"classes: {call(int(inner[0]))} is an ancestor of {call(below)}; pass inner_bins=True to allow it "
-        f"(classes that are inner nodes: {abbreviate(call(int(node)) for node in inner)})"
+        f"classes: {call(inner[0])} is an ancestor of {call(first)}; pass inner_bins=True to allow it "
+        f"(classes that are inner nodes: {abbreviate(map(call, inner))})"
     )
 
 

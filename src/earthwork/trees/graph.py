@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 from earthwork.text import abbreviate
 
 
 class Graph:
-    """Nodes by name, each with the names of its parents in the order in which they were given.
-
-    Args:
-        nodes: Nodes that may have no parent.
-    """
+    """Nodes by name, each with the names of its parents in the order in which they were given."""
 
     def __init__(self, nodes: Iterable[str] = ()) -> None:
         self.nodes: dict[str, list[str]] = {node: [] for node in nodes}
@@ -30,11 +27,7 @@ class Graph:
             self.nodes.setdefault(child, []).append(parent)
 
     def parents_first(self, what: str) -> list[str]:
-        """Return all nodes, also those that are only parents, each after its parents.
-
-        Raises:
-            ValueError: If there is a cycle: the nodes of one.
-        """
+        """Return all nodes, also those that are only parents, each after its parents; a cycle is an error."""
         children = defaultdict(list)
         waiting = {node: len(parents) for node, parents in self.nodes.items()}
         for node, parents in self.nodes.items():
@@ -67,10 +60,6 @@ class Graph:
             depth[node] = 1 + choose(depth[parent] for parent in above) if above else 0
         return depth
 
-    def child_counts(self) -> Mapping[str, int]:
-        """Count how many children each node has."""
-        return Counter(parent for parents in self.nodes.values() for parent in parents)
-
     def above(self, wanted: Iterable[str]) -> set[str]:
         """Return the wanted nodes and all nodes above them."""
         seen: set[str] = set()
@@ -85,9 +74,7 @@ class Graph:
     def with_one_parent(self, what: str, rule: str | None) -> tuple[list[str], list[str | None], list[str]]:
         """Return the nodes that were named as children, the parent of each or ``None``, and a note of the choice.
 
-        Args:
-            what: The argument that holds the edges, for messages.
-            rule: One of ``RULES``; ``None`` if several parents are an error.
+        Without a rule, one of ``RULES``, several parents are an error.
         """
         if rule is not None and rule not in RULES:
             raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
@@ -114,6 +101,6 @@ RULES: dict[str, Callable[[Graph], Mapping[str, int]]] = {
     "first": lambda graph: {},
     "shortest": lambda graph: graph.depths(min),
     "longest": lambda graph: {node: -depth for node, depth in graph.depths(max).items()},
-    "siblings": lambda graph: {node: -count for node, count in graph.child_counts().items()},
+    "siblings": lambda graph: {parent: -n for parent, n in Counter(chain.from_iterable(graph.nodes.values())).items()},
 }
 """Which of several parents a node keeps: the one for which this is least, and of several the first."""

@@ -54,9 +54,8 @@ class TreePart(Space):
         """Return this shard, if it is the one that is asked for."""
         own = self._part
         if tuple(bounds) != own.bounds or rank != own.rank:
-            raise ValueError(
-                f"space: expected shard {rank} of {len(bounds) - 1}, got shard {own.rank} of {len(own.bounds) - 1}"
-            )
+            mine = f"{own.rank} of {len(own.bounds) - 1}"
+            raise ValueError(f"space: expected shard {rank} of {len(bounds) - 1}, got shard {mine}")
         return own
 
     def check_rho(self, rho: float) -> None:
@@ -138,10 +137,11 @@ class _NarrowTree(Tree):
 def read_arrays(path: Path) -> Tree:
     """Return the whole tree of an .npz file."""
     file = _TreeFile(path)
-    parents, costs, bins = map(TakeOnce, (np.array(file.parents), file.all_costs(), np.array(file.bins)))
+    costs = 1.0 if file.costs is None else np.array(file.costs, dtype=np.float64)
+    parents, kept, bins = map(TakeOnce, (np.array(file.parents), costs, np.array(file.bins)))
     # As in `read_part`.
-    del file
-    return Tree(parents, costs.take(), bins)
+    del file, costs
+    return Tree(parents, kept.take(), bins)
 
 
 def dump_arrays(tree: Tree) -> bytes:
@@ -154,9 +154,8 @@ def dump_arrays(tree: Tree) -> bytes:
         "parents": np.where(parents < 0, -1, place[parents]).astype(small),
         "bins": place[tree._bins].astype(small),
     }
-    costs = node_costs(tree)[walk]
     if (tree._costs != 1).any():
-        arrays["costs"] = costs
+        arrays["costs"] = node_costs(tree)[walk]
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
@@ -168,19 +167,14 @@ class _TreeFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         file = ArrayFile(path)
-        missing = [name for name in ("parents", "bins") if name not in file.members]
-        if missing:
+        if not {"parents", "bins"} <= set(file.members):
             raise ValueError(f"{path}: expected the arrays `parents` and `bins`, got {file.listed()}")
-        self.parents, self.bins = file.map("parents"), file.map("bins")
-        self.costs = file.map("costs") if "costs" in file.members else None
-        for name, array, kinds in (
-            ("parents", self.parents, "iu"),
-            ("bins", self.bins, "iu"),
-            ("costs", self.costs, "f"),
-        ):
-            if array is not None and (array.ndim != 1 or not len(array) or array.dtype.kind not in kinds):
-                kind = "real numbers" if name == "costs" else "integers"
+        arrays = {name: file.map(name) for name in ("parents", "bins", "costs") if name in file.members}
+        for name, array in arrays.items():
+            kind, kinds = ("real numbers", "f") if name == "costs" else ("integers", "iu")
+            if array.ndim != 1 or not len(array) or array.dtype.kind not in kinds:
                 raise ValueError(f"{path}: `{name}`: expected one axis of {kind}, got {array.dtype} {array.shape}")
+        self.parents, self.bins, self.costs = arrays["parents"], arrays["bins"], arrays.get("costs")
         self.num_nodes = len(self.parents)
         # Of the nodes of a part and their numbers; its tree has one more.
         self.index_type = np.int32 if self.num_nodes < 2**31 - 1 else np.int64
@@ -203,7 +197,7 @@ class _TreeFile:
         bins = np.array(self.bins[start:stop])
         self._check_order(bins)
         bins = bins.astype(self.index_type, copy=False)
-        shared = np.union1d(shared, self.root)
+        shared = np.union1d(shared, 0)
         nodes = np.zeros(0, dtype=bins.dtype)
         if len(bins):
             above = self.ancestors(int(bins[0]))
@@ -218,18 +212,13 @@ class _TreeFile:
         inner = np.flatnonzero(_are_among(bins, shared))
         return Pieces(nodes, parents, nodes, self.node_costs(nodes), bins, bins, inner)
 
-    @property
-    def root(self) -> int:
-        """The root, which is the first node in preorder."""
-        return 0
-
     def parents_of(self, nodes: NDArray[Any]) -> NDArray[Any]:
         """Return the parents of some nodes."""
         parents = np.empty(len(nodes), dtype=self.index_type)
         for piece in slices(len(nodes)):
             found, below = self.parents[nodes[piece]], nodes[piece]
             # Checked before they are converted to fewer bits.
-            if (found >= below).any() or ((found < 0) != (below == self.root)).any():
+            if (found >= below).any() or ((found < 0) != (below == 0)).any():
                 raise _not_in_preorder(self.path)
             parents[piece] = found
         return parents
@@ -257,10 +246,6 @@ class _TreeFile:
         for piece in slices(len(nodes)):
             costs[piece] = self.costs[nodes[piece]]
         return costs
-
-    def all_costs(self) -> float | NDArray[np.float64]:
-        """Compute the costs above all nodes."""
-        return 1.0 if self.costs is None else np.array(self.costs, dtype=np.float64)
 
 
 def _are_among(values: NDArray[Any], ascending: NDArray[Any]) -> NDArray[np.bool_]:

@@ -180,8 +180,11 @@ def from_table(
         ('wildcat', 'lynx', 'wolf')
     """
     check_separator(separator)
-    rows = _frame_rows(source, columns) if hasattr(source, "columns") else _rows(source, columns)
-    return _grow(Builder("table", "row", **options), rows, root, separator if full_names else None)
+    builder = Builder("table", "row", **options)
+    if hasattr(source, "columns"):
+        chosen = _choose_columns(list(source.columns), columns, "the frame")
+        source, columns = source.iloc[:, chosen].itertuples(index=False, name=None), None
+    return _grow(builder, _rows(source, columns), root, separator if full_names else None)
 
 
 def from_csv(
@@ -217,12 +220,6 @@ def _choose_columns(header: Sequence[Any], columns: Sequence[str] | None, name: 
     if repeated:
         raise ValueError(f"columns: {name} has {repeated[0]!r} several times")
     return [list(header).index(column) for column in columns]
-
-
-def _frame_rows(frame: Any, columns: Sequence[str] | None) -> Rows:
-    chosen = _choose_columns(list(frame.columns), columns, "the frame")
-    rows = frame.iloc[:, chosen].itertuples(index=False, name=None)
-    return [(at, _cell_parts(row, f"row {at}")) for at, row in enumerate(rows)]
 
 
 def _rows(source: Iterable[Any], columns: Sequence[str] | None) -> Rows:

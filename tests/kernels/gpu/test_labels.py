@@ -113,7 +113,7 @@ def test_saturated_rows_of_star(rng):
 def test_resolution_of_slopes(rng):
     """Slopes are multiples of 2⁻⁵⁸ of the largest potential, so where ρ > 2 a tiny gradient can have few digits.
 
-    The bound in docs/integrations/gpu.md: 2e-6 of the largest entry of the row, and beyond that p·ρ·height·2⁻⁵⁶.
+    The bound in docs/integrations/pytorch.md: 2e-6 of the largest entry of the row, and beyond that p·ρ·height·2⁻⁵⁶.
     """
     space = ew.Tree(np.arange(-1, 70) // 2, rng.random(71) + 0.1)
     rows = 8

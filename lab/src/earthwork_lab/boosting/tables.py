@@ -34,7 +34,7 @@ def folded(table: Table, seed: int) -> Split:
         >>> len(parts.train.x), len(parts.val.x), len(parts.test.x)
         (6, 2, 2)
     """
-    space, x, y = table
+    space, x, y = table[:3]
     repeat, fold = divmod(seed, FOLDS)
     order = np.random.default_rng([repeat, 19]).permutation(len(y))
     # Sorted by class, so that every fold has its share of each.

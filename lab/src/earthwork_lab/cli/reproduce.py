@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from earthwork.files import write_atomically
+from earthwork_lab.extras import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,7 @@ def reproduce(
     """Measure a table or figure of the paper again. A run into the same folder resumes."""
     from rich.console import Console
 
+    require("lightning", "earthwork reproduce", "train")
     from earthwork_lab.reproduce import EXPERIMENTS, Request
 
     if name != "all" and name not in EXPERIMENTS:
@@ -104,7 +106,8 @@ def report(
     ] = None,
     claims: Annotated[Path | None, typer.Option(help="Also write the table of claims to this Markdown file.")] = None,
 ) -> None:
-    """Write one HTML page, which needs no network: figures beside the paper's, claims, a playground and the classes."""
+    """Write one HTML page, which needs no network: figures beside the paper's, claims and the classes."""
+    require("scipy", "earthwork report", "train")
     from earthwork_lab.report import read_results, write_report
     from earthwork_lab.reproduce import judge_claims
     from earthwork_lab.reproduce.verdicts import as_markdown

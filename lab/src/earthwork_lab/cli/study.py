@@ -26,10 +26,10 @@ def command(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME",
-            help="losses: run the study, or with --space compare the losses on your own data. page: write the pages "
-            "about the results in --out. answer: print their first lines. boosting: compare "
-            "boosted trees in 5 × 5 folds. boosting-table: print its results.",
+            metavar="NAME|DATA",
+            help="DATA, an .npz file with x and y or a table (.csv, .tsv, .parquet): compare the losses on it. losses: "
+            "run the study. page: write the pages about the results in --out. answer: print their first lines. "
+            "boosting: compare boosted trees in 5 × 5 folds. boosting-table: print its results.",
         ),
     ],
     task: Annotated[
@@ -39,26 +39,32 @@ def command(
     loss: Annotated[list[str] | None, typer.Option(help="Only this loss; may be repeated. By default all.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Of boosting: the number of folds, by default 25.")] = None,
     quick: Annotated[bool, typer.Option(help="A small version, to check that it works.")] = False,
-    data: Annotated[
+    folder: Annotated[
         Path | None,
         typer.Option(
-            help="The folder of external data; by default $EARTHWORK_DATA, if that is set. With --space: an .npz file "
-            "of features x and labels y, or a table (.csv, .tsv or .parquet)."
+            "--data", help="Of losses: the folder of external data; by default $EARTHWORK_DATA, if that is set."
         ),
     ] = None,
     space: Annotated[
         str | None,
-        typer.Option(help="Study the losses on --data FILE, over a file, chain:7, ring:24 or a shipped tree."),
+        typer.Option(
+            help="Of DATA: its classes, as a file, chain:7, chain:low,medium,high, ring:24 or a shipped tree."
+        ),
     ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="With --space: the column of a table that holds the labels.")
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="Of DATA: the column of a table that holds the labels.")] = None,
     features: Annotated[
-        str | None, typer.Option(help="With --space: the columns that hold features, by commas; by default all others.")
+        str | None, typer.Option(help="Of DATA: the columns that hold features, by commas; by default all others.")
+    ] = None,
+    test: Annotated[
+        Path | None,
+        typer.Option(help="Of DATA: another table, whose rows are tested on; of an .npz file: x_val, y_val."),
     ] = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="index|name", help="With --space: read ambiguous labels as indices or names.")
+        str | None, typer.Option(metavar="index|name", help="Of DATA: read ambiguous labels as indices or names.")
     ] = None,
+    keep_duplicates: Annotated[
+        bool, typer.Option(help="Of DATA: equal rows are different things, such as people with equal answers.")
+    ] = False,
     workers: Annotated[int | None, typer.Option(help="The number of processes; by default one for each core.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the results.")] = Path("results"),
     docs: Annotated[Path, typer.Option(help="The folder that the pages and their figure are written into.")] = Path(
@@ -75,16 +81,24 @@ def command(
     from earthwork.array_files import TABLES
     from earthwork_lab.environment import available_cores
 
-    if name not in _NAMES:
-        raise ValueError(f"NAME: expected {', '.join(_NAMES)}, got {name!r}")
-    if name not in _RUN:
-        options = {
-            "--task": task, "--loss": loss, "--seeds": seeds, "--quick": quick or None, "--data": data,
-            "--space": space, "--labels": labels, "--workers": workers, "--target": target, "--features": features,
-        }  # fmt: skip
+    files = (".npz", *TABLES)
+    own = Path(name).suffix.lower() in files
+    if not own and name not in _NAMES:
+        raise ValueError(f"NAME|DATA: expected {', '.join(_NAMES)} or a file ({', '.join(files)}), got {name!r}")
+    kinds: dict[tuple[str, ...], dict[str, Any]] = {
+        ("DATA",): {
+            "--space": space, "--target": target, "--features": features, "--test": test, "--labels": labels,
+            "--keep-duplicates": keep_duplicates or None,
+        },
+        ("losses",): {"--data": folder},
+        ("boosting",): {"--seeds": seeds},
+        _RUN: {"--task": task},
+        ("DATA", *_RUN): {"--loss": loss, "--quick": quick or None, "--workers": workers},
+    }  # fmt: skip
+    for allowed, options in kinds.items():
         for option, value in options.items():
-            if value is not None:
-                raise ValueError(f"{option}: expected only with {' or '.join(_RUN)}, got it with {name}")
+            if value is not None and ("DATA" if own else name) not in allowed:
+                raise ValueError(f"{option}: expected only with {' or '.join(allowed)}, got it with {name}")
     if name == "page":
         from earthwork_lab.study.page import write_pages
 
@@ -102,14 +116,9 @@ def command(
 
         typer.echo(make_tables(read(out)))
         return
-    for option, text in {"--labels": labels, "--target": target, "--features": features}.items():
-        if text is not None and space is None:
-            raise ValueError(f"{option}: expected only with --space, got {text} without it")
     console = Console()
     number = available_cores() if workers is None else workers
     if name == "boosting":
-        if space is not None:
-            raise ValueError("--space: expected only with the study losses, got it with boosting")
         require("lightgbm", "earthwork study boosting")
         from earthwork_lab.boosting import Request as Boosting
         from earthwork_lab.boosting import run_boosting
@@ -118,28 +127,35 @@ def command(
         tables = _with_progress(console, lambda show: run_boosting(folds, show))
         _say(console, f"written to {out}: {', '.join(f'study-{table}.json' for table in tables)}")
         return
-    if seeds is not None:
-        raise ValueError(f"--seeds: expected only with boosting, got {seeds} with losses")
-    from earthwork_lab.study import Request, register, run_study
+    from earthwork_lab.study import TASKS, Request, run_study
     from earthwork_lab.study.own import report, task_of_file
 
-    place = data or (Path(os.environ["EARTHWORK_DATA"]) if os.environ.get("EARTHWORK_DATA") else None)
     tasks = tuple(task or ())
-    if space is not None:
-        if data is None or data.suffix.lower() not in (".npz", *TABLES):
-            raise ValueError(f"--space: expected --data FILE, an .npz file with x and y or a table, got {data}")
-        if tasks:
-            raise ValueError(f"--task: expected none with --space, whose task is {data}, got {', '.join(tasks)}")
-        own = register(task_of_file(data, ew.load(space), labels, target, features))
-        tasks, given = (own.name,), len(own.load(None).y)
+    if own:
+        if space is None:
+            raise ValueError("--space: expected how the classes are arranged, such as chain:1,2,3,4,5, got none")
+        added = task_of_file(
+            Path(name), ew.load(space), labels, target, features, test, keep_duplicates=keep_duplicates
+        )
+        TASKS[added.name] = added  # a task of the study may have the same name
+        tasks, given = (added.name,), len(added.load(None).y)
+        if removed := given - len(added.table().y):
+            _say(
+                console,
+                f"warning: {removed} of {given} rows are duplicates and are left out; if they are different things, "
+                "such as people with equal answers: --keep-duplicates",
+            )
+    place = folder or (Path(os.environ["EARTHWORK_DATA"]) if os.environ.get("EARTHWORK_DATA") else None)
     request = Request(tasks, tuple(loss or ()), quick, place, out, number)
     results = _with_progress(console, lambda show: run_study(request, show))
     for found in results.values():
         rows, words = report(found)
-        print_table(console, f"{found.data}: against cross entropy, 95 % intervals over splits", rows)
-        if space is not None:
-            if removed := given - found.settings["rows"]:
-                _say(console, f"{removed} of {given} rows were duplicates and left out.")
+        print_table(
+            console,
+            f"{found.data}: change of the mean distance against cross entropy",
+            rows,
+        )
+        if own:
             _say(console, words)
     _say(console, f"written to {out}: {', '.join(f'{entry}.json' for entry in results)}")
 

@@ -1,27 +1,21 @@
-"""``earthwork train`` compares losses on your own data, ``earthwork demo`` the paper's on simulated data."""
+"""``earthwork train`` compares losses on your own data."""
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from earthwork.cli.console import Command, print_table
+from earthwork_lab.extras import require
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from earthwork_lab.training.data import TrainingData
     from earthwork_lab.training.settings import Settings
     from earthwork_lab.training.summary import RunResult
 
-# The paper's four, with its ratios: CE; EMD²; EMD² + CE 1:1; SD + CE 1:3.
-PAPER_LOSSES = ("ce", "emd2", "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce")
-
-# What stands for the data in the settings of a demo.
-_SIMULATED = "simulated"
 # Options that do not change what is computed, only where, how long and how fast.
 _RESUME_MAY_CHANGE = (
     "data", "epochs", "workers", "cache", "save_every", "accelerator", "devices", "num_nodes", "strategy",
@@ -119,14 +113,13 @@ def train(
     """
     from rich.console import Console
 
+    require("lightning", "earthwork train", "train")
     options = {name: value for name, value in context.params.items() if value not in (None, [], ())}
     given = {name: value for name, value in options.items() if name not in ("config", "resume", "trust")}
     settings = resumed_settings(resume, given) if resume else _settings(given, config)
     if resume and not trust:
         _check_functions(settings, given, resume)
-    # The data of a demo is simulated again.
-    demo = resume is not None and settings.data == _SIMULATED and not Path(settings.data).exists()
-    results = train_or_say_how_to_resume(settings, resume=resume is not None, data_of=demo_data if demo else None)
+    results = train_or_say_how_to_resume(settings, resume=resume is not None)
     show_results(settings, results, Console())
 
 
@@ -194,18 +187,17 @@ def train_or_say_how_to_resume(settings: Settings, **options: Any) -> list[RunRe
         raise typer.Exit(130) from None
 
 
-def show_results(settings: Settings, results: list[RunResult], console: Console, title: str = "") -> None:
+def show_results(settings: Settings, results: list[RunResult], console: Console) -> None:
     """Print the table, draw the curves and say where the files are."""
     from earthwork_lab.training.console import is_first_process
     from earthwork_lab.training.summary import difference_table, draw_curves, has_differences, table
 
     if not is_first_process():
         return
-    heading = f"{title}, after" if title else "After"
-    print_table(console, f"{heading} {settings.epochs} epochs", table(results))
+    print_table(console, f"After {settings.epochs} epochs", table(results))
     if has_differences(results):
         print_table(console, f"Differences to {results[0].loss}, paired by seed", difference_table(results))
-    draw_curves(results, Path(settings.out) / "curves.png", title)
+    draw_curves(results, Path(settings.out) / "curves.png")
     console.print(
         f"written to {settings.out}: summary.md, summary.json, summary.csv, curves.png", soft_wrap=True, markup=False
     )
@@ -214,70 +206,3 @@ def show_results(settings: Settings, results: list[RunResult], console: Console,
         f"more metrics: earthwork evaluate {folder / 'predictions.npz'} --space {Path(settings.out) / 'space.json'}",
         soft_wrap=True,
     )
-
-
-def demo(
-    out: Annotated[str, typer.Option("--out", "-o", help="The folder to write to.")] = "runs/demo",
-    seed: Annotated[int, typer.Option(help="The seed of the simulated data and of the networks.")] = 0,
-    seeds: Annotated[int, typer.Option(help="The number of runs of each loss.")] = 3,
-    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 6,
-    quick: Annotated[bool, typer.Option(help="Two epochs and one seed only, to check that it works.")] = False,
-) -> None:
-    """Compare the paper's four losses on simulated data: 200 classes, with ten training examples for each.
-
-    The classes are those of Tiny ImageNet, in WordNet's hierarchy. The examples of a class are normally distributed
-    around its centre. The centres follow a random walk down the tree, so that neighbouring classes are similar.
-    """
-    from rich.console import Console
-
-    from earthwork import trees
-    from earthwork_lab.training.settings import Settings
-
-    console = Console()
-    settings = Settings(
-        data=_SIMULATED,
-        space="tiny_imagenet200",
-        out=fresh_folder(out),
-        loss=PAPER_LOSSES,
-        model="mlp-wide",
-        epochs=2 if quick else epochs,
-        batch_size=128,
-        seed=seed,
-        seeds=1 if quick else seeds,
-    )
-    tree = trees.tiny_imagenet200()
-    console.print(
-        f"[bold]Simulated data[/bold], not images: 200 classes over WordNet's hierarchy of Tiny ImageNet, 10 training "
-        f"examples for each, with centres from a random walk down the tree ({tree})",
-        highlight=False,
-    )
-    results = train_or_say_how_to_resume(settings, data_of=demo_data)
-    show_results(settings, results, console, "Simulated data: 200 classes over Tiny ImageNet's hierarchy")
-    console.print(
-        "Higher accuracy is better; lower is better in all other columns. Severity is the mean distance of mistakes."
-    )
-    if settings.seeds == 1:
-        console.print("One seed cannot tell small differences from chance: --seeds 3 adds 95 % intervals.")
-    else:
-        console.print("A difference larger than its interval (±) is more than chance, taken on its own.")
-    console.print(f"Picture: {Path(settings.out, 'curves.png')}", highlight=False, soft_wrap=True, markup=False)
-    console.print(
-        "With your own data: earthwork train DATA --space SPACE --loss ce --loss '0.5*emd2+0.5*ce', where DATA is an "
-        "image folder or an .npz file and SPACE a hierarchy or, for example, chain:5 (see earthwork train --help).",
-        highlight=False,
-        markup=False,
-    )
-
-
-def demo_data(seed: int) -> TrainingData:
-    """The data of the demo."""
-    from earthwork import trees
-    from earthwork_lab.training.data import simulated_data
-
-    return simulated_data(trees.tiny_imagenet200(), seed, val_per_class=20)
-
-
-def fresh_folder(name: str) -> str:
-    """The folder if it is empty or missing, otherwise the first such one of ``name-2``, ``name-3`` and so on."""
-    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(name for name in names if not Path(name).exists() or not any(Path(name).iterdir()))

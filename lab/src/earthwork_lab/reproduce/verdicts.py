@@ -81,6 +81,11 @@ class Evidence:
         ends = [compare(float(mean[end] or 0.0), self.relation, self.threshold) for end in ("low", "high")]
         return "yes" if all(ends) else "open" if any(ends) else "no"
 
+    @property
+    def need(self) -> str:
+        """What it must be, in words."""
+        return f", needed {self.relation} {show_exact(self.threshold)}"
+
     def number(self) -> str:
         """The number, with its interval and the number of measurements if there are several."""
         if self.exact:
@@ -140,14 +145,34 @@ class Finding:
             return "undecided"
         return "beats a broken baseline" if any(sign.outcome == "yes" for sign in self.broken) else "holds"
 
-    def text(self) -> str:
-        """All numbers in words; the verdict can be derived from them."""
-        parts = [f"{e.quantity}: {e.number()}, needed {e.relation} {show_exact(e.threshold)}" for e in self.tests]
-        parts += [f"{e.quantity}: {e.number()}" for e in self.shown]
+    def text(self, *, brief: bool = False) -> str:
+        """The numbers in words, from which the verdict can be derived; in brief without those for context."""
+        parts = [f"{e.quantity}: {e.number()}{e.need}" for e in self.tests]
+        if brief:
+            parts = _factored(parts, [e.quantity for e in self.tests])
+        else:
+            parts += [f"{e.quantity}: {e.number()}" for e in self.shown]
         for word, signs in (("broken", self.broken), ("too early", self.early)):
             found = [sign for sign in signs if sign.outcome == "yes"]
             parts += [f"{e.quantity}: {e.number()}, {word} if {e.relation} {e.threshold:g}" for e in found]
         return " ".join(filter(None, ("; ".join(parts) + "." if parts else "", self.remark)))
+
+
+def _factored(parts: list[str], quantities: list[str]) -> list[str]:
+    """Say once what all parts begin and end with: how a quantity is measured, how often, and what is needed of it."""
+    if len(parts) < 2:
+        return parts
+    starts = [quantity.rpartition(" minus ")[0] for quantity in quantities]
+    if starts[0] and len(set(starts)) == 1:
+        parts = [parts[0], *(part.removeprefix(starts[0]).lstrip() for part in parts[1:])]
+    else:
+        starts = [quantity.partition(", ")[0] for quantity in quantities]
+        if len(set(starts)) == 1:
+            parts = [parts[0], *(part.removeprefix(f"{starts[0]}, ") for part in parts[1:])]
+    ends = [part.rpartition(", n = ")[2] for part in parts]
+    if len(set(ends)) == 1 and all(", n = " in part for part in parts):
+        parts = [*(part.rpartition(", n = ")[0] for part in parts), f"each n = {ends[0]}"]
+    return parts
 
 
 @dataclass(frozen=True)
@@ -206,13 +231,7 @@ def shown(quantity: str, values: Sequence[float | None], digits: int = 2, unit: 
 
 
 def judge(check: Check, results: Results | None, *, needs_time: bool) -> Claim:
-    """Apply the rule to one claim.
-
-    Args:
-        check: The claim.
-        results: The results of its experiment, if there are any.
-        needs_time: Whether a quick run is too short to judge it.
-    """
+    """Apply the rule to one claim, given the results of its experiment, and whether a quick run is too short for it."""
     if results is None or not results.complete:
         finding = Finding(remark=f"{check.experiment} was not run to the end.")
         return _claim(check, finding, finding.remark, "not measurable here")
@@ -238,8 +257,12 @@ def count_verdicts(claims: Sequence[Claim]) -> dict[Verdict, int]:
 
 
 def as_markdown(claims: Sequence[Claim]) -> str:
-    """The table of claims for the documentation."""
-    rows = [" | ".join((c.where, c.says, f"**{c.verdict}**", c.measured.replace("|", r"\|"))) for c in claims]
+    """The table of claims for the documentation, in brief."""
+    rows = [
+        " | ".join((c.where, c.says, f"**{c.verdict}**", measured.replace("|", r"\|")))
+        for c in claims
+        for measured in [c.measured.replace(c.finding.text(), c.finding.text(brief=True))]
+    ]
     return (
         "\n".join(
             ["| where | the paper says | verdict on our data | measured |", "|---|---|---|---|"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from earthwork_lab.reproduce.experiment import Results, ResultsError
 from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
 from earthwork_lab.study.meta import Pooled, holm, pool
-from earthwork_lab.study.run import CONSTANT
+from earthwork_lab.study.run import CHECKS, CONSTANT
 from earthwork_lab.study.tasks import AMOUNTS, KINDS, Amount
 
 ARGMAX = "ce, most probable class"
@@ -80,7 +79,7 @@ class Analysis:
     def numbers(self, task: str, amount: Amount, loss: str, metric: str) -> list[float] | None:
         """A metric of a loss on each split."""
         if loss == ARGMAX:
-            loss, metric = REFERENCE, "argmax_distance" if metric == PRIMARY else metric
+            loss, metric = REFERENCE, f"argmax_{metric}" if metric.startswith(PRIMARY) else metric
         part = self.results[task].parts.get(f"{amount}: {loss}")
         return None if part is None else part.get(metric)
 
@@ -134,8 +133,12 @@ class Analysis:
     def pooled(
         self, situation: Situation, loss: str, metric: str = PRIMARY, without: str | None = None
     ) -> Pooled | None:
-        """The mean effect over tasks, without one of them if that is asked for."""
-        names = [task for task in self.tasks(situation) if task != without]
+        """The mean effect over tasks, without one of them if that is asked for. Checks were run on some tasks only."""
+        names = [
+            task
+            for task in self.tasks(situation)
+            if task != without and (loss not in CHECKS or f"{situation.amount}: {loss}" in self.results[task].parts)
+        ]
         effects = [self.effect(task, situation.amount, loss, metric) for task in names]
         known = [effect for effect in effects if effect is not None]
         if len(known) < 3 or len(known) < len(effects):
@@ -156,9 +159,7 @@ class Analysis:
     def recommended(self, situation: Situation, without: str | None = None) -> str:
         """The loss with the lowest mean of those that are significantly better, or else cross entropy.
 
-        Args:
-            situation: The kind of space and amount of labels.
-            without: A task that is left out; the p-values of other situations stay as they are.
+        If a task is left out, the p-values of other situations stay as they are.
         """
         cells, adjusted = self.primary, self.adjusted
         if without is not None:
@@ -180,9 +181,7 @@ class Analysis:
     def left_out_gains(self, situation: Situation, *, significant: bool) -> list[float]:
         """For each task, the effect on it of what the other tasks recommend: 0 where that is cross entropy.
 
-        Args:
-            situation: The kind of space and amount of labels.
-            significant: Whether the choice must be significant, or is the loss with the lowest mean.
+        If the choice need not be significant, it is the loss with the lowest mean.
         """
         gains = []
         for task in self.tasks(situation):
@@ -192,15 +191,15 @@ class Analysis:
         return gains
 
     def totals(self) -> dict[str, float]:
-        """The numbers of tasks, trained networks and core hours."""
-        parts = [part for entry in self.results.values() for part in entry.parts.values()]
+        """The numbers of tasks, trained networks and core hours, without checks."""
+        parts = [
+            part
+            for entry in self.results.values()
+            for name, part in entry.parts.items()
+            if name.partition(": ")[2] in CONTENDERS
+        ]
         return {
             "tasks": len(self.results),
             "networks": sum(part.get("networks", 0) for part in parts),
             "hours": sum(part.get("seconds", 0.0) for part in parts) / 3600,
         }
-
-
-def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean."""
-    return float(np.mean(values))

@@ -18,14 +18,18 @@ from earthwork.text import with_near_matches
 from earthwork_lab.reproduce.experiment import Results, finished, resume
 from earthwork_lab.statistics import calibration_error
 from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
-from earthwork_lab.study.tasks import AMOUNTS, KINDS, TASKS, Amount, Table, Task, split
-from earthwork_lab.study.trainer import Schedule, train
+from earthwork_lab.study.tasks import KINDS, SPLITS, TASKS, Amount, Table, Task, split
+from earthwork_lab.study.trainer import Part, Schedule, Splits, fitted_scale, train
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 Job: TypeAlias = tuple[str, Amount, str]
 
 QUICK = Schedule(epochs=4)
 CONSTANT = "constant"
+# Checks of the training, which run only if they are asked for: cross entropy with higher learning rates, four times as
+# many epochs and eight times the patience, and models of scikit-learn.
+LONGER, SCIKIT = "ce-longer", "scikit-learn"
+CHECKS = (LONGER, SCIKIT)
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Request:
 
     Attributes:
         tasks: The names of tasks; by default all that are not held out and whose data is there.
-        losses: The names of losses; by default all that are defined on a task's space.
+        losses: The names of losses; by default all that are defined on a task's space. Those of checks run only if
+            they are named.
         quick: A few epochs, to check that everything runs.
         data: The folder of external data.
         out: The folder of the results.
@@ -49,7 +54,7 @@ class Request:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        for name, chosen, known in (("task", self.tasks, TASKS), ("loss", self.losses, CONTENDERS)):
+        for name, chosen, known in (("task", self.tasks, TASKS), ("loss", self.losses, (*CONTENDERS, *CHECKS))):
             unknown = [entry for entry in chosen if entry not in known]
             if unknown:
                 raise ValueError(
@@ -93,8 +98,9 @@ def run_study(request: Request, progress: Progress | None = None) -> dict[str, R
         results[task.name] = resume(request.out / f"{task.name}.json", fresh)
         fits = [name for name, contender in CONTENDERS.items() if isinstance(table.space, contender.spaces)]
         names = [CONSTANT, *(name for name in fits if not request.losses or name in (REFERENCE, *request.losses))]
+        names += [name for name in CHECKS if name in request.losses]
         wanted: list[Job] = [
-            (task.name, amount, name) for amount in AMOUNTS if settings["sizes"][amount] for name in names
+            (task.name, amount, name) for amount in task.amounts if settings["sizes"][amount] for name in names
         ]
         total += len(wanted)
         jobs += [job for job in wanted if part_name(job) not in results[task.name].parts]
@@ -129,13 +135,14 @@ def load_table(task: str, data: Path | None) -> Table:
 
 def describe(task: Task, table: Table) -> dict[str, Any]:
     """What determines the numbers, besides the schedule; ``rows`` is the number after duplicates were removed."""
-    splits = {amount: split(table, amount) for amount in AMOUNTS}
+    splits = {amount: split(table, amount) for amount in task.amounts}
     return {
         "kind": KINDS[type(table.space)],
         "classes": table.space.num_bins,
         "rows": len(table.y),
         "features": table.x.shape[1],
         "held_out": task.held_out,
+        **({"given": table.given} if table.given else {}),
         "sizes": {amount: None if found is None else found[1]._asdict() for amount, found in splits.items()},
     }
 
@@ -156,18 +163,20 @@ def run_job(job: Job, data: Path | None, schedule: Schedule) -> dict[str, Any]:
         counts = torch.stack([torch.bincount(y, minlength=table.space.num_bins) for y in splits.train.y])
         log_p = ((counts + 0.5) / (counts + 0.5).sum(-1, keepdim=True)).log()
         predictions = log_p[:, None].expand(-1, splits.test.y.shape[1], -1)
-        return measure(predictions, splits.test.y, table.space)
-    contender = CONTENDERS[loss]
+        return measure(predictions, splits.test.y, table.space, each_row=bool(table.given))
+    if loss == SCIKIT:
+        log_p = torch.stack([_scikit_learn(splits, index, table.space.num_bins) for index in range(SPLITS)])
+        return measure(log_p, splits.test.y, table.space)
+    contender = CONTENDERS[REFERENCE if loss == LONGER else loss]
     configurations = contender.configurations()
-    chosen = train(
-        splits,
-        contender.head(table.space),
-        partial(contender.criterion, table.space),
-        configurations,
-        replace(schedule, hidden=TASKS[name].hidden),
-    )
+    schedule = replace(schedule, hidden=TASKS[name].hidden)
+    if loss == LONGER:
+        schedule = replace(schedule, epochs=4 * schedule.epochs, every=4, patience=24)
+        configurations = [entry._replace(rate=4 * entry.rate) for entry in configurations]
+    criterion = partial(contender.criterion, table.space)
+    chosen = train(splits, contender.head(table.space), criterion, configurations, schedule)
     return {
-        **measure(chosen.log_p, splits.test.y, table.space),
+        **measure(chosen.log_p, splits.test.y, table.space, each_row=bool(table.given)),
         "val_log_loss": _rounded(chosen.val_loss.tolist()),
         "chosen": [list(configurations[index]) for index in chosen.configuration.tolist()],
         "epoch": chosen.epoch.tolist(),
@@ -177,20 +186,49 @@ def run_job(job: Job, data: Path | None, schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def measure(log_p: Tensor, labels: Tensor, space: Space) -> dict[str, list[float]]:
+def _scikit_learn(splits: Splits, index: int, classes: int) -> Tensor:
+    """Log-probabilities ``[T, C]`` of the best of three logistic regressions and two networks, chosen as all are."""
+    import warnings
+
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+
+    models = [LogisticRegression(C=penalty, max_iter=300) for penalty in (0.03, 0.3, 3.0)]
+    models += [MLPClassifier((64,), alpha=alpha, max_iter=100, random_state=0) for alpha in (1e-3, 1.0)]
+    (x, y), val, test = (Part(part.x[index].double(), part.y[index]) for part in splits)
+    best, chosen = torch.inf, test.x
+    for model in models:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a limit of iterations was reached
+            model.fit(x.numpy(), y.numpy())
+        found = []
+        for part in (val, test):
+            p = torch.full((len(part.y), classes), 1e-6, dtype=torch.float64)
+            p[:, model.classes_] = torch.from_numpy(model.predict_proba(part.x.numpy())).clamp(min=1e-6)
+            found.append(p.log())
+        scale, loss = fitted_scale(found[0], val.y, torch.ones((), dtype=torch.float64), steps=12)
+        if loss < best:
+            best, chosen = float(loss), (scale * found[1]).log_softmax(-1)
+    return chosen
+
+
+def measure(log_p: Tensor, labels: Tensor, space: Space, *, each_row: bool = False) -> dict[str, list[float]]:
     """All metrics of predictions ``[S, T, C]``, as log-probabilities, against class indices ``[S, T]``.
 
     ``distance`` is the mean distance of least-risk decisions, ``argmax_distance`` that of the most probable classes.
+    If all splits have the same test rows, both are also given for each row, as a mean over splits.
     """
     found: dict[str, list[float]] = {}
+    rows: dict[str, list[Tensor]] = {"distance": [], "argmax_distance": []}
     proper = EMDLoss(space, rho=2.0, normalize="l1")
     for log_row, y in zip(log_p.double(), labels, strict=True):
         p = log_row.exp()
         p = p / p.sum(-1, keepdim=True)
         decided, likely = decide(p, space), p.argmax(-1)
+        for answers, distances in zip((decided, likely), rows.values(), strict=True):
+            distances.append(space.distance(answers, y).double())
         numbers = {
-            "distance": space.distance(decided, y).double().mean(),
-            "argmax_distance": space.distance(likely, y).double().mean(),
+            **{metric: distances[-1].mean() for metric, distances in rows.items()},
             "accuracy": (likely == y).double().mean(),
             "emd2": proper(p, y),
             "log_loss": -log_row.gather(-1, y[:, None]).mean(),
@@ -200,6 +238,8 @@ def measure(log_p: Tensor, labels: Tensor, space: Space) -> dict[str, list[float
             numbers["kappa"] = WeightedKappa(space)(decided, y)
         for metric, number in numbers.items():
             found.setdefault(metric, []).append(float(number))
+    if each_row:
+        found |= {f"{metric}_rows": torch.stack(distances).mean(0).tolist() for metric, distances in rows.items()}
     return {metric: _rounded(numbers) for metric, numbers in found.items()}
 
 

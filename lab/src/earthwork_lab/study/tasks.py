@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from earthwork import Chain, Ring, Space, Tree
 from earthwork_lab.study.trainer import Part, Splits, standardized
 
-Amount: TypeAlias = Literal["many", "few"]
+Amount: TypeAlias = Literal["many", "some", "few"]
 SPLITS = 5
 AMOUNTS: tuple[Amount, ...] = ("many", "few")
 # How the classes of each kind of space are called in tables.
@@ -22,11 +23,12 @@ KINDS: dict[type[Space], str] = {Chain: "ordered", Tree: "hierarchy", Ring: "rin
 
 
 class Table(NamedTuple):
-    """A space, features ``[N, D]`` and class indices ``[N]``."""
+    """A space, features ``[N, D]`` and class indices ``[N]``; the first ``given`` rows are tested on in every split."""
 
     space: Space
     x: NDArray[np.float64]
     y: NDArray[np.int64]
+    given: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Task:
         repeats: Whether equal rows are different things, such as people with the same answers to a few questions.
             Otherwise they are duplicates, of which one is kept.
         held_out: Whether the task is kept out of all tuning and of the recommendation, and run once at the end.
+        amounts: The amounts of labels.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Task:
     hidden: tuple[int, ...] = (64,)
     repeats: bool = False
     held_out: bool = False
+    amounts: tuple[Amount, ...] = AMOUNTS
 
     def table(self, data: Path | None = None) -> Table:
         """The rows, without duplicates, in a random order that never changes.
@@ -58,12 +62,14 @@ class Task:
         Args:
             data: The folder of external data of all tasks.
         """
-        space, x, y = self.load(data / self.folder if data is not None and self.folder else None)
+        space, x, y, given = self.load(data / self.folder if data is not None and self.folder else None)
         if not self.repeats:
-            first = np.unique(np.column_stack([x, y]), axis=0, return_index=True)[1]
-            x, y = x[np.sort(first)], y[np.sort(first)]
+            first = np.sort(np.unique(np.column_stack([x, y]), axis=0, return_index=True)[1])
+            x, y, given = x[first], y[first], int((first < given).sum())
         order = np.random.default_rng(37).permutation(len(y))
-        return Table(space, x[order], y[order])
+        if given:
+            order = order[np.argsort(order >= given, kind="stable")]
+        return Table(space, x[order], y[order], given)
 
 
 class Sizes(NamedTuple):
@@ -76,11 +82,12 @@ class Sizes(NamedTuple):
     test_share: float
 
 
-def sizes(rows: int, classes: int, amount: Amount) -> Sizes | None:
+def sizes(rows: int, classes: int, amount: Amount, given: int = 0) -> Sizes | None:
     """How a table is split: half to train on, a fifth to choose on, three tenths to test on, up to a limit for each.
 
     ``few`` keeps the tests and takes about four rows for each class to train on, and half as many to choose on, drawn
-    like all others; ``None`` if that is more than a third of the training data.
+    like all others; ``None`` if that is more than a third of the training data. ``some`` is the geometric mean of both.
+    If some rows are given as tests, five sevenths of the others are trained on.
 
     Example:
         >>> from earthwork_lab.study.tasks import sizes
@@ -90,11 +97,15 @@ def sizes(rows: int, classes: int, amount: Amount) -> Sizes | None:
         Sizes(train=50, val=25, test=300, splits=5, test_share=0.3)
     """
     train, val, test = min(rows // 2, 2000), min(rows // 5, 800), min(3 * rows // 10, 4000)
-    if amount == "few":
+    if given:
+        left = rows - given
+        train, val, test = min(5 * left // 7, 2000), min(2 * left // 7, 800), given
+    if amount != "many":
         few = max(50, 4 * classes)
         if 3 * few > train:
             return None
-        train, val = few, few // 2
+        train = few if amount == "few" else math.isqrt(few * train)
+        val = train // 2 if amount == "few" else 2 * train // 5
     return Sizes(train, val, test, SPLITS, test / rows)
 
 
@@ -103,13 +114,14 @@ def split(table: Table, amount: Amount) -> tuple[Splits, Sizes] | None:
 
     The few training rows are among the many of the same split; the test rows are the same.
     """
-    found = sizes(len(table.y), table.space.num_bins, amount)
+    found = sizes(len(table.y), table.space.num_bins, amount, table.given)
     if found is None:
         return None
     x, y = torch.from_numpy(table.x.astype(np.float32)), torch.from_numpy(table.y.astype(np.int64))
     orders = [np.random.default_rng([seed, 37]).permutation(len(y)) for seed in range(found.splits)]
+    orders = [order[np.argsort(order >= table.given, kind="stable")] for order in orders]
     # The tests come first, and training rows before those to choose on, so that fewer rows are the first of more.
-    many = sizes(len(table.y), table.space.num_bins, "many")
+    many = sizes(len(table.y), table.space.num_bins, "many", table.given)
     assert many is not None
     starts = {"test": 0, "train": many.test, "val": many.test + many.train}
     parts = {}

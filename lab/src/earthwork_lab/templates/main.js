@@ -1,6 +1,5 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 for (const chart of data.charts) drawChart(document.getElementById(`chart-${chart.key}`), chart);
-startPlayground(document.getElementById("playground"), data.spaces);
 startSpace(document.getElementById("space-picture"), document.getElementById("space-side"), data.space);
 document.getElementById("theme").addEventListener("click", () => {
   const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;

@@ -34,6 +34,7 @@ class ArrayData:
         y: Class indices ``[N]``, distributions ``[N, C]`` (floats) or sets of classes ``[N, C]`` (booleans).
         x_val: The validation inputs.
         y_val: Their labels, in any of these forms.
+        given: Whether the file has validation data, rather than a fifth being held out.
     """
 
     classes: tuple[str, ...] | None
@@ -41,9 +42,12 @@ class ArrayData:
     y: NDArray[Any]
     x_val: NDArray[Any]
     y_val: NDArray[Any]
+    given: bool = False
 
 
-def read_arrays(path: Path, seed: int, target: str | None = None, features: str | None = None) -> ArrayData:
+def read_arrays(
+    path: Path, seed: int, target: str | None = None, features: str | None = None, test: Path | None = None
+) -> ArrayData:
     """Read ``x`` and ``y``, and ``x_val`` and ``y_val``; without the latter, hold out a fifth of each class.
 
     Args:
@@ -54,14 +58,17 @@ def read_arrays(path: Path, seed: int, target: str | None = None, features: str 
         seed: Selects what is held out.
         target: The column of a table that holds the labels. Default: the one called label, labels, target or y.
         features: The columns that hold the features, separated by commas. Default: all others.
+        test: Another table with the same columns, instead of ``x_val`` and ``y_val``.
 
     Raises:
         ValueError: If the file cannot be read, an array is missing, or the shapes do not match.
     """
     if path.suffix.lower() in TABLES:
-        arrays = _load_table(path, target, features)
-    elif target is not None or features is not None:
-        raise ValueError(f"target, features: expected only for a table (.csv, .tsv, .parquet), got them for {path}")
+        arrays = _load_table(path, target, features, test)
+    elif target is not None or features is not None or test is not None:
+        raise ValueError(
+            f"target, features, test: expected only for a table (.csv, .tsv, .parquet), got them for {path}"
+        )
     else:
         arrays = _load(path)
     missing = [name for name in ("x", "y") if name not in arrays]
@@ -79,7 +86,7 @@ def read_arrays(path: Path, seed: int, target: str | None = None, features: str 
             raise ValueError(
                 f"data {path}: expected x and x_val of the same shape but for the first axis, got {shapes}"
             )
-        return ArrayData(classes, x, y, arrays["x_val"], labels["y_val"])
+        return ArrayData(classes, x, y, arrays["x_val"], labels["y_val"], given=True)
     held_out = _hold_out(y, seed)
     return ArrayData(classes, x[~held_out], y[~held_out], x[held_out], y[held_out])
 
@@ -109,9 +116,14 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
         raise ValueError(f"data {error}") from error
 
 
-def _load_table(path: Path, target: str | None, features: str | None) -> dict[str, NDArray[Any]]:
+def _load_table(path: Path, target: str | None, features: str | None, test: Path | None) -> dict[str, NDArray[Any]]:
     columns = read_table(path)
-    known = ", ".join(columns)
+    known, rows = ", ".join(columns), len(next(iter(columns.values())))
+    if test is not None:
+        more = read_table(test)
+        if set(more) != set(columns):
+            raise ValueError(f"test {test}: expected the columns of {path}: {known}, got {', '.join(more)}")
+        columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
     found = [name for name in columns if name == target] if target else [n for n in columns if n.lower() in _TARGETS]
     if len(found) != 1:
         words = repr(target) if target else f"called {', '.join(_TARGETS)}"
@@ -120,8 +132,8 @@ def _load_table(path: Path, target: str | None, features: str | None) -> dict[st
     unknown = [name for name in wanted if name not in columns]
     if unknown or not wanted or found[0] in wanted:
         raise ValueError(f"data {path}: expected features among the columns {known}, got {', '.join(wanted)}")
-    y = columns[found[0]]
-    return {"x": np.concatenate([_numbers(columns[name]) for name in wanted], 1), "y": _texts(y)}
+    x, y = np.concatenate([_numbers(columns[name]) for name in wanted], 1), _texts(columns[found[0]])
+    return {"x": x[:rows], "y": y[:rows], **({} if test is None else {"x_val": x[rows:], "y_val": y[rows:]})}
 
 
 def _numbers(column: NDArray[Any]) -> NDArray[np.float32]:

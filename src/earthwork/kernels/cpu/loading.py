@@ -98,9 +98,8 @@ _FUNCTIONS: dict[str, tuple[Any, str]] = {
     "ew_use_build": (ctypes.c_int, "s"),
     "ew_use_parallel_for": (None, "p"),
     "ew_set_elements_per_thread": (None, "q"),
-    "ew_exp_or_power": (None, "qqppd"),
 }
-_TYPES = {"q": ctypes.c_int64, "p": ctypes.c_void_p, "s": ctypes.c_char_p, "d": ctypes.c_double}
+_TYPES = {"q": ctypes.c_int64, "p": ctypes.c_void_p, "s": ctypes.c_char_p}
 
 
 @cache

@@ -14,7 +14,7 @@ from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import library
 
 # See csrc/earthwork.h. A call is written and read as words of eight bytes.
-_OPERATIONS = {"pairs": 0, "labels": 1, "edges": 2, "questions": 3, "soft labels": 4, "expectations": 5}
+_OPERATIONS = {"pairs": 0, "labels": 1, "edges": 2, "questions": 3, "soft labels": 4, "expectations": 5, "powers": 6}
 _TYPES = {torch.float32: 0, torch.float64: 1}
 _CALL = Struct("15q2d")
 _RESULTS = Struct("qd")
@@ -68,9 +68,8 @@ def labels(
         raise ValueError(f"weight: expected {layout.bins} numbers, one for each class, got {len(weights)}")
     x, y = logits.data_ptr() or address("input", logits), targets.data_ptr() or address("target", targets)
     w, g = 0 if weights is None else weights.data_ptr(), 0 if slopes is None else slopes.data_ptr()
-    kernel, bins = _OPERATIONS[operation], layout.bins
     invalid, total = _run(
-        layout, kernel, dtype, rows, x, bins, y, 0, w, losses.data_ptr(), g, ignore, mean, option, 0.0
+        layout, operation, dtype, rows, x, layout.bins, y, 0, w, losses.data_ptr(), g, ignore, mean, option, 0.0
     )
     return losses, slopes, not invalid, total
 
@@ -104,7 +103,7 @@ def pairs(
         slopes = torch.empty_like(p) if dense else torch.empty_like(p, memory_format=torch.contiguous_format)
     x, y = p.data_ptr() or address("p", p), q.data_ptr() or address("q", q)
     c, g = costs.data_ptr(), 0 if slopes is None else slopes.data_ptr()
-    invalid, _ = _run(layout, 0, dtype, rows, x, p_stride, y, q_stride, 0, c, g, 0, False, rho, tolerance)
+    invalid, _ = _run(layout, "pairs", dtype, rows, x, p_stride, y, q_stride, 0, c, g, 0, False, rho, tolerance)
     return costs, slopes, not invalid
 
 
@@ -117,19 +116,19 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
     """
     p, stride = _contiguous_rows(p)
     results = torch.empty_like(p, memory_format=torch.contiguous_format)
-    x, g, kernel = address("p", p), results.data_ptr(), _OPERATIONS["expectations"]
-    _run(layout, kernel, p.dtype, len(p), x, stride, 0, 0, 0, 0, g, 0, False, 0.0, 0.0)
+    x, g = address("p", p), results.data_ptr()
+    _run(layout, "expectations", p.dtype, len(p), x, stride, 0, 0, 0, 0, g, 0, False, 0.0, 0.0)
     return results
 
 
-def _run(layout: Layout, operation: int, dtype: torch.dtype, rows: int, *words: Any) -> tuple[int, float]:
+def _run(layout: Layout, operation: str, dtype: torch.dtype, rows: int, *words: Any) -> tuple[int, float]:
     """Make a call with the remaining words of ``ew_call``; returns whether its input was invalid, and the total weight.
 
     Everything that the core is given an address of is held by the caller, and Python handles no signal meanwhile.
     """
     call = _EMPTY[:]
     threads = torch.get_num_threads()
-    _write_call(call, 0, layout.address, operation, _TYPES[dtype], rows, layout.bins, threads, *words)
+    _write_call(call, 0, layout.address, _OPERATIONS[operation], _TYPES[dtype], rows, layout.bins, threads, *words)
     error = _run_core(call.buffer_info()[0])
     if error:
         _raise(error, words)
