@@ -227,3 +227,10 @@ def test_ids_with_several_meanings() -> None:
             ClassIndex(tree).labels("labels", np.array([label, "cat"]))
     same = ew.Tree([-1, 0, 0], names=["thing", "cat", "dog"], node_data={"id": ["", "cat", "n2"]})
     assert_array_equal(ClassIndex(same).labels("labels", np.array(["cat", "n2"])), [0, 1])
+
+
+def test_booleans_are_names_or_indices() -> None:
+    values = np.array([True, False, True])
+    assert ClassIndex(ew.Chain(2)).labels("labels", values).tolist() == [1, 0, 1]
+    assert ClassIndex(ew.Chain(2, names=["True", "False"])).labels("labels", values).tolist() == [0, 1, 0]
+    assert ClassIndex(ew.Chain(2, names=["no", "yes"])).labels("labels", values).tolist() == [1, 0, 1]

@@ -261,7 +261,8 @@ def _variants(
         kept = rest = _kept(_batches(source, normalize, ~sample, None), space.num_bins)
         if plan.calibrate and plan.conformal is not None:
             # Sets have no guarantee on the rows that the temperature was fitted on.
-            chosen = torch.rand(len(kept.labels), generator=torch.Generator().manual_seed(0)) < 0.5
+            rows = len(kept.labels)
+            chosen = torch.randperm(rows, generator=torch.Generator().manual_seed(0)) < (rows + 1) // 2
             kept, rest = kept.where(chosen), kept.where(~chosen)
         if plan.calibrate:
             temperature = fit_temperature(kept.log_p, kept.labels)

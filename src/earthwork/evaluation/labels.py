@@ -129,7 +129,8 @@ class ClassIndex:
     def _read(self, what: str, labels: Sequence[Any], typed: bool, rows: Sequence[int] | None) -> tuple[Indices, bool]:
         """Return the class of each label, and whether that is its name; ``rows`` says where it was found."""
         is_text = typed and all(isinstance(label, str) for label in labels)
-        texts = [str(label) for label in labels]
+        # Booleans are the names of classes, or 0 and 1.
+        texts = [str(int(x) if isinstance(x, bool) and str(x) not in self._labels else x) for x in labels]
         named = [_found(text, self._labels) for text in texts]
         numbered = [self._numbered(text) for text in texts]
         by_name = self._kind != "index" and bool(self._labels) and None not in named

@@ -15,7 +15,7 @@ from earthwork.decisions.decide import check_k, check_vagueness, node_risk
 from earthwork.losses import EMDLoss
 from earthwork.losses.contract import check_class_dim
 from earthwork.ops import expected_distances, label_costs
-from earthwork.ops.masses import Normalize, as_distributions
+from earthwork.ops.masses import Normalize, as_distributions, check_normalize
 from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
@@ -54,6 +54,11 @@ class Options(TypedDict, total=False):
     normalize: Normalize
     ignore_index: int | None
     class_dim: int | None
+
+
+_DEFAULTS: Options = {
+    "decision": "argmax", "vagueness": 0.0, "normalize": None, "ignore_index": IGNORED, "class_dim": None
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,15 +243,8 @@ def log_probabilities(p: Tensor) -> Tensor:
 
 def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Batch:
     """Check predictions and labels."""
-    unknown = [name for name in options if name not in get_type_hints(Options)]
-    if unknown:
-        raise TypeError(f"options: expected only {', '.join(get_type_hints(Options))}, got {', '.join(unknown)}")
-    check_space(space)
-    decision, vagueness = options.get("decision", "argmax"), options.get("vagueness", 0.0)
-    ignore_index = options.get("ignore_index", IGNORED)
-    check_decision(decision, space, vagueness)
-    if ignore_index is not None:
-        ignore_index = check_ignore_index(ignore_index)
+    options = checked_options(space, **options)
+    decision, vagueness, ignore_index = options["decision"], options["vagueness"], options["ignore_index"]
     if not isinstance(preds, Tensor):
         raise TypeError(f"preds: expected a tensor, got {type(preds).__name__}")
     target = _gathered(target)
@@ -258,15 +256,30 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
         return Batch(space, labels[counted], None, given[counted], decision, vagueness)
     if decision in _GIVEN:
         raise TypeError(f'preds: expected answers (integers) for decision="{decision}", got {preds.dtype}')
-    rows = _classes_last(preds, target, space, options.get("class_dim"))
+    rows = _classes_last(preds, target, space, options["class_dim"])
     labels = _check_target(target, rows.shape[:-1], space, ignore_index)
     counted = slice(None) if ignore_index is None else labels != ignore_index
     if other := override(rows, "metrics", "as_batch"):
         return cast(Batch, other(rows, labels.view(target.shape), counted, space, options))
     given = rows.detach().reshape(-1, rows.shape[-1])[counted] if rows.ndim else rows
-    normalize = options.get("normalize")
+    normalize = options["normalize"]
     p = as_distributions(given, space, normalize, name="preds").detach()
     return Batch(space, labels[counted], p, None, decision, vagueness, given if normalize == "softmax" else None)
+
+
+def checked_options(space: Space, **options: Unpack[Options]) -> Options:
+    """Return all options, with their defaults, or an error about one of them."""
+    check_space(space)
+    unknown = [name for name in options if name not in get_type_hints(Options)]
+    if unknown:
+        raise TypeError(f"options: expected only {', '.join(get_type_hints(Options))}, got {', '.join(unknown)}")
+    whole: Options = {**_DEFAULTS, **options}
+    check_decision(whole["decision"], space, whole["vagueness"])
+    if whole["ignore_index"] is not None:
+        check_ignore_index(whole["ignore_index"])
+    check_normalize(whole["normalize"])
+    check_class_dim(whole["class_dim"])
+    return whole
 
 
 def _gathered(indices: Any) -> Any:
@@ -276,7 +289,7 @@ def _gathered(indices: Any) -> Any:
 
 def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | None) -> Tensor:
     """Return the predictions with the classes on the last axis, as the losses find them."""
-    shape, classes, dim = preds.shape, space.num_bins, check_class_dim(class_dim)
+    shape, classes, dim = preds.shape, space.num_bins, class_dim
     if preds.ndim < 2:
         return preds
     axis = 1 if dim is None else dim + preds.ndim if dim < 0 else dim

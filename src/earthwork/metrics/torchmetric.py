@@ -7,20 +7,17 @@ import math
 import zlib
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
 
 from earthwork.extras import require
-from earthwork.losses.contract import check_class_dim
-from earthwork.metrics.batch import IGNORED, Decision, Options, as_batch, check_decision
+from earthwork.metrics.batch import Options, as_batch, checked_options
 from earthwork.metrics.curves import new_axes
 from earthwork.metrics.functional import signature
 from earthwork.metrics.measure import Measure
-from earthwork.ops.masses import Normalize, check_normalize
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_ignore_index, check_space
 
 require("torchmetrics", "metrics", "earthwork.metrics")
 from torchmetrics import Metric  # noqa: E402
@@ -35,46 +32,24 @@ class SpaceMetric(Metric):
     Args:
         space: How the classes are arranged.
         measure: What to measure.
-        decision: How a prediction becomes an answer: ``"argmax"``, ``"least_risk"`` or ``"inner"``; or which kind of
-            answer the predictions are, ``"class"`` or ``"node"``.
-        vagueness: The cost of an inner node, with ``decision="inner"``.
-        normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
-        ignore_index: The label of rows that do not count; ``None`` for no such label.
-        class_dim: The axis of the predictions that holds the classes: 1 by default, -1 for sequences ``[B, T, C]``.
-        kwargs: Options of every torchmetrics metric.
+        options: ``decision``: how a prediction becomes an answer, ``"argmax"``, ``"least_risk"`` or ``"inner"``, or
+            which kind of answer the predictions are, ``"class"`` or ``"node"``. ``vagueness``: the cost of an inner
+            node, with ``decision="inner"``. ``normalize``: what makes the predictions distributions, ``None``,
+            ``"softmax"`` for logits or ``"l1"``. ``ignore_index``: the label of rows that do not count, -100 by
+            default; ``None`` for no such label. ``class_dim``: the axis of the predictions that holds the classes, 1 by
+            default, -1 for sequences ``[B, T, C]``. And those of every torchmetrics metric.
     """
 
     is_differentiable = False
     full_state_update = False
 
-    def __init__(
-        self,
-        space: Space,
-        measure: Measure,
-        *,
-        decision: Decision = "argmax",
-        vagueness: float = 0.0,
-        normalize: Normalize = None,
-        ignore_index: int | None = IGNORED,
-        class_dim: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        check_space(space)
-        check_decision(decision, space, vagueness)
-        if ignore_index is not None:
-            check_ignore_index(ignore_index)
-        check_normalize(normalize)
-        measure.check(space, decision)
+    def __init__(self, space: Space, measure: Measure, **options: Any) -> None:
+        own = {name: options.pop(name) for name in get_type_hints(Options) if name in options}
+        super().__init__(**options)
+        self.options = checked_options(space, **own)
+        measure.check(space, self.options["decision"])
         self.space = space
         self.measure = measure
-        self.options: Options = {
-            "decision": decision,
-            "vagueness": vagueness,
-            "normalize": normalize,
-            "ignore_index": ignore_index,
-            "class_dim": check_class_dim(class_dim),
-        }
         self._state = _state_name(measure, self.options, space)
         if measure.keeps_rows:
             self.add_state(self._state, [], dist_reduce_fx="cat")

@@ -11,12 +11,13 @@ import torch
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from earthwork.files import write_atomically
 from earthwork_lab.demo.diamonds import GRADES, Graded
 
 _BROWN, _GOLD, _GREY, _INK = "#8d5524", "#e0922f", "#cfc8c0", "#3b332b"
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": _INK, "text.color": _INK,
     "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK, "axes.titlesize": 11,
 }  # fmt: skip
@@ -65,11 +66,10 @@ def mistakes(graded: Graded) -> Figure:
 
 def stones(graded: Graded) -> Figure:
     """The stones for which the decision is nearest to the truth compared with the most probable grade."""
-    figure = Figure(figsize=(7.6, 5.2), layout="constrained")
+    figure = Figure(figsize=(7.6, 5.2), layout=ConstrainedLayoutEngine(hspace=0.08))
     for axes, stone in zip(figure.subplots(2, 2, sharex=True).flat, telling_stones(graded), strict=False):
         draw_stone(axes, graded, stone)
-    figure.suptitle("Probabilities of four stones, with the true grade (gold) and the 90 % interval (brown)", size=11)
-    figure.get_layout_engine().set(hspace=0.08)
+    figure.suptitle("The four stones for which decide gained most: true grade gold, 90 % interval brown", size=11)
     return figure
 
 
