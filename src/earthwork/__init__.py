@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from earthwork.transport.emd import emd, emd_gradient, emd_hessian
     from earthwork.transport.sinkhorn import ConvergenceWarning, SinkhornResult, sinkhorn
 
-__version__ = "0.2.1"
+__version__ = "0.3.0"
 
 __all__ = [
     "Chain",

@@ -18,7 +18,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 SPACES = {
     "row": ew.Chain(5),
     "ring": ew.Ring(8),
-    "tree": ew.Tree([-1, 0, 0, 1, 1, 1, 2, 2], names=["thing", "animal", "vehicle", "cat", "dog", "horse", "car", "truck"]),
+    "tree": ew.Tree(
+        [-1, 0, 0, 1, 1, 1, 2, 2], names=["thing", "animal", "vehicle", "cat", "dog", "horse", "car", "truck"]
+    ),
 }
 LOSSES = {
     "cross entropy": lambda space: torch.nn.CrossEntropyLoss(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
 from earthwork.losses import through_head
 from tests.catalogue import CLASSES, LOSS_CASES, SPACES, make_loss, takes_sets, takes_weight, weights
+from tests.processes import start
 
 ROWS, FEATURES = 7, 4
 RELATIVE = {torch.float64: 1e-10, torch.float32: 1e-6}
@@ -416,3 +418,48 @@ def test_head():
         ew.Head(FEATURES, tree, nn.CrossEntropyLoss())
     with pytest.raises(TypeError, match="space: expected"):
         ew.Head(FEATURES, 5)
+
+
+class WithHead(nn.Module):
+    def __init__(self, space: ew.Space) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, FEATURES), ew.Head(FEATURES, space)
+
+    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        return self.head(self.body(features).tanh(), labels)
+
+
+def compare_parallel(rank: int, ranks: int, group: str) -> None:
+    """Gradients of half the rows in each of two processes, averaged; run by each process."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", f"file://{group}", rank=rank, world_size=ranks)
+    torch.manual_seed(0)
+    network, features, labels = WithHead(SPACES["tree"]), torch.randn(6, 8), torch.arange(6) % CLASSES
+    replicated, sharded = copy.deepcopy(network), copy.deepcopy(network)
+    network(features, labels).backward()
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (ranks,))
+    for module in (sharded.head, sharded):
+        fully_shard(module, mesh=mesh)
+    for parallel in (DistributedDataParallel(replicated), sharded):
+        parallel(features[rank::ranks], labels[rank::ranks]).backward()
+        for ours, theirs in zip(parallel.parameters(), network.parameters(), strict=True):
+            gradient = ours.grad.full_tensor() if hasattr(ours.grad, "full_tensor") else ours.grad
+            torch.testing.assert_close(gradient, theirs.grad)
+    torch.distributed.destroy_process_group()
+
+
+def test_head_in_parallel_networks(tmp_path):
+    """A head below DDP or FSDP, which must see its parameters in the forward pass."""
+    start(compare_parallel, 2, 2, str(tmp_path / "group"))
+
+
+def test_meta_tensors():
+    hidden, weight, bias = (x.to("meta") for x in layer())
+    for reduction, shape in (("mean", ()), ("none", (ROWS,))):
+        loss = ew.EMDLoss(SPACES["tree"], reduction=reduction)
+        found = loss.from_hidden(hidden, weight, torch.empty(ROWS, dtype=torch.int64, device="meta"), bias)
+        assert found.is_meta
+        assert found.shape == shape

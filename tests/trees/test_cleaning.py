@@ -135,7 +135,7 @@ def test_classes_in_another_spelling_are_found():
 def test_spellings_that_look_alike_are_told_apart():
     """With names as they are, an error shows which letters and accents are apart."""
     paths = ["shop/De\u0301cor", "shop/food"]
-    message = r"1 not in the tree: 'D\u00e9cor' \(near: 'De\\u0301cor'\)"
+    message = r"1 not in the tree: 'D\u00e9cor' \(near: 'De\\u0301cor'\); missing from classes: 'De\\u0301cor'"
     with pytest.raises(ValueError, match=message):
         trees.from_paths(paths, clean=False, classes=["D\u00e9cor", "food"])
 

@@ -1,3 +1,3 @@
 """Experiments with Earthwork: training, studies of losses, reproduction of the paper, and the report page."""
 
-__version__ = "0.2.1"
+__version__ = "0.3.0"

@@ -82,7 +82,9 @@ class Layer(NamedTuple):
     @property
     def autocast(self) -> bool:
         """Whether autocast chooses the type of the logits; it leaves double precision alone."""
-        return self.hidden.dtype != torch.float64 and torch.is_autocast_enabled(self.hidden.device.type)
+        kind = self.hidden.device.type
+        known = self.hidden.dtype != torch.float64 and torch.amp.is_autocast_available(kind)
+        return known and torch.is_autocast_enabled(kind)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -135,7 +137,7 @@ def loss_through_head(
     chunks = _Chunks([term.row_losses for term in terms], layer.dtype, chunk_rows, torch.is_grad_enabled())
     tensors, dtype = (layer.hidden, target, layer.weight, layer.bias, *learned), layer.loss_dtype
     # What has to see every operation gets them, for all rows at once.
-    watched = private_api.under_transform()
+    watched = private_api.under_transform() or layer.hidden.is_meta
     if by_row:
         each = chunks.losses(linear(*layer), target) if watched else _Rows.apply(chunks, *tensors)  # type: ignore[no-untyped-call]
         shares = each.new_tensor([term.share for term in terms]).unsqueeze(-1)

@@ -152,25 +152,15 @@ def shared_nodes(
 
 
 class Pieces(NamedTuple):
-    """The subtrees that make up a shard.
+    """The subtrees that make up a shard: its local nodes and its classes, with their places in a walk of the tree."""
 
-    Attributes:
-        nodes: The local nodes, ascending.
-        parents: Their parents.
-        order: Their places in a walk around the tree.
-        costs: The costs of the edges above them.
-        bins: The node of each class of the shard.
-        bin_order: Their places in the walk.
-        inner: The classes whose node is not local, but shared or the root.
-    """
-
-    nodes: Indices
+    nodes: Indices  # ascending
     parents: Indices
     order: Indices
     costs: float | Numbers
     bins: Indices
     bin_order: Indices
-    inner: Indices
+    inner: Indices  # the classes whose node is not local, but shared or the root
 
     def local_tree(self, others: bool) -> tuple[Indices, float | Numbers, Indices]:
         """Return the parents, costs and bins of the tree of the local edges.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
-from earthwork.text import abbreviate, with_near_matches
+from earthwork.text import abbreviate, quoted, with_near_matches
 from earthwork.trees.cleaning import clean_name
 
 Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
@@ -90,7 +90,7 @@ def _missing(bins: Sequence[int] | Indices, given: Sequence[str], names: Sequenc
         return ""
     known = set(given)
     missing = [names[node] for node in bins if names[node] not in known]
-    return f"; missing from classes: {', '.join(map(repr, missing))}" if missing else ""
+    return f"; missing from classes: {', '.join(map(quoted, missing))}" if missing else ""
 
 
 def _refuse_inner_bins(tree: Tree) -> None:

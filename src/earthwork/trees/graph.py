@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 
 from earthwork.text import abbreviate
@@ -28,29 +29,12 @@ class Graph:
 
     def parents_first(self, what: str) -> list[str]:
         """Return all nodes, also those that are only parents, each after its parents; a cycle is an error."""
-        children = defaultdict(list)
-        waiting = {node: len(parents) for node, parents in self.nodes.items()}
-        for node, parents in self.nodes.items():
-            for parent in parents:
-                waiting.setdefault(parent, 0)
-                children[parent].append(node)
-        order = [node for node, count in waiting.items() if count == 0]
-        for node in order:
-            for child in children[node]:
-                waiting[child] -= 1
-                if waiting[child] == 0:
-                    order.append(child)
-        if len(order) < len(waiting):
-            raise ValueError(f"{what}: expected no cycle, got {' → '.join(map(repr, self._cycle(waiting)))}")
-        return order
-
-    def _cycle(self, waiting: Mapping[str, int]) -> list[str]:
-        node = next(node for node, count in waiting.items() if count > 0)
-        path: list[str] = []
-        while node not in path:
-            path.append(node)
-            node = next(parent for parent in self.nodes[node] if waiting[parent] > 0)
-        return [*path[path.index(node) :], node]
+        try:
+            return list(TopologicalSorter(self.nodes).static_order())
+        except CycleError as error:
+            # Each node of the cycle is a parent of the next.
+            cycle = " → ".join(map(repr, reversed(error.args[1])))
+            raise ValueError(f"{what}: expected no cycle, got {cycle}") from None
 
     def depths(self, choose: Callable[[Iterable[int]], int]) -> dict[str, int]:
         """Return the length of the shortest (``min``) or longest (``max``) path from a root to each node."""

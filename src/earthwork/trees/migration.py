@@ -192,17 +192,8 @@ class _Check:
 
     space: Space | None
 
-    def __call__(
-        self,
-        module: Any,
-        state: dict[str, Any],
-        prefix: str,
-        metadata: Any,
-        strict: bool,
-        missing: list[str],
-        unexpected: list[str],
-        errors: list[str],
-    ) -> None:
+    def __call__(self, module: Any, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        _, _, missing, _, errors = others
         key, expected = f"{prefix}classes", dict[str, Any]()
         _Record(self.space)(module, expected, "", None)
         if key not in state:

@@ -48,7 +48,7 @@ def tell(graded: Graded) -> Iterator[str]:
     shown = "better" if mean < -error else "worse" if mean > error else "no difference shown"
     yield (
         f"Trained with EMD² and cross entropy instead: {mean:+.3f} ± {error:.3f} grades off, {shown}. In the study "
-        "(docs/which-loss.md), no loss was better than tuned cross entropy with decide beyond chance."
+        "(docs/which-loss.md), no loss clearly beat tuned cross entropy with decide."
     ).replace("-0", "−0")
 
 

@@ -238,155 +238,60 @@ def _remaining(best: Any, name: str, relation: Relation) -> Evidence:
 
 
 _BREATHING = (
-    Check(
-        "section 5.2",
-        "With Adam the breathing model converges with all criteria (SD in the log domain).",
-        "breathing",
-        _converge("MSE", "EMD²", "SD"),
-    ),
-    Check(
-        "section 5.2",
-        "The same with Algorithm 1 as printed (float32, M in bins).",
-        "breathing",
-        _converge("MSE", "EMD²", "SD as printed"),
-    ),
+    Check("section 5.2", "With Adam the breathing model converges with all criteria (SD in the log domain).",
+          "breathing", _converge("MSE", "EMD²", "SD")),
+    Check("section 5.2", "The same with Algorithm 1 as printed (float32, M in bins).", "breathing",
+          _converge("MSE", "EMD²", "SD as printed")),
     Check("figure 5", "EMD² and SD outperform MSE.", "breathing", _ahead("squares", ("MSE",), ("EMD²", "SD"))),
-    Check(
-        OURS,
-        "EMD² and SD outperform MSE, with a softmax head.",
-        "breathing",
-        _ahead("softmax", ("MSE",), ("EMD²", "SD")),
-    ),
-    Check(
-        OURS,
-        "EMD² and SD outperform cross entropy (the paper's head).",
-        "breathing",
-        _ahead("squares", ("CE",), ("EMD²", "SD")),
-    ),
-    Check(
-        OURS,
-        "EMD² and SD outperform cross entropy, with a softmax head.",
-        "breathing",
-        _ahead("softmax", ("CE",), ("EMD²", "SD")),
-    ),
-    Check(
-        "section 5.2",
-        "EMD² and SD converge in a fraction of the first epoch, and faster than MSE.",
-        "breathing",
-        _within_first_epoch,
-    ),
-    Check(
-        "figure 5",
-        "Over a longer period EMD² is more accurate than SD (Algorithm 1 as printed, float32, M in bins).",
-        "breathing",
-        _ahead("squares", ("SD as printed",), ("EMD²",)),
-    ),
-    Check(
-        "figure 5",
-        "The same, with distances divided by the largest.",
-        "breathing",
-        _ahead("squares", ("SD as printed, M ≤ 1",), ("EMD²",)),
-    ),
-    Check(
-        "figure 5",
-        "The same, against a stable SD (log domain).",
-        "breathing",
-        _ahead("squares", ("SD",), ("EMD²",)),
-    ),
-    Check(
-        "section 3.2",
-        "The relaxed EMD² is more accurate than EMD at ρ = 1.",
-        "breathing",
-        _ahead("squares", ("EMD, ρ = 1",), ("EMD²",)),
-    ),
-    Check(
-        OURS,
-        "EMD² is more accurate than EMD at ρ = 1, with a softmax head.",
-        "breathing",
-        _ahead("softmax", ("EMD, ρ = 1",), ("EMD²",)),
-    ),
-    Check(
-        "abstract",
-        "The relaxed EMD² converges faster than EMD at ρ = 1, on figure 5's task.",
-        "breathing",
-        _ahead("squares", ("EMD, ρ = 1",), ("EMD²",), "after_first_epoch"),
-    ),
-    Check(
-        OURS,
-        "EMD at ρ = 1.5 and 1.25 is more accurate than EMD².",
-        "breathing",
-        _ahead("squares", ("EMD²",), ("EMD, ρ = 1.5", "EMD, ρ = 1.25")),
-    ),
-)
+    Check(OURS, "EMD² and SD outperform MSE, with a softmax head.", "breathing",
+          _ahead("softmax", ("MSE",), ("EMD²", "SD"))),
+    Check(OURS, "EMD² and SD outperform cross entropy (the paper's head).", "breathing",
+          _ahead("squares", ("CE",), ("EMD²", "SD"))),
+    Check(OURS, "EMD² and SD outperform cross entropy, with a softmax head.", "breathing",
+          _ahead("softmax", ("CE",), ("EMD²", "SD"))),
+    Check("section 5.2", "EMD² and SD converge in a fraction of the first epoch, and faster than MSE.", "breathing",
+          _within_first_epoch),
+    Check("figure 5",
+          "Over a longer period EMD² is more accurate than SD (Algorithm 1 as printed, float32, M in bins).",
+          "breathing", _ahead("squares", ("SD as printed",), ("EMD²",))),
+    Check("figure 5", "The same, with distances divided by the largest.", "breathing",
+          _ahead("squares", ("SD as printed, M ≤ 1",), ("EMD²",))),
+    Check("figure 5", "The same, against a stable SD (log domain).", "breathing",
+          _ahead("squares", ("SD",), ("EMD²",))),
+    Check("section 3.2", "The relaxed EMD² is more accurate than EMD at ρ = 1.", "breathing",
+          _ahead("squares", ("EMD, ρ = 1",), ("EMD²",))),
+    Check(OURS, "EMD² is more accurate than EMD at ρ = 1, with a softmax head.", "breathing",
+          _ahead("softmax", ("EMD, ρ = 1",), ("EMD²",))),
+    Check("abstract", "The relaxed EMD² converges faster than EMD at ρ = 1, on figure 5's task.", "breathing",
+          _ahead("squares", ("EMD, ρ = 1",), ("EMD²",), "after_first_epoch")),
+    Check(OURS, "EMD at ρ = 1.5 and 1.25 is more accurate than EMD².", "breathing",
+          _ahead("squares", ("EMD²",), ("EMD, ρ = 1.5", "EMD, ρ = 1.25"))),
+)  # fmt: skip
 
 _IMAGENET = (
-    Check(
-        "figure 6 a",
-        "On the whole training set EMD² + CE has the best top-1 accuracy.",
-        "imagenet",
-        _best("all", MIX, "top1", ">"),
-    ),
-    Check(
-        "figure 6 a",
-        "EMD² alone does not achieve high top-1 accuracy there: CE is ahead.",
-        "imagenet",
-        _compare("all", (("ce", "emd2"),)),
-    ),
-    Check(
-        "figure 6 b",
-        "With 4 % of the images EMD² ends up with a higher top-1 accuracy than CE.",
-        "imagenet",
-        _compare("few", (("emd2", "ce"),)),
-    ),
+    Check("figure 6 a", "On the whole training set EMD² + CE has the best top-1 accuracy.", "imagenet",
+          _best("all", MIX, "top1", ">")),
+    Check("figure 6 a", "EMD² alone does not achieve high top-1 accuracy there: CE is ahead.", "imagenet",
+          _compare("all", (("ce", "emd2"),))),
+    Check("figure 6 b", "With 4 % of the images EMD² ends up with a higher top-1 accuracy than CE.", "imagenet",
+          _compare("few", (("emd2", "ce"),))),
     Check("figure 6 b", "There EMD² + CE has the highest top-1 accuracy.", "imagenet", _best("few", MIX, "top1", ">")),
-    Check(
-        "abstract",
-        "With few images EMD² + CE achieves better top-1 accuracy than CE alone.",
-        "imagenet",
-        _compare("few", ((MIX, "ce"),)),
-    ),
-    Check(
-        "section 5.3",
-        "SD + CE is ahead of CE, but less than EMD² + CE is.",
-        "imagenet",
-        _compare("few", ((SD_MIX, "ce"), (MIX, SD_MIX))),
-    ),
-    Check(
-        "section 5.3",
-        "CE converges fastest in top-1 accuracy (4 % of the images).",
-        "imagenet",
-        _best("few", "ce", "top1", ">", _early_mean),
-    ),
-    Check(
-        "figure 6 c",
-        "EMD² has the smallest holistic error, by a large gap.",
-        "imagenet",
-        _best("few", "emd2", "emd", "<"),
-    ),
-    Check(
-        "section 5.3",
-        "With CE the holistic error falls, then grows back to its original value.",
-        "imagenet",
-        _grows_back,
-    ),
-    Check(
-        OURS,
-        "With few images and early stopping EMD² + CE has a better top-1 accuracy than CE and than EMD².",
-        "imagenet",
-        _compare("few", ((MIX, "ce"), (MIX, "emd2")), at=_best_epoch),
-    ),
-    Check(
-        OURS,
-        "With few images and early stopping EMD² has the smallest holistic error.",
-        "imagenet",
-        _best("few", "emd2", "emd", "<", _best_epoch),
-    ),
-    Check(
-        OURS,
-        "EMD² + CE makes smaller errors with the tree than with its leaves permuted (4 % of the images).",
-        "imagenet",
-        _compare("few", ((MIX, PERMUTED_MIX),), "distance", "<", _final),
-    ),
+    Check("abstract", "With few images EMD² + CE achieves better top-1 accuracy than CE alone.", "imagenet",
+          _compare("few", ((MIX, "ce"),))),
+    Check("section 5.3", "SD + CE is ahead of CE, but less than EMD² + CE is.", "imagenet",
+          _compare("few", ((SD_MIX, "ce"), (MIX, SD_MIX)))),
+    Check("section 5.3", "CE converges fastest in top-1 accuracy (4 % of the images).", "imagenet",
+          _best("few", "ce", "top1", ">", _early_mean)),
+    Check("figure 6 c", "EMD² has the smallest holistic error, by a large gap.", "imagenet",
+          _best("few", "emd2", "emd", "<")),
+    Check("section 5.3", "With CE the holistic error falls, then grows back to its original value.", "imagenet",
+          _grows_back),
+    Check(OURS, "With few images and early stopping EMD² + CE has a better top-1 accuracy than CE and than EMD².",
+          "imagenet", _compare("few", ((MIX, "ce"), (MIX, "emd2")), at=_best_epoch)),
+    Check(OURS, "With few images and early stopping EMD² has the smallest holistic error.", "imagenet",
+          _best("few", "emd2", "emd", "<", _best_epoch)),
+    Check(OURS, "EMD² + CE makes smaller errors with the tree than with its leaves permuted (4 % of the images).",
+          "imagenet", _compare("few", ((MIX, PERMUTED_MIX),), "distance", "<", _final)),
     *(
         Check(
             OURS,
@@ -396,17 +301,13 @@ _IMAGENET = (
         )
         for share, words in (("few", "4 % of the images"), ("all", "all images"))
     ),
-)
+)  # fmt: skip
 
 _CONVERGENCE = (
-    Check(
-        "section 5.3",
-        "EMD alone does not converge with SGD, whatever the parameters; EMD² does.",
-        "convergence",
-        _fails("EMD, ρ = 1"),
-    ),
+    Check("section 5.3", "EMD alone does not converge with SGD, whatever the parameters; EMD² does.", "convergence",
+          _fails("EMD, ρ = 1")),
     Check("section 5.3", "SD alone does not converge with SGD, whatever the parameters.", "convergence", _fails("SD")),
     Check("section 5.3", "SD + CE at 1:1 does not converge.", "convergence", _fails("½ SD + ½ CE")),
-)
+)  # fmt: skip
 
 LEARNING: tuple[Check, ...] = (*_BREATHING, *_IMAGENET, *_CONVERGENCE)

@@ -273,12 +273,8 @@ NUMERICS: tuple[Check, ...] = (
     ),
     Check("section 3.2", "With whole edge costs the terms of ∇EMD are multiples of 1/N.", "ellyvan", _multiples),
     Check("section 3.1", "The gradient neither creates nor destroys dirt.", "ellyvan", _conserves),
-    Check(
-        "section 3.2",
-        "The Hessian of EMD² is as printed, with N·H(i − k) − i.",
-        "ellyvan",
-        _equation("hessian", ("Printed matrix / second derivative at N = 4", ("printed_over_true",), "=", 1.0)),
-    ),
+    Check("section 3.2", "The Hessian of EMD² is as printed, with N·H(i − k) − i.", "ellyvan",
+          _equation("hessian", ("Printed matrix / second derivative at N = 4", ("printed_over_true",), "=", 1.0))),
     Check(
         "section 4",
         "The tree gradient is as printed, with an inner sum over j = 1 … i.",
@@ -295,12 +291,8 @@ NUMERICS: tuple[Check, ...] = (
             remark="The sum must be over the leaves below node i.",
         ),
     ),
-    Check(
-        "section 2.2",
-        "The Sinkhorn distance minimises ⟨M, T⟩ − ⟨T, log T⟩/λ, and Algorithm 1 finds the minimum.",
-        "ellyvan",
-        _equation("sinkhorn", _SIGN, remark=_OTHER_SIGN),
-    ),
+    Check("section 2.2", "The Sinkhorn distance minimises ⟨M, T⟩ − ⟨T, log T⟩/λ, and Algorithm 1 finds the minimum.",
+          "ellyvan", _equation("sinkhorn", _SIGN, remark=_OTHER_SIGN)),
     Check("Algorithm 1", "The loop ends after MAX-ITER iterations.", "ellyvan", _counter),
     Check(
         "Algorithm 1",
@@ -312,43 +304,26 @@ NUMERICS: tuple[Check, ...] = (
             remark="Once centred it does.",
         ),
     ),
-    Check(
-        "section 5.3", "The tree has 1374 nodes and largest distance 26 with all edge costs 1.", "ellyvan", _tree_size
-    ),
+    Check("section 5.3", "The tree has 1374 nodes and largest distance 26 with all edge costs 1.", "ellyvan",
+          _tree_size),
     Check("section 5.3", "The smallest distance between two labels is 2.", "ellyvan", _smallest_distance),
     Check("figure 2 a, c", "Larger λ need many more iterations to converge.", "stability", _iterations),
     Check("figure 2 b, d", "float32 degenerates for large λ.", "stability", _float32),
     Check("section 2.3", "Larger λ approximate the EMD better (converged, float64).", "stability", _closer),
     Check("figure 2", "The same at λ = 100, the end of the axis.", "stability", _largest_lambda),
     Check("section 2.3", "In float32 with 10 or 100 iterations larger λ are unusable.", "stability", _unusable),
-    Check(
-        "section 2.3",
-        "SD works best when the output space is small.",
-        "stability",
-        _conditions("by_size", "number of bins"),
-    ),
-    Check(
-        "section 2.3",
-        "SD works best when the ratio of the largest to the smallest distance is small.",
-        "stability",
-        _conditions("by_ratio", "ratio"),
-    ),
-    Check(
-        "figure 4 a, b",
-        "MSE's gradient is rough and local; EMD's and EMD²'s reach over the whole space, and EMD²'s is smoother.",
-        "gradients",
-        _rough,
-    ),
-    Check(
-        "figure 4 c", "Larger λ resemble the true EMD; SD at λ = 10 approximates it well.", "gradients", _sd_resembles
-    ),
+    Check("section 2.3", "SD works best when the output space is small.", "stability",
+          _conditions("by_size", "number of bins")),
+    Check("section 2.3", "SD works best when the ratio of the largest to the smallest distance is small.",
+          "stability", _conditions("by_ratio", "ratio")),
+    Check("figure 4 a, b",
+          "MSE's gradient is rough and local; EMD's and EMD²'s reach over the whole space, and EMD²'s is smoother.",
+          "gradients", _rough),
+    Check("figure 4 c", "Larger λ resemble the true EMD; SD at λ = 10 approximates it well.", "gradients",
+          _sd_resembles),
     Check("figure 4 c", "The regularised versions are asymmetric.", "gradients", _sd_asymmetric),
-    Check(
-        "table 1",
-        "EMD² is 60 times faster than 100 iterations of SD on a CPU.",
-        "timing",
-        _faster("cpu", ("float64", "float32"), 60.0),
-    ),
+    Check("table 1", "EMD² is 60 times faster than 100 iterations of SD on a CPU.", "timing",
+          _faster("cpu", ("float64", "float32"), 60.0)),
     Check("table 1", "EMD² is 3.5 times faster than SD on a GPU.", "timing", _faster("cuda", ("float32",), 3.5)),
     Check("table 1", "SD in float64 with 1000 iterations is impractical: 74 s per minibatch.", "timing", _impractical),
-)
+)  # fmt: skip

@@ -243,24 +243,13 @@ def _hierarchical_head(space: Space) -> Head:
 _HYPER = (0.25, 0.5, 0.75)
 _ALL: tuple[Contender, ...] = (
     Contender("ce", "cross entropy with label smoothing", _cross_entropy, values=(0.0, 0.05, 0.15)),
-    Contender(
-        "soft",
-        "`SoftLabelLoss`; Bertinetto et al. 2020",
-        lambda space, beta: SoftLabelLoss(space, beta=beta, reduction="sum"),
-        values=(4.0, 10.0, 25.0),
-    ),
-    Contender(
-        "emd",
-        "`EMDLoss` with ρ; at ρ = 2 on a chain the ranked probability score (Epstein 1969), Hou et al. 2016",
-        lambda space, rho: EMDLoss(space, rho=rho, reduction="sum"),
-        values=(1.5, 2.0, 3.0),
-    ),
-    Contender(
-        "emd2+ce",
-        "`MixedLoss` of `EMDLoss` and cross entropy",
-        lambda space, weight: _mixed(weight, EMDLoss(space.normalized(), reduction="sum")),
-        values=_HYPER,
-    ),
+    Contender("soft", "`SoftLabelLoss`; Bertinetto et al. 2020",
+              lambda space, beta: SoftLabelLoss(space, beta=beta, reduction="sum"), values=(4.0, 10.0, 25.0)),
+    Contender("emd",
+              "`EMDLoss` with ρ; at ρ = 2 on a chain the ranked probability score (Epstein 1969), Hou et al. 2016",
+              lambda space, rho: EMDLoss(space, rho=rho, reduction="sum"), values=(1.5, 2.0, 3.0)),
+    Contender("emd2+ce", "`MixedLoss` of `EMDLoss` and cross entropy",
+              lambda space, weight: _mixed(weight, EMDLoss(space.normalized(), reduction="sum")), values=_HYPER),
     Contender(
         "edge+ce",
         "`EdgeCrossEntropyLoss`, mixed; on a chain the ranked ignorance score (Tödter & Ahrens 2012) and cumulative "
@@ -269,61 +258,28 @@ _ALL: tuple[Contender, ...] = (
         (Chain, Tree),
         (0.3, 0.6, 1.0),
     ),
-    Contender(
-        "oll",
-        "ordinal log loss (Castagnos et al. 2022), class distance weighted cross entropy (Polat et al. 2022)",
-        _ordinal_log_loss,
-        values=(1.0, 1.5, 2.0),
-    ),
+    Contender("oll",
+              "ordinal log loss (Castagnos et al. 2022), class distance weighted cross entropy (Polat et al. 2022)",
+              _ordinal_log_loss, values=(1.0, 1.5, 2.0)),
     Contender("margin", "soft-max margin (Valmadre 2022, on classes)", _margin, values=(0.5, 1.5, 5.0)),
-    Contender(
-        "triangular",
-        "triangular soft targets (Vargas et al. 2023)",
-        lambda space, share: _targets(triangular(space, share)),
-        (Chain, Ring),
-        (0.05, 0.1, 0.2),
-    ),
-    Contender(
-        "hl-gauss",
-        "HL-Gauss (Imani & White 2018)",
-        lambda space, sigma: _targets(gaussian(space, sigma)),
-        (Chain, Ring),
-        (0.4, 0.7, 1.0),
-    ),
-    Contender(
-        "binomial",
-        "binomial soft targets (Liu et al. 2020)",
-        lambda space, share: _targets(binomial(space, share)),
-        (Chain,),
-        (0.2, 0.5, 1.0),
-    ),
+    Contender("triangular", "triangular soft targets (Vargas et al. 2023)",
+              lambda space, share: _targets(triangular(space, share)), (Chain, Ring), (0.05, 0.1, 0.2)),
+    Contender("hl-gauss", "HL-Gauss (Imani & White 2018)", lambda space, sigma: _targets(gaussian(space, sigma)),
+              (Chain, Ring), (0.4, 0.7, 1.0)),
+    Contender("binomial", "binomial soft targets (Liu et al. 2020)",
+              lambda space, share: _targets(binomial(space, share)), (Chain,), (0.2, 0.5, 1.0)),
     Contender("rank", "squared error of the rank", _rank, (Chain,), head=_rank_head),
-    Contender(
-        "cumulative",
-        "cumulative link (McCullagh 1980)",
-        _likelihood(_cumulative_head),
-        (Chain,),
-        head=_cumulative_head,
-    ),
+    Contender("cumulative", "cumulative link (McCullagh 1980)", _likelihood(_cumulative_head), (Chain,),
+              head=_cumulative_head),
     Contender("coral", "CORAL (Cao, Mirjalili & Raschka 2020)", _coral, (Chain,), head=_coral_head),
     Contender("corn", "CORN (Shi, Cao & Raschka 2021)", _likelihood(_corn_head), (Chain,), head=_corn_head),
-    Contender(
-        "hxe",
-        "`HierarchicalCrossEntropyLoss`; Bertinetto et al. 2020",
-        lambda space, alpha: HierarchicalCrossEntropyLoss(space, alpha=alpha, reduction="sum"),
-        (Tree,),
-        (0.1, 0.3, 0.6),
-    ),
-    Contender(
-        "superclass", "log losses of superclasses (Urbani et al. 2024)", _superclasses, (Tree,), (0.25, 0.5, 1.0)
-    ),
-    Contender(
-        "hsoftmax",
-        "hierarchical softmax (Valmadre 2022)",
-        _likelihood(_hierarchical_head),
-        (Tree,),
-        head=_hierarchical_head,
-    ),
-)
+    Contender("hxe", "`HierarchicalCrossEntropyLoss`; Bertinetto et al. 2020",
+              lambda space, alpha: HierarchicalCrossEntropyLoss(space, alpha=alpha, reduction="sum"), (Tree,),
+              (0.1, 0.3, 0.6)),
+    Contender("superclass", "log losses of superclasses (Urbani et al. 2024)", _superclasses, (Tree,),
+              (0.25, 0.5, 1.0)),
+    Contender("hsoftmax", "hierarchical softmax (Valmadre 2022)", _likelihood(_hierarchical_head), (Tree,),
+              head=_hierarchical_head),
+)  # fmt: skip
 CONTENDERS = {contender.name: contender for contender in _ALL}
 REFERENCE = "ce"
