@@ -70,9 +70,12 @@ transform_level: Callable[[], int | None] = find("_C._functorch.maybe_current_le
 is_wrapped: Callable[[Tensor], bool] = find("_C._functorch.is_functorch_wrapped_tensor") or (lambda x: True)
 
 
+_set_tracing_state: Any = find("_C._set_tracing_state")
+
+
 @contextmanager
 def plain_tensors() -> Iterator[None]:
-    """Leave functional transforms, dispatch modes and inference mode for a while: new tensors are plain ones."""
+    """Leave transforms, dispatch modes, traces and inference mode for a while: new tensors are plain ones."""
     with ExitStack() as stack:
         for module, name, active in (
             ("torch._functorch.pyfunctorch", "temporarily_clear_interpreter_stack", transform_level() is not None),
@@ -80,6 +83,10 @@ def plain_tensors() -> Iterator[None]:
         ):
             if active:
                 stack.enter_context(getattr(import_module(module), name)())
+        state = None if _set_tracing_state is None else tracing_state()
+        if state is not None:
+            stack.callback(_set_tracing_state, state)
+            _set_tracing_state(None)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         yield
