@@ -172,7 +172,6 @@ def test_boosting_stops_early(library, metric):
     given = boosted(ew.Chain(5), library, **options)
     given.fit(features[:300], labels[:300], eval_set=(features[rest], labels[rest]))
     score = scorer(metric, ew.Chain(5))
-    given.set_params(decision="argmax")
     best = score(given, features[rest], labels[rest])
     given.n_rounds_ = 300 if library == "lightgbm" else given.booster_.num_boosted_rounds()
     assert best >= score(given, features[rest], labels[rest])

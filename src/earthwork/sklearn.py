@@ -282,7 +282,7 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: The step size.
         early_stopping: After how many rounds without an improvement to stop; ``None``: not at all.
         validation_fraction: The share of rows that is held out for early stopping, if ``fit`` gets no ``eval_set``.
-        metric: The metric of early stopping, see :class:`~earthwork.boosting.EvalMetric`.
+        metric: The metric of early stopping, of answers by ``decision``; see :class:`~earthwork.boosting.EvalMetric`.
         params: Further parameters of the library.
         n_jobs: The number of threads; ``None``: the library's default.
         random_state: The seed of the held-out rows and of the library.
@@ -433,7 +433,7 @@ def _train_lightgbm(
         data,
         model.n_estimators,
         valid_sets=[library.Dataset(held_out[0], held_out[1], weight=held_out[2], reference=data)],
-        feval=EvalMetric(model.space_, model.metric).lightgbm,
+        feval=EvalMetric(model.space_, model.metric, decision=model.decision).lightgbm,
         callbacks=[library.early_stopping(model.early_stopping, verbose=False)],
     )
     return booster, booster.best_iteration or booster.current_iteration()
@@ -459,7 +459,7 @@ def _train_xgboost(
     if held_out is not None:
         options |= {
             "evals": [(library.DMatrix(held_out[0], held_out[1], weight=held_out[2]), "held_out")],
-            "custom_metric": EvalMetric(model.space_, model.metric).xgboost,
+            "custom_metric": EvalMetric(model.space_, model.metric, decision=model.decision).xgboost,
             "early_stopping_rounds": model.early_stopping,
         }
     booster = library.train(params, data, model.n_estimators, **options)
