@@ -38,6 +38,7 @@ EW_API ew_space *ew_tree(int64_t bins, int64_t nodes, const int64_t *places, con
 
 EW_API void ew_free(ew_space *space);
 
+/* Those before EW_EXPECTED have a second input and values. */
 enum { EW_PAIRS, EW_LABELS, EW_EDGES, EW_HIERARCHY, EW_SOFT_LABELS, EW_EXPECTED, EW_POWERS, EW_OPERATIONS };
 enum { EW_FLOAT, EW_DOUBLE };
 enum { EW_OK, EW_NOT_IMPLEMENTED, EW_WRONG_ARGUMENT, EW_NO_MEMORY };

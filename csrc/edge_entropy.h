@@ -277,7 +277,7 @@ template <class T> bool chain_edges(const Task &task, int64_t t) {
     if (!task.call->gradients) return rows.valid;
     const V factor = narrow<T>(rows.weights());
     steps.set(bins - 1, T(0));
-    store_from_end<T>(bins, rows.rows, task.call->gradients, [=, part = Double(0.0)](int64_t j) mutable EW_ALWAYS {
+    store_from_end<T>(bins, rows.rows, task.call->gradients, 0.0, [&](int64_t j, Double &part) EW_ALWAYS {
         part = part + widen(steps[j]);
         return tile[j] * factor * (parts[j] + narrow<T>(part));
     });

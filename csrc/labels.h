@@ -52,8 +52,8 @@ template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
     }
     rows.write_losses(cost * softmax.correction * Double(1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
-    Double above = Double(0.0) - (cost / softmax.excess + after);
-    store_from_end<T>(space.bins, rows.rows, task.call->gradients, [=](int64_t j) mutable EW_ALWAYS {
+    const Double mean = Double(0.0) - (cost / softmax.excess + after);
+    store_from_end<T>(space.bins, rows.rows, task.call->gradients, mean, [&](int64_t j, Double &above) EW_ALWAYS {
         above = above + widen(slopes[j]);
         return tile[j] * softmax.factor * narrow<T>(above);
     });

@@ -153,8 +153,8 @@ template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
     const Rows results(t, task.call->rows, space.bins);
     write_distances<T>(*task.call, results, total);
     if (task.call->gradients) {
-        Double above = weighted * Double(-1.0 / double(space.bins));
-        store_from_end<T>(space.bins, results, task.call->gradients, [=](int64_t j) mutable EW_ALWAYS {
+        const Double mean = weighted * Double(-1.0 / double(space.bins));
+        store_from_end<T>(space.bins, results, task.call->gradients, mean, [&](int64_t j, Double &above) EW_ALWAYS {
             above = above + widen(slopes[j]);
             return narrow<T>(above);
         });

@@ -174,24 +174,24 @@ template <class T> EW_INLINE void store_tile(const ew_space &space, Tile<T> tile
     });
 }
 
-// Store f(j) of every bin of a chain to the rows of a matrix. f is called from the last bin to the first, and can be copied.
-template <class T, class F> EW_INLINE void store_from_end(int64_t bins, const Rows &rows, void *matrix, F f) {
+// Store f(j, sum) of every bin of a chain to the rows of a matrix, from the last bin to the first; f may change the sum.
+template <class T, class F> EW_INLINE void store_from_end(int64_t bins, const Rows &rows, void *matrix, Double sum, F f) {
     with_block_size<T>(bins, [&](auto size) EW_ALWAYS {
         constexpr int SIZE = decltype(size)::value;
-        const auto store_block = [&](int64_t j, F &g) EW_ALWAYS {
+        const auto store_block = [&](int64_t j, Double &running) EW_ALWAYS {
             Vector<T> block[SIZE];
 #pragma GCC unroll 16
-            for (int i = SIZE - 1; i >= 0; --i) block[i] = g(j + i);
+            for (int i = SIZE - 1; i >= 0; --i) block[i] = f(j + i, running);
             store_columns<SIZE>(static_cast<T *>(matrix) + j, rows.offsets, block);
         };
         int64_t j = bins;
         if (bins % SIZE) {
             // Overlaps the next block, which continues where the last whole number of blocks ends.
-            F ahead = f;
+            Double ahead = sum;
             store_block(bins - SIZE, ahead);
-            while (j % SIZE) f(--j);
+            while (j % SIZE) f(--j, sum);
         }
-        while ((j -= SIZE) >= 0) store_block(j, f);
+        while ((j -= SIZE) >= 0) store_block(j, sum);
     });
 }
 

@@ -18,14 +18,10 @@ from torch.nn.functional import one_hot
 
 import earthwork as ew
 from earthwork.kernels.cpu import run, without_kernels
-from tests.cases import random_distribution, random_space
+from tests.cases import random_distribution
+from tests.catalogue import CLASSES, LOSS_CASES, SPACES, make_loss, takes_weight, weights
 
-SPACES: dict[str, ew.Space] = {
-    **{kind: random_space(np.random.default_rng(3), kind, 9) for kind in ("chain", "ring", "tree")},
-    "inner tree": ew.Tree([1, -1, 1, 2, 2, 0, 0], [0.5, 0, 1, 2, 1, 1, 3], bins=[4, 0, 3, 2]),
-    "metric": ew.CostMatrix(ew.Ring(7).distances() ** 2),
-}
-EDGES = tuple(name for name in SPACES if name != "metric")
+EDGES = [name for name, space in SPACES.items() if isinstance(space, ew.EdgeSpace)]
 MAKERS: dict[str, Callable[[], ew.Space]] = {
     "chain": lambda: ew.Chain(3, [1.0, 2.0]),
     "ring": lambda: ew.Ring(3),
@@ -102,27 +98,18 @@ def test_sinkhorn(rows, options):
     same(lambda p: ew.sinkhorn(p, one_hot(labels, space.num_bins).to(p), space, **options), p)
 
 
-@pytest.mark.parametrize("rows", SPACES, indirect=True)
-@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"ignore_index": 1}], ids=str)
-def test_losses(rows, options):
-    space, p, q, labels = rows
-    logits, q, weight = p.log().float(), q.float(), torch.arange(1.0, space.num_bins + 1)
-    for loss in (
-        ew.EMDLoss(space, 1.0, **options),
-        ew.EMDLoss(space, 1.0, weight=weight, **options),
-        ew.SinkhornLoss(space, weight=weight, **options),
-        *(ew.EMDLoss(space, rho, **options) for rho in (1.5, 2.0) if not isinstance(space, ew.CostMatrix)),
-    ):
-        same(lambda x, loss=loss: loss(x, labels), logits)
-        same(lambda x, loss=loss: loss(x, q), logits)
-
-
-@pytest.mark.parametrize("kind", ["tree", "inner tree"])
-def test_logarithmic_losses(kind):
-    space = SPACES[kind]
-    logits, labels = torch.randn(4, space.num_bins), torch.arange(4) % space.num_bins
-    for make in (ew.EdgeCrossEntropyLoss, ew.HierarchicalCrossEntropyLoss, ew.SoftLabelLoss):
-        same(lambda x, y, make=make: make(space)(x, y), logits, labels)
+@pytest.mark.parametrize("case", LOSS_CASES)
+def test_losses(case, rng):
+    p, q = (random_distribution(rng, 5, CLASSES, zeros=0.0).float() for _ in range(2))
+    labels = torch.arange(5) % CLASSES
+    options = [{}, {"ignore_index": 1}]
+    if takes_weight(case):
+        options += [{"label_smoothing": 0.1}, {"weight": weights()}]
+    for option in options:
+        loss = make_loss(case, **option)
+        same(lambda x, loss=loss: loss(x, labels), p.log())
+        if takes_weight(case) and "ignore_index" not in option:
+            same(lambda x, loss=loss: loss(x, q), p.log())
 
 
 @pytest.mark.parametrize("rows", ["tree", "inner tree"], indirect=True)

@@ -115,7 +115,7 @@ template <class T> void one_case(Random &random, const std::vector<const char *>
         space = kind == 1 ? random_tree(random, bins) : random_ring(random, bins);
     require(space != nullptr, "a space");
     const int64_t operation = kind == 2 ? int64_t(EW_EXPECTED) : below(random, EW_OPERATIONS);
-    const bool labelled = operation >= EW_LABELS && operation <= EW_SOFT_LABELS;
+    const bool labelled = operation >= EW_LABELS && operation < EW_EXPECTED;
     const bool weighted = labelled && below(random, 2), gradient = operation >= EW_EXPECTED || below(random, 4);
     const double rhos[] = {1.0, 1.3, 1.5, 2.0, 3.0};
     ew_call call = {};

@@ -188,6 +188,9 @@ class _Server:
                 seen["calls"] = sorted({*seen["calls"], *state()._stats})
                 seen["seconds"][test] = time.process_time() - start
                 os.write(self.writing, f"{test}\tmeasured\t{seen['seconds'][test]:.2f}\t\n".encode())
+                # Measured again only if the run is stopped before the next test of a new function.
+                if len(seen["seconds"]) == 1:
+                    file.write_text(json.dumps(known))
         set_mutant_under_test("")
         file.write_text(json.dumps(known))
         # Kernels that are loaded here are not loaded again in every fork.

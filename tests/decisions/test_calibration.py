@@ -53,7 +53,7 @@ def test_bad_logits(logits: Any, labels: Any, error: type[Exception], message: s
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_vagueness_reaches_from_always_a_class_to_always_the_root(seed: int) -> None:
+def test_vagueness_from_classes_to_root(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tree = random_tree(rng, 25, inner_bins=False)
     tree = tree.with_costs(rng.random(tree.num_edges) + 0.1)

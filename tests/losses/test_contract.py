@@ -50,6 +50,25 @@ def test_bad_labels_of_cross_entropy_in_a_mixture(label):
             call()
 
 
+@pytest.mark.parametrize("label", BAD)
+def test_bad_labels_of_tokens(label):
+    logits, labels, _ = batch(4)
+    layer, head = torch.randn(4, 3, dtype=torch.float64), torch.randn(CLASSES, 3, dtype=torch.float64)
+    labels[1] = label
+    loss, each = (make_loss("TokenEMDLoss, chain", reduction=how) for how in ("mean", "none"))
+    mixed = ew.MixedLoss((1.0, loss))
+    for call in (
+        lambda: loss(logits, labels),
+        lambda: loss.from_hidden(layer, head, labels),
+        lambda: mixed.from_hidden(layer, head, labels),
+    ):
+        with pytest.raises(ValueError, match=rf"labels: expected tokens from 0 to 5 .*got {label} at position 1"):
+            call()
+    for function, expected in ((each, [False, True, False, False]), (loss, True)):
+        torch.compiler.reset()
+        assert torch.compile(function, backend="eager")(logits, labels).isnan().tolist() == expected
+
+
 @pytest.mark.parametrize("space", SPACES)
 def test_bad_labels_of_compiled_losses(space):
     """The compiler cannot raise an error that depends on values, so the loss is NaN on every space."""

@@ -49,7 +49,7 @@ def test_class_indices_are_one_hot_targets_bit_for_bit(space, rho, smoothing):
 
 
 @pytest.mark.parametrize("rho", [1.0, 1.5, 2.0])
-def test_class_indices_are_one_hot_targets_to_the_last_digits_by_kernels(rho):
+def test_class_indices_are_one_hot_targets_by_kernels(rho):
     tree = ew.trees.cifar100()
     logits, labels = 3 * torch.randn(64, 100), torch.randint(100, (64,))
     loss = ew.EMDLoss(tree, rho, reduction="none")
@@ -120,7 +120,7 @@ def test_a_loss_may_be_weighed(rows):
         torch.testing.assert_close(weighed, weight * gradient)
 
 
-def test_the_mean_of_distributions_divides_by_the_rows_as_cross_entropys_does():
+def test_mean_of_distributions_divides_by_rows():
     logits, q = torch.randn(6, C), torch.randn(6, C).softmax(-1)
     weight = torch.rand(C)
     each = ew.emd(logits.softmax(-1), q, TREE, 2) * (q * weight).sum(-1)
@@ -136,7 +136,7 @@ def test_outputs_that_are_not_logits(space, normalize):
     torch.testing.assert_close(loss(output if normalize else p, q), ew.emd(p, q, space, 2).mean())
 
 
-def test_nothing_to_average_is_nan_without_a_gradient_as_in_cross_entropy():
+def test_mean_of_nothing_is_nan():
     for loss in (nn.CrossEntropyLoss(), ew.EMDLoss(TREE)):
         logits = torch.randn(3, C, requires_grad=True)
         value = loss(logits, torch.full((3,), -100))
@@ -187,7 +187,7 @@ def test_half_precision_and_autocast(space):
 
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("rows", [6, 100])
-def test_under_autocast_a_loss_is_single_precision_as_cross_entropy_is(space, rows, soft):
+def test_autocast_gives_single_precision(space, rows, soft):
     weights, labels = torch.randn(rows, C, requires_grad=True), torch.randint(C, (rows,))
     target = torch.nn.functional.one_hot(labels, C).float() if soft else labels
     with torch.autocast("cpu", dtype=torch.float16):

@@ -127,7 +127,7 @@ def test_weights_and_masks_of_sets_are_those_of_rows(space):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("space", [CHAIN, TREE], ids=["chain", "tree"])
-def test_probabilities_in_half_precision_miss_a_mass_of_1_by_their_rounding(space, dtype):
+def test_half_precision_may_miss_a_mass_of_1(space, dtype):
     p = torch.tensor([[0.3, 0.3, 0.4], [0.15, 0.25, 0.6]]).to(dtype)
     # More than float32 would be allowed.
     assert ((p.float().sum(-1) - 1).abs() > 1e-4).any()

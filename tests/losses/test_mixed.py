@@ -150,7 +150,7 @@ def test_distributions_where_the_mean_of_nothing_is_0():
     torch.testing.assert_close(ew.MixedLoss((1.0, entropy), empty="zero")(logits, target), entropy(logits, target))
 
 
-def test_a_distribution_counts_whatever_the_weights_of_the_classes():
+def test_distribution_counts_whatever_the_weights():
     cross = nn.CrossEntropyLoss(weight=torch.tensor([0.0, 0.0, 1.0]))
     logits, target = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     torch.testing.assert_close(ew.MixedLoss((1, cross), empty="zero")(logits, target), cross(logits, target))

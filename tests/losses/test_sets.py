@@ -146,7 +146,7 @@ def test_sets_on_a_tree_of_one_node(shape):
 
 
 @pytest.mark.parametrize("rho", [1.0, 2.0, 5.5])
-def test_the_gradient_of_a_set_of_one_is_that_of_its_label_also_in_a_transform(rho):
+def test_gradient_of_a_set_of_one(rho):
     chain = ew.Chain(4, [0.5, 1.0, 2.0])
     p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.2, 0.3]], dtype=torch.float64)
     labels = torch.tensor([1, 3])

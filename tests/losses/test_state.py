@@ -132,7 +132,7 @@ def test_learned_costs_stay_positive_with_mean_1():
     assert list(loss.state_dict()) == ["costs.log_costs"]
 
 
-def test_sets_are_moved_to_the_nearest_class_by_the_learned_costs():
+def test_sets_by_learned_costs():
     chain, logits = ew.Chain(3), torch.tensor([[0.0, 10.0, 0.0]])
     allowed = ew.targets.any_of(torch.tensor([[True, False, True]]))
     for costs in ([1.0, 5.0], [5.0, 1.0]):

@@ -145,7 +145,7 @@ def test_a_group_with_too_many_children_shows_some_of_them(bins: list[int] | Non
         plot_tree(tree, most=1)
 
 
-def test_letters_of_other_alphabets_are_drawn_in_a_font_that_has_them() -> None:
+def test_letters_of_other_alphabets() -> None:
     with pyplot.rc_context({"font.family": ["cmss10"]}):  # which has only Latin letters
         ax = plot_tree(trees.from_paths(["звери/кот", "звери/пёс"]))
     with warnings.catch_warnings():

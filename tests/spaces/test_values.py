@@ -6,6 +6,7 @@ import contextlib
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,15 +19,12 @@ from earthwork.spaces import derived as derived_module
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor
 from tests.cases import ALL_KINDS, random_space
+from tests.catalogue import SPACES as CATALOGUE
 
 CPU = torch.device("cpu")
-SPACES = {
-    "chain": lambda: ew.Chain(4, [1.0, 0.0, 2.5], names=list("abcd")),
-    "one cost": lambda: ew.Chain(4, 0.5),
-    "ring": lambda: ew.Ring(3, 0.5),
-    "tree": lambda: ew.Tree([-1, 0, 0, 1, 1], [9.0, 1.0, 2.0, 3.0, 4.0], names=list("abcde")),
-    "matrix": lambda: ew.CostMatrix([[0, 1], [3, 0]], ["x", "y"]),
-}
+# Each call makes another one that is equal.
+SPACES = {name: partial(pickle.loads, pickle.dumps(space)) for name, space in CATALOGUE.items()}
+SPACES["one cost"] = lambda: ew.Chain(4, 0.5)
 
 
 def arrays(space):

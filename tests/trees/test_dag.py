@@ -39,7 +39,7 @@ def test_a_rule_chooses_one_parent(rule, parent):
         assert tree.notes == (f"rule {rule!r} chose one of several parents for 1 nodes: 'kitchen' is below {parent!r}",)
 
 
-def test_several_parents_without_a_rule_are_an_error_that_says_what_to_do():
+def test_several_parents_need_a_rule():
     message = r"parents: expected one parent for each node, got several for 1: 'kitchen' \('home', 'food'\); rule= "
     with pytest.raises(
         ValueError, match=message + r"chooses one \(first, shortest, longest, siblings\), ew\.trees\.from"
@@ -79,7 +79,7 @@ def ancestors(name):
     return {name}.union(*(ancestors(parent) for parent in names))
 
 
-def test_the_distance_is_the_cost_of_the_groups_that_hold_one_of_two_classes():
+def test_distance_is_cost_of_groups_of_one():
     costs = {name: 0.5 + place for place, name in enumerate(PARENTS)}
     dag = trees.from_dag(PARENTS, costs)
     assert dag.bin_names == ("kitchen", "sofa", "bread")
@@ -141,7 +141,7 @@ def test_one_parent_each_is_a_tree(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_emd_to_a_class_is_the_transport_cost_and_otherwise_at_most_that(seed):
+def test_emd_is_at_most_the_transport_cost(seed):
     dag = random_dag(seed)
     exact = ew.CostMatrix(dag.distances(), symmetric=True, triangle=True)
     rng = np.random.default_rng(seed)

@@ -176,7 +176,7 @@ def test_intervals_of_the_page_are_those_of_overlapping_folds() -> None:
     assert f"{difference.mean():+.1f} % {ends} ✓".replace("-", "−") in make_tables({"boosting-glass": found})
 
 
-def test_the_committed_tables_are_made_from_the_committed_results() -> None:
+def test_committed_tables() -> None:
     """The guide has the first table that `earthwork study boosting-table` prints; the Makefile puts it there."""
     results = read(DOCS / "results")
     assert set(results) == set(TABLES)

@@ -38,7 +38,7 @@ def test_the_higher_of_two_maxima_is_taken() -> None:
     )
 
 
-def test_equal_variances_give_the_plain_mean_and_students_interval() -> None:
+def test_equal_variances() -> None:
     effects = [1.0, 4.0, -2.0, 6.0, 3.0]
     found = pool(effects, [0.01] * 5)
     expected = stats.t.interval(0.95, 4, np.mean(effects), stats.sem(effects))

@@ -138,7 +138,7 @@ def table(rows: int) -> Table:
     return Table(ew.Chain(3), x, np.arange(rows) % 3)
 
 
-def test_parts_of_a_split_are_disjoint_and_few_labels_are_among_many() -> None:
+def test_parts_of_a_split() -> None:
     def rows(part: Part, seed: int) -> set[float]:
         # Back from standardised features to row numbers is not needed: each row has its own value.
         return {round(value, 5) for value in part.x[seed, :, 0].tolist()}

@@ -116,7 +116,7 @@ def test_soft_and_set_valued_labels(rng):
         mse(logits, any_of(sets))
 
 
-def test_an_error_in_a_loss_of_ones_own_says_what_it_was_called_with():
+def test_error_in_own_loss():
     loss = parse_loss("lab.tests.training.helpers:squared_distance").build(ew.Chain(3))
     with pytest.raises(
         ValueError, match=r"loss 'lab.tests.*:squared_distance': .* \(called with logits of shape \(2, 3\) and t"

@@ -24,7 +24,7 @@ _BLOCK = 2**23
 
 
 def fit_temperature(logits: Any, labels: Any) -> float:
-    r"""The temperature at which a model's probabilities fit held-out labels best.
+    r"""Find the temperature at which a model's probabilities fit held-out labels best.
 
     It minimises the log loss of :math:`\mathrm{softmax}(z / T)` over :math:`T` (Guo et al., "On calibration of modern
     neural networks", ICML 2017). Least-risk decisions rely on the probabilities, so they are only as good as the
@@ -61,7 +61,7 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     own = z.gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
     def slope(inverse: float) -> float:
-        """The derivative of the log loss with respect to 1 / T, which increases with 1 / T."""
+        """Compute the derivative of the log loss with respect to 1 / T, which increases with 1 / T."""
         p = (z * inverse).softmax(-1)
         return float(((p * z).sum(-1) - own).mean())
 
@@ -97,7 +97,7 @@ def tune_vagueness(
     coverage: float | None = None,
     confidence: float | None = None,
 ) -> float:
-    """The ``vagueness`` with which :func:`~earthwork.decide` reaches a target, from held-out data.
+    """Find the ``vagueness`` with which :func:`~earthwork.decide` reaches a target, from held-out data.
 
     Args:
         p: The probabilities of held-out rows, shape ``[N, C]``: a tensor or an array.

@@ -142,7 +142,7 @@ class CheckedLoss(nn.Module):
         raise NotImplementedError
 
     def _by_row(self) -> bool:
-        """Whether there is a loss for each row."""
+        """Return whether there is a loss for each row."""
         return bool(self.reduction == "none")
 
     def _keep_parts(self, parts: list[Tensor]) -> None:

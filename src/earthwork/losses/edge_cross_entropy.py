@@ -9,6 +9,7 @@ from earthwork.losses.contract import StructuredLoss
 from earthwork.ops import LabelKernel
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
+from earthwork.spaces.edges import cost_tensor, dividing
 from earthwork.spaces.space import widest
 
 
@@ -66,15 +67,11 @@ class EdgeCrossEntropyLoss(StructuredLoss):
 
     def _losses(self, log_p: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
         below, beyond = self.space.log_masses(log_p)
-        costs, asked = derived(self.space, _asked_costs, log_p.device)
+        costs = derived(self.space, cost_tensor, log_p.device, widest(log_p.device))
+        # Edges with all classes on one side do not contribute.
+        asked = derived(self.space, dividing, log_p.device)
         asked = asked if known is None else asked & known
         target = target.double().clamp(0, 1)
         # Where the share is 0 the term is 0, whatever the logarithm is.
         terms = torch.where(target > 0, target * below, 0) + torch.where(target < 1, (1 - target) * beyond, 0)
-        return -(torch.where(asked, costs, 0) * terms.where(asked, 0)).sum(-1).to(log_p.dtype)
-
-
-def _asked_costs(space: EdgeSpace, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the costs of the edges, and which of them have classes on both sides: others do not contribute."""
-    count = space.flow(torch.ones(space.num_bins, dtype=torch.float64, device="cpu"))
-    return space.costs.to(widest(device)).to(device), ((count > 0) & (count < space.num_bins)).to(device)
+        return -(costs * terms.where(asked, 0)).sum(-1).to(log_p.dtype)

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Empty, can_read_without_sync, rows_weight
 from earthwork.losses.through_head import Layer, Term
-from earthwork.ops.labels import check_labels
+from earthwork.ops.labels import check_labels, is_bad
 from earthwork.ops.masses import check_not_sharded
 from earthwork.targets import AnyOf, without_meaning
 
@@ -177,7 +177,7 @@ def _entropy(function: Callable[..., Tensor], logits: Tensor, target: Tensor, ig
         except IndexError:
             check_labels(target, classes, ignore_index)
             raise
-    bad = (target != ignore_index) & ((target < 0) | (target >= classes))
+    bad = is_bad(target, classes, ignore_index)
     losses = function(logits, torch.where(bad, ignore_index, target.long()))
     return torch.where(bad if losses.ndim else bad.any(), math.nan, losses)
 

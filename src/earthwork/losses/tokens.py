@@ -18,7 +18,8 @@ from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Reduction, at_least_float32, check_mask
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.losses.through_head import Layer, Term, loss_through_head, untraced
-from earthwork.ops.masses import check_not_sharded
+from earthwork.ops.labels import check_labels, is_bad
+from earthwork.ops.masses import can_read, check_not_sharded
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import check_rho, to_tensor
@@ -143,13 +144,17 @@ class TokenEMDLoss(CheckedLoss):
                 f"logits: expected a vocabulary of at least {least} tokens on the last axis, got shape "
                 f"{tuple(logits.shape)}"
             )
+        self._check_range(labels, logits.shape[-1])
         where, bins = self._numbers(labels)
         tokens = derived(self._vocabulary, _token_tables, logits.device).tokens
         chosen, total = _select(logits, where, tokens, self.outside is not None)
         losses, divisor = self._losses(chosen, bins, total), self._divisor(len(bins), num_items, logits.device)
-        if self._by_row():
-            return losses.new_zeros(where.shape).masked_scatter(where, losses)
-        return losses.sum() / divisor
+        loss = losses.new_zeros(where.shape).masked_scatter(where, losses) if self._by_row() else losses.sum() / divisor
+        if can_read(labels):
+            return loss
+        bad = is_bad(labels, logits.shape[-1], self.ignore_index)
+        bad = bad[..., 1:] if self.shift else bad
+        return torch.where(bad if loss.ndim else bad.any(), math.nan, loss)
 
     def from_hidden(
         self,
@@ -188,6 +193,7 @@ class TokenEMDLoss(CheckedLoss):
     ) -> Tensor:
         """Compute the loss from the hidden states where the label is a number, and the weights of number tokens."""
         layer.check(None, self._vocabulary.least_size)
+        self._check_range(labels, len(layer.weight))
         (hidden, weight, bias), called = layer, copy.copy(self)
         where, bins = self._numbers(labels)
         tokens = derived(self._vocabulary, _token_tables, hidden.device).tokens
@@ -210,6 +216,12 @@ class TokenEMDLoss(CheckedLoss):
         layer.check(None, self._vocabulary.least_size)
         if self.shift:
             raise ValueError("shift: expected False for rows of a MixedLoss, got True")
+        tokens = cast(Tensor, labels)
+        self._check_range(tokens if mask is None else torch.where(mask, tokens, self.ignore_index), len(layer.weight))
+
+    def _check_range(self, labels: Tensor, vocabulary: int) -> None:
+        if can_read(labels):
+            check_labels(labels, vocabulary, self.ignore_index, "labels", "tokens")
 
     def _terms(self, target: Tensor) -> list[Term]:
         called = copy.copy(self)

@@ -15,7 +15,7 @@ from torch import Tensor
 from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables
 from earthwork.ops.definition import COMPOSED, Route, as_rows, composed_cost
 from earthwork.ops.first_order import unchanged, version, with_gradient
-from earthwork.ops.labels import LabelledLoss, check_labels
+from earthwork.ops.labels import LabelledLoss, check_labels, is_bad
 from earthwork.ops.masses import check_masses, mass_tolerance
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
@@ -176,7 +176,7 @@ class _Operators(Route):
             return super().loss_of_labels(loss, logits, labels, weight)
         ignore, reduction = loss.ignore_index, loss.reduction
         # The compiler cannot raise an error for a label that is out of range: its loss is NaN.
-        wrong = (labels != ignore) & ((labels < 0) | (labels >= loss.space.num_bins))
+        wrong = is_bad(labels, loss.space.num_bins, ignore)
         known, empty = torch.where(wrong, ignore, labels.long()), math.nan if loss.empty == "nan" else 0.0
         found = self._label_loss(logits, known, loss.space, getattr(loss, kernel.option), ignore, reduction, empty)
         return torch.where(wrong if reduction == "none" else wrong.any(), math.nan, found)

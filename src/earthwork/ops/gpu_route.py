@@ -152,14 +152,10 @@ def _recomputed(
     *inputs: Tensor,
     constants: Sequence[Tensor | None] = (),
 ) -> Tensor:
-    """Return a function whose derivative is recomputed from its inputs.
+    """Compute the first of the values, whose derivative is recomputed from the inputs and from the other values.
 
-    Args:
-        values_of: The values, and what else to keep for the derivative. The compiler differentiates its operators.
-        slopes_of: The derivatives, from the upstream gradient, the inputs and what was kept.
-        composed: The same function by the composed route, for derivatives of higher order.
-        *inputs: Its inputs.
-        constants: What else it depends on, which must not change before the derivative is computed.
+    The compiler differentiates the operators; ``composed`` is for derivatives of higher order. The constants must not
+    change before the derivative is computed.
     """
     if torch.compiler.is_compiling():
         return values_of(*inputs)[0]

@@ -63,12 +63,19 @@ class LabelledLoss(Protocol):
         """Compute the losses of single rows against their labels, which are valid."""
 
 
-def check_labels(labels: Tensor, num_bins: int, ignore_index: int) -> None:
+def is_bad(labels: Tensor, num_bins: int, ignore_index: int) -> Tensor:
+    """Return which labels are neither a bin nor ``ignore_index``."""
+    return (labels != ignore_index) & ((labels < 0) | (labels >= num_bins))
+
+
+def check_labels(
+    labels: Tensor, num_bins: int, ignore_index: int, name: str = "target", what: str = "class indices"
+) -> None:
     """Raise a ``ValueError`` that names the first label that is neither a bin nor ``ignore_index``."""
-    place = first_true((labels != ignore_index) & ((labels < 0) | (labels >= num_bins)))
+    place = first_true(is_bad(labels, num_bins, ignore_index))
     if place is not None:
         raise ValueError(
-            f"target: expected class indices from 0 to {num_bins - 1} (or ignore_index {ignore_index}), got "
+            f"{name}: expected {what} from 0 to {num_bins - 1} (or ignore_index {ignore_index}), got "
             f"{int(labels[place])} at position {place if len(place) != 1 else place[0]}"
         )
 

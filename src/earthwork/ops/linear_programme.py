@@ -17,7 +17,7 @@ from torch import Tensor
 from earthwork.extras import require
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import distance_matrix, widest
+from earthwork.spaces.space import batch_first, distance_matrix, widest
 
 _Array: TypeAlias = NDArray[np.float64]
 
@@ -71,11 +71,7 @@ def _(p: Tensor, q: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _(
     info: Any, in_dims: tuple[int | None, ...], p: Tensor, q: Tensor, matrix: Tensor
 ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    p, q = (
-        x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-        for x, dim in zip((p, q), in_dims, strict=False)
-    )
-    return simplex(p, q, matrix), (0, 0, 0)
+    return simplex(*batch_first(info, in_dims, p, q), matrix), (0, 0, 0)
 
 
 # The solver sees only the bins that hold mass. The duals of the others are the largest with f_i + g_j ≤ M_ij: the cost

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from earthwork.ops.masses import Normalize, check_normalize
-from earthwork.sharded.expected import expected_on_shards, softmax_of_shards
+from earthwork.ops.masses import Normalize
+from earthwork.sharded.expected import check_sharded_normalize, expected_on_shards, softmax_of_shards
 from earthwork.sharded.mesh import Axes, not_traced, read_axes
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
@@ -76,11 +76,7 @@ def _first_least(risk: Tensor, axes: Axes, rounding: float) -> Tensor:
 def _risks(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> tuple[Tensor, Axes]:
     """Compute the expected distances of the rows and classes of this process, at least in float32."""
     check_space(space)
-    check_normalize(normalize)
-    if normalize == "l1":
-        raise ValueError(
-            "normalize: expected None or \"softmax\" for a DTensor, got 'l1'; pass p.full_tensor() instead"
-        )
+    check_sharded_normalize("p", normalize)
     if not p.is_floating_point() or p.ndim == 0 or p.shape[-1] != space.num_bins:
         raise ValueError(
             f"p: expected floating point probabilities with a last axis of {space.num_bins}, the bins of {space}, got "

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from earthwork.ops import expected_distances
-from earthwork.ops.masses import mass_tolerance
+from earthwork.ops.masses import Normalize, check_normalize, mass_tolerance
 from earthwork.sharded.rows import Reduce, Slots, slots_on
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
@@ -76,6 +76,14 @@ def _expected(p: Tensor, part: Part, slots: Slots, reduce: Reduce) -> Tensor:
     if part.shared is not None and p.shape[-1]:
         elsewhere = slots.spread(elsewhere + expected_distances(masses[:, :nodes], part.shared)[:, slots.used])
     return (here + elsewhere).to(p.dtype)
+
+
+def check_sharded_normalize(name: str, normalize: Normalize) -> None:
+    """Raise unless probabilities can be made where no process has all classes."""
+    if check_normalize(normalize) == "l1":
+        raise ValueError(
+            f"normalize: expected None or \"softmax\" for a DTensor, got 'l1'; pass {name}.full_tensor() instead"
+        )
 
 
 def check_on_shards(p: Tensor, reduce: Reduce, stored: torch.dtype, name: str = "p") -> None:

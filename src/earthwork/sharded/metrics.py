@@ -13,9 +13,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from earthwork.decisions import decide
 from earthwork.losses import EMDLoss
 from earthwork.metrics.batch import IGNORED, Batch, Options
-from earthwork.ops.masses import Normalize, check_normalize
+from earthwork.ops.masses import Normalize
 from earthwork.sharded.decisions import argmax, risk_of
-from earthwork.sharded.expected import check_on_shards
+from earthwork.sharded.expected import check_on_shards, check_sharded_normalize
 from earthwork.sharded.mesh import read_axes
 from earthwork.spaces import Space
 
@@ -86,11 +86,7 @@ def as_batch(preds: DTensor, labels: Tensor, counted: Any, space: Space, options
         raise TypeError(
             'decision: expected "argmax" or "least_risk" for a DTensor, got "inner"; pass preds.full_tensor()'
         )
-    check_normalize(normalize)
-    if normalize == "l1":
-        raise ValueError(
-            "normalize: expected None or \"softmax\" for a DTensor, got 'l1'; pass preds.full_tensor() instead"
-        )
+    check_sharded_normalize("preds", normalize)
     if preds.shape[-1] != space.num_bins:
         raise ValueError(f"preds: expected {space.num_bins} classes, the bins of {space}, got {tuple(preds.shape)}")
     axes = read_axes("preds", preds, preds.ndim - 1)

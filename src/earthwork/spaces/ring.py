@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from earthwork.spaces.chain import neighbours, positions
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import Costs, EdgeSpace, running_sum
-from earthwork.spaces.space import check_count, check_names
+from earthwork.spaces.space import batch_first, check_count, check_names
 
 # Every second step bisects: enough to take the bracket of a double to its last bit.
 _MAX_STEPS = 128
@@ -241,8 +241,4 @@ def _(values: Tensor, weights: Tensor, rho: float) -> Tensor:
 
 @_stationary_point.register_vmap
 def _(info: Any, in_dims: tuple[int | None, ...], values: Tensor, weights: Tensor, rho: float) -> tuple[Tensor, int]:
-    values, weights = (
-        x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-        for x, dim in zip((values, weights), in_dims, strict=False)
-    )
-    return _stationary_point(values, weights, rho), 0
+    return _stationary_point(*batch_first(info, in_dims, values, weights), rho), 0

@@ -269,6 +269,14 @@ def frozen(values: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+def batch_first(info: Any, dims: Sequence[int | None], *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors of a ``vmap`` rule with the axis of the batch first, made if they have none."""
+    return tuple(
+        x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+        for x, dim in zip(tensors, dims, strict=False)
+    )
+
+
 def widest(device: torch.device) -> torch.dtype:
     """Return float64, or float32 on a device that has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64

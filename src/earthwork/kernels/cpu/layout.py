@@ -107,17 +107,10 @@ def _check(valid: bool) -> None:
 def tree_tables(parents: Indices, depth: Indices, order: Indices, size: Indices, bins: Indices) -> Indices:
     """Number the nodes of a tree for the kernels. Nodes without a bin below them carry no flow and are left out.
 
-    Args:
-        parents: The parent of each node, -1 at the root.
-        depth: The number of edges between each node and the root.
-        order: The position of each node in a depth-first traversal.
-        size: The number of nodes in the subtree of each node.
-        bins: The node of each bin.
-
-    Returns:
-        One array, because each input of a compiled graph takes time: the number of bins, that of nodes that are not
-        left out, that of edges, and the root; then ``places``, ``leaves`` and ``children`` as ``ew_tree`` in
-        csrc/earthwork.h takes them, and for each cost of a leaf and of a node its edge, -1 if there is none.
+    A node has a parent (-1 at the root), a depth, a position in a depth-first traversal and the size of its subtree.
+    Returns one array, because each input of a compiled graph takes time: the number of bins, that of nodes that are not
+    left out, that of edges, and the root; then ``places``, ``leaves`` and ``children`` as ``ew_tree`` in
+    csrc/earthwork.h takes them, and for each cost of a leaf and of a node its edge, -1 if there is none.
     """
     root = int(np.flatnonzero(parents < 0)[0])
     edges = np.arange(len(parents)) - (np.arange(len(parents)) > root)

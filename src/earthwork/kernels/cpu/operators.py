@@ -51,11 +51,7 @@ for _schema in (
 
 
 def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
-    """Compute the cost of moving each row of ``p[rows, bins]`` to that of ``q`` in the space of these tables.
-
-    Returns:
-        The costs, and if ``gradient`` their derivatives with respect to ``p``, otherwise an empty tensor.
-    """
+    """Compute the costs of moving the rows of ``p[rows, bins]`` to those of ``q``, and the derivatives if required."""
     layout = _layout_of(tables, p)
     _check_bins("p", p, layout)
     _check_bins("q", q, layout)
@@ -74,15 +70,7 @@ def _label_kernel(
     empty: float,
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the weighted loss of moving the softmax of each row of ``logits[rows, bins]`` to its label.
-
-    Returns:
-        The loss, one number or one for each row, and if ``gradient`` its derivatives with respect to the logits,
-        otherwise an empty tensor.
-
-    Raises:
-        ValueError: If a label is neither a bin nor ``ignore``.
-    """
+    """Compute the loss of ``logits[rows, bins]`` against labels, and its derivatives if required."""
     layout = _layout_of(tables, logits)
     _check_bins("logits", logits, layout)
     if labels.shape != logits.shape[:1] or labels.dtype != torch.int64:

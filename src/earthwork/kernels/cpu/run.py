@@ -14,7 +14,8 @@ from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import library
 
 # See csrc/earthwork.h. A call is written and read as words of eight bytes.
-_OPERATIONS = {"pairs": 0, "labels": 1, "edges": 2, "questions": 3, "soft labels": 4, "expectations": 5, "powers": 6}
+_NAMES = ("pairs", "labels", "edges", "questions", "soft labels", "expectations", "powers")
+_OPERATIONS = {name: number for number, name in enumerate(_NAMES)}
 _TYPES = {torch.float32: 0, torch.float64: 1}
 _CALL = Struct("15q2d")
 _RESULTS = Struct("qd")
@@ -36,7 +37,7 @@ def labels(
     mean: bool = False,
     operation: str = "labels",
 ) -> tuple[Tensor, Tensor | None, bool, float]:
-    """Return a loss of the softmax of each row against its label, and its gradient with respect to the logits.
+    """Compute a loss of the softmax of each row of ``logits[rows, bins]`` against its label.
 
     - ``"labels"``: the cost of moving the softmax to the label; the option is the exponent ρ.
     - ``"edges"``: edge cross entropy; no option.
@@ -44,21 +45,12 @@ def labels(
     - ``"soft labels"``: cross entropy against soft labels; the option is the label smoothing. In place of costs the
       layout holds what crossing an edge multiplies a soft label by.
 
-    Args:
-        layout: The layout of the space.
-        logits: Shape ``[rows, bins]``, contiguous, single or double precision.
-        targets: Class indices, int64, shape ``[rows]``, contiguous. An out-of-range label is ignored.
-        option: The option of the operation.
-        gradient: Whether the gradient is required.
-        weights: A weight for each class, in double precision.
-        ignore: The class index that is ignored.
-        mean: Whether weights are divided by the total weight of all labels, so that the losses add up to their mean.
-        operation: Which loss.
+    All tensors are contiguous, the logits in single or double precision, targets int64, weights float64.
 
     Returns:
-        The weighted losses, shape ``[rows]``, their gradients, whether all labels are in range or ignored, and the
-        total weight of the labels that are in range and not ignored, if ``mean``. The loss of ``edges`` and
-        ``questions`` is NaN, and its gradient undefined, where the probability of the label underflows.
+        The weighted losses of the rows, divided by the total weight if ``mean``; their gradients; whether all labels
+        are in range or ignored; and that total. The loss of ``edges`` and ``questions`` is NaN, and its gradient
+        undefined, where the probability of the label underflows.
     """
     # `len` of a tensor, and helper functions on this path, take longer than the kernel does on a small batch.
     rows, dtype = logits.shape[0], logits.dtype
@@ -77,18 +69,9 @@ def labels(
 def pairs(
     layout: Layout, p: Tensor, q: Tensor, rho: float, gradient: bool, tolerance: float = 0.0
 ) -> tuple[Tensor, Tensor | None, bool]:
-    """Compute the cost of moving each row of ``p`` to that of ``q``, and its gradient with respect to ``p``.
+    """Compute the cost of moving each row of ``p[rows, bins]`` to that of ``q``, and its gradient by ``p``.
 
-    Args:
-        layout: The layout of the space.
-        p: Masses, shape ``[rows, bins]``, single or double precision.
-        q: Masses of the same shape and type.
-        rho: The exponent.
-        gradient: Whether the gradient is required.
-        tolerance: The relative difference in mass that is allowed.
-
-    Returns:
-        The costs, shape ``[rows]``, their gradients, and whether all masses are ≥ 0, finite and equal in sum.
+    Returns also whether all masses are ≥ 0, finite and equal in sum, up to the relative tolerance.
     """
     rows, dtype = p.shape[0], p.dtype
     costs = torch.empty_like(_like(rows, dtype))
@@ -108,12 +91,7 @@ def pairs(
 
 
 def expectations(layout: Layout, p: Tensor) -> Tensor:
-    """Compute the expected distance from every bin to a bin drawn from each row.
-
-    Args:
-        layout: The layout of the space.
-        p: Masses, shape ``[rows, bins]``, single or double precision.
-    """
+    """Compute the expected distance from every bin to a bin drawn from each row of ``p[rows, bins]``."""
     p, stride = _contiguous_rows(p)
     results = torch.empty_like(p, memory_format=torch.contiguous_format)
     x, g = address("p", p), results.data_ptr()

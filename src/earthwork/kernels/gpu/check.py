@@ -40,14 +40,8 @@ def checked_tables(
     """Return the tables of a space for an operator, or ``None`` if its kernels are wrong on the device of ``x``.
 
     The kernels are run and compared by the first call with such arguments; while a CUDA graph is captured, nothing can
-    be compared, and the result is ``None`` unless an earlier call has. ``torch.compile`` compares while it traces.
-
-    Args:
-        space: An acyclic space.
-        operator: ``"labels"`` for `labels.label_loss`, ``"pairs"`` for `pairs.pair_costs`.
-        x: What the operator is called with.
-        rho: The exponent.
-        *options: For labels whether there are weights, the reduction, and whether the classes are the innermost axis.
+    be compared, and the result is ``None`` unless an earlier call has. ``torch.compile`` compares while it traces. The
+    options of labels are whether there are weights, the reduction, and whether the classes are the innermost axis.
     """
     # One other exponent stands for all that share their code.
     like = 1.0 if rho == 1 else 2.0 if rho == 2 else 1.5

@@ -147,12 +147,7 @@ def exp_of_difference(a, b):
 
 @triton.jit
 def softmax_factors(top_logit, second, rest, top_is_label):
-    """Compute what scales a row's relative masses.
-
-    Returns:
-        The softmax's share of a relative mass of 1, and of the top class; the A of the module's docstring; and the
-        relative flow of a relative mass of 1.
-    """
+    """Return the softmax's share of a relative mass of 1, that of the top class, A, and the flow of a mass of 1."""
     down = exp_of_difference(second, top_logit)
     softmax_unit = down / (rest * down + 1.0)
     top_share = 1.0 / (rest * down + 1.0)
@@ -192,11 +187,9 @@ def sum_masses(
 
 @triton.jit
 def branch_flows(sums, starts, ends, b, count, at_top, at_label, total, flow_unit, top_share):
-    """Compute the relative flows over branches ``b``, with the top class at place ``at_top``.
+    """Compute the relative flows over branches ``b``, and the fixed-point mass on the side away from the top class.
 
-    Returns:
-        The flows, the fixed-point mass on the side away from the top class, whether the label is inside the branch,
-        and whether it is on the side of the top class.
+    Then whether the label is inside the branch, and whether it is on the side of the top class.
     """
     start = tl.load(starts + b, mask=b < count, other=0)
     end = tl.load(ends + b, mask=b < count, other=1)
@@ -394,22 +387,10 @@ def label_loss(
     reduction: str,
     empty: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the loss of logits against class indices.
+    """Compute the loss of ``logits[outer, bins, inner]``, without gaps or overlaps, against class indices.
 
-    Args:
-        logits: Shape ``[outer, bins, inner]``, without gaps or overlaps.
-        labels: Class indices, int64, shape ``[outer * inner]``, contiguous. A row whose label is neither a class nor
-            ``ignore`` has the loss NaN.
-        weights: A weight for each class, float32.
-        tables: The `Tables` of the space.
-        rho: The exponent.
-        ignore: The label that does not count.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-        empty: The mean where no row counts.
-
-    Returns:
-        The loss, one number or one for each row; what `label_slopes` starts from; and the sum of the rows' weights,
-        which only a mean has.
+    A row whose label is neither a class nor ``ignore`` has the loss NaN; ``empty`` is the mean where no row counts.
+    Returns the loss, what `label_slopes` starts from, and the sum of the rows' weights, which only a mean has.
     """
     t = Tables(*tables)
     outer, bins, inner = logits.shape

@@ -81,8 +81,7 @@ def sum_differences(
 ):  # fmt: skip
     """Write the running sum of the differences in walk order to ``sums``.
 
-    Returns:
-        Which mass to take from each bin, as a whole number and a remainder of ``bins``, and by what to divide flows.
+    Returns which mass to take from each bin, as a whole number and a remainder, and by what to divide flows.
     """
     excess = tl.zeros((ROWS, 1), tl.int64)
     size = tl.zeros((ROWS, 1), tl.int64)

@@ -7,7 +7,6 @@ same flow, so they become one branch with the sum of their costs. A branch with 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,34 +21,18 @@ Indices = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Branches:
-    """The edges of a space with more than one bin below them, but not all.
+class Branches(NamedTuple):
+    """The edges of a space with more than one bin below them, but not all."""
 
-    Attributes:
-        walk: The bin at each place of the walk.
-        own_costs: The cost of each bin's own edge, in the order of the bins.
-        starts: The first place of each branch.
-        ends: The place after its last one.
-        costs: Its cost.
-    """
-
-    walk: Indices
-    own_costs: Numbers
-    starts: Indices
-    ends: Indices
-    costs: Numbers
+    walk: Indices  # the bin at each place of the walk
+    own_costs: Numbers  # of each bin's own edge, in the order of the bins
+    starts: Indices  # the first place of each branch
+    ends: Indices  # the place after its last one
+    costs: Numbers  # of each branch
 
 
 def branches_of(walk: Indices, starts: Indices, ends: Indices, costs: Numbers) -> Branches:
-    """Merge the edges of a space into branches.
-
-    Args:
-        walk: The bin at each place.
-        starts: The first place below each edge.
-        ends: The place after the last one below it.
-        costs: The cost of each edge.
-    """
+    """Merge the edges of a space, each above the places from a start to an end of the walk, into branches."""
     bins, count = len(walk), ends - starts
     own = count == 1
     own_costs: Numbers = np.bincount(walk[starts[own]], weights=costs[own], minlength=bins).astype(np.float64)
@@ -81,38 +64,24 @@ def height_of(branches: Branches) -> float:
 
 
 def slope_scale(height: float) -> float:
-    """Return a power of two, a float32, that brings sums of slopes to at most 60 bits.
-
-    The walk is never further than ``2 * height`` from 0.
-    """
+    """Return a power of two, a float32, that brings sums of slopes, at most ``2 * height``, to at most 60 bits."""
     return 2.0 ** min(126, 58 - math.ceil(math.log2(height))) if height > 0 else 1.0
 
 
 class Tables(NamedTuple):
     """A space as the kernels read it, on one device: indices in int32, costs in float32."""
 
-    walk: Tensor
-    """The bin at each place of the walk."""
-    place: Tensor
-    """The place of each bin."""
-    steps_before: Tensor
-    """How many steps come before each bin."""
-    starts: Tensor
-    """The first place of each branch."""
-    ends: Tensor
-    """The place after its last one."""
-    step_starts: Tensor
-    """The first place of the branch of each step."""
+    walk: Tensor  # the bin at each place of the walk
+    place: Tensor  # of each bin
+    steps_before: Tensor  # how many steps come before each bin
+    starts: Tensor  # the first place of each branch
+    ends: Tensor  # the place after its last one
+    step_starts: Tensor  # the same of the branch of each step
     step_ends: Tensor
-    """The place after its last one."""
-    own_costs: Tensor
-    """The cost of each bin's own edge."""
-    costs: Tensor
-    """The cost of each branch."""
-    step_costs: Tensor
-    """The cost of the branch of each step, negative where the step leaves it."""
-    slope_scale: Tensor
-    """The number that turns slopes into fixed-point numbers."""
+    own_costs: Tensor  # of each bin's own edge
+    costs: Tensor  # of each branch
+    step_costs: Tensor  # of the branch of each step, negative where the step leaves it
+    slope_scale: Tensor  # the number that turns slopes into fixed-point numbers
 
 
 def tables_of(branches: Branches, device: torch.device) -> Tables:
