@@ -90,13 +90,13 @@ def check_pip(arguments: list[str], whole: bool) -> None:
 def check_python(arguments: list[str], whole: bool) -> None:
     if arguments[0] == "-m":
         module = ROOT.joinpath(*arguments[1].split("."))
-        path = module / "__main__.py" if module.is_dir() else module.with_suffix(".py")
+        path = module if module.is_dir() else module.with_suffix(".py")
         arguments = arguments[1:]
     else:
         path = ROOT / arguments[0]
     if "<name>" in path.name:
         path = next(path.parent.glob("*.py"))
-    source = path.read_text(encoding="utf-8")
+    source = (path / "__main__.py" if path.is_dir() else path).read_text(encoding="utf-8")
     assert not [word for word in arguments[1:] if word.startswith("--") and f'"{word}"' not in source]
 
 
