@@ -11,8 +11,8 @@ CORE := $(wildcard csrc/*.h csrc/*.cpp csrc/tests/*.cpp)
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # What depends on packages that are older there, PyTorch among them; what takes longest is left out.
 LOWEST_TESTS := $(addprefix tests/,cli evaluation kernels/cpu metrics plot test_package.py transport/test_exact.py transport/test_golden.py transport/test_oracles.py transport/test_sinkhorn.py trees) lab/tests/cli lab/tests/training
-# Leaves out the slowest tests, which are about processes and machine code, and those of torch.compile.
-LOWEST_CHOICE := not random_moments and not full_disk and not two_processes and not leaves_its_buffers and not another_thread and not compil
+# Leaves out the slowest tests, which are about processes and machine code.
+LOWEST_CHOICE := not random_moments and not full_disk and not two_processes and not leaves_its_buffers and not another_thread
 
 .PHONY: core sanitize demo test test-lowest test-torch lint format bench bench-quick study docs package figures fuzz mutation mutation-gpu clean
 

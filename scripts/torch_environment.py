@@ -2,7 +2,8 @@
 
 PyPI's builds for Linux need NVIDIA's libraries, which are gigabytes and of no use without a GPU. So PyTorch is
 installed without its dependencies, the pure Python ones are added, and each missing library is replaced by a stand-in
-with its symbols, whose functions all return CUDA's code for "no device".
+with its symbols, whose functions all return CUDA's code for "no device". Triton is installed in the version that this
+version of PyTorch asks for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import defaultdict
 from pathlib import Path
 
 # Dependencies that are only there for GPUs.
-GPU_PACKAGES = re.compile(r"Requires-Dist: (nvidia-|cuda-|triton|pytorch-triton)")
+GPU_PACKAGES = re.compile(r"Requires-Dist: (nvidia-|cuda-)")
 
 # Symbols of NVIDIA's libraries that have no version.
 GPU_SYMBOLS = re.compile(r"_*(cu|nccl|nvrtc|nvtx|nvshmem|Cu)")
@@ -39,11 +40,11 @@ def main() -> None:
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     version = drop_gpu_requirements(site)
     missing = replace_libraries(site / "torch" / "lib")
-    run(*pip, f"torch=={version}", *options.packages)
-    found = run(
-        python, "-c", "import torch; print(torch.__version__, torch.ones(2, 2).mm(torch.ones(2, 2)).sum().item())"
-    )
-    print(f"{options.folder}: PyTorch {found.split()[0]}, stand-ins for {len(missing)} libraries")
+    # The interpreter of Triton 3.2, which PyTorch 2.6 asks for, does not run with NumPy 2.4.
+    numpy = ["numpy<2.4"] if version.startswith("2.6.") else []
+    run(*pip, f"torch=={version}", *numpy, *options.packages)
+    found = run(python, "-c", "import torch; torch.ones(2, 2).mm(torch.ones(2, 2)); print(torch.__version__)").strip()
+    print(f"{options.folder}: PyTorch {found}, stand-ins for {len(missing)} libraries")
 
 
 def run(*command: object) -> str:
@@ -78,9 +79,7 @@ def replace_libraries(folder: Path) -> list[str]:
                 undefined.add(name)
     # Which library a symbol without a version comes from is not recorded, and does not matter to the loader.
     if missing:
-        symbols[missing[0]][""] |= {
-            name for name in undefined - defined if re.match(r"_*(cu|nccl|nvrtc|nvtx|nvshmem|Cu)", name)
-        }
+        symbols[missing[0]][""] |= set(filter(GPU_SYMBOLS.match, undefined - defined))
     for name in missing:
         build(folder / name, symbols[name])
     return missing

@@ -14,6 +14,7 @@ from functools import partial
 
 import pytest
 import torch
+from packaging.version import Version
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
 
@@ -413,10 +414,11 @@ def compare_parallel(rank, world_size, group):
     expected = gradients(copy.deepcopy(network))
     replicated, sharded = copy.deepcopy(network), copy.deepcopy(network)
     torch.testing.assert_close(gradients(DistributedDataParallel(replicated)), expected)
-    mesh = init_device_mesh("cpu", (world_size,))
-    for module in (sharded.head, sharded):
-        fully_shard(module, mesh=mesh)
-    torch.testing.assert_close(gradients(sharded), expected)
+    if Version(torch.__version__) >= Version("2.7"):  # before, `fully_shard` needs a GPU
+        mesh = init_device_mesh("cpu", (world_size,))
+        for module in (sharded.head, sharded):
+            fully_shard(module, mesh=mesh)
+        torch.testing.assert_close(gradients(sharded), expected)
     torch.distributed.destroy_process_group()
 
 

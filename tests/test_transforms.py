@@ -8,6 +8,7 @@ import pickle
 import pytest
 import torch
 import torch.distributed
+from packaging.version import Version
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
@@ -134,7 +135,7 @@ def test_exported_losses(name, tmp_path):
     """They consist of operators of torch, and ONNX Runtime computes the same loss of other inputs."""
     loss = LOSSES[name]
     x, labels = batch(loss, 60)
-    program = torch.export.export(loss, (x, labels))
+    program = torch.export.export(loss, (x, labels), strict=False)  # the default since torch 2.9
     calls = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
     assert not [name for name in calls if "earthwork" in name]
     other = x.roll(1, 0), labels.flip(0).clone()
@@ -176,8 +177,9 @@ def test_sharded_tensors_error_says_what_to(mesh):
                 loss(sharded, spread)
         with pytest.raises(TypeError, match=r"target: expected a plain tensor, got a DTensor"):
             loss(x, spread)
-    mixed = ew.MixedLoss((0.5, LOSSES["EMDLoss, chain"]), (0.5, nn.CrossEntropyLoss()))
-    torch.testing.assert_close(mixed(sharded, spread).full_tensor(), mixed(x, labels))
+    if Version(torch.__version__) >= Version("2.7"):  # before, Gloo has no mean for torch's own cross entropy
+        mixed = ew.MixedLoss((0.5, LOSSES["EMDLoss, chain"]), (0.5, nn.CrossEntropyLoss()))
+        torch.testing.assert_close(mixed(sharded, spread).full_tensor(), mixed(x, labels))
     with pytest.raises(TypeError, match="p: expected a plain tensor, got a DTensor"):
         ew.emd(sharded, sharded, SPACES["chain"])
     with pytest.raises(TypeError, match="labels: expected a plain tensor, got a DTensor"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import math
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -36,6 +37,9 @@ class _Header(NamedTuple):
     shape: tuple[int, ...]
     by_column: bool
     dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{' × '.join(map(str, self.shape))} values of {self.dtype}"
 
 
 class ArrayFile:
@@ -87,24 +91,18 @@ class ArrayFile:
             offset = file.tell()
         self._check_size(header, member, offset)
         if self._archive:
-            offset += self._member_offset(member)
+            with zipfile.ZipFile(self.path) as archive:
+                entry = archive.getinfo(f"{member}.npy")
+            if entry.compress_type != zipfile.ZIP_STORED:
+                what = "expected an array that is not compressed, as numpy.savez writes it"
+                raise ValueError(f"{self.path}: `{member}`: {what}")
+            with self.path.open("rb") as file:
+                file.seek(entry.header_offset + 26)
+                # The data follows the header of the member: 30 bytes, its name and extra fields.
+                offset += entry.header_offset + 30 + sum(struct.unpack("<2H", file.read(4)))
         if 0 in header.shape:
             return np.empty(header.shape, header.dtype)
         return np.memmap(self.path, header.dtype, "r", offset, header.shape, "F" if header.by_column else "C")
-
-    def _member_offset(self, member: str) -> int:
-        with self._readable(), zipfile.ZipFile(self.path) as archive:
-            entry = archive.getinfo(f"{member}.npy")
-        if entry.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(
-                f"{self.path}: `{member}`: expected an array that is not compressed, as numpy.savez writes it"
-            )
-        with self.path.open("rb") as file:
-            file.seek(entry.header_offset)
-            local = file.read(30)
-        return (
-            entry.header_offset + 30 + int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
-        )
 
     def stream(self, member: str, rows: int) -> Iterator[NDArray[Any]]:
         """Return the rows of a numeric array, at most ``rows`` at a time."""
@@ -158,16 +156,13 @@ class ArrayFile:
             with zipfile.ZipFile(self.path) as archive:
                 found = archive.getinfo(f"{member}.npy").file_size - start
         if needed > found:
-            shape = " × ".join(map(str, header.shape))
-            raise self._unreadable(f"{shape} values of {header.dtype} are {needed} bytes, and there are {found}")
+            raise self._unreadable(f"{header} are {needed} bytes, and there are {found}")
 
     def _check_memory(self, header: _Header, count: int) -> None:
         """Raise if ``count`` values would take most of the memory, as those of a small compressed file may."""
         needed, limit = count * header.dtype.itemsize, _memory() // 2
         if needed > limit:
-            shape = " × ".join(map(str, header.shape))
-            what = f"{shape} values of {header.dtype}"
-            raise self._unreadable(f"{what} take {needed} bytes, and at most {limit}, half of the memory, are read")
+            raise self._unreadable(f"{header} take {needed} bytes, and at most {limit}, half of the memory, are read")
 
     def _unreadable(self, error: Exception | str) -> ValueError:
         return ValueError(f"{self.path}: not a readable {self.path.suffix} file: {error}")
@@ -207,9 +202,9 @@ def read_table(path: Path) -> dict[str, NDArray[Any]]:
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise ValueError(f"{path}: not a readable table: {' '.join(str(error).split())}") from None
     names = table.column_names
-    repeated = [name for place, name in enumerate(names) if name in names[:place]]
-    if repeated:
-        raise ValueError(f"{path}: expected each column once, got {repeated[0]!r} again")
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ValueError(f"{path}: expected each column once, got {name!r} again")
     for name in names:
         if table[name].null_count:
             row = int(np.flatnonzero(table[name].is_null().to_numpy())[0])

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,20 +46,14 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError as error:
-        # The user knows the file, not the draft.
+    except BaseException as error:
         draft.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    except BaseException:
-        draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # the user knows the file, not the draft
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
     # The rename is durable once the folder's entry is on disk. Windows cannot open folders.
     if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
@@ -93,12 +88,7 @@ def finite(value: Any) -> Any:
 
 
 def check_regular(path: Path) -> None:
-    """Raise a ``ValueError`` unless ``path`` is a regular file: a pipe may never end, and a device never does.
-
-    Raises:
-        ValueError: If it is something else.
-        OSError: If there is nothing.
-    """
+    """Raise a ``ValueError`` unless ``path`` is a regular file: a pipe may never end, and a device never does."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError(f"{path}: expected a regular file")
 
@@ -126,12 +116,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a UTF-8 file, which end with a line feed, a carriage return or both, and nothing else.
-
-    Raises:
-        ValueError: As for `read_text`.
-        OSError: If it cannot be read.
-    """
+    """Return the lines of a UTF-8 file, which end with a line feed, a carriage return or both, and nothing else."""
     lines = re.split("\r\n|\r|\n", read_text(path))
     return lines if lines[-1] else lines[:-1]
 
@@ -173,11 +158,7 @@ def is_missing(value: Any) -> bool:
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text. NaN, infinities and repeated names are errors.
-
-    Raises:
-        ValueError: If it is not JSON; the message says where.
-    """
+    """Return the value of a JSON text. NaN, infinities and repeated names are errors, which say where they are."""
     try:
         return json.loads(
             text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant, parse_float=_finite_float
@@ -203,11 +184,7 @@ def errors_naming(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file; see `parse_json`.
-
-    Raises:
-        ValueError: If the file does not hold JSON; the message starts with the path.
-    """
+    """Return the value of a JSON file; a ``ValueError`` starts with the path."""
     with errors_naming(path):
         return parse_json(read_text(path))
 
@@ -224,11 +201,8 @@ def place(text: str, position: int) -> str:
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise ValueError(f"expected each name once in an object, got {name!r:.60} twice")
-            seen.add(name)
+        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise ValueError(f"expected each name once in an object, got {twice!r:.60} twice")
     return result
 
 
@@ -252,9 +226,6 @@ def parse_yaml(text: str) -> Any:
 
     Repeated keys, and aliases of anything but scalars, are errors: nested aliases can stand for more data than fits
     into memory.
-
-    Raises:
-        ValueError: If it is not such YAML; the message says where.
     """
     yaml: Any = require("yaml", "trees", "reading YAML")
     try:
@@ -305,10 +276,6 @@ def _yaml_problems(loader: Any, root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the value of a YAML file; see `parse_yaml`.
-
-    Raises:
-        ValueError: If the file does not hold YAML; the message starts with the path.
-    """
+    """Return the value of a YAML file; a ``ValueError`` starts with the path."""
     with errors_naming(path):
         return parse_yaml(read_text(path))

@@ -70,9 +70,12 @@ transform_level: Callable[[], int | None] = find("_C._functorch.maybe_current_le
 is_wrapped: Callable[[Tensor], bool] = find("_C._functorch.is_functorch_wrapped_tensor") or (lambda x: True)
 
 
+_set_tracing_state: Any = find("_C._set_tracing_state")
+
+
 @contextmanager
 def plain_tensors() -> Iterator[None]:
-    """Leave functional transforms, dispatch modes and inference mode for a while: new tensors are plain ones."""
+    """Leave transforms, dispatch modes, traces and inference mode for a while: new tensors are plain ones."""
     with ExitStack() as stack:
         for module, name, active in (
             ("torch._functorch.pyfunctorch", "temporarily_clear_interpreter_stack", transform_level() is not None),
@@ -80,6 +83,10 @@ def plain_tensors() -> Iterator[None]:
         ):
             if active:
                 stack.enter_context(getattr(import_module(module), name)())
+        state = None if _set_tracing_state is None else tracing_state()
+        if state is not None:
+            stack.callback(_set_tracing_state, state)
+            _set_tracing_state(None)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         yield
@@ -139,11 +146,22 @@ def constant_for_compiler(function: Function) -> Function:
     return function
 
 
+def disable_compiler(function: Function, reason: str) -> Function:
+    """Have the compiler call ``function`` as it is; errors show the reason since torch 2.7."""
+    try:
+        untraced: Function = torch.compiler.disable(function, reason=reason)
+    except TypeError:
+        untraced = torch.compiler.disable(function)
+    return untraced
+
+
 # Whether constants of the compiler can be made from any object, such as a space.
 constants_take_objects = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12)
 
 # Whether ``torch.export`` is tracing, for ONNX or to run without this library. Available since torch 2.7.
-is_exporting: Callable[[], bool] = find("compiler.is_exporting") or (lambda: False)
+is_exporting: Callable[[], bool] = find("compiler.is_exporting") or (
+    lambda: torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+)
 
 
 # ---- PyTorch: autograd -----------------------------------------------------------------------------------------------

@@ -176,8 +176,13 @@ def test_against_class_regularized_value_reverse(space):
     loss = regularized(space, lam, reduction="none")
     torch.testing.assert_close(loss(logits, labels), expected)
     torch.testing.assert_close(loss(logits, one_hot(labels, C).double()), expected)
+
+
+def test_regularized_value_compiles(space):
+    logits, labels = torch.randn(6, C, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 4, 0])
+    loss = regularized(space, 1.5, reduction="none")
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(logits, labels), expected)
+    torch.testing.assert_close(compiled(logits, labels), loss(logits, labels))
 
 
 def test_empty_bins_have_regularized_value():

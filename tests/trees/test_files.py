@@ -113,7 +113,7 @@ def test_yaml_errors_say_where(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text("2001-13-01: {b: }")
     with pytest.raises(
         ValueError,
-        match=r"t\.yaml: not YAML: cannot read '2001-13-01' as timestamp: month must be in 1\.\.12 at line 1, ",
+        match=r"t\.yaml: not YAML: cannot read '2001-13-01' as timestamp: month must be in 1\.\.12.* at line 1, ",
     ):
         load(tmp_path / "t.yaml")
 

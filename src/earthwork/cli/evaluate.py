@@ -25,7 +25,12 @@ class EvaluateCommand(Command):
     aliases: ClassVar = {**Command.aliases, "labels": "labels_file", "decision": "decide"}
 
 
+# Parameters of the command that are not options of `ew.evaluate` of the same name.
+_OWN = ("predictions", "space", "labels", "labels_file", "out")
+
+
 def command(
+    context: typer.Context,
     predictions: Annotated[
         list[Path], typer.Argument(metavar="PREDICTIONS", help="Files: npz, npy, csv, tsv or parquet.")
     ],
@@ -77,26 +82,10 @@ def command(
     _check_choice("--decide", decide, ("least-risk", "inner"))
     from rich.console import Console
 
+    given = {name: value for name, value in context.params.items() if name not in _OWN}
+    given |= {"label_kind": labels, "decide": decide and decide.replace("-", "_")}
     with _late_progress() as progress:
-        result = ew.evaluate(
-            predictions,
-            labels_file,
-            ew.load(space),
-            normalize=normalize,  # type: ignore[arg-type]
-            decide=decide and decide.replace("-", "_"),  # type: ignore[arg-type]
-            vagueness=vagueness,
-            accuracy=accuracy,
-            coverage=coverage,
-            calibrate=calibrate,
-            conformal=conformal,
-            label_kind=labels,  # type: ignore[arg-type]
-            label_column=label_column,
-            answers=answers,  # type: ignore[arg-type]
-            top_k=top_k,
-            intervals=intervals,
-            seed=seed,
-            progress=progress,
-        )
+        result = ew.evaluate(predictions, labels_file, ew.load(space), progress=progress, **given)
     print_whole(Console(highlight=False), result)
     if out is not None:
         for path in write(result, out):

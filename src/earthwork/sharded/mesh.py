@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
+from earthwork.private_api import disable_compiler
 from earthwork.spaces.parts import shard_bounds
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -23,8 +24,7 @@ def not_traced(function: _Function) -> _Function:
         "earthwork: all-reduces over the shards of a DTensor are not traced; leave fullgraph=False, or compile the "
         "network only and call the loss, decision or metric outside"
     )
-    untraced: _Function = torch.compiler.disable(function, reason=reason)
-    return untraced
+    return disable_compiler(function, reason)
 
 
 class Axes(NamedTuple):

@@ -7,10 +7,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar, Unpack
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, TypeAlias, TypeVar, Unpack, cast
 
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
@@ -91,7 +88,12 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
     path = Path(what)
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        raise _unreadable(what, path)
+        if isinstance(what, str) and (not what or not path.exists()):
+            near = with_near_matches([what], [*SHIPPED, *(f"{kind}:" for kind in _SPECIFIED)])
+            raise ValueError(
+                f"what: expected a file, a shipped tree ({', '.join(SHIPPED)}), chain:… or ring:…, got {near}"
+            )
+        raise ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}")
     _check_options(f"{path.suffix} files", option_names(reader), options)
     with errors_naming(path):
         return reader(path, **options)
@@ -156,16 +158,6 @@ def _specified(what: str, kind: Callable[..., Space], text: str) -> Space:
 _SPECIFIED: dict[str, Callable[..., Space]] = {"chain": Chain, "ring": Ring}
 
 
-def _unreadable(what: str | os.PathLike[str], path: Path) -> ValueError:
-    if isinstance(what, str) and (not what or not path.exists()):
-        names = [*SHIPPED, *(f"{kind}:" for kind in _SPECIFIED)]
-        return ValueError(
-            f"what: expected a file, a shipped tree ({', '.join(SHIPPED)}), chain:… or ring:…, "
-            f"got {with_near_matches([what], names)}"
-        )
-    return ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}")
-
-
 @options_of(from_nested)
 def _read_json(path: Path, **options: Any) -> Space:
     document = read_json(path)
@@ -191,23 +183,18 @@ def _read_csv(path: Path, **options: Any) -> Space:
     lines = _read_cells(path)
     header = lines[0][1]
     levels = options.get("columns") is not None
-    if not levels and _plain(header)[:2] == ["child", "parent"]:
-        return read_edges(path, **_given(options, from_edges))
+    edges = not levels and _plain(header)[:2] == ["child", "parent"]
     # `save` writes trees with the column "level 0".
-    if not levels and header[0] != "level 0":
+    if not levels and not edges and header[0] != "level 0":
         try:
-            if found := parse_matrix(lines):
-                return CostMatrix(found.matrix, names=found.names)
+            if found := _find_matrix(lines):
+                return found
         except ValueError as error:
             hint = "read as a cost matrix, because it is a table of numbers; columns= reads it as a tree"
             raise ValueError(f"{error} ({hint})") from None
-    return read_table(path, **_given(options, from_table))
-
-
-def _given(options: dict[str, Any], builder: Reader) -> dict[str, Any]:
-    """Return the options, or an error if one is not the builder's: a table holds levels or edges."""
+    builder: Reader = from_edges if edges else from_table
     _check_options(f"{builder.__name__}, which reads this file", option_names(builder), options)
-    return options
+    return read_edges(path, **options) if edges else read_table(path, **options)
 
 
 def _delimiter(path: Path) -> str:
@@ -281,41 +268,32 @@ def read_graph(path: Path, **options: Any) -> Tree:
     return from_networkx(graph, **options)
 
 
-def _read_npy(path: Path) -> CostMatrix:
-    return CostMatrix(ArrayFile(path).read())
-
-
-def _read_array(path: Path) -> NDArray[Any]:
-    """Return the array of a .npy file, or the numbers of a .csv or .tsv file."""
-    if path.suffix.lower() == ".npy":
-        return ArrayFile(path).read()
-    lines = _read_cells(path)
-    for line, cells in lines:
-        for column, cell in enumerate(cells, 1):
-            if parse_number(cell) is None:
-                raise ValueError(f"{path}, line {line}, column {column}: expected a number, got {cell!r:.60}")
-    return np.array([[float(cell) for cell in cells] for _, cells in lines])
-
-
 def _of_array(builder: TreeReader) -> TreeReader:
-    """Return a reader of files that hold what the builder takes."""
-    return options_of(builder)(lambda path, **options: builder(_read_array(path), **options))
+    """Return a reader of a .npy file, or of the numbers of a .csv or .tsv file."""
+
+    def read(path: Path, **options: Any) -> Tree:
+        if path.suffix.lower() == ".npy":
+            return builder(ArrayFile(path).read(), **options)
+        rows: list[list[float]] = []
+        for line, cells in _read_cells(path):
+            rows.append([])
+            for column, cell in enumerate(cells, 1):
+                if (number := parse_number(cell)) is None:
+                    raise ValueError(f"{path}, line {line}, column {column}: expected a number, got {cell!r:.60}")
+                rows[-1].append(number)
+        return builder(rows, **options)
+
+    return options_of(builder)(read)
 
 
 _READERS: dict[str, Reader] = {
     ".json": _read_json,
-    ".yaml": read_nested,
-    ".yml": read_nested,
-    ".nwk": read_newick,
-    ".newick": read_newick,
-    ".tree": read_newick,
-    ".tre": read_newick,
-    ".csv": _read_csv,
-    ".tsv": _read_csv,
+    **dict.fromkeys((".yaml", ".yml"), read_nested),
+    **dict.fromkeys((".nwk", ".newick", ".tree", ".tre"), read_newick),
+    **dict.fromkeys((".csv", ".tsv"), _read_csv),
     ".txt": read_paths,
-    ".graphml": read_graph,
-    ".gml": read_graph,
-    ".npy": _read_npy,
+    **dict.fromkeys((".graphml", ".gml"), read_graph),
+    ".npy": lambda path: CostMatrix(ArrayFile(path).read()),
     ".npz": read_arrays,
 }
 
@@ -337,53 +315,34 @@ SOURCES: dict[str, TreeReader] = {
 Lines: TypeAlias = "Sequence[tuple[int, list[str]]]"
 
 
-class Found(NamedTuple):
-    """A matrix that was found in a table, and the names of its columns."""
-
-    matrix: list[list[float]]
-    names: list[str] | None
-
-
-def parse_matrix(lines: Lines) -> Found | None:
+def _find_matrix(lines: Lines) -> CostMatrix | None:
     """Return the cost matrix that the lines of a table hold, or ``None`` if they hold something else.
 
     A matrix of n classes is n lines of n numbers, a line of n names above them or not; or n + 1 lines of n + 1 cells,
     of which the first line and the first column hold the names.
-
-    Raises:
-        ValueError: If there are only numbers, but not as many rows as columns; if cells are blank; or if the rows and
-            the columns have different names.
     """
     count, width = len(lines), len(lines[0][1])
     (_, header), *below = lines
     if matrix := _numbers(lines):
         if count not in (width, width + 1):
             raise ValueError(f"expected as many rows of numbers as columns, got {count} and {width}")
-        return Found(matrix, None) if count == width else Found(matrix[1:], header)
+        return CostMatrix(matrix) if count == width else CostMatrix(matrix[1:], names=header)
     if count == width + 1 and (matrix := _numbers(below)):
-        return Found(matrix, header)
+        return CostMatrix(matrix, names=header)
     if count == width and (matrix := _numbers([(line, cells[1:]) for line, cells in below], first_column=2)):
         for (line, cells), column in zip(below, header[1:], strict=True):
             if cells[0] != column:
                 raise ValueError(f"line {line}: expected rows named like the columns, {column!r}, got {cells[0]!r}")
-        return Found(matrix, header[1:])
+        return CostMatrix(matrix, names=header[1:])
     return None
 
 
 def _numbers(lines: Lines, first_column: int = 1) -> list[list[float]] | None:
     """Return the numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
-    blank = ""
-    rows: list[list[float]] = []
-    for line, cells in lines:
-        rows.append([])
-        for column, cell in enumerate(cells, first_column):
-            number = parse_number(cell) if cell.strip() else math.nan
-            if number is None:
-                return None
-            rows[-1].append(number)
-            blank = blank or ("" if cell.strip() else f"line {line}, column {column}")
-    if all(not cell.strip() for _, cells in lines for cell in cells):
+    rows = [[parse_number(cell) if cell.strip() else math.nan for cell in cells] for _, cells in lines]
+    blank = [(line, at) for line, cells in lines for at, cell in enumerate(cells, first_column) if not cell.strip()]
+    if any(None in row for row in rows) or len(blank) == sum(map(len, rows)):
         return None
     if blank:
-        raise ValueError(f"{blank}: expected a number, got a blank cell")
-    return rows
+        raise ValueError(f"line {blank[0][0]}, column {blank[0][1]}: expected a number, got a blank cell")
+    return cast("list[list[float]]", rows)

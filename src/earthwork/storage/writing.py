@@ -6,12 +6,11 @@ import csv
 import io
 import os
 from collections.abc import Callable
-from functools import singledispatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from earthwork.files import to_json, write_atomically
 from earthwork.spaces import Chain, CostMatrix, Dag, Ring, Space, Tree
@@ -86,10 +85,6 @@ def _matrix_table(space: CostMatrix, delimiter: str = ",") -> str:
     return text.getvalue()
 
 
-def _newick(tree: Tree) -> str:
-    return to_newick(tree) + "\n"
-
-
 def _paths(tree: Tree) -> str:
     paths = to_paths(tree)
     broken = [path for path in paths if len(path.splitlines()) > 1]
@@ -102,12 +97,8 @@ def _paths(tree: Tree) -> str:
 
 _WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
     Tree: {
-        ".yaml": dump_yaml,
-        ".yml": dump_yaml,
-        ".nwk": _newick,
-        ".newick": _newick,
-        ".tree": _newick,
-        ".tre": _newick,
+        **dict.fromkeys((".yaml", ".yml"), dump_yaml),
+        **dict.fromkeys((".nwk", ".newick", ".tree", ".tre"), lambda tree: to_newick(tree) + "\n"),
         ".csv": dump_csv,
         ".tsv": lambda tree: dump_csv(tree, "\t"),
         ".txt": _paths,
@@ -132,12 +123,7 @@ def is_document(value: Any) -> bool:
 
 
 def from_document(document: dict[str, Any], *, classes: Classes | None = None) -> Space:
-    """Return the space of parsed JSON, with every part checked.
-
-    Args:
-        document: The object.
-        classes: The classes in your order; only for a tree.
-    """
+    """Return the space of parsed JSON, with every part checked; a tree may be read with classes in another order."""
     kind = document["format"]
     if kind == nested.FORMAT:
         return nested.from_document(document, classes=classes)
@@ -153,21 +139,17 @@ def from_document(document: dict[str, Any], *, classes: Classes | None = None) -
     if unknown or missing:
         found = f"got {abbreviate(map(repr, unknown))}" if unknown else f"got no {missing[0]!r}"
         raise ValueError(f"expected format, version, {', '.join(known)} and perhaps names, {found}")
-    return read(document, _names(document.get("names")))
-
-
-def _names(names: Any) -> list[str] | None:
+    names = document.get("names")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise ValueError('"names": expected a list of text')
-    return names
+    return read(document, names)
 
 
 def _read_line(kind: type[Chain] | type[Ring], document: dict[str, Any], names: list[str] | None) -> Space:
-    bins, costs = document["bins"], document["costs"]
+    bins = document["bins"]
     if isinstance(bins, bool) or not isinstance(bins, int) or not 0 < bins < 2**62:
         raise ValueError(f'"bins": expected a number of bins ≥ 1, got {bins!r:.60}')
-    _check_numbers("costs", costs if isinstance(costs, list) else [costs])
-    return kind(bins, costs, names=names)
+    return kind(bins, _checked_costs(document), names=names)
 
 
 def _read_matrix(document: dict[str, Any], names: list[str] | None) -> Space:
@@ -182,14 +164,19 @@ def _read_matrix(document: dict[str, Any], names: list[str] | None) -> Space:
 
 
 def _read_dag(document: dict[str, Any], names: list[str] | None) -> Space:
-    parents, costs, bins = document["parents"], document["costs"], document["bins"]
+    parents, bins = document["parents"], document["bins"]
     if not isinstance(parents, list) or not all(isinstance(above, list) for above in [*parents, bins]):
         raise ValueError('"parents", "bins": expected a list of parents for each node, and a list of nodes')
     for what, nodes in (("parents", [node for above in parents for node in above]), ("bins", bins)):
         if any(isinstance(node, bool) or not isinstance(node, int) or not 0 <= node < len(parents) for node in nodes):
             raise ValueError(f'"{what}": expected nodes from 0 to {len(parents) - 1}')
+    return Dag(parents, _checked_costs(document), bins, names)
+
+
+def _checked_costs(document: dict[str, Any]) -> Any:
+    costs = document["costs"]
     _check_numbers("costs", costs if isinstance(costs, list) else [costs])
-    return Dag(parents, costs, bins, names)
+    return costs
 
 
 def _check_numbers(what: str, values: list[Any]) -> None:
@@ -199,65 +186,46 @@ def _check_numbers(what: str, values: list[Any]) -> None:
 
 
 _READERS: dict[str, tuple[Callable[[dict[str, Any], list[str] | None], Space], tuple[str, ...]]] = {
-    "earthwork-chain": (lambda document, names: _read_line(Chain, document, names), ("bins", "costs")),
-    "earthwork-ring": (lambda document, names: _read_line(Ring, document, names), ("bins", "costs")),
+    "earthwork-chain": (partial(_read_line, Chain), ("bins", "costs")),
+    "earthwork-ring": (partial(_read_line, Ring), ("bins", "costs")),
     "earthwork-cost-matrix": (_read_matrix, ("matrix",)),
     "earthwork-dag": (_read_dag, ("parents", "costs", "bins")),
 }
 
 
-@singledispatch
 def dumps(space: Space) -> str:
     """Return the JSON text of a space, from which `from_document` makes an equal one, with costs in float64."""
-    raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, which have a JSON form, got {space!r:.60}")
-
-
-dumps.register(Tree, nested.dump_json)
-
-
-@dumps.register
-def _(space: Chain) -> str:
-    return _dump_line("earthwork-chain", space)
-
-
-@dumps.register
-def _(space: Ring) -> str:
-    return _dump_line("earthwork-ring", space)
-
-
-@dumps.register
-def _(space: CostMatrix) -> str:
-    rows = ",\n".join(to_json(row, strict=True) for row in _numbers(space._matrix))
-    return _dump("earthwork-cost-matrix", {"matrix": f"[\n{rows}\n]"}, space)
-
-
-@dumps.register
-def _(space: Dag) -> str:
-    parts = {"parents": space.parents, "costs": _numbers(space._costs), "bins": space._bins.tolist()}
-    return _dump("earthwork-dag", {name: to_json(part, strict=True) for name, part in parts.items()}, space)
-
-
-def _dump_line(kind: str, space: Chain | Ring) -> str:
-    costs = space._costs if space.num_edges else np.ones(1)
-    same = bool((costs == costs[0]).all())
-    text = to_json(_numbers(costs[0] if same else costs), strict=True)
-    return _dump(kind, {"bins": str(space.num_bins), "costs": text}, space)
-
-
-def _dump(kind: str, parts: dict[str, str], space: Space) -> str:
-    parts = {"format": f'"{kind}"', "version": str(_VERSION), **parts}
+    if isinstance(space, Tree):
+        return nested.dump_json(space)
+    if isinstance(space, Chain | Ring):
+        costs = space._costs if space.num_edges else np.ones(1)
+        same = bool((costs == costs[0]).all())
+        kind = "chain" if isinstance(space, Chain) else "ring"
+        parts: dict[str, Any] = {"bins": space.num_bins, "costs": _numbers((costs[0] if same else costs).tolist())}
+    elif isinstance(space, CostMatrix):
+        kind, parts = "cost-matrix", {"matrix": _numbers(space._matrix.tolist())}
+    elif isinstance(space, Dag):
+        kind = "dag"
+        costs = _numbers(space._costs.tolist())
+        parts = {"parents": space.parents, "costs": costs, "bins": space._bins.tolist()}
+    else:
+        raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, which have a JSON form, got {space!r:.60}")
+    parts = {"format": f"earthwork-{kind}", "version": _VERSION, **parts}
     if space.names is not None:
-        parts["names"] = to_json(list(space.names))
-    lines = ",\n".join(f'"{name}": {text}' for name, text in parts.items())
+        parts["names"] = list(space.names)
+    lines = ",\n".join(f'"{name}": {_lines(part)}' for name, part in parts.items())
     return f"{{\n{lines}\n}}\n"
 
 
-def _numbers(values: NDArray[np.float64]) -> Any:
-    """Return nested lists of numbers, integers where they are whole."""
+def _lines(part: Any) -> str:
+    """Return JSON with each row of numbers in a line."""
+    rows = isinstance(part, list) and bool(part) and isinstance(part[0], list)
+    text = ",\n".join(to_json(row, strict=True) for row in part) if rows else to_json(part, strict=True)
+    return f"[\n{text}\n]" if rows else text
 
-    def short(value: Any) -> Any:
-        if isinstance(value, list):
-            return [short(entry) for entry in value]
-        return int(value) if value.is_integer() else value
 
-    return short(values.tolist())
+def _numbers(value: Any) -> Any:
+    """Return nested lists of numbers with integers where they are whole."""
+    if isinstance(value, list):
+        return [_numbers(entry) for entry in value]
+    return int(value) if value.is_integer() else value
