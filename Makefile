@@ -87,6 +87,7 @@ package: $(READY)
 	$(BIN)/python scripts/check_package.py
 
 figures: $(READY)
+	$(BIN)/earthwork demo --out docs/figures/demo
 	$(BIN)/python scripts/docs_figures.py
 	$(BIN)/python scripts/docs_build/notebook.py
 	for example in $(filter-out %/common.py,$(wildcard examples/gallery/*.py)); do $(BIN)/python $$example || exit 1; done

@@ -56,7 +56,7 @@ def check(text: str, whole: bool) -> None:
 
 def check_earthwork(arguments: list[str], whole: bool) -> None:
     command: Any = typer_main.get_command(app)
-    while arguments and arguments[0] != "COMMAND" and hasattr(command, "commands"):
+    while arguments and re.match(r"[a-z]", arguments[0]) and hasattr(command, "commands"):
         command = command.commands[arguments[0]]
         arguments = arguments[1:]
     if whole:

@@ -155,5 +155,5 @@ def test_warnings_point_at_the_caller(tmp_path):
 
 
 def test_unknown_option():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'clases'"):
-        trees.from_paths(["a/b"], clases=["b"])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'klasses'"):
+        trees.from_paths(["a/b"], klasses=["b"])
