@@ -356,8 +356,8 @@ def test_what_is_worth_a_comparison(raw: dict[str, Any], cells: dict[Any, dict[s
     for place in situations(raw):
         if pick(cells, place, significant=True) == BASE and left_out(raw, cells, place, BASE)[2] < 0:
             expected.setdefault(NAMES[place[0]], []).append(pick(cells, place, significant=False))
-    hints = dict(reversed(hint.split(" for ")) for hint in filter(None, text.split(", ")))
-    assert {kind: re.findall(r"`([^`]+)`", losses) for kind, losses in hints.items()} == expected
+    hints = [hint.partition(" for ") for hint in filter(None, text.split(", "))]
+    assert {kind: re.findall(r"`([^`]+)`", losses) for losses, _, kind in hints} == expected
 
 
 def test_checks_of_the_baseline(raw: dict[str, Any]) -> None:
