@@ -87,7 +87,7 @@ _TABLES = (
         {"F.cross_entropy": "", "EMDLoss, rho=2": "", "EdgeCrossEntropyLoss": ""},
     ),
     (
-        "A chain, 64 × 10: mostly PyTorch's overhead of a call",
+        "A chain, 64 × 10: mostly overhead of a call",
         "chain, 64 × 10",
         "F.cross_entropy",
         {"F.cross_entropy": "", "softmax and cumsum by hand": "", "EMDLoss": "", "dlordinal.EMDLoss": ""},
@@ -101,12 +101,6 @@ _TABLES = (
             "POT looped, tree, 512 × 1000": " (8 rows, times 64)",
             "GeomLoss, tree, 512 × 1000": " (8 rows, times 64)",
         },
-    ),
-    (
-        "Decisions on a tree, 512 × 1000",
-        "decisions",
-        "p @ D, tree float32, 512 × 1000",
-        {"p @ D, tree float32, 512 × 1000": "", "expected_distance, tree float32, 512 × 1000": ""},
     ),
     (
         "Gradient boosting, a chain, 100,000 × 10",
@@ -158,13 +152,9 @@ def _gpu() -> str:
     found = _gpu_results()
     devices = [key for row in found["traffic"].values() for key in row if key not in ("launches", "memory", "scratch")]
     devices = list(dict.fromkeys(devices))
-    lines = [
-        "| | launches | memory | scratch |" + "".join(f" {device}, estimate |" for device in devices),
-        "|---|" + "---:|" * (3 + len(devices)),
-    ]
+    lines = ["| |" + "".join(f" {device}, estimate |" for device in devices), "|---|" + "---:|" * len(devices)]
     for name, row in found["traffic"].items():
-        estimates = "".join(f" {_time(row[device])} |" for device in devices)
-        lines.append(f"| {name} | {row['launches']} | {_bytes(row['memory'])} | {_bytes(row['scratch'])} |{estimates}")
+        lines.append(f"| {name} |" + "".join(f" {_time(row[device])} |" for device in devices))
     return _GPU.format(launch=found["launch"] * 1e6, traffic="\n".join(lines), times=_gpu_times())
 
 
@@ -175,10 +165,6 @@ def _gpu_times() -> str:
     found = json.loads(path.read_text(encoding="utf-8"))
     tables = [_table(title, table, "F.cross_entropy") for title, table in found["tables"].items()]
     return "\n".join([f"\nMeasured on {found['device']}, torch {found['torch']}.", *tables, ""]).replace("## ", "### ")
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count else ""
 
 
 def _promises(bars: list[dict[str, Any]]) -> str:
