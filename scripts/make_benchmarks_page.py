@@ -75,16 +75,9 @@ _TABLES = (
             "EMDLoss, rho=2": "",
             "EMDLoss, rho=2, portable path": " (no compiler)",
             "EdgeCrossEntropyLoss": "",
-            "HierarchicalCrossEntropyLoss": "",
             "SoftLabelLoss": "",
             "sparse matrix of bins × edges": "",
         },
-    ),
-    (
-        "A chain, 512 × 1000 logits",
-        "chain, logits, 512 × 1000",
-        "F.cross_entropy",
-        {"F.cross_entropy": "", "EMDLoss, rho=2": "", "EdgeCrossEntropyLoss": ""},
     ),
     (
         "A chain, 64 × 10: mostly overhead of a call",
