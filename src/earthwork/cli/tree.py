@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Inspect hierarchies, build them, convert them.", no_args_is_help=True)
 
 # The keys of `trees.SHIPPED` and of `reading.SOURCES`.
-SHIPPED = "imagenet1k, imagenet1k_paper, tiny_imagenet200, tiny_imagenet200_paper, cifar100, cifar10"
+SHIPPED = "imagenet1k, imagenet1k_paper, tiny_imagenet200, tiny_imagenet200_paper, cifar100, cifar10, naics2022"
 SOURCES = "parents, edges, paths, nested, table, newick, networkx, linkage, embeddings, confusion"
 
 TreeArgument = Annotated[str, typer.Argument(metavar="TREE", help=f"A file, or one of {SHIPPED}.")]

@@ -10,7 +10,7 @@ from earthwork.trees.parts import TreePart, read_part
 from earthwork.trees.paths import from_paths, from_table, to_paths, to_table
 from earthwork.trees.relations import from_dag, from_edges, from_networkx, from_parents, to_edges, to_networkx
 from earthwork.trees.shaping import collapse, relabel, restrict, reweight
-from earthwork.trees.shipped import SHIPPED, cifar10, cifar100, imagenet1k, tiny_imagenet200
+from earthwork.trees.shipped import SHIPPED, cifar10, cifar100, imagenet1k, naics2022, tiny_imagenet200
 
 __all__ = [
     "SHIPPED",
@@ -34,6 +34,7 @@ __all__ = [
     "from_table",
     "imagenet1k",
     "migrate",
+    "naics2022",
     "read_obo",
     "read_part",
     "record_classes",

@@ -70,6 +70,33 @@ def cifar10() -> Tree:
     return _shipped("cifar10")
 
 
+def naics2022() -> Tree:
+    """Load the 308 industry groups (four digits) of NAICS 2022 below their 96 subsectors and 20 sectors, by code.
+
+    The North American Industry Classification System, United States, is published by the US Office of Management and
+    Budget and the Census Bureau: a work of the US government, in the public domain in the United States. Nodes are
+    called ``"code title"``, and ``node_data["id"]`` holds the codes. For industries of five and six digits, pass the
+    Census Bureau's list to `from_codes`.
+
+    Example:
+        >>> import earthwork as ew
+        >>> tree = ew.trees.naics2022()
+        >>> tree
+        Tree(425 nodes, 308 bins, depth 3, cost 1)
+        >>> ew.trees.restrict(tree, ["3111", "3121", "5132"]).show()
+        root
+        ├── 31-33 Manufacturing
+        │   ├── 311 Food Manufacturing
+        │   │   └── 3111 Animal Food Manufacturing
+        │   └── 312 Beverage and Tobacco Product Manufacturing
+        │       └── 3121 Beverage Manufacturing
+        └── 51 Information
+            └── 513 Publishing Industries
+                └── 5132 Software Publishers
+    """
+    return _shipped("naics2022")
+
+
 SHIPPED: dict[str, Callable[..., Tree]] = {
     "imagenet1k": imagenet1k,
     "imagenet1k_paper": partial(imagenet1k, rule="paper"),
@@ -77,6 +104,7 @@ SHIPPED: dict[str, Callable[..., Tree]] = {
     "tiny_imagenet200_paper": partial(tiny_imagenet200, rule="paper"),
     "cifar100": cifar100,
     "cifar10": cifar10,
+    "naics2022": naics2022,
 }
 
 
