@@ -52,9 +52,8 @@ To measure on a GPU: `python -m benchmarks --device cuda --out docs/results`, th
 _SPEED = """\
 `make bench` adds each run to `docs/results/benchmarks-history.json`; `python -m benchmarks.history` compares the last
 two runs on the same machine, or those of two commits, and lists what became slower by more than a tenth and by more
-than three standard deviations within the runs. One run ({processor}, load before it {load before:.1f}):
-
-{promises}
+than three standard deviations within the runs. One run ({processor}, load before it {load before:.1f}) kept {kept} of
+{count} promises; `docs/results/benchmarks.json` has them all{missed}
 
 ![Ratios over commits](results/figures/benchmarks-history.png)
 
@@ -124,8 +123,11 @@ def speed(report: dict[str, Any]) -> str:
         return _time(times[f"{name}, compiled"]["median"] - times[name]["median"])
 
     registers = [row["registers"] for row in gpu["code"]]
+    missed = [bar for bar in report["bars"] if not bar["holds"]]
     return _SPEED.format(
-        promises=_promises(report["bars"]),
+        kept=len(report["bars"]) - len(missed),
+        count=len(report["bars"]),
+        missed=f". Missed:\n\n{_promises(missed)}" if missed else ".",
         ours=added("modes, 512 × 1000", "EMDLoss"),
         least=added("compiled, 512 × 1000", "an operator that computes nothing"),
         product=_time(results["modes, 512 × 1000"]["a gradient times a number"]["median"]),
@@ -161,12 +163,11 @@ def _gpu_times() -> str:
 
 
 def _promises(bars: list[dict[str, Any]]) -> str:
-    lines = ["| work | measured | promised | |", "|---|---:|---:|---|"]
+    lines = ["| work | measured | promised |", "|---|---:|---:|"]
     for bar in bars:
         bound = f"≥ {bar['promised']:g}" if bar["at_least"] else f"≤ {bar['promised']:g}"
         digits = ".0f" if bar["figure"] >= 100 else ".2f"
-        verdict = "" if bar["holds"] else "missed"
-        lines.append(f"| {bar['work']} | {bar['figure']:{digits}} {bar['unit']} | {bound} {bar['unit']} | {verdict} |")
+        lines.append(f"| {bar['work']} | {bar['figure']:{digits}} {bar['unit']} | {bound} {bar['unit']} |")
     return "\n".join(lines)
 
 

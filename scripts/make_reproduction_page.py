@@ -13,16 +13,16 @@ from earthwork_lab.report import read_results
 from earthwork_lab.reproduce import EXPERIMENTS, judge_claims
 from earthwork_lab.reproduce.experiment import Results
 from earthwork_lab.reproduce.figures import LOSS_TITLES, figures
-from earthwork_lab.reproduce.imagenet import PERMUTED, SHARES
+from earthwork_lab.reproduce.imagenet import SHARES
 from earthwork_lab.reproduce.plots import save_figures
 from earthwork_lab.reproduce.verdicts import as_markdown, summary_as_markdown
-from earthwork_lab.statistics import interval_text, mean_interval
+from earthwork_lab.statistics import interval_text
 
 DOCS = Path(__file__).parent.parent / "docs"
 PICTURES = {
     "ellyvan": {
-        "ellyvan": "The tree of figure 1 with its flows, and below each class p, q and both gradients.",
-        "chain": "Two distributions on a chain of six bins and the flow between neighbouring bins (figure 3).",
+        "ellyvan": "The tree of figure 1 with its flows and both gradients.",
+        "chain": "Flows on a chain of six bins (figure 3).",
     }
 }
 
@@ -48,18 +48,14 @@ def breathing(results: dict[str, Results]) -> str:
 SCORES = {
     "top1": "top-1 %",
     "emd": "EMD",
-    "severity": "severity",
     "calibration": "calibration error %",
     "distance": "distance",
     "distance_decided": "distance after `decide`",
 }
 
 
-BEST = {"top1": ("top-1 %, best epoch", max), "emd": ("EMD, best epoch", min)}
-
-
 def imagenet(results: dict[str, Results]) -> str:
-    """The scores after the last epoch, and at the best one, with few images and with all."""
+    """The scores after the last epoch, with few images and with all."""
     entry = results["imagenet"]
     lines = []
     for share, title in SHARES.items():
@@ -68,25 +64,17 @@ def imagenet(results: dict[str, Results]) -> str:
             continue
         epochs = max(run["epochs"][-1] for run in runs.values())
         lines += [f"{title.capitalize()}, {epochs} epochs:", ""]
-        titles = [*SCORES.values(), *(title for title, _ in BEST.values()), "seeds"]
-        lines += [f"| loss | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
+        lines += [f"| loss | {' | '.join(SCORES.values())} |", "|---|" + "---|" * len(SCORES)]
         for loss, run in runs.items():
             cells = [interval_text(run["final"][name], digits=1 if "%" in SCORES[name] else 2) for name in SCORES]
-            curves = [entry.parts[f"{share}, {loss}, seed {seed}"] for seed in run["seeds"]]
-            cells += [
-                interval_text(mean_interval([best(curve[name]) for curve in curves]), digits=1 if name == "top1" else 2)
-                for name, (_, best) in BEST.items()
-            ]
-            if loss.startswith(PERMUTED):
-                cells[-1] = "–"  # the curve is over the permuted tree
-            lines.append(f"| {LOSS_TITLES.get(loss, loss)} | {' | '.join(cells)} | {len(run['seeds'])} |")
+            lines.append(f"| {LOSS_TITLES.get(loss, loss)} | {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def claims(results: dict[str, Results]) -> str:
     """The table of claims."""
-    return as_markdown(judge_claims(results))
+    return as_markdown(judge_claims(results), deciding=True)
 
 
 def pictures(results: dict[str, Results]) -> str:
@@ -96,7 +84,7 @@ def pictures(results: dict[str, Results]) -> str:
         drawn = {**PICTURES.get(name, {}), **{chart.key: chart.alt for chart in figures(entry)}}
         if drawn:
             parts.append(f"### {EXPERIMENTS[name].title} ({EXPERIMENTS[name].paper})\n")
-            parts.append(f"Data: {entry.data}. Measured with earthwork {entry.environment['earthwork']}.\n")
+            parts.append(f"Data: {entry.data}.\n")
             parts += [f"![{alt}](results/figures/{key}.svg)\n" for key, alt in drawn.items()]
     return "\n".join(parts)
 

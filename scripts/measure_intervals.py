@@ -76,14 +76,14 @@ def count_misses(
 
 
 def table(sizes: Sequence[int], simulations: int, seed: int, other: bool) -> str:
-    """The share of misses in per cent, as a table with a column for each number of rows."""
+    """The least and the largest share of misses over the metrics, in per cent, by space and number of rows."""
     lines = [f"| | {' | '.join(f'{rows} rows' for rows in sizes)} |", "|---|" + "---:|" * len(sizes)]
     for name, space in SPACES.items():
         truth = true_differences(space) if other else None
         found = [count_misses(space, rows, simulations, seed, truth) for rows in sizes]
-        for label in found[0]:
-            shares = [f"{100 * missed[label] / simulations:.1f}" for missed in found]
-            lines.append(f"| {name}: {label} | {' | '.join(shares)} |")
+        shares = [[100 * count / simulations for count in missed.values()] for missed in found]
+        cells = [f"{min(column):.1f} to {max(column):.1f}" for column in shares]
+        lines.append(f"| {name}, {len(found[0])} metrics | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

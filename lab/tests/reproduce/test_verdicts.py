@@ -1,7 +1,8 @@
-"""The table in docs/reproduction.md, recomputed from docs/results/*.json without the code that wrote it."""
+"""The table of claims, recomputed from docs/results/*.json without the code that wrote it."""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -11,6 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from scipy import stats
+
+from earthwork_lab.report import read_results
+from earthwork_lab.reproduce import judge_claims
+from earthwork_lab.reproduce.verdicts import as_markdown
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reproduction.md"
@@ -39,9 +44,15 @@ class Number(NamedTuple):
     rounding: float = 0.0
 
 
+@functools.cache
 def rows() -> list[Row]:
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    start = lines.index("| where | the paper says | verdict on our data | measured |")
+    """The table with all numbers, as `earthwork report --claims` writes it."""
+    return rows_of(as_markdown(judge_claims(read_results(ROOT / "docs" / "results"))), "measured")
+
+
+def rows_of(text: str, last: str) -> list[Row]:
+    lines = text.splitlines()
+    start = lines.index(f"| where | the paper says | verdict on our data | {last} |")
     found = []
     for line in lines[start + 2 :]:
         if not line.startswith("| "):
@@ -113,6 +124,20 @@ def test_verdict_follows_from_numbers_in_row() -> None:
     assert len(rows()) > 40
     for row in rows():
         assert verdict_of(numbers(row.measured)) == row.verdict, row
+
+
+def test_page_shows_a_number_that_decides() -> None:
+    shown = rows_of(PAGE.read_text(encoding="utf-8"), "deciding number")
+    assert [row[:3] for row in shown] == [row[:3] for row in rows()]
+    roles = {"judged too early": "too early", "beats a broken baseline": "broken"}
+    outcomes = {"does not hold": "no", "undecided": "open"}
+    for short, full in zip(shown, rows(), strict=True):
+        every = numbers(full.measured)
+        role, wanted = roles.get(full.verdict, "needed"), outcomes.get(full.verdict, "yes")
+        deciding = [n for n in every if n.role == role and outcome(*n[1:4], *n[5:7]) == wanted]
+        found = [str(n._replace(count=None)) for n in numbers(short.measured)]
+        assert len(found) == bool(deciding), short
+        assert {*found} <= {str(n._replace(count=None)) for n in deciding}, short
 
 
 def test_row_with_fewer_than_three_measurements_never() -> None:

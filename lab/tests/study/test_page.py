@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -25,10 +26,7 @@ NAMES = {"ordered": "ordered classes", "hierarchy": "a hierarchy", "ring": "clas
 BASE = "ce"
 NO_DECISION = "ce, most probable class"
 RELATIVE = {"distance", "emd2", "log_loss"}
-METRICS = {
-    "EMD²": "emd2", "log loss": "log_loss", "accuracy": "accuracy", "calibration error": "calibration",
-    "quadratic kappa": "kappa",
-}  # fmt: skip
+METRICS = ("distance", "emd2", "log_loss", "accuracy", "calibration", "kappa")
 CHECKS = ("ce-longer", "scikit-learn")
 # Numbers are printed with one digit after the point, and the two ways of maximising a likelihood differ a little.
 CLOSE = 0.06
@@ -155,15 +153,13 @@ def rows(text: str) -> Iterator[list[str]]:
             yield [cell.strip() for cell in line.strip("|").split(" | ")]
 
 
-def sections(text: str) -> dict[tuple[str, str], str]:
-    found = {}
-    for part in text.split("\n## ")[1:]:
-        title = part.partition("\n")[0].lower()
-        for words, kind in KINDS.items():
-            for amount in ("many", "few"):
-                if title == f"{words}, {amount} labels":
-                    found[kind, amount] = part
-    return found
+def table(name: str) -> list[dict[str, str]]:
+    with (DOCS / "results" / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def title(place: tuple[str, str]) -> str:
+    return f"{NAMES[place[0]]}, {place[1]} labels"
 
 
 def test_the_committed_pages_are_made_from_the_committed_results() -> None:
@@ -176,63 +172,96 @@ def test_the_committed_pages_are_made_from_the_committed_results() -> None:
     assert readme.partition("<!-- study -->")[2].partition("<!-- /study -->")[0].strip() == make_summary(analysis)
 
 
-def test_primary_tables(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
-    pages = sections((DOCS / "study-tables.md").read_text(encoding="utf-8"))
-    assert list(pages) == situations(raw)
-    for place, text in pages.items():
-        tasks = tasks_of(raw, *place)
-        shown = {row[0].strip("*`"): row for row in rows(text.partition("Secondary endpoints")[0])}
-        assert set(shown) == {"loss", *losses_of(raw, *place), NO_DECISION, "constant"}
-        assert text.partition("\n\n")[2].startswith(f"{len(tasks)} tasks count.")
-        for loss in (name for name in shown if name != "loss"):
-            effects = [change(raw[task], place[1], loss, "distance") for task in tasks]
+def test_the_primary_table(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
+    text = (DOCS / "study-tables.md").read_text(encoding="utf-8")
+    header, *shown = rows(text.partition("## Mean distance")[2].partition("\n## ")[0])
+    assert header[1:] == [f"{title(place)} ({len(tasks_of(raw, *place))})" for place in situations(raw)]
+    names = [row[0].strip("`") for row in shown]
+    assert {*names} == {*(loss for _, loss in cells), NO_DECISION, "constant"}
+    for loss, row in zip(names, shown, strict=True):
+        for place, cell in zip(situations(raw), row[1:], strict=True):
+            if loss not in (*losses_of(raw, *place), NO_DECISION, "constant"):
+                assert cell == "–"
+                continue
+            effects = [change(raw[task], place[1], loss, "distance") for task in tasks_of(raw, *place)]
             found = cells.get((place, loss)) or pooled(effects)
-            _, mean, interval, new, tau, p, lower, detectable = shown[loss]
-            assert numbers(mean)[0] == pytest.approx(found["mean"], abs=CLOSE)
-            assert numbers(interval) == pytest.approx(list(found["interval"]), abs=CLOSE)
-            assert numbers(new) == pytest.approx(list(found["new"]), abs=2 * CLOSE)
-            assert numbers(tau)[0] == pytest.approx(found["tau"], abs=CLOSE)
-            assert numbers(detectable)[0] == pytest.approx(found["detectable"], abs=CLOSE)
-            assert numbers(lower) == [sum(effect < 0 for effect, _ in effects), len(tasks)]
-            if "adjusted" in found:
-                assert numbers(p)[0] == pytest.approx(found["adjusted"], abs=0.002)
-                better = bool(found["adjusted"] < 0.05 and found["mean"] < 0)
-                assert shown[loss][0].startswith("**") is better
-            else:
-                assert p == "–"
+            assert numbers(cell) == pytest.approx([found["mean"], *found["interval"]], abs=CLOSE)
+            better = bool(found.get("adjusted", 1) < 0.05 and found["mean"] < 0)
+            assert cell.startswith("**") is better
 
 
-def test_secondary_tables(raw: dict[str, Any]) -> None:
-    for place, text in sections((DOCS / "study-tables.md").read_text(encoding="utf-8")).items():
-        header, *shown = rows(text.partition("Secondary endpoints")[2].partition("Each task:")[0])
-        for row in shown:
-            for title, cell in zip(header[1:], row[1:], strict=True):
-                effects = [
-                    change(raw[task], place[1], row[0].strip("`"), METRICS[title]) for task in tasks_of(raw, *place)
-                ]
+def test_the_file_of_all_endpoints(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
+    shown = {(row["situation"], row["loss"], row["endpoint"]): row for row in table("study-pooled.csv")}
+    expected = set()
+    for place in situations(raw):
+        tasks = tasks_of(raw, *place)
+        for loss in (*losses_of(raw, *place), NO_DECISION, "constant"):
+            for metric in ("distance",) if loss == NO_DECISION else METRICS:
+                if metric == "kappa" and place[0] != "ordered":
+                    continue
+                key = (title(place), loss, metric)
+                expected.add(key)
+                row = shown[key]
+                effects = [change(raw[task], place[1], loss, metric) for task in tasks]
                 found = pooled(effects)
-                assert numbers(cell) == pytest.approx([found["mean"], *found["interval"]], abs=CLOSE)
+                assert row["unit"] == ("%" if metric in RELATIVE else "points")
+                assert [int(row["lower_on"]), int(row["tasks"])] == [sum(mean < 0 for mean, _ in effects), len(tasks)]
+                ends = [*found["interval"], *found["new"]]
+                for name, value in zip(
+                    ("mean", "low", "high", "new_task_low", "new_task_high", "tau", "detectable"),
+                    (found["mean"], *ends, found["tau"], found["detectable"]),
+                    strict=True,
+                ):
+                    assert float(row[name]) == pytest.approx(value, abs=2 * CLOSE if "new" in name else CLOSE), key
+                if metric == "distance" and (place, loss) in cells:
+                    assert float(row["holm_p"]) == pytest.approx(cells[place, loss]["adjusted"], abs=0.002)
+                else:
+                    assert row["holm_p"] == ""
+    assert set(shown) == expected
 
 
-def test_tables_of_tasks(raw: dict[str, Any]) -> None:
-    for (kind, amount), text in sections((DOCS / "study-tables.md").read_text(encoding="utf-8")).items():
-        header, *shown = rows(text.partition("Each task:")[2])
-        losses = ["constant", NO_DECISION, *(title.strip("`") for title in header[6:])]
-        names = [row[0].strip("`") for row in shown]
-        assert {*names} >= {*tasks_of(raw, kind, amount)}
-        assert not any(raw[name]["settings"]["held_out"] for name in names)
-        for row in shown:
-            entry = raw[row[0].strip("`")]
-            assert [int(cell) for cell in row[1:3]] == [
-                entry["settings"]["classes"], entry["settings"]["sizes"][amount]["train"]
-            ]  # fmt: skip
-            assert float(row[3]) == pytest.approx(np.mean(series(entry, amount, BASE, "distance")), abs=6e-4)
-            for loss, cell in zip(losses, row[4:], strict=True):
-                assert numbers(cell)[0] == pytest.approx(change(entry, amount, loss, "distance")[0], abs=CLOSE)
+def test_the_file_of_tasks(raw: dict[str, Any]) -> None:
+    shown = {(row["situation"], row["task"]): row for row in table("study-tasks.csv")}
+    expected = {
+        (title(place), name)
+        for place in situations(raw)
+        for name, entry in raw.items()
+        if entry["settings"]["kind"] == place[0] and f"{place[1]}: {BASE}" in entry["parts"]
+    }
+    assert set(shown) == expected
+    for place in situations(raw):
+        for (where, name), row in shown.items():
+            if where != title(place):
+                continue
+            entry, amount = raw[name], place[1]
+            settings = entry["settings"]
+            assert [int(row["classes"]), int(row["rows"])] == [settings["classes"], settings["sizes"][amount]["train"]]
+            assert row["held_out"] == str(settings["held_out"])
+            assert row["counts"] == str(name in tasks_of(raw, *place))
+            assert float(row[BASE]) == pytest.approx(np.mean(series(entry, amount, BASE, "distance")), abs=6e-5)
+            losses = [*losses_of(raw, *place), NO_DECISION, "constant"]
+            for loss in losses:
+                assert float(row[loss]) == pytest.approx(change(entry, amount, loss, "distance")[0], abs=1e-3)
+            others = ("situation", "task", "classes", "rows", "held_out", "counts", BASE, *losses)
+            assert {row[name] for name in row if name not in others} <= {""}
+
+
+def test_the_list_of_tasks(raw: dict[str, Any]) -> None:
+    text = (DOCS / "study-tables.md").read_text(encoding="utf-8")
+    found = {}
+    for kind, cell in list(rows(text.partition("## Tasks")[2].partition("\n## ")[0]))[1:]:
+        for name, classes, train, held_out in re.findall(r"`([\w-]+)` \((\d+), (\d+)(, held out)?\)", cell):
+            found[name] = (KINDS[kind], int(classes), int(train), bool(held_out))
+    assert found == {
+        name: (settings["kind"], settings["classes"], settings["sizes"]["many"]["train"], settings["held_out"])
+        for name, settings in ((name, entry["settings"]) for name, entry in raw.items())
+    }
 
 
 def test_tasks_that_do_not_count_are_listed(raw: dict[str, Any]) -> None:
-    for (kind, amount), text in sections((DOCS / "study-tables.md").read_text(encoding="utf-8")).items():
+    text = (DOCS / "study-tables.md").read_text(encoding="utf-8")
+    listed = text.partition("Left out, because")[2].partition("\n## ")[0]
+    for kind, amount in situations(raw):
         broken = {
             name
             for name, entry in raw.items()
@@ -241,13 +270,13 @@ def test_tasks_that_do_not_count_are_listed(raw: dict[str, Any]) -> None:
             and f"{amount}: {BASE}" in entry["parts"]
             and not counts(entry, amount)
         }
-        sentence = text.partition("Left out, because")[2].partition("\n")[0]
-        assert set(re.findall(r"`([\w-]+)`", sentence)) == broken
+        line = listed.partition(f"- {title((kind, amount))}: ")[2].partition("\n")[0]
+        assert set(re.findall(r"`([\w-]+)`", line)) == broken
 
 
 def test_the_answer_and_its_table(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
     page = (DOCS / "which-loss.md").read_text(encoding="utf-8")
-    _, *shown = rows(page)
+    _, *shown = rows(page.partition("Held out")[0])
     assert len(shown) == len(situations(raw))
     picks = []
     for place, row in zip(situations(raw), shown, strict=True):
@@ -274,7 +303,8 @@ def test_the_answer_and_its_table(raw: dict[str, Any], cells: dict[Any, dict[str
 
 
 def test_sentences_of_the_page(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
-    page = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
+    source = (DOCS / "which-loss.md").read_text(encoding="utf-8")
+    page = " ".join(source.split())
     (sentence,) = re.findall(r"changed cross entropy's mean distance by (.*?)\. (?:Worth|!)", page)
     shown = [text for text in sentence.split(", ") if text]
     kinds = [kind for kind, amount in situations(raw) if amount == "many"]
@@ -289,7 +319,7 @@ def test_sentences_of_the_page(raw: dict[str, Any], cells: dict[Any, dict[str, A
     networks = sum(part.get("networks", 0) for part in parts)
     hours = sum(part.get("seconds", 0) for part in parts) / 3600
     losses = {loss for _, loss in cells}
-    assert f"{len(raw)} tasks, cross entropy and {len(losses)} other losses, {networks:,} trained networks" in page
+    assert f"{len(raw)} tasks, {1 + len(losses)} losses, {networks:,} trained networks" in page
     assert f"at most {hours:.1f} core hours" in page
     assert f"Holm's correction for {len(cells)} tests" in page
     assert f"correction for the {len(cells)} comparisons" in page
@@ -298,13 +328,16 @@ def test_sentences_of_the_page(raw: dict[str, Any], cells: dict[Any, dict[str, A
             if entry["settings"]["held_out"] and entry["settings"]["kind"] == place[0]:
                 choice = pick(cells, place, significant=True)
                 best = pick(cells, place, significant=False) if choice == BASE else choice
-                (text,) = re.findall(rf"{re.escape(entry['data'])}, {place[1]} labels: (.*?%)\.? ?(?:-|\*|$)", page)
+                ((_, shown_best, undecided),) = (
+                    row for row in rows(source) if row[0] == f"{entry['data']}, {place[1]} labels"
+                )
                 mean, variance = change(entry, place[1], best, "distance")
                 half = stats.t(4).ppf(0.975) * math.sqrt(variance)
-                undecided = change(entry, place[1], NO_DECISION, "distance")[0]
-                expected = [mean, mean - half, mean + half, undecided]
-                assert f"`{best}`" in text, name
-                assert numbers(re.sub(r"`[^`]*`", "", text)) == pytest.approx(expected, abs=CLOSE)
+                assert shown_best.startswith(f"`{best}` "), name
+                interval = numbers(shown_best.partition("` ")[2])
+                assert interval == pytest.approx([mean, mean - half, mean + half], abs=CLOSE)
+                without = change(entry, place[1], NO_DECISION, "distance")[0]
+                assert numbers(undecided)[0] == pytest.approx(without, abs=CLOSE)
 
 
 def left_out(raw: dict[str, Any], cells: dict[Any, dict[str, Any]], place: tuple[str, str], choice: str) -> Any:
@@ -318,36 +351,28 @@ def left_out(raw: dict[str, Any], cells: dict[Any, dict[str, Any]], place: tuple
 
 def test_what_is_worth_a_comparison(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
     page = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
-    text = page.partition("the task that was left out by ")[2].partition(". !")[0]
-    expected = {place: left_out(raw, cells, place, BASE) for place in situations(raw)
-                if pick(cells, place, significant=True) == BASE}  # fmt: skip
-    expected = {place: gain for place, gain in expected.items() if gain[2] < 0}
-    for hint, (place, gain) in zip(filter(None, text.split("; ")), expected.items(), strict=True):
-        best = pick(cells, place, significant=False)
-        assert hint.endswith(f"with {NAMES[place[0]]}, {place[1]} labels (`{best}`)")
-        assert numbers(hint.partition(" with ")[0]) == pytest.approx(gain, abs=CLOSE)
+    text = page.partition("Worth comparing on your own data: ")[2].partition(". !")[0]
+    expected: dict[str, list[str]] = {}
+    for place in situations(raw):
+        if pick(cells, place, significant=True) == BASE and left_out(raw, cells, place, BASE)[2] < 0:
+            expected.setdefault(NAMES[place[0]], []).append(pick(cells, place, significant=False))
+    hints = [hint.partition(" for ") for hint in filter(None, text.split(", "))]
+    assert {kind: re.findall(r"`([^`]+)`", losses) for losses, _, kind in hints} == expected
 
 
 def test_checks_of_the_baseline(raw: dict[str, Any]) -> None:
     tables = (DOCS / "study-tables.md").read_text(encoding="utf-8")
     header, *shown = rows(tables.partition("## Was the baseline trained well?")[2].partition("\n## ")[0])
     assert header[2:] == [f"`{name}`" for name in CHECKS]
-    sentence = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
-    sentence = sentence.partition("which no loss had in the study, changed")[2].partition(" The [protocol]")[0]
     for (kind, amount), row in zip(situations(raw), shown, strict=True):
-        title = f"{NAMES[kind]}, {amount} labels"
-        assert row[0] == title
+        assert row[0] == title((kind, amount))
         for check, cell in zip(CHECKS, row[2:], strict=True):
             names = [task for task in tasks_of(raw, kind, amount) if f"{amount}: {check}" in raw[task]["parts"]]
             if len(names) < 3:
                 assert cell == "–"
                 continue
             found = pooled([change(raw[task], amount, check, "distance") for task in names])
-            expected = [found["mean"], *found["interval"]]
-            assert numbers(cell) == pytest.approx(expected, abs=CLOSE)
-            if check == "ce-longer":
-                (text,) = re.findall(rf"(\S+ % \[\S+ \S+\]) for {title} \({len(names)} tasks\)", sentence)
-                assert numbers(text) == pytest.approx(expected, abs=CLOSE)
+            assert numbers(cell) == pytest.approx([found["mean"], *found["interval"]], abs=CLOSE)
 
 
 def test_the_answer_of_the_readme_is_on_the_page() -> None:
@@ -365,7 +390,7 @@ def test_the_answer_of_the_readme_is_on_the_page() -> None:
 def test_a_changed_number_is_noticed(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
     """Each kind of number of both pages, changed by its last digit but one."""
     for page, pattern, check in (
-        ("study-tables.md", r"\| −?\+?\d+\.\d %", lambda: test_primary_tables(raw, cells)),
+        ("study-tables.md", r"\| [−+]\d+\.\d ", lambda: test_the_primary_table(raw, cells)),
         ("which-loss.md", r"\| −?\+?\d+\.\d %", lambda: test_the_answer_and_its_table(raw, cells)),
         ("which-loss.md", r"by −\d+\.\d %", lambda: test_sentences_of_the_page(raw, cells)),
     ):
@@ -405,6 +430,8 @@ def test_the_command_writes_the_pages(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run_command(["study", "page", "--out", str(RESULTS), "--docs", str(tmp_path)]) == 0
     assert "which-loss.md" in capsys.readouterr().out
     assert (tmp_path / "which-loss.md").read_bytes() == (DOCS / "which-loss.md").read_bytes()
+    for name in ("study-pooled.csv", "study-tasks.csv"):
+        assert (tmp_path / "results" / name).read_bytes() == (DOCS / "results" / name).read_bytes()
     figure = "results/figures/study-forest.svg"
     assert (tmp_path / figure).stat().st_size > 10_000
     assert run_command(["study", "page", "--out", str(tmp_path)]) == 2

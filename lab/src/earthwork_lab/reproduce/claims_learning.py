@@ -23,7 +23,7 @@ Judge = Callable[[Results], Finding]
 
 MIX, SD_MIX = "0.5*emd2+0.5*ce", "0.25*sd+0.75*ce"
 PERMUTED_MIX = f"{PERMUTED}{MIX}"
-OURS = "not in the paper"
+OURS = "ours"
 LEAST_EPOCHS = 10  # an imagenet run with fewer is judged too early
 _FULL_FEW_EPOCHS = 100  # the claim that the error grows back is about the end of a long training
 _NOT_RUN = Finding(remark="Not among the runs.")
@@ -41,7 +41,7 @@ def _converge(*names: str) -> Judge:
         losses, constant = _losses(results, "squares"), results.summary["constant_by_fold"]
         if not set(names) <= set(losses):
             return _NOT_RUN
-        quantity = "Test EMD at the end, {} minus the mean spectrum"
+        quantity = "Final test EMD, {} minus the mean spectrum"
         tests = tuple(difference(quantity.format(name), losses[name]["last_by_fold"], constant, "<") for name in names)
         return Finding(tests, (shown("mean spectrum", constant),))
 
@@ -50,7 +50,7 @@ def _converge(*names: str) -> Judge:
 
 def _ahead(head: str, rivals: tuple[str, ...], ours: tuple[str, ...], kind: str = "last_by_fold") -> Judge:
     """Whether each of ``ours`` has a smaller test EMD than each of ``rivals``, fold by fold."""
-    when = "at the end" if kind == "last_by_fold" else "after one epoch"
+    what = "Final test EMD" if kind == "last_by_fold" else "Test EMD after one epoch"
 
     def judge(results: Results) -> Finding:
         losses = _losses(results, head)
@@ -65,9 +65,7 @@ def _ahead(head: str, rivals: tuple[str, ...], ours: tuple[str, ...], kind: str 
                 tests.append(count)
                 broken.append(count)
                 continue
-            tests += [
-                difference(f"Test EMD {when}, {name} minus {rival}", losses[name][kind], theirs, "<") for name in ours
-            ]
+            tests += [difference(f"{what}, {name} minus {rival}", losses[name][kind], theirs, "<") for name in ours]
             if kind == "last_by_fold":
                 constant = results.summary["constant_by_fold"]
                 broken.append(difference(f"{rival} minus the mean spectrum", theirs, constant, ">"))
@@ -160,7 +158,7 @@ def _compare(
     at: Callable[[Any, str, int], float] = _last,
 ) -> Judge:
     """Whether the first loss of each pair ends above (or below) the second, seed by seed."""
-    names = {"top1": "Top-1 in %", "emd": "EMD in edges", "distance": "Distance of the answer in edges"}
+    names = {"top1": "Top-1 in %", "emd": "EMD in edges", "distance": "Distance in edges"}
     when = " (first quarter of the epochs)" if at is _early_mean else " (best epoch)" if at is _best_epoch else ""
 
     def judge(results: Results) -> Finding:

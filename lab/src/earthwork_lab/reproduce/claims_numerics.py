@@ -50,7 +50,7 @@ def _counter(results: Results) -> Finding:
     found = results.summary["equations"]["sinkhorn"]
     return Finding(
         (exact("Sweeps of the printed loop before we stopped it", found["sweeps_made"], "<", found["limit"] + 1),),
-        remark="The printed loop never changes its counter, so the limit has no effect.",
+        remark="The printed loop never changes its counter.",
     )
 
 
@@ -62,7 +62,7 @@ def _tree_size(results: Results) -> Finding:
             exact("its largest distance in unit edges", tree["diameter"], "=", 26),
         ),
         (exact("its largest distance if an edge costs the WordNet edges that it replaces", tree["diameter_in_hops"]),),
-        remark="The paper does not publish its tree, so this judges ours, built by the rule that gives as many nodes.",
+        remark="The paper does not publish its tree; this is ours.",
     )
 
 

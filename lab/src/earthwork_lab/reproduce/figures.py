@@ -159,7 +159,7 @@ def _stability_chart(results: Results, scale: str, kind: str, panel: str, by: st
         )
         for number, (line, title) in enumerate(names.items())
     )
-    what = "The ratio of SD to EMD" if ratio else "The angle between the gradients of SD and EMD"
+    what = "SD / EMD" if ratio else "Angle between ∇SD and ∇EMD"
     return Chart(
         key=f"stability-{scale}-{kind}-{by}",
         title=f"{'SD / EMD' if ratio else 'Angle of the gradients'}, {words}, {_UNITS[scale]} (figure 2 {panel})",
@@ -169,7 +169,7 @@ def _stability_chart(results: Results, scale: str, kind: str, panel: str, by: st
         x_log=True,
         y_range=(0, 3) if ratio else (0, 95),
         series=series,
-        alt=f"{what} against λ from {min(lams):g} to {max(lams):g} on the ImageNet tree, {_UNITS[scale]}, for {words}.",
+        alt=f"{what} against λ, {_UNITS[scale]}, {words}.",
         note="A line ends where a value is NaN or infinite"
         + (", or leaves the axis at SD / EMD = 3." if ratio else "."),
     )
@@ -190,28 +190,28 @@ def _gradients(results: Results) -> list[Chart]:
             "The smooth p and the spiky q",
             {name: results.summary[name] for name in ("p", "q")},
             "mass",
-            "Two distributions on a chain of bins: p is one smooth hump, q has a few spikes.",
+            "A smooth p and a spiky q on a chain.",
         ),
         chart(
             "mse",
             "Mean squared error (figure 4 a)",
             {"MSE": found["MSE"]},
             "gradient",
-            "The gradient of MSE: spikes where q has them, small elsewhere.",
+            "The gradient of MSE has spikes where q has them.",
         ),
         chart(
             "emd",
             "Earth Mover's Distance (figure 4 b)",
             {name: found[name] for name in ("EMD", "EMD²")},
             "gradient",
-            "The gradients of EMD, made of straight pieces, and of EMD², smooth; both reach over all bins.",
+            "The gradients of EMD and of EMD² reach over all bins.",
         ),
         chart(
             "sd",
             "Sinkhorn distance (figure 4 c)",
             {**{name: value for name, value in found.items() if name.startswith("SD")}, "EMD": found["EMD"]},
             "gradient",
-            f"The gradients of SD for λ = {lams} beside that of EMD: the larger λ, the closer.",
+            f"The gradients of SD for λ = {lams} and of EMD.",
         ),
     ]
 
@@ -305,7 +305,7 @@ def _convergence(results: Results) -> list[Chart]:
             "learning rate",
             label,
             series,
-            f"{title}: one line for each loss against the learning rate, mean over seeds.",
+            f"{title}, against the learning rate.",
             x=results.settings["rates"],
             x_log=True,
             note="A line has a gap where a run diverged to NaN.",

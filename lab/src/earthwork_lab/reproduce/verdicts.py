@@ -157,6 +157,22 @@ class Finding:
             parts += [f"{e.quantity}: {e.number()}, {word} if {e.relation} {e.threshold:g}" for e in found]
         return " ".join(filter(None, ("; ".join(parts) + "." if parts else "", self.remark)))
 
+    def deciding(self) -> str:
+        """The first of the numbers that the verdict follows from, and the remark."""
+        word, entries = {
+            "judged too early": ("too early if", self.early), "beats a broken baseline": ("broken if", self.broken)
+        }.get(self.verdict, ("needed", self.tests))  # fmt: skip
+        wanted = {"does not hold": "no", "undecided": "open"}.get(self.verdict, "yes")
+        text = ""
+        for entry in entries:
+            if entry.outcome == wanted:
+                quantity = entry.quantity[0].upper() + entry.quantity[1:]
+                number = entry.number().partition(", n = ")[0]
+                threshold = f"{entry.threshold:g}".replace("-", "−")
+                text = f"{quantity}: {number}, {word} {entry.relation} {threshold}."
+                break
+        return " ".join(filter(None, (text, self.remark)))
+
 
 def _factored(parts: list[str], quantities: list[str]) -> list[str]:
     """Say once what all parts begin and end with: how a quantity is measured, how often, and what is needed of it."""
@@ -256,20 +272,18 @@ def count_verdicts(claims: Sequence[Claim]) -> dict[Verdict, int]:
     return {verdict: counts[verdict] for verdict in MEANINGS}
 
 
-def as_markdown(claims: Sequence[Claim]) -> str:
-    """The table of claims for the documentation, in brief."""
+def as_markdown(claims: Sequence[Claim], *, deciding: bool = False) -> str:
+    """The table of claims, with all numbers that were tested or with one that decides."""
     rows = [
-        " | ".join((c.where, c.says, f"**{c.verdict}**", measured.replace("|", r"\|")))
-        for c in claims
-        for measured in [c.measured.replace(c.finding.text(), c.finding.text(brief=True))]
-    ]
-    return (
-        "\n".join(
-            ["| where | the paper says | verdict on our data | measured |", "|---|---|---|---|"]
-            + [f"| {row} |" for row in rows]
+        " | ".join(
+            (c.where, c.says, f"**{c.verdict}**", c.measured.replace(c.finding.text(), text).replace("|", r"\|"))
         )
-        + "\n"
-    )
+        for c in claims
+        for text in [c.finding.deciding() if deciding else c.finding.text(brief=True)]
+    ]
+    last = "deciding number" if deciding else "measured"
+    head = [f"| where | the paper says | verdict on our data | {last} |", "|---|---|---|---|"]
+    return "\n".join(head + [f"| {row} |" for row in rows]) + "\n"
 
 
 def summary_as_markdown(claims: Sequence[Claim]) -> str:

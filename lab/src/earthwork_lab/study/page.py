@@ -1,9 +1,11 @@
-"""The pages about the results: one answer with one figure, and the tables behind it."""
+"""The pages about the results: one answer with one figure, the tables behind it, and files with all numbers."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -14,11 +16,11 @@ from earthwork.files import write_atomically
 from earthwork_lab.statistics import half_width, mean_interval
 from earthwork_lab.study.analysis import ARGMAX, LEVEL, METRICS, PRIMARY, Analysis, Situation
 from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
-from earthwork_lab.study.meta import Pooled
 from earthwork_lab.study.run import CHECKS, CONSTANT, LONGER, SCIKIT
 from earthwork_lab.study.tasks import AMOUNTS, SPLITS
 
 FIGURE = "study-forest"
+POOLED, TASKS = "study-pooled.csv", "study-tasks.csv"
 _HEADER = "<!-- Written by `earthwork study page` from docs/results/study/*.json; do not edit. -->"
 _KINDS = {"ordered": "ordered classes", "hierarchy": "a hierarchy", "ring": "classes on a ring"}
 
@@ -56,13 +58,10 @@ def answer(analysis: Analysis) -> str:
             f"**Train with `{most}`, scale the temperature, and answer with [`decide`](guides/deciding.md): it was "
             f"better than tuned cross entropy in {count} of {len(picks)} situations.**"
         )
-    text = (
-        "**Train with cross entropy, tune its learning rate, weight decay and label smoothing, scale the temperature, "
-        "and answer with [`decide`](guides/deciding.md)."
-    )
+    text = "**Train with cross entropy, tune it, scale the temperature, and answer with [`decide`](guides/deciding.md)."
     if not others:
         tests = len(analysis.primary)
-        return f"{text} No other loss was better by a margin that survives correction for the {tests} comparisons.**"
+        return f"{text} No other loss was better after correction for the {tests} comparisons.**"
     cells = "; ".join(f"with {situation_title(situation)}, `{loss}`" for situation, loss in others.items())
     return f"{text} Something else was better only here: {cells}.**"
 
@@ -97,35 +96,15 @@ def left_out(analysis: Analysis, situation: Situation, *, significant: bool) -> 
 
 
 def hint_sentence(analysis: Analysis) -> str:
-    """What to expect of contenders that are not recommended, but were better on tasks that they were not chosen on."""
-    hints = []
+    """Contenders that are not recommended, but were better on tasks that they were not chosen on."""
+    hints: dict[str, list[str]] = {}
     for situation in analysis.situations:
-        gain, *ends = left_out(analysis, situation, significant=False)
-        if analysis.recommended(situation) == REFERENCE and ends[1] < 0:
-            text = f"{number(gain)} {span((ends[0], ends[1]))} with {situation_title(situation)}"
-            hints.append(f"{text} (`{analysis.lowest(situation)}`)")
+        if analysis.recommended(situation) == REFERENCE and left_out(analysis, situation, significant=False)[2] < 0:
+            hints.setdefault(_KINDS[situation.kind], []).append(f"`{analysis.lowest(situation)}`")
     if not hints:
         return ""
-    return (
-        "Worth adding to a comparison on your own data, no more: the contender with the lowest mean, chosen from all "
-        f"other tasks, changed the mean distance of the task that was left out by {'; '.join(hints)}."
-    )
-
-
-def check_sentence(analysis: Analysis) -> str:
-    """How much better cross entropy is when it is trained longer."""
-    found = {situation: analysis.pooled(situation, LONGER) for situation in analysis.situations}
-    parts = [
-        f"{number(entry.mean)} {span(entry.interval())} for {situation_title(situation)} ({entry.tasks} tasks)"
-        for situation, entry in found.items()
-        if entry is not None
-    ]
-    if not parts:
-        return ""
-    return (
-        "Training cross entropy with four times the epochs and learning rates, which no loss had in the study, changed "
-        f"its mean distance by {'; '.join(parts)}."
-    )
+    text = ", ".join(f"{' and '.join(dict.fromkeys(losses))} for {kind}" for kind, losses in hints.items())
+    return f"Worth comparing on your own data: {text}."
 
 
 def decision_sentence(analysis: Analysis) -> str:
@@ -136,11 +115,11 @@ def decision_sentence(analysis: Analysis) -> str:
         if situation.amount == "many" and found is not None:
             # From the change of not deciding against deciding to that of deciding against not deciding.
             parts.append(f"{number(-100 * found.mean / (100 + found.mean))} for {_KINDS[situation.kind]}")
-    return f"`decide` instead of the most probable class changed cross entropy's mean distance by {', '.join(parts)}."
+    return f"`decide` changed cross entropy's mean distance by {', '.join(parts)}."
 
 
-def held_out_text(analysis: Analysis) -> str:
-    """What the recommendation and the best contender did on the tasks that were left out of everything."""
+def held_out_table(analysis: Analysis) -> str:
+    """What the recommendation or the best contender did on the tasks that were left out of everything."""
     lines = []
     for situation in analysis.situations:
         for task in analysis.of_kind(situation, held_out=True):
@@ -151,18 +130,13 @@ def held_out_text(analysis: Analysis) -> str:
             assert effect is not None
             assert decided is not None
             half = half_width(math.sqrt(effect.variance), SPLITS - 1)
-            words = "recommended: cross entropy; the best contender, " if pick == REFERENCE else "recommended: "
-            note = (
-                " (cross entropy hardly beats a constant answer here)"
-                if analysis.broken(task, situation.amount)
-                else ""
-            )
-            lines.append(
-                f"- {analysis.results[task].data}, {situation.amount} labels: {words}`{shown}`: {number(effect.mean)} "
-                f"{span((effect.mean - half, effect.mean + half))}. Cross entropy without `decide`: "
-                f"{number(decided.mean)}{note}."
-            )
-    return "\n".join(lines) if lines else "They have not been run yet."
+            note = " (hardly better than a constant)" if analysis.broken(task, situation.amount) else ""
+            lines.append([
+                f"{analysis.results[task].data}, {situation.amount} labels",
+                f"`{shown}` {number(effect.mean)} {span((effect.mean - half, effect.mean + half))}",
+                f"{number(decided.mean)}{note}",
+            ])  # fmt: skip
+    return markdown(["task", "contender", "`ce` without `decide`"], lines) if lines else "Not run yet.\n"
 
 
 def facts(analysis: Analysis) -> str:
@@ -170,7 +144,7 @@ def facts(analysis: Analysis) -> str:
     totals = analysis.totals()
     competing = {loss for situation in analysis.situations for loss in analysis.losses(situation)}
     return (
-        f"{totals['tasks']:.0f} tasks, cross entropy and {len(competing)} other losses, {totals['networks']:,.0f} "
+        f"{totals['tasks']:.0f} tasks, {1 + len(competing)} losses, {totals['networks']:,.0f} "
         f"trained networks, at most {totals['hours']:.1f} core hours."
     )
 
@@ -193,42 +167,33 @@ def make_page(analysis: Analysis) -> str:
 
 ![Changes of the mean distance against tuned cross entropy](results/figures/{FIGURE}.svg)
 
-*Mean distance of least-risk decisions against tuned cross entropy, in per cent; left is better. Dot and thick line:
-mean over tasks and its 95 % interval, which excludes 0 where it is dark. Thin line: 95 % interval for a new task.
-Gold: better after Holm's correction for {len(analysis.primary)} tests. Grey: cross entropy without `decide`.*
+*Mean distance of least-risk decisions against tuned cross entropy, in per cent; left is better. Thick line: 95 %
+interval of the mean over tasks; thin line: of a new task. Gold: better after Holm's correction for
+{len(analysis.primary)} tests. Grey: cross entropy's most probable class, without `decide`.*
 
 {summary_table(analysis)}
 "On a new task": where 95 % of tasks like these are expected ([nominally](study-tables.md)). "Left-out gain": what the
-choice of a loss from all other tasks brought on the task that was left out, in the plain mean over tasks, which large
-changes dominate; not the protocol's test, and not corrected. "Detectable": the smallest mean change that this study
-would have found in four of five attempts. Where cross entropy is recommended, the contender with the lowest mean is
-shown.
+loss chosen from all other tasks brought on the task that was left out, in the plain mean over tasks, which large
+changes dominate; not the protocol's test, and not corrected. "Detectable": the smallest mean change that four of five
+such studies would find.
 
 Held out of all tuning, and run once at the end:
 
-{held_out_text(analysis)}
-
-**How it was measured.** {facts(analysis)} Every loss had 12 configurations, cross entropy included; networks were
-chosen by validation log loss, after temperature scaling. The task is a random effect, so the intervals are about
-tasks like these: tables with a small network, and frozen sentence embeddings with a linear model. They say nothing
-about networks that are trained from pixels. {check_sentence(analysis)} The
+{held_out_table(analysis)}
+**How it was measured.** {facts(analysis)} Every loss had 12
+configurations; cross entropy's were of learning rate, weight decay and label smoothing. Networks were chosen by
+validation log loss, after temperature scaling. The intervals are about tasks like these: tables with a small network,
+and frozen sentence embeddings with a linear model. They say nothing about networks that are trained from pixels. The
 [protocol](https://github.com/earthwork-project/earthwork/blob/main/lab/PROTOCOL.md) was written before the first
-result. [All tables](study-tables.md) · [how to run it, also on your data](studies.md).
+result. [Tables](study-tables.md) · [how to run it, also on your data](studies.md).
 """
 
 
 def make_tables(analysis: Analysis) -> str:
-    """The page with all tables."""
-    parts = ["# All tables of the study\n", f"{_HEADER}\n", _METHOD]
-    for situation in analysis.situations:
-        parts.append(f"## {situation_title(situation)[0].upper()}{situation_title(situation)[1:]}\n")
-        parts.append(_counted(analysis, situation))
-        parts.append(_primary_table(analysis, situation))
-        parts.append("Secondary endpoints: mean changes and their intervals, without correction for their number.\n")
-        parts.append(_secondary_table(analysis, situation))
-        parts.append("Each task:\n")
-        parts.append(_task_table(analysis, situation))
+    """The page with the tables."""
+    parts = ["# Tables of the study\n", f"{_HEADER}\n", _METHOD, _primary_table(analysis), _left_out(analysis)]
     parts += [_CHECKED, _check_table(analysis)]
+    parts += ["## Tasks\n\nClasses and, with many labels, training rows.\n", _task_list(analysis)]
     parts.append("## Losses\n")
     parts.append(markdown(["name", "what it is", "hyper-parameter"], [
         [f"`{name}`", entry.source, ", ".join(map(str, entry.values)) if len(entry.values) > 1 else "–"]
@@ -237,25 +202,26 @@ def make_tables(analysis: Analysis) -> str:
     return "\n".join(parts)
 
 
-_METHOD = """Behind [Which loss should I use?](which-loss.md): every number is a change against tuned cross entropy +
-`decide`, in per cent of its mean (accuracy, calibration error and kappa: in points). Intervals are 95 %,
-over tasks. p is corrected by Holm over the primary endpoint of all situations. Intervals for a new task are
-nominal: where τ is of the size of the sampling errors, which makes it hard to estimate, they held 83 to 92 % of
-simulated new tasks instead of 95 %.
+_METHOD = f"""Behind [Which loss should I use?](which-loss.md): changes against tuned cross entropy + `decide`.
+`earthwork study page` writes this page and two files. [{POOLED}](results/{POOLED}) has every
+endpoint (also EMD², log loss, accuracy, calibration error and kappa) with its intervals, τ, p and detectable change,
+[{TASKS}](results/{TASKS}) every task. Intervals for a new task are nominal: where τ is of the
+size of the sampling errors, they held 83 to 92 % of simulated new tasks instead of 95 %.
+
+## Mean distance
+
+Mean change in per cent over the tasks (their number in brackets), and its 95 % interval. Bold: better with p < 0.05,
+corrected by Holm over all contenders in the table.
 """
-_PRIOR = """
-Decisions of least expected cost in hierarchies: Karthik et al. 2021, Plaud et al. 2025. Edge cross entropy: on
-chains the ranked ignorance score (Tödter & Ahrens 2012), with the cumulative binary targets of Cheng et al. 2008
-and CORAL; on trees see Wu, Tygert & LeCun 2019 and Urbani et al. 2024. EMD²: on chains the ranked probability score
-(Epstein 1969), as a loss Hou et al. 2016.
+_PRIOR = """Decisions of least expected cost in hierarchies: Karthik et al. 2021, Plaud et al. 2025.
 """
 
 
 _CHECKED = f"""## Was the baseline trained well?
 
-Two checks, against the tuned cross entropy of the study, + `decide`. `{LONGER}`: learning rates four times as high, at
-most 320 instead of 80 epochs and eight times the patience. `{SCIKIT}`: the best of three logistic regressions and two
-networks of scikit-learn. Only tables, the cheapest first, as far as time allowed; negative: the check is better.
+`{LONGER}`: cross entropy with learning rates four times as high, at most 320 instead of 80 epochs and eight times the
+patience. `{SCIKIT}`: the best of three logistic regressions and two networks of scikit-learn. Only tables, the cheapest
+first, as far as time allowed; negative: the check is better.
 """
 
 
@@ -268,71 +234,98 @@ def _check_table(analysis: Analysis) -> str:
     return markdown(["", "tasks", *(f"`{name}`" for name in CHECKS)], rows)
 
 
-def _counted(analysis: Analysis, situation: Situation) -> str:
-    tasks, every = analysis.tasks(situation), analysis.of_kind(situation)
-    broken = [f"`{task}`" for task in every if task not in tasks]
-    text = f"{len(tasks)} tasks count."
-    if broken:
-        text += f" Left out, because cross entropy is less than 5 % better than a constant answer: {', '.join(broken)}."
-    return f"{text}\n"
+def _left_out(analysis: Analysis) -> str:
+    parts = []
+    for situation in analysis.situations:
+        counted = analysis.tasks(situation)
+        broken = [f"`{task}`" for task in analysis.of_kind(situation) if task not in counted]
+        if broken:
+            parts.append(f"- {situation_title(situation)}: {', '.join(broken)}\n")
+    if not parts:
+        return ""
+    return f"Left out, because cross entropy is less than 5 % better than a constant answer:\n\n{''.join(parts)}"
 
 
-def _primary_table(analysis: Analysis, situation: Situation) -> str:
+def _primary_table(analysis: Analysis) -> str:
     rows = []
-    losses = sorted(analysis.losses(situation), key=lambda loss: analysis.primary[situation, loss].mean)
-    for loss in (*losses, ARGMAX, CONSTANT):
-        found = analysis.pooled(situation, loss)
-        assert found is not None
-        p = analysis.adjusted.get((situation, loss))
-        better = p is not None and p < LEVEL and found.mean < 0
-        name = f"**`{loss}`**" if better else f"`{loss}`" if loss in CONTENDERS else loss
-        wins = sum(
-            effect is not None and effect.mean < 0
-            for effect in (analysis.effect(task, situation.amount, loss, PRIMARY) for task in analysis.tasks(situation))
-        )
-        rows.append(
-            [name, number(found.mean), span(found.interval()), span(found.new_task()), f"{found.spread:.1f}",
-             "–" if p is None else f"{p:.3f}", f"{wins} of {found.tasks}", f"{found.detectable():.1f}"]
-        )  # fmt: skip
-    header = ["loss", "mean change", "95 %", "new task", "τ", "p", "lower on", "detectable"]
-    return markdown(header, rows)
-
-
-def _secondary_table(analysis: Analysis, situation: Situation) -> str:
-    metrics = [name for name in METRICS if name != PRIMARY and (name != "kappa" or situation.kind == "ordered")]
-    rows = []
-    for loss in (*analysis.losses(situation), CONSTANT):
-        found = [analysis.pooled(situation, loss, metric) for metric in metrics]
-        rows.append(
-            [
-                f"`{loss}`" if loss in CONTENDERS else loss,
-                *(_cell(entry, name) for entry, name in zip(found, metrics, strict=True)),
-            ]
-        )
-    return markdown(["loss", *(METRICS[name].title for name in metrics)], rows)
-
-
-def _cell(found: Pooled | None, metric: str) -> str:
-    if found is None:
-        return "–"
-    return f"{number(found.mean, ' %' if METRICS[metric].relative else '')} {span(found.interval())}"
-
-
-def _task_table(analysis: Analysis, situation: Situation) -> str:
-    losses = analysis.losses(situation)
-    rows = []
-    for task in analysis.of_kind(situation):
-        settings = analysis.results[task].settings
-        level = analysis.numbers(task, situation.amount, REFERENCE, PRIMARY)
-        assert level is not None
+    for loss in (*(name for name in CONTENDERS if name != REFERENCE), ARGMAX, CONSTANT):
         cells = []
-        for loss in (CONSTANT, ARGMAX, *losses):
-            effect = analysis.effect(task, situation.amount, loss, PRIMARY)
-            cells.append("–" if effect is None else number(effect.mean, ""))
-        train = settings["sizes"][situation.amount]["train"]
-        rows.append([f"`{task}`", str(settings["classes"]), str(train), f"{fmean(level):.3f}", *cells])
-    header = ["task", "classes", "rows", "`ce`", CONSTANT, "`ce`, most probable", *(f"`{loss}`" for loss in losses)]
-    return markdown(header, rows)
+        for situation in analysis.situations:
+            found = analysis.pooled(situation, loss)
+            if found is None or (loss in CONTENDERS and loss not in analysis.losses(situation)):
+                cells.append("–")
+                continue
+            better = analysis.adjusted.get((situation, loss), 1.0) < LEVEL and found.mean < 0
+            text = f"{number(found.mean, '')} {span(found.interval())}"
+            cells.append(f"**{text}**" if better else text)
+        rows.append([f"`{loss}`" if loss in CONTENDERS else loss, *cells])
+    titles = [f"{situation_title(situation)} ({len(analysis.tasks(situation))})" for situation in analysis.situations]
+    return markdown(["loss", *titles], rows)
+
+
+def _task_list(analysis: Analysis) -> str:
+    rows = []
+    for kind in dict.fromkeys(situation.kind for situation in analysis.situations):
+        entries = []
+        for task, result in analysis.results.items():
+            settings = result.settings
+            if settings["kind"] == kind:
+                held_out = ", held out" if settings["held_out"] else ""
+                sizes = settings["sizes"]["many"] or settings["sizes"]["few"]
+                entries.append(f"`{task}` ({settings['classes']}, {sizes['train']}{held_out})")
+        rows.append([_KINDS[kind], "; ".join(entries)])
+    return markdown(["classes", "tasks"], rows)
+
+
+def _as_csv(rows: Iterator[dict[str, object]]) -> str:
+    lines = list(rows)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({key: f"{value:.4f}" if isinstance(value, float) else value for key, value in line.items()})
+    return out.getvalue()
+
+
+def pooled_rows(analysis: Analysis) -> Iterator[dict[str, object]]:
+    """Every endpoint of every loss in every situation, over the tasks that count."""
+    for situation in analysis.situations:
+        metrics = [name for name in METRICS if name != "kappa" or situation.kind == "ordered"]
+        for loss in (*analysis.losses(situation), ARGMAX, CONSTANT):
+            for metric in [PRIMARY] if loss == ARGMAX else metrics:
+                found = analysis.pooled(situation, loss, metric)
+                if found is None:
+                    continue
+                effects = (analysis.effect(task, situation.amount, loss, metric) for task in analysis.tasks(situation))
+                low, high = found.interval()
+                new_low, new_high = found.new_task()
+                yield {
+                    "situation": situation_title(situation), "loss": loss, "endpoint": metric,
+                    "unit": "%" if METRICS[metric].relative else "points", "tasks": found.tasks,
+                    "lower_on": sum(effect is not None and effect.mean < 0 for effect in effects),
+                    "mean": found.mean, "low": low, "high": high, "new_task_low": new_low, "new_task_high": new_high,
+                    "tau": found.spread, "detectable": found.detectable(),
+                    "holm_p": analysis.adjusted.get((situation, loss), "") if metric == PRIMARY else "",
+                }  # fmt: skip
+
+
+def task_rows(analysis: Analysis) -> Iterator[dict[str, object]]:
+    """The mean distance of cross entropy for each task, and its change by each loss in per cent."""
+    for situation in analysis.situations:
+        for held_out in (False, True):
+            for task in analysis.of_kind(situation, held_out=held_out):
+                settings = analysis.results[task].settings
+                level = analysis.numbers(task, situation.amount, REFERENCE, PRIMARY)
+                assert level is not None
+                row: dict[str, object] = {
+                    "situation": situation_title(situation), "task": task, "classes": settings["classes"],
+                    "rows": settings["sizes"][situation.amount]["train"], "held_out": held_out,
+                    "counts": not held_out and not analysis.broken(task, situation.amount), REFERENCE: fmean(level),
+                }  # fmt: skip
+                for loss in (CONSTANT, ARGMAX, *analysis.losses(situation)):
+                    effect = analysis.effect(task, situation.amount, loss, PRIMARY)
+                    row[loss] = "" if effect is None else effect.mean
+                yield row
 
 
 def draw(analysis: Analysis, path: Path) -> None:
@@ -379,11 +372,16 @@ def _draw_situation(analysis: Analysis, situation: Situation, ax: Axes) -> None:
 
 
 def write_pages(results: Path, docs: Path) -> list[Path]:
-    """Write `which-loss.md`, `study-tables.md` and ``results/figures/study-forest.svg`` into a folder; return them."""
+    """Write the pages, the files with all numbers and the figure into a folder; return them."""
     analysis = Analysis.read(results)
     figure = docs / "results" / "figures" / f"{FIGURE}.svg"
     draw(analysis, figure)
-    pages = {docs / "which-loss.md": make_page(analysis), docs / "study-tables.md": make_tables(analysis)}
+    pages = {
+        docs / "which-loss.md": make_page(analysis),
+        docs / "study-tables.md": make_tables(analysis),
+        docs / "results" / POOLED: _as_csv(pooled_rows(analysis)),
+        docs / "results" / TASKS: _as_csv(task_rows(analysis)),
+    }
     for path, text in pages.items():
         write_atomically(path, text)
     return [*pages, figure]
