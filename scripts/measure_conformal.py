@@ -255,8 +255,7 @@ def tasks(names: Iterable[str], splits: int, alpha: float, data: Path) -> list[l
                 found.setdefault(name, []).append([report.coverage, report.size, report.width, runs(each, space)])
         for name, rows in found.items():
             mean = np.mean(rows, 0)
-            error = np.std(rows, 0)[0] / math.sqrt(splits)
-            cells = [f"{mean[0]:.3f} ± {error:.3f}", *(f"{value:.2f}" for value in mean[1:])]
+            cells = [f"{mean[0]:.3f}", *(f"{value:.2f}" for value in mean[1:])]
             table.append([task, name, *cells])
             print(" | ".join(table[-1]), flush=True)
     return table

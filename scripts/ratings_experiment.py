@@ -133,24 +133,28 @@ def scores(table: Table) -> dict[str, Array]:
     return {rule: np.nan_to_num(np.array(values)) for rule, values in found.items()}
 
 
-def markdown(results: dict[str, dict[str, Array]], column: int, higher: bool) -> str:
-    """Return a table of means, and differences to the first rule with 95 % intervals."""
+def markdown(results: dict[str, dict[str, Array]]) -> str:
+    """Return a table of means over data sets, and on how many each rule is better and worse than the first one."""
     rules = list(next(iter(results.values())))
-    lines = ["| rule | " + " | ".join([*results, "mean"]) + " |", "|---|" + "---:|" * (len(results) + 1)]
+    lines = ["| rule | quadratic kappa ↑ | better, worse | MAE ↓ | better, worse |", "|---|---:|---:|---:|---:|"]
     for rule in rules:
         cells = []
-        for folds in results.values():
-            value, gap = folds[rule][:, column].mean(), folds[rule][:, column] - folds[rules[0]][:, column]
-            # Nadeau and Bengio's correction for training sets that overlap.
-            error = np.sqrt(gap.var(ddof=1) * (1 / len(gap) + 1 / (FOLDS - 1)))
-            half = student_quantile(0.95, len(gap) - 1) * error
-            low, high = gap.mean() - half, gap.mean() + half
-            sign = "" if low <= 0 <= high else " ✓" if (low > 0) == higher else " ✗"
-            text = "" if rule == rules[0] else f", {gap.mean():+.3f} [{low:+.3f}, {high:+.3f}]{sign}"
-            cells.append(f"{value:.3f}{text}")
-        mean = np.mean([folds[rule][:, column].mean() for folds in results.values()])
-        lines.append(f"| {rule} | {' | '.join(cells)} | {mean:.3f} |")
+        for column, higher in ((0, True), (1, False)):
+            signs = [_sign(folds[rule][:, column] - folds[rules[0]][:, column]) for folds in results.values()]
+            mean = np.mean([folds[rule][:, column].mean() for folds in results.values()])
+            better = 1 if higher else -1
+            counts = "–" if rule == rules[0] else f"{signs.count(better)}, {signs.count(-better)}"
+            cells += [f"{mean:.3f}", counts]
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _sign(gap: Array) -> int:
+    """Return the sign of a mean difference if its 95 % interval excludes 0, else 0."""
+    # Nadeau and Bengio's correction for training sets that overlap.
+    error = np.sqrt(gap.var(ddof=1) * (1 / len(gap) + 1 / (FOLDS - 1)))
+    half = student_quantile(0.95, len(gap) - 1) * error
+    return 0 if abs(gap.mean()) <= half else int(np.sign(gap.mean()))
 
 
 def draw(path: Path) -> None:
@@ -193,7 +197,7 @@ def main() -> None:
     """Run the experiment."""
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, help="The file to write the tables to; by default they are printed.")
+    parser.add_argument("--out", type=Path, help="The file to write the table to; by default it is printed.")
     parser.add_argument("--figure", type=Path, help="Only draw the cut points into this file.")
     options = parser.parse_args()
     if options.figure:
@@ -204,8 +208,7 @@ def main() -> None:
         start = time.process_time()
         results[table.title] = scores(table)
         print(f"{table.title}: {time.process_time() - start:.0f} s", flush=True)
-    text = f"Quadratic kappa, higher is better:\n\n{markdown(results, 0, True)}\n\n"
-    text += f"Mean absolute error in ratings, lower is better:\n\n{markdown(results, 1, False)}\n"
+    text = markdown(results) + "\n"
     if options.out:
         options.out.write_text(text, encoding="utf-8")
     else:

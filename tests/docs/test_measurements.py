@@ -34,5 +34,4 @@ def test_conformal_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     for name, (mean, error) in found.items():
         assert abs(mean - 0.905) < 3 * error + 0.006, name
     page = (ROOT / "docs" / "guides" / "conformal.md").read_text(encoding="utf-8")
-    assert f"| {' | '.join(head)} |" in page
     assert all(f"| {task} | {kind} |" in page for task, (_, kinds) in script["TASKS"].items() for kind in kinds)
