@@ -84,7 +84,7 @@ def pictures(results: dict[str, Results]) -> str:
     for name, entry in results.items():
         drawn = {**PICTURES.get(name, {}), **{chart.key: chart.alt for chart in figures(entry)}}
         if drawn:
-            parts.append(f"### {EXPERIMENTS[name].title} ({EXPERIMENTS[name].paper})\n")
+            parts.append(f"### {EXPERIMENTS[name].paper.capitalize()}\n")
             parts += [f"![{alt}](results/figures/{key}.svg)\n" for key, alt in drawn.items()]
     return "\n".join(parts)
 
