@@ -11,6 +11,7 @@ from pathlib import Path
 
 from earthwork_lab.report import read_results
 from earthwork_lab.reproduce import EXPERIMENTS, judge_claims
+from earthwork_lab.reproduce.claims_learning import OURS
 from earthwork_lab.reproduce.experiment import Results
 from earthwork_lab.reproduce.figures import LOSS_TITLES, figures
 from earthwork_lab.reproduce.imagenet import SHARES
@@ -73,8 +74,8 @@ def imagenet(results: dict[str, Results]) -> str:
 
 
 def claims(results: dict[str, Results]) -> str:
-    """The table of claims."""
-    return as_markdown(judge_claims(results), deciding=True)
+    """The table of the paper's claims; those of our own are in the table of `earthwork report --claims`."""
+    return as_markdown([claim for claim in judge_claims(results) if claim.where != OURS], deciding=True)
 
 
 def pictures(results: dict[str, Results]) -> str:
@@ -83,8 +84,7 @@ def pictures(results: dict[str, Results]) -> str:
     for name, entry in results.items():
         drawn = {**PICTURES.get(name, {}), **{chart.key: chart.alt for chart in figures(entry)}}
         if drawn:
-            parts.append(f"### {EXPERIMENTS[name].title} ({EXPERIMENTS[name].paper})\n")
-            parts.append(f"Data: {entry.data}.\n")
+            parts.append(f"### {EXPERIMENTS[name].paper.capitalize()}\n")
             parts += [f"![{alt}](results/figures/{key}.svg)\n" for key, alt in drawn.items()]
     return "\n".join(parts)
 

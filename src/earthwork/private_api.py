@@ -83,8 +83,8 @@ def plain_tensors() -> Iterator[None]:
         ):
             if active:
                 stack.enter_context(getattr(import_module(module), name)())
-        state = None if _set_tracing_state is None else tracing_state()
-        if state is not None:
+        state = tracing_state()
+        if _set_tracing_state is not None and state not in (None, True):
             stack.callback(_set_tracing_state, state)
             _set_tracing_state(None)
         stack.enter_context(torch.inference_mode(False))

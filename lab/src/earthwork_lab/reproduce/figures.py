@@ -169,7 +169,7 @@ def _stability_chart(results: Results, scale: str, kind: str, panel: str, by: st
         x_log=True,
         y_range=(0, 3) if ratio else (0, 95),
         series=series,
-        alt=f"{what} against λ, {_UNITS[scale]}, {words}.",
+        alt=f"{what} against λ, {'M in edges' if scale == 'edges' else 'M ≤ 1'}, {words}.",
         note="A line ends where a value is NaN or infinite"
         + (", or leaves the axis at SD / EMD = 3." if ratio else "."),
     )
@@ -265,7 +265,7 @@ def _breathing_chart(results: Results, head: str, words: str) -> Chart:
         "epoch",
         "test EMD (breaths per minute)",
         (*series, Series("mean spectrum", [constant, constant], dashed=True, x=ends)),
-        f"Test EMD against epoch for each loss, {words}, mean over folds.",
+        f"Test EMD by epoch, {words}.",
         y_range=(0, 13),
         note=f"Not drawn, because it is NaN from the start: {', '.join(failed)}." if failed else "",
     )
@@ -286,7 +286,7 @@ def _imagenet(results: Results) -> list[Chart]:
                 for loss, entry in results.summary[share].items()
                 if kind == "top1" or not loss.startswith("permuted")
             ),
-            f"{'Top-1 accuracy' if kind == 'top1' else 'EMD to the label'} by epoch for each loss, {words[share]}.",
+            f"{'Top-1 accuracy' if kind == 'top1' else 'EMD to the label'} by epoch, {words[share]}.",
             note="A band is the 95 % interval of at least three seeds.",
         )
         for share, kind, panel in panels
