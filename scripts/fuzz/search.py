@@ -56,7 +56,8 @@ def compare(case: Case, form: Form, exact: Exact) -> None:
     found = outcome(case, form)
     dtype = case.type
     if SUBJECTS[case.subject].differences:
-        close("value", found.value, exact.value, at_most_single(dtype), exact.value.abs().max())
+        # Where the Hessian is 0, as on a ring with free edges, the quotient consists of rounding errors.
+        close("value", found.value, exact.value, at_most_single(dtype), exact.value.abs().max() + 1e-6 * exact.size)
         return
     close("value", found.value, exact.value, dtype, exact.size)
     if found.gradient is not None:
