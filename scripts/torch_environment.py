@@ -109,11 +109,14 @@ def symbols_of(library: Path) -> list[tuple[str, str, str]]:
 
 
 def build(path: Path, symbols: dict[str, set[str]]) -> None:
-    """Compile a library whose functions return cudaErrorNoDevice; PyTorch calls some of them when it is loaded."""
+    """Compile a library whose functions return cudaErrorNoDevice, or a text; PyTorch calls some when it is loaded."""
     names = sorted(set().union(*symbols.values()))
     with tempfile.TemporaryDirectory() as folder:
         source, script = Path(folder, "source.c"), Path(folder, "script.map")
-        source.write_text("".join(f"long {name}(void) {{ return 100; }}\n" for name in names))
+        values = ('(long)"no device"' if re.search("(String|Name|ncclGetLastError)$", name) else "100" for name in names)
+        source.write_text(
+            "".join(f"long {name}(void) {{ return {value}; }}\n" for name, value in zip(names, values, strict=True))
+        )
         versions = {version: sorted(members) for version, members in symbols.items() if version and members}
         script.write_text(
             "".join(f"{version} {{ global: {'; '.join(members)}; }};\n" for version, members in versions.items())
