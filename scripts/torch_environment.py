@@ -113,7 +113,9 @@ def build(path: Path, symbols: dict[str, set[str]]) -> None:
     names = sorted(set().union(*symbols.values()))
     with tempfile.TemporaryDirectory() as folder:
         source, script = Path(folder, "source.c"), Path(folder, "script.map")
-        values = ('(long)"no device"' if re.search("(String|Name|ncclGetLastError)$", name) else "100" for name in names)
+        values = (
+            '(long)"no device"' if re.search("(String|Name|ncclGetLastError)$", name) else "100" for name in names
+        )
         source.write_text(
             "".join(f"long {name}(void) {{ return {value}; }}\n" for name, value in zip(names, values, strict=True))
         )

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from earthwork.decisions import decide
 from earthwork.losses import EMDLoss
@@ -67,7 +67,7 @@ class ShardedBatch(Batch):
         """Return the EMD^ρ from each distribution to its label."""
         logits = self.preds.log() if self.normalize is None else self.preds
         axes = read_axes("preds", logits, logits.ndim - 1)
-        targets = distribute_tensor(self.targets, axes.mesh, axes.rows, src_data_rank=None)
+        targets = axes.replicated(self.targets).redistribute(placements=axes.rows)
         losses = EMDLoss(self.space, rho, reduction="none", class_dim=-1)(logits, targets)
         return self._gathered(losses).double()
 
