@@ -40,8 +40,8 @@ def main() -> None:
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     version = drop_gpu_requirements(site)
     missing = replace_libraries(site / "torch" / "lib")
-    # The interpreter of Triton 3.2, which PyTorch 2.6 asks for, does not run with NumPy 2.4.
-    numpy = ["numpy<2.4"] if version.startswith("2.6.") else []
+    # The interpreters of the Triton versions that older PyTorch versions ask for do not run with NumPy 2.4.
+    numpy = ["numpy<2.4"] if tuple(map(int, version.split(".")[:2])) < (2, 13) else []
     run(*pip, f"torch=={version}", *numpy, *options.packages)
     found = run(python, "-c", "import torch; torch.ones(2, 2).mm(torch.ones(2, 2)); print(torch.__version__)").strip()
     print(f"{options.folder}: PyTorch {found}, stand-ins for {len(missing)} libraries")
