@@ -9,14 +9,15 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from earthwork.decisions.conformal import ConformalPredictor
 from earthwork.extras import require
 from earthwork.metrics.batch import NODES, Decision
 from earthwork.metrics.intervals import jackknife
-from earthwork.metrics.measure import Measure
-from earthwork.metrics.report import Rows, values_of
+from earthwork.metrics.measure import Measure, Rows
+from earthwork.metrics.report import values_of
 from earthwork.metrics.table import Report, as_markdown, as_rich, as_text, rich_text
 from earthwork.spaces import Space
 from earthwork.text import printable
@@ -78,30 +79,16 @@ class Confusion(NamedTuple):
         return self.times * self.distance
 
 
-def count_confusions(
-    labels: NDArray[np.integer[Any]], answers: NDArray[np.integer[Any]], distances: NDArray[np.floating[Any]]
-) -> list[Confusion]:
-    """Return all confusions by descending total cost; ties are in the order of the indices."""
-    pairs = np.stack([labels, answers], -1).astype(np.int64)
-    kinds, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
-    each = distances[first].astype(np.float64)
-    order = np.argsort(-(counts * each), kind="stable")
-    return [
-        Confusion(truth, answer, int(number), float(distance))
-        for (truth, answer), number, distance in zip(kinds[order].tolist(), counts[order], each[order], strict=True)
-    ]
-
-
 class Model(NamedTuple):
     """One column of a comparison."""
 
     name: str  # The name in tables
-    rows: Rows  # Its numbers, row by row
     baseline: int | None  # The place of the model with which it is compared; `None` for the first
     decision: Decision = "argmax"  # How its answers were chosen
     temperature: float = 1.0  # The temperature that its probabilities were calibrated with
     vagueness: float = 0.0  # The cost of an inner node, with `decision="inner"`
     predictor: ConformalPredictor | None = None  # What predicted its sets of classes, if that was asked for
+    rows: Rows = Rows((), (), *[torch.empty(0)] * 7)  # Its numbers, row by row
 
 
 @dataclass(frozen=True)
@@ -125,12 +112,15 @@ class Evaluation:
     def mistakes(self, model: int) -> NDArray[np.float64]:
         """Compute the distances of a model's wrong answers."""
         rows = self.models[model].rows
-        return rows.distances[rows.wrong]
+        return rows.distances[rows.wrong].numpy()
 
     def confusions(self, model: int, count: int | None = 10) -> list[Confusion]:
-        """Return the confusions with the highest total cost; ``None`` for all of them."""
+        """Return the confusions with the highest total cost, ties in the order of the indices; ``None`` for all."""
         rows = self.models[model].rows
-        return count_confusions(rows.labels[rows.wrong], rows.answers[rows.wrong], rows.distances[rows.wrong])[:count]
+        pairs, distances = torch.stack([rows.labels, rows.answers], -1)[rows.wrong].numpy(), self.mistakes(model)
+        kinds, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
+        order = np.argsort(-(counts * distances[first]), kind="stable")[:count]
+        return [Confusion(*kinds[k].tolist(), int(counts[k]), float(distances[first[k]])) for k in order]
 
     def name_of(self, model: int, place: int) -> str:
         """Return the name of a label or an answer of a model: a class, or a node if its answers are nodes.

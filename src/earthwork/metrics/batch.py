@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, get_type_hints
 
@@ -37,17 +37,7 @@ LEAST_PROBABILITY = 2.0**-52
 
 
 class Options(TypedDict, total=False):
-    """How predictions become answers, for all metrics.
-
-    Attributes:
-        decision: ``"argmax"``: the most probable class. ``"least_risk"``: :func:`earthwork.decide`. ``"inner"``: the
-            same with ``allow_inner``. If the predictions are answers already: ``"class"`` if these are class indices,
-            the default where nodes cannot be meant, and ``"node"`` if they are nodes of a tree.
-        vagueness: The cost of an inner node, with ``decision="inner"``.
-        normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
-        ignore_index: The label of rows that do not count, by default -100; ``None`` for no such label.
-        class_dim: The axis of the predictions that holds the classes, by default 1; -1 for sequences ``[B, T, C]``.
-    """
+    """How predictions become answers, for all metrics; `earthwork.metrics.functional` describes them."""
 
     decision: Decision
     vagueness: float
@@ -81,6 +71,18 @@ class Batch:
     logits: Tensor | None = None
     weights: Tensor | None = None  # How much each row counts, `[rows]`; `None` if all count the same
     sets: Tensor | None = None  # Predicted sets of classes, `[rows, num_bins]`; `None` if there are none
+
+    @classmethod
+    def empty(cls, space: Space, decision: Decision = "argmax", probs: bool = True) -> Batch:
+        """Return a batch without rows."""
+        labels = torch.zeros(0, dtype=torch.long, device="cpu")
+        p = torch.zeros(0, space.num_bins, device="cpu") if probs else None
+        return cls(space, labels, p, None if probs else labels, decision)
+
+    def where(self, rows: Tensor) -> Batch:
+        """Return those of the rows that a mask chooses."""
+        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return replace(self, **{name: x[rows] for name, x in given.items() if isinstance(x, Tensor)})
 
     @property
     def nodes(self) -> bool:
@@ -141,13 +143,12 @@ class Batch:
 
     def is_right(self, answers: Tensor) -> Tensor:
         """Return which of some answers, ``[rows, ...]``, are the label of their row, or below it if it is coarse."""
-        shape = (-1, *[1] * (answers.ndim - 1))
-        right = answers == self.truth.reshape(shape)
-        return right if self.coarse is None else right | (self.coarse.reshape(shape) & self._below_truth(answers))
-
-    def _below_truth(self, answers: Tensor) -> Tensor:
-        truth = self.truth_nodes.reshape(-1, *[1] * (answers.ndim - 1))
-        return self.tree.lowest_common_ancestor(self._nodes(answers), truth) == truth
+        right = answers == _alongside(self.truth, answers)
+        if self.coarse is None:
+            return right
+        truth = _alongside(self.truth_nodes, answers)
+        below = self.tree.lowest_common_ancestor(self._nodes(answers), truth) == truth
+        return right | (_alongside(self.coarse, answers) & below)
 
     def _nodes(self, answers: Tensor) -> Tensor:
         return answers if self.nodes else self.tree.nodes_of(answers)
@@ -159,16 +160,13 @@ class Batch:
 
     def distance_to_truth(self, answers: Tensor) -> Tensor:
         """Compute the distance from some answers, ``[rows, ...]``, to the label of their row, in double precision."""
-        shape = (-1, *[1] * (answers.ndim - 1))
         if self.coarse is None:
             between = self.tree.node_distance if self.nodes else self.space.distance
-            return between(answers, self.truth.reshape(shape)).double()
-        truth = self.truth_nodes.reshape(shape)
+            return between(answers, _alongside(self.truth, answers)).double()
+        truth = _alongside(self.truth_nodes, answers)
         # The path from outside to a class below a node passes through that node.
-        distance = (
-            self.tree.node_distance(self._nodes(answers), truth)
-            + derived(self.tree, _nearest_class, truth.device)[truth]
-        )
+        distance = self.tree.node_distance(self._nodes(answers), truth)
+        distance = distance + derived(self.tree, _nearest_class, truth.device)[truth]
         return torch.where(self.is_right(answers), 0, distance).double()
 
     @property
@@ -203,11 +201,16 @@ class Batch:
         distances[exact] = known.detach().double()
         return distances
 
+    def by_class(self, place: Tensor, numbers: Tensor | None = None) -> Tensor:
+        """Return the number of rows at each class, or the sum of some numbers over them, weighted: ``[num_bins]``."""
+        weights = torch.ones_like(place, dtype=torch.float64) if self.weights is None else self.weights
+        numbers = weights if numbers is None else numbers * weights
+        return numbers.new_zeros(self.space.num_bins).index_add(0, place, numbers)
+
     def best(self, k: int) -> Tensor:
         """Return the ``k`` best answers, the best first: ``[rows, k]``. Ties go to the lowest index."""
         if k == 1:
             return self.answers.unsqueeze(-1)
-        check_ranking(k, self.decision)
         check_k("top_k", k, self.space)
         if self.decision == "least_risk":
             return decide_top_k(self.p, self.space, k, validate=False)
@@ -236,6 +239,11 @@ class Batch:
         return self.tree.lowest_common_ancestor(self.answer_nodes, self.truth_nodes)
 
 
+def _alongside(truth: Tensor, answers: Tensor) -> Tensor:
+    """Return a number for each row in a shape that broadcasts with answers of the shape ``[rows, ...]``."""
+    return truth.reshape(-1, *[1] * (answers.ndim - 1))
+
+
 def log_probabilities(p: Tensor) -> Tensor:
     """Compute the logarithms of probabilities, in double precision; a probability counts as at least 2⁻⁵²."""
     return p.double().clamp(min=LEAST_PROBABILITY).log()
@@ -244,27 +252,27 @@ def log_probabilities(p: Tensor) -> Tensor:
 def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Batch:
     """Check predictions and labels."""
     options = checked_options(space, **options)
-    decision, vagueness, ignore_index = options["decision"], options["vagueness"], options["ignore_index"]
     if not isinstance(preds, Tensor):
         raise TypeError(f"preds: expected a tensor, got {type(preds).__name__}")
-    target = _gathered(target)
-    if not preds.is_floating_point():
+    decision, normalize = options["decision"], options["normalize"]
+    target, answers = _gathered(target), not preds.is_floating_point()
+    if answers:
         preds, decision = _gathered(preds), _check_answers(decision, space)
-        given = _check_indices("preds", preds, space, nodes=decision == "node").reshape(-1)
-        labels = _check_target(target, preds.shape, space, ignore_index)
-        counted = slice(None) if ignore_index is None else labels != ignore_index
-        return Batch(space, labels[counted], None, given[counted], decision, vagueness)
-    if decision in _GIVEN:
+        _check_indices("preds", preds, space, nodes=decision == "node")
+    elif decision in _GIVEN:
         raise TypeError(f'preds: expected answers (integers) for decision="{decision}", got {preds.dtype}')
-    rows = _classes_last(preds, target, space, options["class_dim"])
-    labels = _check_target(target, rows.shape[:-1], space, ignore_index)
-    counted = slice(None) if ignore_index is None else labels != ignore_index
-    if other := override(rows, "metrics", "as_batch"):
-        return cast(Batch, other(rows, labels.view(target.shape), counted, space, options))
-    given = rows.detach().reshape(-1, rows.shape[-1])[counted] if rows.ndim else rows
-    normalize = options["normalize"]
+    else:
+        preds = _classes_last(preds, target, space, options["class_dim"])
+    labels = _check_target(target, preds.shape if answers else preds.shape[:-1], space, options["ignore_index"])
+    counted = slice(None) if options["ignore_index"] is None else labels != options["ignore_index"]
+    if answers:
+        return Batch(space, labels[counted], None, preds.long().reshape(-1)[counted], decision)
+    if other := override(preds, "metrics", "as_batch"):
+        return cast(Batch, other(preds, labels.view(target.shape), counted, space, options))
+    given = preds.detach().reshape(-1, preds.shape[-1])[counted] if preds.ndim else preds
     p = as_distributions(given, space, normalize, name="preds").detach()
-    return Batch(space, labels[counted], p, None, decision, vagueness, given if normalize == "softmax" else None)
+    logits = given if normalize == "softmax" else None
+    return Batch(space, labels[counted], p, None, decision, options["vagueness"], logits)
 
 
 def checked_options(space: Space, **options: Unpack[Options]) -> Options:
@@ -289,13 +297,13 @@ def _gathered(indices: Any) -> Any:
 
 def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | None) -> Tensor:
     """Return the predictions with the classes on the last axis, as the losses find them."""
-    shape, classes, dim = preds.shape, space.num_bins, class_dim
+    shape, classes = preds.shape, space.num_bins
     if preds.ndim < 2:
         return preds
-    axis = 1 if dim is None else dim + preds.ndim if dim < 0 else dim
+    axis = 1 if class_dim is None else class_dim + preds.ndim if class_dim < 0 else class_dim
     if not 0 <= axis < preds.ndim:
         raise ValueError(f"class_dim: expected an axis of preds, of shape {tuple(shape)}, got {class_dim}")
-    if dim is None and preds.ndim > 2 and shape[-1] == classes:
+    if class_dim is None and preds.ndim > 2 and shape[-1] == classes:
         either = isinstance(target, Tensor) and target.shape == shape[:-1] == shape[:1] + shape[2:]
         if shape[1] != classes or either:
             raise ValueError(

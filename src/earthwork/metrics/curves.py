@@ -30,9 +30,6 @@ class _Curve(Measure):
     is_curve = True
     higher_is_better: ClassVar[bool | None] = None
 
-    def width(self, space: Space) -> int:
-        return len(self.points(space))
-
 
 class AccuracyAtDepth(_Curve):
     """Compute the share of rows that are right down to each depth: a curve from 1 at the root to the accuracy.
@@ -135,9 +132,6 @@ class CalibrationCurve(_Curve):
 
     def points(self, space: Space) -> Tensor:
         return (torch.arange(self.bins, dtype=torch.float64) + 0.5) / self.bins
-
-    def width(self, space: Space) -> int:
-        return 3 * self.bins
 
     def columns(self, batch: Batch) -> Tensor:
         """Return the confidence, whether it is right, and 1, in the columns of the row's bin."""

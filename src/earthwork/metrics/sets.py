@@ -114,13 +114,6 @@ def set_widths(space: Space, sets: Tensor) -> Tensor:
 
 
 @set_widths.register
-def _(space: Chain, sets: Tensor) -> Tensor:
-    position = derived(space, positions, sets.device)
-    first, last = sets.int().argmax(-1), space.num_bins - 1 - sets.flip(-1).int().argmax(-1)
-    return torch.where(sets.any(-1), position[last] - position[first], 0)
-
-
-@set_widths.register
 def _(space: Ring, sets: Tensor) -> Tensor:
     # The whole ring without the largest gap between a class of the set and the next one.
     n, position = space.num_bins, derived(space, positions, sets.device)
@@ -130,7 +123,7 @@ def _(space: Ring, sets: Tensor) -> Tensor:
 
 
 @set_widths.register
-def _(space: Tree, sets: Tensor) -> Tensor:
+def _(space: Chain | Tree, sets: Tensor) -> Tensor:
     # The class of a set that is farthest from any class of it is one end of the longest path.
     every = torch.arange(space.num_bins, device=sets.device)
     widths = []
