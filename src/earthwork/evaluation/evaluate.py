@@ -19,9 +19,9 @@ from earthwork.decisions.decide import check_vagueness
 from earthwork.evaluation.labels import ClassIndex, LabelKind
 from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
-from earthwork.metrics.batch import Batch, log_probabilities
+from earthwork.metrics.batch import Batch, check_whole, log_probabilities
 from earthwork.metrics.measure import Measure, Rows
-from earthwork.metrics.report import check_whole, joined, measure_rows, report_of, standard_measures
+from earthwork.metrics.report import joined, measure_rows, report_of, standard_measures
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
 from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space

@@ -42,9 +42,7 @@ class Difference(NamedTuple):
         return {True: "better", False: "worse", None: "no difference shown"}[self.better] if self.judged else "–"
 
 
-def compare(
-    models: Sequence[Model], measures: Sequence[Measure], space: Space, confidence: float = 0.95
-) -> list[Difference]:
+def compare(models: Sequence[Model], measures: Sequence[Measure], space: Space) -> list[Difference]:
     """Return the differences of all models from their baselines.
 
     Curves are left out, and metrics that are equal in every row, as those of the probabilities are where two models
@@ -57,7 +55,7 @@ def compare(
             value, without = values[place] - values[baseline], (left_out[place], left_out[baseline])
             if math.isnan(value) or (value == 0 and np.array_equal(*without, equal_nan=True)):
                 continue
-            low, high, p = jackknife(value, *without, confidence)
+            low, high, p = jackknife(value, *without)
             rises = True if low > 0 else False if high < 0 else None
             better = None if rises is None or measure.higher_is_better is None else rises == measure.higher_is_better
             names, judged = (models[place].name, models[baseline].name), measure.higher_is_better is not None
@@ -120,7 +118,7 @@ class Evaluation:
         pairs, distances = torch.stack([rows.labels, rows.answers], -1)[rows.wrong].numpy(), self.mistakes(model)
         kinds, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
         order = np.argsort(-(counts * distances[first]), kind="stable")[:count]
-        return [Confusion(*kinds[k].tolist(), int(counts[k]), float(distances[first[k]])) for k in order]
+        return [Confusion(*map(int, kinds[k]), int(counts[k]), float(distances[first[k]])) for k in order]
 
     def name_of(self, model: int, place: int) -> str:
         """Return the name of a label or an answer of a model: a class, or a node if its answers are nodes.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, get_type_hints
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from earthwork.ops.masses import Normalize, as_distributions, check_normalize
 from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import check_ignore_index, check_space
+from earthwork.spaces.space import check_ignore_index, check_space, first_true
 from earthwork.spaces.tree import as_tree, node_tables
 from earthwork.targets import AnyOf, classes_below
 
@@ -31,9 +31,6 @@ _GIVEN = ("class", "node")
 
 # The label that PyTorch's losses ignore by default.
 IGNORED = -100
-# What a probability counts as at least where its logarithm is needed, whatever type it is stored in; scikit-learn's
-# limit for float64.
-LEAST_PROBABILITY = 2.0**-52
 
 
 class Options(TypedDict, total=False):
@@ -81,8 +78,8 @@ class Batch:
 
     def where(self, rows: Tensor) -> Batch:
         """Return those of the rows that a mask chooses."""
-        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return replace(self, **{name: x[rows] for name, x in given.items() if isinstance(x, Tensor)})
+        given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return type(self)(**{name: x[rows] if isinstance(x, Tensor) else x for name, x in given.items()})
 
     @property
     def nodes(self) -> bool:
@@ -119,8 +116,11 @@ class Batch:
 
     @cached_property
     def allowed(self) -> Tensor:
-        """The classes below each coarse label, ``[coarse rows, num_bins]``."""
-        return classes_below(self.truth_nodes[self.coarse], self.tree)
+        """The class of each row, or all below its coarse label: booleans ``[rows, num_bins]``."""
+        one = self.labels.unsqueeze(-1) == torch.arange(self.space.num_bins, device=self.labels.device)
+        if self.coarse is None:
+            return one
+        return torch.where(self.coarse.unsqueeze(-1), classes_below(self.truth_nodes, self.tree), one)
 
     @cached_property
     def truth(self) -> Tensor:
@@ -139,16 +139,16 @@ class Batch:
     @cached_property
     def wrong(self) -> Tensor:
         """Which answers are not the label."""
-        return ~self.is_right(self.answers)
+        return ~self.is_right(self.best(1)).squeeze(-1)
 
     def is_right(self, answers: Tensor) -> Tensor:
-        """Return which of some answers, ``[rows, ...]``, are the label of their row, or below it if it is coarse."""
-        right = answers == _alongside(self.truth, answers)
+        """Return which of some answers, ``[rows, k]``, are the label of their row, or below it if it is coarse."""
+        right = answers == self.truth.unsqueeze(-1)
         if self.coarse is None:
             return right
-        truth = _alongside(self.truth_nodes, answers)
+        truth = self.truth_nodes.unsqueeze(-1)
         below = self.tree.lowest_common_ancestor(self._nodes(answers), truth) == truth
-        return right | (_alongside(self.coarse, answers) & below)
+        return right | (self.coarse.unsqueeze(-1) & below)
 
     def _nodes(self, answers: Tensor) -> Tensor:
         return answers if self.nodes else self.tree.nodes_of(answers)
@@ -156,33 +156,24 @@ class Batch:
     @cached_property
     def distance(self) -> Tensor:
         """The distance from each answer to its label."""
-        return self.distance_to_truth(self.answers)
+        return self.distance_to_truth(self.best(1)).squeeze(-1)
 
     def distance_to_truth(self, answers: Tensor) -> Tensor:
-        """Compute the distance from some answers, ``[rows, ...]``, to the label of their row, in double precision."""
+        """Compute the distance from some answers, ``[rows, k]``, to the label of their row, in double precision."""
         if self.coarse is None:
             between = self.tree.node_distance if self.nodes else self.space.distance
-            return between(answers, _alongside(self.truth, answers)).double()
-        truth = _alongside(self.truth_nodes, answers)
+            return between(answers, self.truth.unsqueeze(-1)).double()
+        truth = self.truth_nodes.unsqueeze(-1)
         # The path from outside to a class below a node passes through that node.
-        distance = self.tree.node_distance(self._nodes(answers), truth)
-        distance = distance + derived(self.tree, _nearest_class, truth.device)[truth]
-        return torch.where(self.is_right(answers), 0, distance).double()
+        to_node, inside = self.tree.node_distance(self._nodes(answers), truth), derived(self.tree, _nearest_class)
+        return torch.where(self.is_right(answers), 0, to_node + inside.to(truth.device)[truth]).double()
 
     @property
     def log_likelihood(self) -> Tensor:
         """The logarithm of the probability of each label, in double precision; of a coarse one of its classes' mass."""
-        bins = self.labels.clamp(max=self.space.num_bins - 1).unsqueeze(-1)
         if self.logits is None:
-            p = self.p.gather(-1, bins).squeeze(-1).double()
-            if self.coarse is not None:
-                p[self.coarse] = (self.p[self.coarse].double() * self.allowed).sum(-1)
-            return log_probabilities(p)
-        log_p = self.logits.double().log_softmax(-1)
-        found = log_p.gather(-1, bins).squeeze(-1)
-        if self.coarse is not None:
-            found[self.coarse] = log_p[self.coarse].masked_fill(~self.allowed, -math.inf).logsumexp(-1)
-        return found
+            return log_probabilities(torch.where(self.allowed, self.p, 0).sum(-1, dtype=torch.float64))
+        return self.logits.double().log_softmax(-1).masked_fill(~self.allowed, -math.inf).logsumexp(-1)
 
     @property
     def expected_cost(self) -> Tensor:
@@ -194,12 +185,8 @@ class Batch:
         """Return the EMD^ρ from each distribution to its label, in double precision."""
         if self.coarse is None:
             return label_costs(self.p, self.labels, self.space, rho).detach().double()
-        exact, distances = ~self.coarse, self.p.new_zeros(len(self.labels), dtype=torch.float64)
         loss = EMDLoss(self.space, rho, normalize=None, reduction="none")
-        distances[self.coarse] = loss(self.p[self.coarse], AnyOf(self.allowed)).detach().double()
-        known = label_costs(self.p[exact], self.labels[exact], self.space, rho)
-        distances[exact] = known.detach().double()
-        return distances
+        return loss(self.p, AnyOf(self.allowed)).detach().double()
 
     def by_class(self, place: Tensor, numbers: Tensor | None = None) -> Tensor:
         """Return the number of rows at each class, or the sum of some numbers over them, weighted: ``[num_bins]``."""
@@ -214,11 +201,7 @@ class Batch:
         check_k("top_k", k, self.space)
         if self.decision == "least_risk":
             return decide_top_k(self.p, self.space, k, validate=False)
-        left, taken = self.p.clone(), []
-        for _ in range(k):
-            taken.append(left.argmax(-1, keepdim=True))
-            left.scatter_(-1, taken[-1], -math.inf)
-        return torch.cat(taken, -1)
+        return self.p.argsort(dim=-1, descending=True, stable=True)[..., :k]
 
     @cached_property
     def answer_nodes(self) -> Tensor:
@@ -239,14 +222,10 @@ class Batch:
         return self.tree.lowest_common_ancestor(self.answer_nodes, self.truth_nodes)
 
 
-def _alongside(truth: Tensor, answers: Tensor) -> Tensor:
-    """Return a number for each row in a shape that broadcasts with answers of the shape ``[rows, ...]``."""
-    return truth.reshape(-1, *[1] * (answers.ndim - 1))
-
-
 def log_probabilities(p: Tensor) -> Tensor:
     """Compute the logarithms of probabilities, in double precision; a probability counts as at least 2⁻⁵²."""
-    return p.double().clamp(min=LEAST_PROBABILITY).log()
+    # Whatever type it is stored in: scikit-learn's limit for float64.
+    return p.double().clamp(min=2.0**-52).log()
 
 
 def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Batch:
@@ -278,9 +257,8 @@ def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Opti
 def checked_options(space: Space, **options: Unpack[Options]) -> Options:
     """Return all options, with their defaults, or an error about one of them."""
     check_space(space)
-    unknown = [name for name in options if name not in get_type_hints(Options)]
-    if unknown:
-        raise TypeError(f"options: expected only {', '.join(get_type_hints(Options))}, got {', '.join(unknown)}")
+    if unknown := [name for name in options if name not in _DEFAULTS]:
+        raise TypeError(f"options: expected only {', '.join(_DEFAULTS)}, got {', '.join(unknown)}")
     whole: Options = {**_DEFAULTS, **options}
     check_decision(whole["decision"], space, whole["vagueness"])
     if whole["ignore_index"] is not None:
@@ -313,10 +291,16 @@ def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | 
     return preds.movedim(axis, -1)
 
 
-def _nearest_class(tree: Tree, device: torch.device) -> Tensor:
+def _nearest_class(tree: Tree) -> Tensor:
     """Compute the distance from each node to the nearest class at or below it: ``[num_nodes]``."""
     at_bins = torch.full((tree.num_nodes,), -math.inf, dtype=torch.float64, device="cpu").index_fill(0, tree.bins, 0)
-    return -tree.largest_below(at_bins, -tree.costs).to(device)
+    return -tree.largest_below(at_bins, -tree.costs)
+
+
+def check_whole(name: str, number: int, least: int = 0) -> None:
+    """Raise unless ``number`` is an integer that is large enough."""
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise ValueError(f"{name}: expected a whole number ≥ {least}, got {number!r}")
 
 
 def check_tree(space: Space) -> Tree:
@@ -389,11 +373,10 @@ def _check_indices(
     bad = (indices < 0) | (indices >= count)
     if ignore_index is not None:
         bad &= indices != ignore_index
-    if bad.any():
-        place = bad.nonzero()[0].tolist()
+    if (place := first_true(bad)) is not None:
         what, of = ("nodes", "those") if nodes else ("class indices", "the bins")
         raise ValueError(
-            f"{name}: expected {what} from 0 to {count - 1}, {of} of {space}, got "
-            f"{int(indices[tuple(place)])} at position {place[0] if len(place) == 1 else tuple(place)}"
+            f"{name}: expected {what} from 0 to {count - 1}, {of} of {space}, got {int(indices[place])} at position "
+            f"{place[0] if len(place) == 1 else place}"
         )
     return indices

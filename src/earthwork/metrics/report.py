@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from earthwork.decisions.decide import as_tensor
 from earthwork.metrics import curves, measures, scores
-from earthwork.metrics.batch import Batch, Options, as_batch
+from earthwork.metrics.batch import Batch, Options, as_batch, check_whole
 from earthwork.metrics.intervals import jackknife
 from earthwork.metrics.measure import Measure, Rows
 from earthwork.metrics.table import Estimate, Line, Report
@@ -81,12 +81,6 @@ def hierarchical_report(
     return report_of(["model"], [measure_rows(batch, lines)], lines, space, intervals)
 
 
-def check_whole(name: str, number: int, least: int = 0) -> None:
-    """Raise unless ``number`` is an integer that is large enough."""
-    if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise ValueError(f"{name}: expected a whole number ≥ {least}, got {number!r}")
-
-
 def standard_measures(space: Space, top_k: int | None = None, inner: bool = False) -> list[Measure]:
     """Return the measures that are defined in a space, under the names of its field."""
     if top_k is not None:
@@ -95,14 +89,14 @@ def standard_measures(space: Space, top_k: int | None = None, inner: bool = Fals
     # The right class is always among the best five of five.
     best = top_k or (5 if tree and space.num_bins > 5 and not inner else 1)
     ranks = sorted({1, min(best, space.num_bins)})
-    steps = space.costs.unique() if isinstance(space, Chain | Ring) else ()
+    steps = space.costs.unique().tolist() if isinstance(space, Chain | Ring) else []
     circular, what = "circular " if isinstance(space, Ring) else "", "distance" if edges else "cost"
     mean = f"{circular}MAE" if ordinal else f"mean {what}"
     score = scores.RankedProbabilityScore(name=f"{circular}ranked probability score")
     lines: list[Measure] = [score if ordinal else scores.MeanEMD(2.0) if edges else scores.BrierScore()]
     lines += [scores.LogLoss(), *(measures.Accuracy(k) for k in ranks)]
     if len(steps) == 1:
-        lines.append(measures.WithinDistance(float(steps), name="off-by-one accuracy"))
+        lines.append(measures.WithinDistance(steps[0], name="off-by-one accuracy"))
     lines += [measures.MeanDistance(k, name=mean) for k in ranks]
     if len(steps) > 1:
         lines.append(measures.MedianDistance())
@@ -152,18 +146,17 @@ def report_of(
     measures: Sequence[Measure],
     space: Space,
     intervals: bool,
-    confidence: float = 0.95,
 ) -> Report:
     """Return the table of several models."""
     lines = []
     for label, measure, values, left_out in values_of(rows, measures, space, intervals):
         estimates = [Estimate(value) for value in values]
         if intervals:
-            found = [jackknife(*pair, confidence=confidence) for pair in zip(values, left_out, strict=True)]
+            found = [jackknife(*pair) for pair in zip(values, left_out, strict=True)]
             ends = [np.clip(interval[:2], *measure.limits).tolist() for interval in found]
             estimates = [Estimate(value, *pair) for value, pair in zip(values, ends, strict=True)]
         lines.append(Line(label, measure.higher_is_better, tuple(estimates)))
-    return Report(tuple(models), tuple(lines), len(rows[0].labels), confidence if intervals else None, _NOTES)
+    return Report(tuple(models), tuple(lines), len(rows[0].labels), 0.95 if intervals else None, _NOTES)
 
 
 class Values(NamedTuple):
