@@ -36,20 +36,13 @@ _STEPS = 60
 
 
 class Threshold(NamedTuple):
-    """How far the sets of some rows grow.
+    """How far the sets of some rows grow."""
 
-    Attributes:
-        limit: The largest score in a set.
-        rows: The number of calibration rows it comes from.
-        below: The score before ``limit`` among those of the calibration rows, for randomised sets.
-        cuts: Three numbers that a random number U is compared with. A set holds the scores less than ``below``, above
-            the first cut those up to ``below``, above the second those less than ``limit``, above the third those up to
-            ``limit``.
-    """
-
-    limit: float
-    rows: int
-    below: float = -math.inf
+    limit: float  # The largest score in a set
+    rows: int  # The number of calibration rows it comes from
+    below: float = -math.inf  # The score before `limit` among those of the calibration rows, for randomised sets
+    # What a random number U is compared with. A set holds the scores less than `below`, above the first cut those up to
+    # `below`, above the second those less than `limit`, above the third those up to `limit`.
     cuts: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
@@ -341,7 +334,7 @@ class ConformalPredictor:
         if not self.thresholds:
             raise ValueError("predictor: expected a fitted one, got one without thresholds; call fit first")
 
-    def _members(self, groups: Any, shape: torch.Size) -> Tensor:
+    def _members(self, groups: Any, shape: tuple[int, ...]) -> Tensor:
         """Return the place of the threshold of each row; one for all rows if there are no groups."""
         self._check_fitted()
         if (groups is not None) != (self.groups is not None and not self.by_class):
@@ -414,7 +407,7 @@ def _check_share(name: str, value: float, largest: float) -> float:
     return float(value)
 
 
-def _as_groups(groups: Any, shape: torch.Size | tuple[int, ...]) -> NDArray[Any]:
+def _as_groups(groups: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     given = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
     if given.dtype.kind == "O" and all(isinstance(group, str) for group in given.flat):
         given = given.astype(str)

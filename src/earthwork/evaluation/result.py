@@ -116,9 +116,10 @@ class Evaluation:
         """Return the confusions with the highest total cost, ties in the order of the indices; ``None`` for all."""
         rows = self.models[model].rows
         pairs, distances = torch.stack([rows.labels, rows.answers], -1)[rows.wrong].numpy(), self.mistakes(model)
-        kinds, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
-        order = np.argsort(-(counts * distances[first]), kind="stable")[:count]
-        return [Confusion(*map(int, kinds[k]), int(counts[k]), float(distances[first[k]])) for k in order]
+        _, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
+        kinds = zip(pairs[first].tolist(), counts.tolist(), distances[first].tolist(), strict=True)
+        found = [Confusion(truth, answer, times, distance) for (truth, answer), times, distance in kinds]
+        return sorted(found, key=lambda one: -one.cost)[:count]
 
     def name_of(self, model: int, place: int) -> str:
         """Return the name of a label or an answer of a model: a class, or a node if its answers are nodes.
@@ -135,15 +136,11 @@ class Evaluation:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks below the tables."""
-        tuned = [
-            f"{model.name}: "
-            + ", ".join(
-                [f"temperature {model.temperature:.3g}"] * (model.temperature != 1)
-                + [f"vagueness {model.vagueness:.3g}"] * (model.vagueness != 0)
-            )
-            for model in self.models
-            if model.temperature != 1 or model.vagueness != 0
-        ]
+        tuned = []
+        for model in self.models:
+            found = [f"temperature {model.temperature:.3g}"] * (model.temperature != 1)
+            found += [f"vagueness {model.vagueness:.3g}"] * (model.vagueness != 0)
+            tuned += [f"{model.name}: {', '.join(found)}"] * bool(found)
         coarse = int(self.models[0].rows.coarse.sum())
         coarse_note = (
             f"{coarse:,} labels are inner nodes: answers at or below them are right. Their classes are not known, so "

@@ -79,7 +79,8 @@ class Batch:
     def where(self, rows: Tensor) -> Batch:
         """Return those of the rows that a mask chooses."""
         given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return type(self)(**{name: x[rows] if isinstance(x, Tensor) else x for name, x in given.items()})
+        given |= {name: x[rows] for name, x in given.items() if isinstance(x, Tensor)}
+        return type(self)(**given)
 
     @property
     def nodes(self) -> bool:
@@ -185,8 +186,8 @@ class Batch:
         """Return the EMD^ρ from each distribution to its label, in double precision."""
         if self.coarse is None:
             return label_costs(self.p, self.labels, self.space, rho).detach().double()
-        loss = EMDLoss(self.space, rho, normalize=None, reduction="none")
-        return loss(self.p, AnyOf(self.allowed)).detach().double()
+        losses: Tensor = EMDLoss(self.space, rho, normalize=None, reduction="none")(self.p, AnyOf(self.allowed))
+        return losses.detach().double()
 
     def by_class(self, place: Tensor, numbers: Tensor | None = None) -> Tensor:
         """Return the number of rows at each class, or the sum of some numbers over them, weighted: ``[num_bins]``."""
@@ -201,7 +202,11 @@ class Batch:
         check_k("top_k", k, self.space)
         if self.decision == "least_risk":
             return decide_top_k(self.p, self.space, k, validate=False)
-        return self.p.argsort(dim=-1, descending=True, stable=True)[..., :k]
+        left, taken = self.p.clone(), []
+        for _ in range(k):
+            taken.append(left.argmax(-1, keepdim=True))
+            left.scatter_(-1, taken[-1], -math.inf)
+        return torch.cat(taken, -1)
 
     @cached_property
     def answer_nodes(self) -> Tensor:

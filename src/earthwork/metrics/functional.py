@@ -65,7 +65,7 @@ def signature(measure: type[Measure], *first: str) -> inspect.Signature:
 
 
 def measure_named(name: str, space: Space) -> Measure:
-    """Return a measure by its name: that of a function, of a line of the report, or a short one."""
+    """Return a measure by its name, that of a function, of a line of the report or a short one."""
     lines = [line for line in standard_measures(space, inner=True) if not line.is_curve]
     functions = {key: measure() for key, measure in _FUNCTIONS.items() if not measure.is_curve}
     known = {short: functions[long] for short, long in _SHORT.items()}
@@ -74,6 +74,8 @@ def measure_named(name: str, space: Space) -> Measure:
     known |= {line.label: line for line in lines} | functions
     if name not in known:
         raise ValueError(f"name: expected one of {', '.join(known)}, got {name!r}")
+    if known[name].higher_is_better is None:
+        raise ValueError(f"name: expected a metric whose value says which model is better, got {name!r}")
     return known[name]
 
 

@@ -21,17 +21,11 @@ Loss: TypeAlias = Literal["error", "distance"]
 
 
 class RiskCoverage(NamedTuple):
-    """A risk–coverage curve.
+    """A risk–coverage curve."""
 
-    Attributes:
-        coverage: The coverage at each point, ascending.
-        risk: The risk at each point.
-        area: The area below the curve by the trapezoidal rule; lower is better.
-    """
-
-    coverage: Tensor
-    risk: Tensor
-    area: Tensor
+    coverage: Tensor  # The coverage at each point, ascending
+    risk: Tensor  # The risk at each point
+    area: Tensor  # The area below the curve by the trapezoidal rule; lower is better
 
 
 @dataclass(frozen=True)

@@ -24,27 +24,16 @@ _BLOCK = 2**22
 
 
 class SetReport(NamedTuple):
-    """How good predicted sets are.
+    """How good predicted sets are."""
 
-    Attributes:
-        coverage: The share of sets that hold the label.
-        size: The mean number of classes in a set.
-        width: The mean of the largest distance between two classes of a set.
-        single: The share of sets of one class.
-        empty: The share of sets without a class.
-        rows: The number of rows of each class, ``[num_bins]``.
-        class_coverage: The coverage of the rows of each class, NaN for a class without rows, ``[num_bins]``.
-        class_size: The mean size of the sets of the rows of each class, ``[num_bins]``.
-    """
-
-    coverage: float
-    size: float
-    width: float
-    single: float
-    empty: float
-    rows: Tensor
-    class_coverage: Tensor
-    class_size: Tensor
+    coverage: float  # The share of sets that hold the label
+    size: float  # The mean number of classes in a set
+    width: float  # The mean of the largest distance between two classes of a set
+    single: float  # The share of sets of one class
+    empty: float  # The share of sets without a class
+    rows: Tensor  # The number of rows of each class, `[num_bins]`
+    class_coverage: Tensor  # The coverage of the rows of each class, NaN for a class without rows, `[num_bins]`
+    class_size: Tensor  # The mean size of the sets of the rows of each class, `[num_bins]`
 
     @property
     def worst_class(self) -> float:
