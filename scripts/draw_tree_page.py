@@ -26,7 +26,7 @@ def main(picture: Path = PICTURE) -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 820, "height": 620})
         tab.goto(page.as_uri())
-        tab.get_by_label("Search").fill("cat")
+        tab.get_by_label("Search").fill("fruit")
         tab.screenshot(path=picture)
         browser.close()
 
