@@ -176,8 +176,8 @@ def make_page(analysis: Analysis) -> str:
 
 *Mean distance of least-risk decisions against tuned cross entropy, in per cent; left is better. Thick line: 95 %
 interval of the mean over tasks; thin line: of a new task. Gold: better after Holm's correction for
-{len(analysis.primary)} tests. Dark blue: the interval of the mean excludes 0, without correction. Grey: cross entropy's most
-probable class, without `decide`.*
+{len(analysis.primary)} tests. Dark blue: the interval of the mean excludes 0, without correction. Grey: cross
+entropy's most probable class, without `decide`.*
 
 {summary_table(analysis)}
 "On a new task": where 95 % of tasks like these are expected ([nominally](study-tables.md)). "Left-out gain": what the
