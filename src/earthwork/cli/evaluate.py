@@ -121,13 +121,8 @@ def _document(result: Evaluation) -> dict[str, Any]:
     }
     confusions = {
         model.name: [
-            {
-                "truth": result.name_of(place, confusion.truth),
-                "answer": result.name_of(place, confusion.answer),
-                "times": confusion.times,
-                "distance": confusion.distance,
-            }
-            for confusion in result.confusions(place)
+            found._asdict() | {side: result.name_of(place, getattr(found, side)) for side in ("truth", "answer")}
+            for found in result.confusions(place)
         ]
         for place, model in enumerate(result.models)
     }
@@ -136,7 +131,7 @@ def _document(result: Evaluation) -> dict[str, Any]:
         "held_out": result.held_out,
         "confidence": result.report.confidence,
         "models": {
-            model.name: {"decision": model.decision, "temperature": model.temperature, "vagueness": model.vagueness}
+            model.name: {name: getattr(model, name) for name in ("decision", "temperature", "vagueness")}
             for model in result.models
         },
         "metrics": metrics,

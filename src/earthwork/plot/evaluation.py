@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from earthwork.extras import require
 from earthwork.metrics.curves import CalibrationCurve, draw_distances, draw_reliability, new_axes
@@ -59,20 +58,20 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
         _draw_depths(panels[0], evaluation)
     plot_distances(evaluation, ax=panels[-2])
     plot_reliability(evaluation, ax=panels[-1])
-    handles = [require("matplotlib.patches", "plot", "a legend").Patch(color=_colour(k)) for k in range(count)]
-    names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
+    patch = require("matplotlib.patches", "plot", "a legend").Patch
     for axes in panels:
         if (legend := axes.get_legend()) is not None:
             legend.remove()
     if count > 1:
+        names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
+        handles = [patch(color=_colour(place)) for place in range(count)]
         top.legend(handles, names, loc="outside upper left", ncols=2, frameon=False)
     bottom.suptitle("Costliest confusions: truth → answer")
     panels = np.ravel(bottom.subplots(rows, min(count, _PANELS_A_ROW), squeeze=False))
-    for model in range(len(panels)):
+    for model, axes in enumerate(panels):
+        axes.set_visible(model < count)
         if model < count:
-            _draw_confusions(panels[model], evaluation, model)
-        else:
-            panels[model].set_visible(False)
+            _draw_confusions(axes, evaluation, model)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     return figure
@@ -98,7 +97,13 @@ def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
         draw_distances(ax, np.zeros(1), [np.zeros(1)], [""])
         ax.text(0.5, 0.5, "no mistakes", transform=ax.transAxes, ha="center")
         return ax
-    edges, middle = _bars(distinct)
+    if len(distinct) <= _MANY_DISTANCES:
+        gap = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
+        between = (distinct[1:] + distinct[:-1]) / 2
+        edges, middle = np.concatenate([[distinct[0] - gap / 2], between, [distinct[-1] + gap / 2]]), distinct
+    else:
+        edges = np.linspace(0, float(distinct[-1]), _MANY_DISTANCES + 1)
+        middle = (edges[1:] + edges[:-1]) / 2
     shares = [np.histogram(size, edges)[0] / evaluation.report.rows for size in sizes]
     names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
     draw_distances(ax, middle, shares, names, [_colour(place) for place in range(len(sizes))])
@@ -106,16 +111,6 @@ def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
         ax.set_xticks(middle, [f"{distance:.3g}" for distance in middle])
     _legend_above(ax, len(sizes))
     return ax
-
-
-def _bars(distinct: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the edges of the bars, and where their middles are."""
-    if len(distinct) <= _MANY_DISTANCES:
-        gap = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
-        between = (distinct[1:] + distinct[:-1]) / 2
-        return np.concatenate([[distinct[0] - gap / 2], between, [distinct[-1] + gap / 2]]), distinct
-    edges = np.linspace(0, float(distinct[-1]), _MANY_DISTANCES + 1)
-    return edges, (edges[1:] + edges[:-1]) / 2
 
 
 def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None = None) -> Axes:
@@ -146,14 +141,8 @@ def _draw_depths(axes: Axes, evaluation: Evaluation) -> None:
     depths = np.arange(1, len(curve) + 1)
     for place, model in enumerate(evaluation.models):
         points = [line.estimates[place] for line in curve]
-        axes.plot(
-            depths,
-            [p.value for p in points],
-            color=_colour(place),
-            marker="o",
-            ms=3.5,
-            label=for_matplotlib(model.name),
-        )
+        label, values = for_matplotlib(model.name), [point.value for point in points]
+        axes.plot(depths, values, color=_colour(place), marker="o", ms=3.5, label=label)
         if evaluation.report.confidence is not None:
             low, high = [p.low or 0.0 for p in points], [p.high or 0.0 for p in points]
             axes.fill_between(depths, low, high, color=_colour(place), alpha=0.15, lw=0)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
 
+from earthwork.files import parse_json
 from earthwork.spaces import Tree
-from earthwork.trees.nested import load_json
+from earthwork.trees.nested import from_document
 from earthwork.trees.shaping import reweight
 
 
@@ -118,4 +119,5 @@ def _from_wordnet(name: str, costs: str, rule: str) -> Tree:
 
 
 def _shipped(name: str) -> Tree:
-    return load_json(files("earthwork.trees").joinpath("data", f"{name}.json").read_text(encoding="utf-8"))
+    text = files("earthwork.trees").joinpath("data", f"{name}.json").read_text(encoding="utf-8")
+    return from_document(parse_json(text))
