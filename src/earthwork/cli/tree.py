@@ -172,9 +172,9 @@ def build(
 
 
 def _load(tree: str, costs: str | None = None) -> ew.Tree:
-    from earthwork.storage import load_tree
-
-    loaded = load_tree(tree)
+    loaded = ew.load(tree)
+    if not isinstance(loaded, ew.Tree):
+        raise ValueError(f"{tree}: expected a tree, got {loaded}")
     return loaded if costs is None else ew.trees.reweight(loaded, costs)
 
 

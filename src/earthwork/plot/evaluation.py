@@ -1,10 +1,10 @@
-"""Pictures of an evaluation: the distances of mistakes, the calibration, and the costliest confusions."""
+"""Pictures of an evaluation: the distances of mistakes, the calibration, the costliest confusions, and selection."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 
 from earthwork.extras import require
 from earthwork.metrics.curves import CalibrationCurve, draw_distances, draw_reliability, new_axes
+from earthwork.metrics.selective import RiskCoverage
 from earthwork.text import for_matplotlib
 
 if TYPE_CHECKING:
@@ -77,12 +78,6 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     return figure
 
 
-def draw_evaluation(evaluation: Evaluation, path: Path) -> None:
-    """Write the picture of :func:`plot_evaluation`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    plot_evaluation(evaluation).savefig(path, dpi=150)
-
-
 def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
     """Draw how many answers are how far from the label: the confusions by distance, without the right answers.
 
@@ -133,6 +128,31 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
         draw_reliability(ax, measure.value(sums).numpy(), _short(model.name, _LONGEST_MODEL), _colour(place))
         drawn += 1
     _legend_above(ax, drawn)
+    return ax
+
+
+def plot_risk_coverage(curves: Mapping[str, RiskCoverage], *, ax: Axes | None = None) -> Axes:
+    """Draw risk–coverage curves: the risk that remains if the least confident answers are withheld.
+
+    Args:
+        curves: The curves by their names, as :func:`~earthwork.metrics.selective.risk_coverage` returns them.
+        ax: Where to draw. Default: new axes.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> p = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.5, 0.1, 0.4], [0.3, 0.3, 0.4]])
+        >>> curve = ew.metrics.risk_coverage(p, torch.tensor([0, 1, 2, 2]), ew.Chain(3))
+        >>> len(ew.plot.plot_risk_coverage({"model": curve}).lines)
+        1
+    """
+    ax = new_axes(ax, "plot_risk_coverage")
+    for place, (name, curve) in enumerate(curves.items()):
+        label = f"{for_matplotlib(name)}: area {curve.area.item():.4f}"
+        ax.plot(curve.coverage.cpu(), curve.risk.cpu(), color=_colour(place), label=label)
+    ax.set(xlabel="coverage", ylabel="risk", xlim=(0, 1), title="Risk by coverage")
+    ax.set_ylim(bottom=0)
+    ax.grid(alpha=0.25)
+    ax.legend(frameon=False, fontsize=8)
     return ax
 
 

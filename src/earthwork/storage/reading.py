@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias
 
+from earthwork import files, trees
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
-from earthwork.files import (
-    check_regular,
-    errors_naming,
-    parse_csv,
-    parse_number,
-    read_json,
-    read_lines,
-    read_text,
-    read_yaml,
-)
-from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
+from earthwork.spaces import Chain, CostMatrix, Ring, Space
 from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
+from earthwork.trees import SHIPPED, from_edges, from_nested, from_table
 from earthwork.trees.assemble import check_unique
 from earthwork.trees.builder import BuilderOptions, Lines
-from earthwork.trees.clusters import from_confusion, from_embeddings, from_linkage
-from earthwork.trees.nested import from_nested
-from earthwork.trees.newick import from_newick
 from earthwork.trees.parts import read_arrays
-from earthwork.trees.paths import from_paths, from_table
-from earthwork.trees.relations import from_edges, from_networkx
-from earthwork.trees.shipped import SHIPPED
 
 
 def load(what: str | os.PathLike[str], **options: Any) -> Space:
@@ -81,7 +66,10 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
         kind, colon, bins = what.partition(":")
         if colon and kind in _SPECIFIED:
             _check_options(what, (), options)
-            return _specified(what, _SPECIFIED[kind], bins)
+            try:
+                return _specified(_SPECIFIED[kind], bins)
+            except ValueError as error:
+                raise ValueError(f"{what:.60}: {error}") from None
         if what in SHIPPED:
             _check_options(what, option_names([SHIPPED[what]]), options)
             return SHIPPED[what](**options)
@@ -95,16 +83,8 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
             )
         raise ValueError(f"{path}: expected a file ending in {', '.join(_ENDINGS)}")
     _check_options(f"{path.suffix} files", source.options(), options)
-    with errors_naming(path):
+    with files.errors_naming(path):
         space: Space = source(path, **options)
-    return space
-
-
-def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
-    """Load a tree as `load` does, and nothing but a tree."""
-    space = load(what, **options)
-    if not isinstance(space, Tree):
-        raise ValueError(f"{what}: expected a tree, got {space}")
     return space
 
 
@@ -141,26 +121,23 @@ def _check_options(what: str, known: Sequence[str], options: dict[str, Any]) -> 
             raise TypeError(f"{name}: not an option of {what}; expected {', '.join(known) or 'no options'}")
 
 
-def _specified(what: str, kind: Callable[..., Space], text: str) -> Space:
+def _specified(kind: Callable[..., Space], text: str) -> Space:
     names = [name.strip() for name in text.split(",")]
-    try:
-        if len(names) == 1:
-            if not names[0].isdecimal():
-                raise ValueError(f"expected a number of bins, or names separated by commas, got {text!r}")
-            return kind(int(names[0]))
-        if "" in names:
-            raise ValueError(f"expected names separated by commas, got an empty one at position {names.index('')}")
-        check_unique("names", names)
-        return kind(len(names), names=names)
-    except ValueError as error:
-        raise ValueError(f"{what:.60}: {error}") from None
+    if len(names) == 1 and names[0].isdecimal():
+        return kind(int(names[0]))
+    if len(names) == 1:
+        raise ValueError(f"expected a number of bins, or names separated by commas, got {text!r}")
+    if "" in names:
+        raise ValueError(f"expected names separated by commas, got an empty one at position {names.index('')}")
+    check_unique("names", names)
+    return kind(len(names), names=names)
 
 
 _SPECIFIED: dict[str, Callable[..., Space]] = {"chain": Chain, "ring": Ring}
 
 
 def _nested(path: Path) -> Any:
-    return read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else read_json(path)
+    return files.read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else files.read_json(path)
 
 
 def _from_json(value: Any, **options: Any) -> Space:
@@ -188,8 +165,11 @@ def _from_csv(path: Path, **options: Any) -> Space:
     return space
 
 
-def _cells(path: Path) -> list[tuple[int, list[str]]]:
-    return parse_csv(read_text(path), str(path), "\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
+Cells: TypeAlias = list[tuple[int, list[str]]]
+
+
+def _cells(path: Path) -> Cells:
+    return files.parse_csv(files.read_text(path), str(path), "\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
 
 
 def _plain(header: Sequence[str]) -> list[str]:
@@ -214,7 +194,7 @@ def _edges(path: Path) -> Lines:
         if not child.strip():
             raise ValueError(f"{path}, line {line}: expected the name of a child, got {child!r}")
         # The cost of a root is not used.
-        costs = [parse_number(cell) if parent.strip() else 0.0 for cell in cost]
+        costs = [files.parse_number(cell) if parent.strip() else 0.0 for cell in cost]
         if None in costs:
             raise ValueError(f"{path}, line {line}: expected a cost, got {cost[0]!r:.60}")
         edges.append((line, (child, parent if parent.strip() else None, *costs)))
@@ -226,7 +206,7 @@ def _graph(path: Path) -> Any:
     if ending not in (".graphml", ".gml"):
         raise ValueError(f"{path}: expected a .graphml or .gml file")
     nx = require("networkx", "trees", f"reading {path.suffix} files")
-    check_regular(path)
+    files.check_regular(path)
     try:
         return nx.read_gml(path) if ending == ".gml" else nx.read_graphml(path)
     except RecursionError:
@@ -242,7 +222,7 @@ def _array(path: Path) -> Any:
     lines = _cells(path)
     for line, cells in lines:
         for column, cell in enumerate(cells, 1):
-            if parse_number(cell) is None:
+            if files.parse_number(cell) is None:
                 raise ValueError(f"{path}, line {line}, column {column}: expected a number, got {cell!r:.60}")
     return [[float(cell) for cell in cells] for _, cells in lines]
 
@@ -250,19 +230,21 @@ def _array(path: Path) -> Any:
 SOURCES: dict[str, Source] = {
     "parents": Source(_edges, from_edges),
     "edges": Source(_edges, from_edges),
-    "paths": Source(lambda path: Lines((n, x) for n, x in enumerate(read_lines(path), 1) if x.strip()), from_paths),
+    "paths": Source(
+        lambda path: Lines((n, x) for n, x in enumerate(files.read_lines(path), 1) if x.strip()), trees.from_paths
+    ),
     "nested": Source(_nested, from_nested),
     "table": Source(_table, from_table),
-    "newick": Source(read_text, from_newick),
-    "networkx": Source(_graph, from_networkx),
-    "linkage": Source(_array, from_linkage),
-    "embeddings": Source(_array, from_embeddings),
-    "confusion": Source(_array, from_confusion),
+    "newick": Source(files.read_text, trees.from_newick),
+    "networkx": Source(_graph, trees.from_networkx),
+    "linkage": Source(_array, trees.from_linkage),
+    "embeddings": Source(_array, trees.from_embeddings),
+    "confusion": Source(_array, trees.from_confusion),
 }
 """What `earthwork tree build --from` takes, where the ending of a file does not say what it holds."""
 
 _ENDINGS: dict[str, Source] = {
-    ".json": Source(read_json, _from_json, [from_nested]),
+    ".json": Source(files.read_json, _from_json, [from_nested]),
     **dict.fromkeys((".yaml", ".yml"), SOURCES["nested"]),
     **dict.fromkeys((".nwk", ".newick", ".tree", ".tre"), SOURCES["newick"]),
     **dict.fromkeys((".csv", ".tsv"), Source(Path, _from_csv, [from_table, from_edges])),
@@ -273,7 +255,7 @@ _ENDINGS: dict[str, Source] = {
 }
 
 
-def _find_matrix(lines: Sequence[tuple[int, list[str]]]) -> CostMatrix | None:
+def _find_matrix(lines: Cells) -> CostMatrix | None:
     """Return the cost matrix that the lines of a table hold, or ``None`` if they hold something else.
 
     A matrix of n classes is n lines of n numbers, a line of n names above them or not; or n + 1 lines of n + 1 cells,
@@ -295,12 +277,12 @@ def _find_matrix(lines: Sequence[tuple[int, list[str]]]) -> CostMatrix | None:
     return None
 
 
-def _numbers(lines: Sequence[tuple[int, list[str]]], first_column: int = 1) -> list[list[float]] | None:
+def _numbers(lines: Cells, first_column: int = 1) -> Any:
     """Return the numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
-    rows = [[parse_number(cell) if cell.strip() else math.nan for cell in cells] for _, cells in lines]
+    rows = [[files.parse_number(cell or "nan") for cell in map(str.strip, cells)] for _, cells in lines]
     blank = [(line, at) for line, cells in lines for at, cell in enumerate(cells, first_column) if not cell.strip()]
     if any(None in row for row in rows) or len(blank) == sum(map(len, rows)):
         return None
     if blank:
         raise ValueError(f"line {blank[0][0]}, column {blank[0][1]}: expected a number, got a blank cell")
-    return cast("list[list[float]]", rows)
+    return rows

@@ -120,11 +120,7 @@ _WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
         ".txt": _paths,
         ".npz": dump_arrays,
     },
-    CostMatrix: {
-        ".csv": _matrix_table,
-        ".tsv": lambda space: _matrix_table(space, "\t"),
-        ".npy": _npy,
-    },
+    CostMatrix: {".csv": _matrix_table, ".tsv": lambda space: _matrix_table(space, "\t"), ".npy": _npy},
 }
 
 

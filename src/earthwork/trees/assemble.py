@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
 from earthwork.spaces.topology import call
-from earthwork.text import abbreviate, quoted, with_near_matches
-from earthwork.trees.cleaning import clean_name
+from earthwork.text import abbreviate, clean_name, quoted, with_near_matches
 
 Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
 Indices: TypeAlias = NDArray[np.int64]
@@ -41,7 +40,7 @@ def assemble(
     if classes is not None:
         leaves = np.setdiff1d(np.arange(len(array)), array)
         ids = (facts.get("node_data") or {}).get("id")
-        bins = _class_bins(class_order(classes), leaves if bins is None else bins, names, ids)
+        bins = class_nodes(classes, names, ids, leaves if bins is None else bins)
     tree = Tree(array, costs, bins, names, **facts)
     inner = tree._bins[tree._size[tree._bins] > 1]
     if bins is not None and not inner_bins and len(inner):
@@ -56,29 +55,28 @@ def assemble(
     return tree
 
 
-def _class_bins(
-    wanted: Sequence[str], bins: Sequence[int] | Indices, names: Sequence[str] | None, ids: Sequence[str] | None
+def class_nodes(
+    classes: Classes,
+    names: Sequence[str] | None,
+    ids: Sequence[str] | None = None,
+    bins: Sequence[int] | Indices = (),
 ) -> list[int]:
-    """Return the node of each wanted class; an error names classes that the tree lacks and bins without a class."""
+    """Return the node of each class; an error names classes that the tree lacks and bins that are no class."""
 
     def missing(given: set[str]) -> str:
         left = [quoted(names[node]) for node in bins if names[node] not in given] if names else []
         return f"; missing from classes: {', '.join(left)}" if left else ""
 
+    wanted = class_order(classes)
     try:
         nodes = find_nodes("classes", wanted, names, ids)
     except ValueError as error:
         raise ValueError(f"{error}{missing(set(wanted))}") from None
-    check_once(nodes)
+    if len(set(nodes)) < len(nodes):
+        raise ValueError("classes: expected each node once, got one by its name and by its id")
     if left := missing({names[node] for node in nodes} if names else set()):
         raise ValueError(f"classes: not all of the tree's classes are there{left}; restrict() drops the others")
     return nodes
-
-
-def check_once(nodes: Sequence[int]) -> None:
-    """Raise if two classes are one node."""
-    if len(set(nodes)) < len(nodes):
-        raise ValueError("classes: expected each node once, got one by its name and by its id")
 
 
 def check_tree(tree: Tree) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from earthwork.spaces import Tree
-from earthwork.text import abbreviate, quoted
+from earthwork.text import abbreviate, clean_name, fold_name, quoted
 from earthwork.trees.assemble import Classes, assemble
-from earthwork.trees.cleaning import clean_name, fold_name
 
 _SEPARATORS = re.compile(r"[>|\\/:;→»]")
 _RARE_SEPARATORS = re.compile(r"[>|\\→»]")  # those that names hardly ever hold

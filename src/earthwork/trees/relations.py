@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Unpack
@@ -13,25 +15,18 @@ from numpy.typing import NDArray
 from earthwork.extras import require
 from earthwork.spaces import Dag, Tree
 from earthwork.text import abbreviate, with_near_matches
-from earthwork.trees.assemble import (
-    Classes,
-    Indices,
-    check_tree,
-    check_unique,
-    class_order,
-    find_nodes,
-    need_names,
-    node_costs,
-)
+from earthwork.trees.assemble import Classes, check_tree, check_unique, class_order, find_nodes, need_names, node_costs
 from earthwork.trees.builder import Builder, BuilderOptions
-from earthwork.trees.graph import Graph
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
 def from_parents(
-    parents: Mapping[str, str | Sequence[str] | None] | Sequence[str | Sequence[str] | None] | Sequence[int] | Indices,
+    parents: Mapping[str, str | Sequence[str] | None]
+    | Sequence[str | Sequence[str] | None]
+    | Sequence[int]
+    | NDArray[Any],
     names: Sequence[str] | None = None,
     costs: float | Sequence[float] | Mapping[str, float] = 1.0,
     *,
@@ -93,6 +88,73 @@ def from_parents(
     return builder.tree(array.tolist(), names, _by_name(costs, names or (), roots))
 
 
+class _Graph:
+    """Nodes by name, each with the names of its parents in the order in which they were given."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what  # the argument that holds the graph, for messages
+        self.nodes: dict[str, list[str]] = {}  # without those that are only parents
+        self.places: dict[str, int] = {}  # where in the source each node comes first
+        self.rows: dict[tuple[str, str], int] = {}  # where each edge does
+        self.repeated: list[str] = []  # a note of each edge that comes again
+
+    def add(self, child: str, parent: str | None, row: int) -> None:
+        """Add an edge, or only a node."""
+        self.places.setdefault(child, row)
+        above = self.nodes.setdefault(child, [])
+        if parent is not None and self.rows.setdefault((child, parent), row) != row:
+            self.repeated.append(f"{child!r} is below {parent!r} twice")
+        elif parent is not None:
+            above.append(parent)
+
+    def parents_first(self) -> list[str]:
+        """Return all nodes, also those that are only parents, each after its parents; a cycle is an error."""
+        try:
+            return list(TopologicalSorter(self.nodes).static_order())
+        except CycleError as error:
+            # Each node of the cycle is a parent of the next.
+            cycle = " → ".join(map(repr, reversed(error.args[1])))
+            raise ValueError(f"{self.what}: expected no cycle, got {cycle}") from None
+
+    def depths(self, choose: Callable[[Iterable[int]], int]) -> dict[str, int]:
+        """Return the length of the shortest (``min``) or longest (``max``) path from a root to each node."""
+        depth: dict[str, int] = {}
+        for node in self.parents_first():
+            above = self.nodes.get(node)
+            depth[node] = 1 + choose(depth[parent] for parent in above) if above else 0
+        return depth
+
+    def one_parent_each(self, rule: str | None) -> tuple[list[str | None], list[str]]:
+        """Return the parent of each node or ``None``, and a note of what the rule, one of `RULES`, has chosen."""
+        if rule is not None and rule not in RULES:
+            raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
+        several = [node for node, parents in self.nodes.items() if len(parents) > 1]
+        if several and rule is None:
+            shown = abbreviate(f"{node!r} ({', '.join(map(repr, self.nodes[node]))})" for node in several)
+            raise ValueError(
+                f"{self.what}: expected one parent for each node, got several for {len(several)}: {shown}; rule= "
+                f"chooses one ({', '.join(RULES)}), ew.trees.from_dag keeps them all"
+            )
+        chosen: dict[str, str] = {}
+        notes: list[str] = []
+        if several and rule is not None:
+            self.parents_first()
+            order = RULES[rule](self)
+            chosen = {node: min(self.nodes[node], key=lambda parent: order.get(parent, 0)) for node in several}
+            shown = abbreviate(f"{node!r} is below {parent!r}" for node, parent in chosen.items())
+            notes = [f"rule {rule!r} chose one of several parents for {len(several)} nodes: {shown}"]
+        return [chosen.get(node, above[0] if above else None) for node, above in self.nodes.items()], notes
+
+
+RULES: dict[str, Callable[[_Graph], Mapping[str, int]]] = {
+    "first": lambda graph: {},
+    "shortest": lambda graph: graph.depths(min),
+    "longest": lambda graph: {node: -depth for node, depth in graph.depths(max).items()},
+    "siblings": lambda graph: {parent: -n for parent, n in Counter(chain.from_iterable(graph.nodes.values())).items()},
+}
+"""Which of several parents a node keeps: the one for which this is least, and of several the first."""
+
+
 def _read(what: str, names: Iterable[Any], builder: Builder) -> list[str]:
     for name in names:
         if not isinstance(name, str):
@@ -100,11 +162,11 @@ def _read(what: str, names: Iterable[Any], builder: Builder) -> list[str]:
     return [builder.read(name, at) for at, name in enumerate(names)]
 
 
-def _graph(what: str, builder: Builder, names: Sequence[str], parents: Collection[Any]) -> Graph:
+def _graph(what: str, builder: Builder, names: Sequence[str], parents: Collection[Any]) -> _Graph:
     """Return the graph of nodes with the names of their parents: text, a sequence of them, or ``None``."""
     if len(names) != len(parents):
         raise ValueError(f"names: expected {len(parents)}, one for each parent, got {len(names)}")
-    graph = Graph(what)
+    graph = _Graph(what)
     for at, (name, above) in enumerate(zip(names, parents, strict=True)):
         graph.add(name, None, at)
         for parent in () if above is None else (above,) if isinstance(above, str) else above:
@@ -130,7 +192,7 @@ def _by_name(costs: Any, names: Sequence[str], roots: Sequence[str] = ()) -> Any
 
 def _tree(
     builder: Builder,
-    graph: Graph,
+    graph: _Graph,
     rule: str | None,
     costs: Any = 1.0,
     edge_costs: Sequence[float] | NDArray[np.float64] | None = None,
@@ -237,14 +299,14 @@ def from_dag(
 
 def _edge_graph(
     builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any]
-) -> tuple[Graph, NDArray[np.float64] | None]:
+) -> tuple[_Graph, NDArray[np.float64] | None]:
     """Return the graph of edges (child, parent), and the cost of each if they have one."""
     if not isinstance(edges, Iterable):
         raise TypeError(f"edges: expected tuples (child, parent) or (child, parent, cost), got {edges!r}")
     rows = edges.tolist() if isinstance(edges, np.ndarray) else list(edges)
     if not rows:
         raise ValueError("edges: expected at least one (child, parent), got none")
-    graph, costs = Graph("edges"), np.full(len(rows), np.nan)
+    graph, costs = _Graph("edges"), np.full(len(rows), np.nan)
     for at, row in enumerate(rows):
         if isinstance(row, str) or not isinstance(row, Sequence):
             raise TypeError("edges: expected tuples (child, parent) or (child, parent, cost)")
@@ -330,7 +392,7 @@ def from_networkx(
     builder = Builder("graph", "node", **options)
     names = {label: builder.read(str(label), at) for at, label in enumerate(graph)}
     check_unique("graph", list(names.values()))
-    links, weights = Graph("graph"), list[Any]()
+    links, weights = _Graph("graph"), list[Any]()
     for at, (label, name) in enumerate(names.items()):
         links.add(name, None, at)
         # The parents of a node are in the order in which their edges were added.
@@ -364,19 +426,16 @@ def _directed(nx: Any, graph: Any, root: Any) -> Any:
     if graph.number_of_edges() != graph.number_of_nodes() - 1:
         cycle = " – ".join(str(a) for a, *_ in nx.find_cycle(graph, root))
         raise ValueError(f"graph: expected a tree, got a cycle: {cycle}")
-    directed = nx.DiGraph(**graph.graph)
-    directed.add_nodes_from(graph.nodes(data=True))
-    directed.add_edges_from((a, b, graph.edges[a, b]) for a, b in reached.edges)
+    directed = graph.to_directed()
+    directed.remove_edges_from([(child, parent) for parent, child in reached.edges])
     return directed
 
 
 def _marked_bins(attributes: Sequence[Mapping[Any, Any]]) -> list[int] | None:
     marked = {node: found["bin"] for node, found in enumerate(attributes) if "bin" in found}
-    wrong = [place for place in marked.values() if isinstance(place, bool) or not isinstance(place, Integral)]
-    if wrong:
-        raise ValueError(f"graph: expected the node attribute `bin` to be the index of a class, got {wrong[0]!r:.60}")
-    if sorted(marked.values()) != list(range(len(marked))):
-        places = abbreviate(sorted(marked.values()))
+    whole = all(isinstance(place, Integral) and not isinstance(place, bool) for place in marked.values())
+    if not whole or sorted(marked.values()) != list(range(len(marked))):
+        places = abbreviate(f"{place!r:.60}" for place in marked.values())
         raise ValueError(f"graph: expected the attributes `bin` to be 0 to {len(marked) - 1}, each once, got {places}")
     return sorted(marked, key=marked.__getitem__) if marked else None
 

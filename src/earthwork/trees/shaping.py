@@ -13,16 +13,7 @@ from torch import Tensor
 from earthwork.spaces import Tree
 from earthwork.spaces.topology import call
 from earthwork.text import abbreviate
-from earthwork.trees.assemble import (
-    Classes,
-    assemble,
-    check_once,
-    check_tree,
-    class_order,
-    find_nodes,
-    need_names,
-    node_costs,
-)
+from earthwork.trees.assemble import Classes, assemble, check_tree, class_nodes, find_nodes, need_names, node_costs
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -46,9 +37,7 @@ def restrict(tree: Tree, classes: Classes, *, inner_bins: bool = False) -> Tree:
         Tree(7 nodes, 4 bins, depth 2, cost 1)
     """
     check_tree(tree)
-    wanted = class_order(classes)
-    nodes = find_nodes("classes", wanted, tree.names, tree.node_data.get("id"))
-    check_once(nodes)
+    nodes = class_nodes(classes, tree.names, tree.node_data.get("id"))
     # The nodes below a node follow it in a walk of the tree.
     places = np.sort(tree._order[nodes])
     above = np.searchsorted(places, tree._order) < np.searchsorted(places, tree._order + tree._size)
@@ -104,15 +93,14 @@ def relabel(tree: Tree, names: Mapping[str, str] | Sequence[str] | Callable[[str
     wrong = [name for name in new if not isinstance(name, str)]
     if wrong:
         raise TypeError(f"names: expected strings, got {wrong[0]!r}")
-    kept: Any = {"bins": tree._bins, "inner_bins": True, "node_data": tree.node_data, "info": tree.info}
-    return assemble(tree._parents, new, node_costs(tree), **kept)
+    facts: Any = {"inner_bins": True, "node_data": tree.node_data, "info": tree.info}
+    return assemble(tree._parents, new, node_costs(tree), bins=tree._bins, **facts)
 
 
 def _keep(tree: Tree, keep: NDArray[np.bool_], bins: NDArray[np.int64], inner_bins: bool) -> Tree:
     """Return the tree without some nodes, whose children are attached to the next kept node above."""
-    parents = tree._parents
     none = tree.num_nodes
-    up = np.append(np.where(parents < 0, none, parents), none)
+    up = np.append(np.where(tree._parents < 0, none, tree._parents), none)
     kept = np.append(keep, True)
     sums = [np.append(node_costs(tree), 0.0)]
     if "hops" in tree.node_data:
