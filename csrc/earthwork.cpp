@@ -1,9 +1,9 @@
 // Which build of the kernels serves, and how its tiles are spread over threads.
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <new>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -34,55 +34,39 @@ constexpr size_t MOST_KEPT_BYTES = size_t(1) << 28;
 
 // ---- builds ---------------------------------------------------------------------------------------------------------
 
+// The builds that this machine can run, from the worst to the best: those whose instructions the processor has and whose
+// registers the operating system saves.
+const std::vector<const Build *> builds = [] {
+    std::vector<const Build *> found{&build_baseline};
 #ifdef EW_X86
-// Whether the processor has these instructions and the operating system saves their registers.
-struct Processor {
-    bool avx2 = false, avx512 = false;
-    Processor() {
-        unsigned a, b, c, d;
-        if (!__get_cpuid(1, &a, &b, &c, &d)) return;
-        const bool fma = c & (1u << 12), saves = c & (1u << 27);
-        if (!saves || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
-        unsigned low, high;
-        __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-        const unsigned foundation = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31, all = foundation | dq | bw | vl;
-        avx2 = fma && (b & (1u << 5)) && (low & 0x6) == 0x6;
-        avx512 = avx2 && (b & all) == all && (low & 0xe6) == 0xe6;
-    }
-};
+    constexpr unsigned FMA = 1u << 12, XSAVE = 1u << 27, AVX2 = 1u << 5;
+    constexpr unsigned AVX512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; // F, DQ, BW and VL
+    unsigned a, b, c, d, saved, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & FMA) || !(c & XSAVE)) return found;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & AVX2) || (saved & 0x6) != 0x6) return found;
+    found.push_back(&build_avx2);
+    if ((b & AVX512) == AVX512 && (saved & 0xe6) == 0xe6) found.push_back(&build_avx512);
 #endif
-
-// The builds that this machine can run, from the best to the worst.
-const std::vector<const Build *> &builds() {
-    static const std::vector<const Build *> found = [] {
-        std::vector<const Build *> list;
-#ifdef EW_X86
-        const Processor processor;
-        if (processor.avx512) list.push_back(&build_avx512);
-        if (processor.avx2) list.push_back(&build_avx2);
-#endif
-        list.push_back(&build_baseline);
-        return list;
-    }();
     return found;
-}
+}();
 
 std::atomic<const Build *> chosen{nullptr};
 
 const Build &build() {
     const Build *found = chosen.load(std::memory_order_relaxed);
-    return found ? *found : *builds().front();
+    return found ? *found : *builds.back();
 }
 
 // The build for a call. Wide tiles are slower if there are fewer rows, or fewer tiles than threads, or if they do not fit into
 // the cache; then the next build serves, with tiles of half the size.
 const Build &build_for(const ew_call &call) {
     const Build &best = build();
-    if (chosen.load(std::memory_order_relaxed) || builds().size() < 3) return best;
+    if (chosen.load(std::memory_order_relaxed) || builds.size() < 3) return best;
     const int64_t half = best.lanes / 2, bytes = best.lanes * call.bins * (call.type == EW_FLOAT ? 4 : 8);
     const bool few =
         call.rows <= half || (call.rows <= half * call.threads && call.rows * call.bins >= elements_per_thread * 2);
-    return few || bytes > MOST_TILE_BYTES ? *builds()[1] : best;
+    return few || bytes > MOST_TILE_BYTES ? *builds[1] : best;
 }
 
 // ---- tasks ----------------------------------------------------------------------------------------------------------
@@ -101,20 +85,20 @@ void use_large_pages(void *memory, size_t size) {
 
 // Memory that a thread keeps for its next call: allocating and freeing many megabytes can take longer than a kernel.
 thread_local struct {
-    std::unique_ptr<char[]> memory;
+    struct alignas(64) Line {
+        char bytes[64];
+    };
+    std::unique_ptr<Line[]> memory;
     size_t size = 0;
 
-    void *get(size_t wanted) {
-        constexpr size_t ALIGNMENT = 64;
+    char *get(size_t wanted) {
         if (wanted > size) {
             release();
-            memory.reset(new (std::nothrow) char[wanted + ALIGNMENT]);
+            memory.reset(new (std::nothrow) Line[wanted / sizeof(Line) + 1]);
             size = memory ? wanted : 0;
             use_large_pages(memory.get(), size);
         }
-        void *start = memory.get();
-        size_t space = size + ALIGNMENT;
-        return start ? std::align(ALIGNMENT, size, start, space) : nullptr;
+        return memory ? memory[0].bytes : nullptr;
     }
     void release() {
         memory.reset();
@@ -133,20 +117,13 @@ struct Queue {
     std::atomic<bool> invalid{false}, no_memory{false};
 
     void work() noexcept {
-        const Task task{call.space, &call, scale, thread_scratch.get(scratch_size)};
-        if (!task.scratch) {
-            no_memory.store(true, std::memory_order_relaxed);
-            return;
-        }
-        for (int64_t tile; (tile = next.fetch_add(1, std::memory_order_relaxed)) < tiles;)
-            if (!kernel(task, tile)) invalid.store(true, std::memory_order_relaxed);
+        Task task{call.space, &call, scale, thread_scratch.get(scratch_size), 0};
+        if (!task.scratch) no_memory.store(true, std::memory_order_relaxed);
+        while (task.scratch && (task.tile = next.fetch_add(1, std::memory_order_relaxed)) < tiles)
+            if (!kernel(task)) invalid.store(true, std::memory_order_relaxed);
         if (thread_scratch.size > MOST_KEPT_BYTES) thread_scratch.release();
     }
 };
-
-void work_on_range(int64_t, int64_t, void *queue) { static_cast<Queue *>(queue)->work(); }
-
-// ---- threads --------------------------------------------------------------------------------------------------------
 
 typedef int32_t (*ParallelFor)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void *), void *);
 std::atomic<ParallelFor> parallel_for{nullptr};
@@ -155,23 +132,20 @@ std::atomic<ParallelFor> parallel_for{nullptr};
 const int registered = pthread_atfork(nullptr, nullptr, [] { parallel_for.store(nullptr); });
 #endif
 
-void work_on_own_threads(Queue &queue, int64_t threads) {
+// On torch's threads, or on threads of its own.
+void work_in_parallel(Queue &queue, int64_t threads) {
+    if (const ParallelFor torch_threads = parallel_for.load()) {
+        const auto work = [](int64_t, int64_t, void *queue) { static_cast<Queue *>(queue)->work(); };
+        if (torch_threads(0, threads, 1, work, &queue)) queue.work();
+        return;
+    }
     std::vector<std::thread> started;
     try {
         started.reserve(size_t(threads - 1));
         for (int64_t i = 1; i < threads; ++i) started.emplace_back([&queue] { queue.work(); });
-    } catch (const std::system_error &) { // no more threads: those that there are do the work
-    } catch (const std::bad_alloc &) {}
+    } catch (const std::exception &) {} // no more threads, or no memory: those that there are do the work
     queue.work();
     for (std::thread &thread : started) thread.join();
-}
-
-void work_in_parallel(Queue &queue, int64_t threads) {
-    const ParallelFor torch_threads = parallel_for.load();
-    if (!torch_threads)
-        work_on_own_threads(queue, threads);
-    else if (torch_threads(0, threads, 1, work_on_range, &queue))
-        queue.work();
 }
 
 // ---- calls ----------------------------------------------------------------------------------------------------------
@@ -206,7 +180,8 @@ int ew_run(ew_call *call) {
     const ew_space &space = *call->space;
     const Build &best = build_for(*call);
     const Operation &operation = best.operations[call->operation][space.kind];
-    const Kernel kernel = operation.kernel[call->type];
+    const double rho = call->operation <= EW_LABELS ? call->option : 0;
+    const Kernel kernel = operation.kernels[call->type][rho == 2 ? TWO : rho == 1 ? ONE : rho == 1.5 ? THREE_HALVES : ANY];
     if (!kernel) return EW_NOT_IMPLEMENTED;
     if (call->mean) call->total = total_weight(*call);
     const size_t lanes = size_t(best.lanes), bins = size_t(space.bins), size = call->type == EW_FLOAT ? 4 : 8;
@@ -230,17 +205,12 @@ int ew_run(ew_call *call) {
 const char *ew_build(void) { return build().name; }
 
 int ew_use_build(const char *name) {
-    if (!name) {
-        chosen.store(nullptr);
-        return 1;
-    }
-    for (const Build *found : builds()) {
-        if (strcmp(found->name, name) == 0) {
-            chosen.store(found);
-            return 1;
-        }
-    }
-    return 0;
+    const Build *found = nullptr;
+    for (const Build *known : builds)
+        if (name && strcmp(known->name, name) == 0) found = known;
+    if (name && !found) return 0;
+    chosen.store(found);
+    return 1;
 }
 
 void ew_use_parallel_for(void *function) { parallel_for.store(reinterpret_cast<ParallelFor>(function)); }

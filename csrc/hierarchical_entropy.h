@@ -10,12 +10,11 @@
 
 namespace {
 
-template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
+template <class T> bool tree_hierarchy(Task task) {
     const ew_space space = *task.space;
-    Memory memory(task);
-    const Tile<double> masses = memory.take<double>(space.nodes), slopes = memory.take<double>(space.nodes);
-    const Tile<T> tile = memory.take<T>(space.bins);
-    LabelTile<T> rows(task, t, tile);
+    LabelTile<T> rows(task);
+    const Tile<T> tile = rows.tile;
+    const Tile<double> masses(task, space.nodes), slopes(task, space.nodes);
     rows.exponentiate();
     // The mass of each node, as a multiple of the sum of the exponentials.
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
@@ -25,44 +24,32 @@ template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
         masses.set(k, below);
         slopes.set(k, 0.0);
     }
-    const Double scale = Double(1.0) / rows.total;
-    double scales[LANES], at_label[LANES], weight[LANES], inside[LANES], mass[LANES], asked[LANES];
-    int64_t node[LANES];
+    // The loss, and its derivative with respect to the log-mass of each node above the label, over that mass.
+    const Double scale = 1.0 / rows.total;
+    double scales[LANES], at_label[LANES];
+    LogSums logs;
     store(scale, scales);
     for (int lane = 0; lane < LANES; ++lane) {
-        node[lane] = space.node_of[rows.leaf[lane]];
-        weight[lane] = space.costs.doubles[rows.leaf[lane]];
-        mass[lane] = rows.share[lane];
-        at_label[lane] = weight[lane] / mass[lane];
-    }
-    // The loss, and its derivative with respect to the log-mass of each node above the label, over that mass. A row that is
-    // past the root waits for the others.
-    Double loss = 0.0;
-    for (bool climbing = true; climbing;) {
-        climbing = false;
-        for (int lane = 0; lane < LANES; ++lane) {
-            const int64_t here = node[lane];
-            inside[lane] = mass[lane];
-            asked[lane] = weight[lane];
-            if (here < 0) continue;
-            mass[lane] = masses.at(here, lane) * scales[lane];
-            weight[lane] = here > 0 ? space.node_costs.doubles[here] : 0.0;
-            const double slope = (asked[lane] - weight[lane]) / mass[lane];
-            slopes.at(here, lane) = slope;
-            at_label[lane] -= slope;
-            node[lane] = space.parents[here];
-            climbing = climbing || node[lane] >= 0;
+        double weight = space.costs.doubles[rows.leaf[lane]], mass = rows.share[lane];
+        at_label[lane] = 0.0 - weight;
+        for (int64_t node = space.node_of[rows.leaf[lane]]; node >= 0; node = space.parents[node]) {
+            const double outer = masses.at(node, lane) * scales[lane], next = node > 0 ? space.node_costs.doubles[node] : 0.0;
+            const double share = mass / outer, slope = (weight - next) / outer;
+            logs.add(lane, weight, share, 1 - share);
+            slopes.at(node, lane) = slope;
+            at_label[lane] += slope * rows.share[lane];
+            weight = next;
+            mass = outer;
         }
-        loss = loss - load(asked) * log2(load(inside) / load(mass));
     }
-    rows.write_log_losses(loss * Double(LN2));
+    rows.write_log_losses(logs.sums());
     if (!task.call->gradients) return rows.valid;
     const Double factor = scale * rows.weights();
     sum_from_root(space, slopes, [&](int64_t k, Double sum) EW_ALWAYS {
         const Vector<T> here = narrow<T>(sum * factor);
         each_leaf(space, k, [&](int64_t j) EW_ALWAYS { tile.set(j, tile[j] * here); });
     });
-    rows.write_gradients(Double(0.0) - load(at_label));
+    rows.write_gradients(load(at_label));
     return rows.valid;
 }
 

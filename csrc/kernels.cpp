@@ -5,28 +5,16 @@
 #include "labels.h"
 #include "soft_labels.h"
 
-namespace {
-
-#define EW_BY_RHO(name)                                                                                                        \
-    template <class T> bool name##_by_rho(const Task &task, int64_t t) {                                                       \
-        switch (kind_of(task.call->option)) {                                                                                  \
-        case ONE: return name<T, ONE>(task, t);                                                                                \
-        case TWO: return name<T, TWO>(task, t);                                                                                \
-        case THREE_HALVES: return name<T, THREE_HALVES>(task, t);                                                              \
-        default: return name<T, ANY>(task, t);                                                                                 \
-        }                                                                                                                      \
-    }
-EW_BY_RHO(chain_pairs)
-EW_BY_RHO(tree_pairs)
-EW_BY_RHO(chain_labels)
-EW_BY_RHO(tree_labels)
-
-} // namespace
-
 #define EW_BOTH(kernel)                                                                                                        \
-    { kernel<float>, kernel<double> }
+    {                                                                                                                          \
+        {kernel<float>}, { kernel<double> }                                                                                    \
+    }
+#define EW_BY_RHO(kernel)                                                                                                      \
+    { EW_RHOS(kernel, float), EW_RHOS(kernel, double) }
+#define EW_RHOS(kernel, T)                                                                                                     \
+    { kernel<T, ANY>, kernel<T, ONE>, kernel<T, TWO>, kernel<T, THREE_HALVES> }
 #define EW_NONE                                                                                                                \
-    { {nullptr, nullptr}, 0, 0 }
+    { {{nullptr}, {nullptr}}, 0, 0 }
 #define EW_STRING(name) EW_STRING_(name)
 #define EW_STRING_(name) #name
 #define EW_TABLE(name) EW_TABLE_(name)
@@ -42,8 +30,8 @@ const Build EW_TABLE(EW_BUILD) = {
     LANES,
     {
         // chain, tree, ring
-        {{EW_BOTH(chain_pairs_by_rho), 1, 0}, {EW_BOTH(tree_pairs_by_rho), 2, 1}, EW_NONE},
-        {{EW_BOTH(chain_labels_by_rho), 2, 0}, {EW_BOTH(tree_labels_by_rho), 2, 1}, EW_NONE},
+        {{EW_BY_RHO(chain_pairs), 1, 0}, {EW_BY_RHO(tree_pairs), 2, 1}, EW_NONE},
+        {{EW_BY_RHO(chain_labels), 2, 0}, {EW_BY_RHO(tree_labels), 2, 1}, EW_NONE},
         {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 1, 3}, EW_NONE},
         {EW_NONE, {EW_BOTH(tree_hierarchy), 1, 2}, EW_NONE},
         {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, EW_NONE},

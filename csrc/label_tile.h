@@ -18,14 +18,14 @@ template <class T> struct LabelTile {
     Vector<T> largest;
     Double total; // of the exponentials
 
-    LabelTile(const Task &task, int64_t t, Tile<T> tile)
-        : space(*task.space), call(*task.call), rows(t, call.rows, space.bins), tile(tile),
-          largest(load_tile(space, call.first, Rows(t, call.rows, call.first_stride), tile)) {
+    explicit LabelTile(Task &task)
+        : space(*task.space), call(*task.call), rows(task, space.bins), tile(task, space.bins),
+          largest(load_tile(space, call.first, Rows(task, call.first_stride), tile)) {
         for (int lane = 0; lane < LANES; ++lane) {
             // Another thread may write to the labels meanwhile, so the value that is checked must be the value that is
             // used: an atomic load is never repeated by the compiler.
             const int64_t found =
-                __atomic_load_n(static_cast<const int64_t *>(call.second) + rows.index(lane), __ATOMIC_RELAXED);
+                __atomic_load_n(static_cast<const int64_t *>(call.second) + rows.index[lane], __ATOMIC_RELAXED);
             const bool inside = 0 <= found && found < space.bins, counts = inside && found != call.ignore;
             valid = valid && (inside || found == call.ignore);
             label[lane] = counts ? found : 0;
@@ -60,7 +60,7 @@ template <class T> struct LabelTile {
         double values[LANES];
         store(losses * weights(), values);
         for (int lane = 0; lane < LANES; ++lane)
-            static_cast<T *>(call.values)[rows.index(lane)] = T(weight[lane] != 0 ? values[lane] : 0.0);
+            static_cast<T *>(call.values)[rows.index[lane]] = T(weight[lane] != 0 ? values[lane] : 0.0);
     }
 
     // The same for losses that were computed from masses, not from their logarithms. They take logarithms of masses that
@@ -68,26 +68,54 @@ template <class T> struct LabelTile {
     // loss is NaN, which tells the caller to compute it from logarithms.
     EW_INLINE void write_log_losses(Double losses) const {
         const double least = double(space.bins) * (sizeof(T) == 4 ? 0x1p-103 : 0x1p-970);
-        write_losses(select(shares() > Double(least), losses, Double(__builtin_nan(""))));
+        write_losses(select(shares() > least, losses, __builtin_nan("")));
     }
 
-    // Write the tile as the gradients, and those of the labels: `at_label` times their probability and weight. Those of rows
-    // that do not count are 0, even if their logits are NaN.
-    EW_INLINE void write_gradients(Double at_label) const {
-        store_tile(space, tile, rows, call.gradients);
-        write_label_gradients(at_label);
-    }
-
-    EW_INLINE void write_label_gradients(Double at_label) const { set_label_gradients(at_label * shares() * weights()); }
-
-    EW_INLINE void set_label_gradients(Double slopes) const {
+    // Write the gradients, gradient_of(j) for every bin from the last to the first, and those of the labels: `at_label` times
+    // their weight. Those of rows that do not count are 0, even if their logits are NaN.
+    template <class F> EW_INLINE void write_gradients(Double at_label, F gradient_of) const {
         double values[LANES];
-        store(slopes, values);
+        store_columns<T>(space.bins, rows, call.gradients, gradient_of);
+        store(at_label * weights(), values);
         for (int lane = 0; lane < LANES; ++lane) {
             T *row = static_cast<T *>(call.gradients) + rows.offsets[lane];
             row[label[lane]] = T(values[lane]);
             if (weight[lane] == 0) memset(row, 0, size_t(space.bins) * sizeof(T));
         }
+    }
+
+    // The same with the gradients in the tile.
+    EW_INLINE void write_gradients(Double at_label) const {
+        const int32_t *places = space.places;
+        write_gradients(at_label, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
+    }
+};
+
+// Sums of weighted logarithms for each row, which are computed a vector at a time.
+struct LogSums {
+    double sum[LANES] = {}, weight[LANES], own[LANES], other[LANES];
+    int lane[LANES], count = 0;
+    LogSums() {
+        for (int i = 0; i < LANES; ++i) own[i] = other[i] = 0.5;
+    }
+    // Add -weight * log(own) to the sum of a row; own + other = 1.
+    EW_INLINE void add(int row, double factor, double share, double rest) {
+        lane[count] = row;
+        weight[count] = factor;
+        own[count] = share;
+        other[count] = rest;
+        if (++count == LANES) flush();
+    }
+    void flush() {
+        double logs[LANES];
+        Double odds;
+        store(minus_log(load(own), load(other), odds), logs);
+        for (int i = 0; i < count; ++i) sum[lane[i]] += weight[i] * logs[i];
+        count = 0;
+    }
+    Double sums() {
+        flush();
+        return load(sum);
     }
 };
 

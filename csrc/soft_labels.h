@@ -16,7 +16,7 @@ template <class T, class F> EW_INLINE bool finish(LabelTile<T> &rows, F each, Do
     typedef Vector<T> V;
     const Tile<T> tile = rows.tile;
     const V largest = rows.largest;
-    const double smoothing = rows.call.option;
+    const double smoothing = rows.call.option, sharpness = 1 - smoothing, even = smoothing / double(rows.space.bins);
     // Of each row: the products, the products times the logits, and the logits, which count from the largest one.
     Sum<T> products, dots, logits;
     Double exponentials = 0.0;
@@ -30,16 +30,14 @@ template <class T, class F> EW_INLINE bool finish(LabelTile<T> &rows, F each, Do
     });
     rows.set_total(exponentials);
     const Double sum = products.value() + missing, dot = dots.value() + missing_dots;
-    const Double sharpness = 1 - smoothing, share = smoothing / double(rows.space.bins);
-    Double loss = log2(exponentials) * Double(LN2) - sharpness * dot / sum;
-    if (smoothing > 0) loss = loss - share * logits.value();
+    Double loss = log2(exponentials) * LN2 - dot * sharpness / sum;
+    if (smoothing > 0) loss = loss - logits.value() * even;
     rows.write_losses(loss);
     if (!rows.call.gradients) return rows.valid;
-    const Double weights = rows.weights(), soft = weights * sharpness / sum, even = weights * share;
-    const V p = narrow<T>(weights / exponentials), q = narrow<T>(soft), rest = narrow<T>(even);
+    const Double weights = rows.weights(), soft = sharpness / sum;
+    const V p = narrow<T>(weights / exponentials), q = narrow<T>(weights * soft), rest = narrow<T>(weights * even);
     each([&](int64_t j, V product) EW_ALWAYS { tile.set(j, tile[j] * p - (product * q + rest)); });
-    store_tile(rows.space, tile, rows.rows, rows.call.gradients);
-    rows.set_label_gradients(rows.shares() * weights - soft - even);
+    rows.write_gradients(rows.shares() - soft - even);
     return rows.valid;
 }
 
@@ -56,19 +54,15 @@ EW_INLINE void spread(const ew_space &space, const int64_t *labels, Tile<double>
     }
     for (int64_t k = 0; k < space.nodes; ++k) {
         const Double here = reach[k];
-        each_child(space, k, [&](int64_t c) EW_ALWAYS {
-            reach.set(c, select(Double(0.0) > reach[c], here * Double(node_factors[c]), reach[c]));
-        });
+        each_child(space, k,
+                   [&](int64_t c) EW_ALWAYS { reach.set(c, select(0.0 > reach[c], here * node_factors[c], reach[c])); });
     }
 }
 
-template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
-    typedef Vector<T> V;
+template <class T> bool tree_soft_labels(Task task) {
     const ew_space space = *task.space;
-    Memory memory(task);
-    const Tile<double> reach = memory.take<double>(space.nodes);
-    const Tile<T> tile = memory.take<T>(space.bins);
-    LabelTile<T> rows(task, t, tile);
+    LabelTile<T> rows(task);
+    const Tile<double> reach(task, space.nodes);
     // The way from the label to itself is not by its parent.
     double missing[LANES], dots[LANES], highest[LANES];
     store(widen(rows.largest), highest);
@@ -76,36 +70,34 @@ template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
         const int64_t leaf = rows.leaf[lane];
         const double factor = space.costs.doubles[leaf];
         missing[lane] = 1 - factor * factor;
-        dots[lane] = missing[lane] > 0 ? missing[lane] * (double(tile.at(leaf, lane)) - highest[lane]) : 0.0;
+        dots[lane] = missing[lane] > 0 ? missing[lane] * (double(rows.tile.at(leaf, lane)) - highest[lane]) : 0.0;
     }
     spread(space, rows.leaf, reach);
     const T *factors = numbers<T>(space.costs);
     const auto each = [&](auto f) EW_ALWAYS {
         for (int64_t k = 0; k < space.nodes; ++k) {
-            const V product = narrow<T>(reach[k]);
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, product * V(factors[j])); });
+            const Vector<T> product = narrow<T>(reach[k]);
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, product * factors[j]); });
         }
     };
     return finish(rows, each, load(missing), load(dots));
 }
 
-template <class T> bool chain_soft_labels(const Task &task, int64_t t) {
+template <class T> bool chain_soft_labels(Task task) {
     const ew_space space = *task.space;
     const double *factors = space.costs.doubles;
-    Memory memory(task);
-    const Tile<T> tile = memory.take<T>(space.bins), reach = memory.take<T>(space.bins);
-    LabelTile<T> rows(task, t, tile);
-    const auto label = indices(rows.label, double());
-    const Double one = 1.0;
+    LabelTile<T> rows(task);
+    const Tile<T> reach(task, space.bins);
+    const auto label = indices<int64_t>(rows.label);
     // The products from the label back, 1 after it; then those from the label on, 1 before it.
-    Double product = one;
+    Double product = 1.0;
     for (int64_t j = space.bins - 1; j >= 0; --j) {
-        if (j < space.bins - 1) product = select(label > j, product * Double(factors[j]), one);
+        if (j < space.bins - 1) product = select(label > j, product * factors[j], 1.0);
         reach.set(j, narrow<T>(product));
     }
-    product = one;
+    product = 1.0;
     for (int64_t j = 1; j < space.bins; ++j) {
-        product = select(label > j - 1, one, product * Double(factors[j - 1]));
+        product = select(label > j - 1, 1.0, product * factors[j - 1]);
         reach.set(j, narrow<T>(product) * reach[j]);
     }
     const auto each = [&](auto f) EW_ALWAYS {
