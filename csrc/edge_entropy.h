@@ -8,41 +8,31 @@
 // from the root. Most edges are light and do not lie above the label, so that s_e = 1 - m_e: these are summed for all rows
 // of a tile at once, the label's path and the heavy path for each row. The mass beyond a heavy edge is the sum of the light
 // masses beside its path. Their b_e can be huge, so they are only ever added to each other, from the bottom of the path up.
-#pragma once
-
-#include "label_tile.h"
-
-namespace {
-
-// ---- tree -----------------------------------------------------------------------------------------------------------
 
 template <class T> struct TreeEdges {
     typedef Vector<T> V;
+    LabelTile<T> rows;
     const ew_space space;
-    const LabelTile<T> &rows;
     const Tile<double> masses, sides; // of the nodes
     const Tile<T> tile;               // of the leaves: p
     const Tile<T> odds;               // of the nodes: m / (1 - m)
-    Double light_loss, light_slope;
+    // Of each row: the loss, the sum of the slopes b, and what the edges above the label and the light edges contribute to the
+    // gradient of every bin, over p, if all were on the far side of the former and on the label's side of the latter.
+    Double loss, slope, constant;
     // The deepest heavy node (-1: none), and the leaf of that node that is heavy, if one is, and its mass.
     int64_t heavy_node[LANES], heavy_leaf[LANES];
     double heavy_share[LANES];
-    // Of each row: the edges above the label and the heavy ones. `constants` are the gradients below the root, over p, without
-    // the light and the heavy edges; `slopes` the sums of b. Both less what the edges above the label contribute as light
-    // edges.
-    LogSums logs;
-    double constants[LANES], slopes[LANES];
 
-    TreeEdges(Task &task, const LabelTile<T> &rows)
-        : space(rows.space), rows(rows), masses(task, space.nodes), sides(task, space.nodes), tile(rows.tile),
+    explicit TreeEdges(Task &task)
+        : rows(task), space(rows.space), masses(task, space.nodes), sides(task, space.nodes), tile(rows.tile),
           odds(task, space.nodes) {
+        rows.exponentiate();
         for (int lane = 0; lane < LANES; ++lane) heavy_node[lane] = heavy_leaf[lane] = -1;
     }
 
     // Remember, for each row, the first heavy edge that is met. Deeper levels come first. Returns the light masses.
     template <class U> __attribute__((noinline)) Vector<U> note_heavy(Vector<U> mass, int64_t node, int64_t leaf) {
-        U found[LANES];
-        store(mass, found);
+        const Scalars found(mass);
         for (int lane = 0; lane < LANES; ++lane) {
             if (found[lane] > U(0.5) && heavy_node[lane] < 0) {
                 heavy_node[lane] = node;
@@ -60,42 +50,30 @@ template <class T> struct TreeEdges {
         Sum<T> losses, slopes;
         for (int64_t k = space.nodes - 1; k >= 0; --k) {
             Double light = 0.0, heavy = 0.0;
-            for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
-                V v = tile[j] * scale, log1m, ratio;
-                tile.set(j, v);
-                if (__builtin_expect(any(v > T(SMALL_MASS)), 0)) {
-                    if (any(v > T(0.5))) {
-                        const V lighter = note_heavy(v, k, j);
-                        heavy = heavy + widen(v - lighter);
-                        v = lighter;
-                    }
-                    log1m = minus_log1m(v, ratio);
-                } else {
-                    log1m = minus_log1m_of_small(v, ratio);
-                }
-                light = light + widen(v);
-                losses.add(log1m * costs[j]);
-                slopes.add(ratio * costs[j]);
-            }
-            for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-                Double mass = masses[c];
-                if (__builtin_expect(any(mass > 0.5), 0)) {
-                    const Double lighter = note_heavy(mass, c, -1);
-                    heavy = heavy + (mass - lighter);
+            const auto add = [&](auto mass, T cost, int64_t node, int64_t leaf) EW_ALWAYS {
+                const bool small = !any(mass > SMALL_MASS);
+                if (__builtin_expect(!small && any(mass > 0.5), 0)) {
+                    const auto lighter = note_heavy(mass, node, leaf);
+                    heavy = heavy + widen(mass - lighter);
                     mass = lighter;
                 }
-                light = light + mass;
-                const V v = narrow<T>(mass);
-                V ratio;
-                losses.add(minus_log1m(v, ratio) * node_costs[c]);
-                slopes.add(ratio * node_costs[c]);
-                odds.set(c, ratio);
-            }
+                light = light + widen(mass);
+                V ratio, v = narrow<T>(mass), log1m = small ? minus_log1m_of_small(v, ratio) : minus_log1m(v, ratio);
+                losses.add(log1m * cost);
+                slopes.add(ratio * cost);
+                return ratio;
+            };
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+                tile.set(j, tile[j] * scale);
+                add(tile[j], costs[j], k, j);
+            });
+            each_child(space, k, [&](int64_t c) EW_ALWAYS { odds.set(c, add(masses[c], node_costs[c], c, -1)); });
             masses.set(k, light + heavy);
             sides.set(k, light);
         }
-        light_loss = losses.value();
-        light_slope = slopes.value();
+        loss = losses.value();
+        slope = slopes.value();
+        constant = 0.0 - slope;
     }
 
     // Add to `sides` of each heavy node the mass beyond it: all that is not below its heavy child.
@@ -105,43 +83,62 @@ template <class T> struct TreeEdges {
                 if (any(masses[c] > 0.5)) sides.set(c, sides[c] + sides[k]);
     }
 
-    // Add up the edges above the label of a row, in place of what they contribute as light edges, and its heavy edges that are
-    // not above the label. From here on the masses of the nodes above the label are negative, and `sides` of the root and each
-    // heavy node is the sum of the slopes of these heavy edges below that node.
-    void follow(int lane) {
-        const int64_t label = rows.leaf[lane], heavy = heavy_leaf[lane];
-        double cost = space.costs.doubles[label], share = double(tile.at(label, lane)), below = 0;
-        constants[lane] = slopes[lane] = 0;
-        for (int64_t node = space.node_of[label];; node = space.parents[node]) {
-            const double other = share > 0.5 ? sides.at(node, lane) : 1 - share;
-            const double light = share > 0.5 ? 0.0 : cost * share / other;
-            logs.add(lane, cost, share, other);
-            if (light > 0) logs.add(lane, -cost, other, share);
-            constants[lane] += cost + light;
-            slopes[lane] += cost * other / share - light;
-            if (node == 0) break;
-            cost = space.node_costs.doubles[node];
-            share = masses.at(node, lane);
-            masses.at(node, lane) = -share;
-            odds.at(node, lane) = T(-1 / share - 1);
+    // Add up the edges above the labels, in place of what they contribute as light edges. From here on the masses of the nodes
+    // above them are negative.
+    void follow_labels() {
+        double cost[LANES], share[LANES], edge[LANES], own[LANES], beyond[LANES];
+        for (int lane = 0; lane < LANES; ++lane) {
+            cost[lane] = space.costs.doubles[rows.leaf[lane]];
+            share[lane] = double(tile.at(rows.leaf[lane], lane));
         }
-        const auto add_heavy = [&](double beyond, double cost) {
-            logs.add(lane, cost, beyond, 1 - beyond);
-            below += cost * (1 - beyond) / beyond;
+        const auto step = [&](int lane, int64_t node) EW_ALWAYS {
+            edge[lane] = cost[lane];
+            own[lane] = share[lane];
+            beyond[lane] = sides.at(node, lane);
+            cost[lane] = space.node_costs.doubles[node];
+            share[lane] = masses.at(node, lane);
+            masses.at(node, lane) = -share[lane];
+            odds.at(node, lane) = T(-1 / share[lane] - 1);
         };
-        int64_t node = heavy_node[lane];
-        if (heavy >= 0 && heavy != label) add_heavy(sides.at(node, lane), space.costs.doubles[heavy]);
-        for (; node > 0; node = space.parents[node]) {
-            sides.at(node, lane) = below;
-            if (masses.at(node, lane) > 0) add_heavy(sides.at(space.parents[node], lane), space.node_costs.doubles[node]);
+        rows.climb(step, [&]() EW_ALWAYS {
+            const Double w = load(edge), s = load(own);
+            const auto heavy = s > 0.5;
+            Double ratio;
+            const Double log1m = minus_log1m(select(heavy, load(beyond), s), ratio), light = w * select(heavy, 0.0, ratio);
+            loss = loss + w * select(heavy, log1m, 0.0 - log1m - log(s));
+            constant = constant + w + light;
+            slope = slope + w * select(heavy, ratio, (1.0 - s) / s) - light;
+            store(Double(0.0), edge);
+        });
+    }
+
+    // Add up the heavy edges that are not above the label. Writes to `sides`, for the root and each heavy node, the sum of
+    // their slopes below that node.
+    void follow_heavy() {
+        double losses[LANES];
+        for (int lane = 0; lane < LANES; ++lane) {
+            double below = 0, sum = 0;
+            const auto add = [&](double beyond, double cost) {
+                sum -= cost * __builtin_log(beyond);
+                below += cost * (1 - beyond) / beyond;
+            };
+            int64_t node = heavy_node[lane];
+            const int64_t leaf = heavy_leaf[lane];
+            if (leaf >= 0 && leaf != rows.leaf[lane]) add(sides.at(node, lane), space.costs.doubles[leaf]);
+            for (; node > 0; node = space.parents[node]) {
+                sides.at(node, lane) = below;
+                if (masses.at(node, lane) > 0) add(sides.at(space.parents[node], lane), space.node_costs.doubles[node]);
+            }
+            sides.at(0, lane) = below;
+            losses[lane] = sum;
         }
-        sides.at(0, lane) = below;
-        slopes[lane] += below;
+        loss = loss + load(losses);
+        slope = slope + sides[0];
     }
 
     // From the root down, `masses` become the sums of w/s over the light edges above each node, less those above the label,
     // and `sides` the slopes of the heavy edges that are not above the node; the masses of the leaves become the gradients.
-    EW_INLINE void sum_edges_from_root(Double constant) {
+    EW_INLINE void sum_edges_from_root() {
         const V factor = narrow<T>(rows.weights());
         masses.set(0, 0.0);
         for (int64_t k = 0; k < space.nodes; ++k) {
@@ -162,9 +159,8 @@ template <class T> struct TreeEdges {
     }
 
     // Overwrite the gradients at the heavy leaves: their edges are not above the bins on the label's side.
-    void set_heavy_gradients(Double constant) const {
-        double here[LANES];
-        store(constant, here);
+    void set_heavy_gradients() const {
+        const Scalars here(constant);
         for (int lane = 0; lane < LANES; ++lane) {
             const int64_t leaf = heavy_leaf[lane];
             if (leaf < 0) continue;
@@ -175,22 +171,18 @@ template <class T> struct TreeEdges {
 };
 
 template <class T> bool tree_edges(Task task) {
-    LabelTile<T> rows(task);
-    rows.exponentiate();
-    TreeEdges<T> edges(task, rows);
+    TreeEdges<T> edges(task);
+    const LabelTile<T> &rows = edges.rows;
     edges.sum_light_edges(narrow<T>(1.0 / rows.total));
     edges.sum_beside();
-    for (int lane = 0; lane < LANES; ++lane) edges.follow(lane);
-    rows.write_log_losses(edges.light_loss + edges.logs.sums());
+    edges.follow_labels();
+    edges.follow_heavy();
+    rows.write_log_losses(edges.loss);
     if (!task.call->gradients) return rows.valid;
-    const Double constant = load(edges.constants) - edges.light_slope;
-    edges.sum_edges_from_root(constant);
-    edges.set_heavy_gradients(constant);
-    rows.write_gradients(0.0 - (edges.light_slope + load(edges.slopes)) * rows.shares());
-    return rows.valid;
+    edges.sum_edges_from_root();
+    edges.set_heavy_gradients();
+    return rows.write_gradients(0.0 - edges.slope * rows.shares());
 }
-
-// ---- chain ----------------------------------------------------------------------------------------------------------
 
 template <class T> bool chain_edges(Task task) {
     typedef Vector<T> V;
@@ -200,7 +192,9 @@ template <class T> bool chain_edges(Task task) {
     const Tile<T> tile = rows.tile, steps(task, bins), parts(task, bins);
     rows.exponentiate();
     const V scale = narrow<T>(1.0 / rows.total);
-    const auto label = indices<Bits<T>>(rows.label);
+    Bits<T> labels[LANES]; // as wide as the numbers that comparisons with them select
+    for (int lane = 0; lane < LANES; ++lane) labels[lane] = Bits<T>(rows.label[lane]);
+    const auto label = load(labels);
     // The mass after each edge, from the last bin on.
     Double after = 0.0, before = 0.0, part = 0.0;
     for (int64_t j = bins - 1; j >= 0; --j) {
@@ -230,11 +224,8 @@ template <class T> bool chain_edges(Task task) {
     const V factor = narrow<T>(rows.weights());
     steps.set(bins - 1, T(0));
     part = 0.0;
-    rows.write_gradients(0.0 - slopes.value() * rows.shares(), [&](int64_t j) EW_ALWAYS {
+    return rows.write_gradients(0.0 - slopes.value() * rows.shares(), [&](int64_t j) EW_ALWAYS {
         part = part + widen(steps[j]);
         return tile[j] * factor * (parts[j] + narrow<T>(part));
     });
-    return rows.valid;
 }
-
-} // namespace

@@ -1,11 +1,6 @@
 // The expected distance from each bin to a bin drawn from each row.
 //
 // Crossing an edge brings the mass on its far side nearer and the rest farther away.
-#pragma once
-
-#include "tile.h"
-
-namespace {
 
 // The masses of a tile, in place of which the expected distances of all bins are stored.
 template <class T> Tile<T> load_masses(Task &task) {
@@ -100,11 +95,7 @@ template <class T> bool tree_expected(Task task) {
     sums.set(0, total);
     const T *costs = numbers<T>(space.costs);
     const Vector<T> all = narrow<T>(mass);
-    sum_from_root(space, sums, [&](int64_t k, Double sum) EW_ALWAYS {
-        const Vector<T> here = narrow<T>(sum);
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS { tile.set(j, (all - (tile[j] + tile[j])) * costs[j] + here); });
-    });
+    sum_from_root<T>(space, sums,
+                     [&](int64_t j, Vector<T> here) EW_ALWAYS { tile.set(j, (all - (tile[j] + tile[j])) * costs[j] + here); });
     return store_results(task, tile);
 }
-
-} // namespace

@@ -4,11 +4,6 @@
 // -sum_v w_v * log(m_v / m_parent(v)). Its gradient with respect to the logit of bin j is p_j times the sum of
 // (w_child - w_v) / m_v over those v that are above j too. Weights do not decrease on the way down, so all terms but that
 // of the label are >= 0.
-#pragma once
-
-#include "label_tile.h"
-
-namespace {
 
 template <class T> bool tree_hierarchy(Task task) {
     const ew_space space = *task.space;
@@ -26,31 +21,29 @@ template <class T> bool tree_hierarchy(Task task) {
     }
     // The loss, and its derivative with respect to the log-mass of each node above the label, over that mass.
     const Double scale = 1.0 / rows.total;
-    double scales[LANES], at_label[LANES];
-    LogSums logs;
-    store(scale, scales);
+    Double loss = 0.0;
+    const Scalars scales(scale);
+    double weight[LANES], inside[LANES], mass[LANES], asked[LANES], at_label[LANES];
     for (int lane = 0; lane < LANES; ++lane) {
-        double weight = space.costs.doubles[rows.leaf[lane]], mass = rows.share[lane];
-        at_label[lane] = 0.0 - weight;
-        for (int64_t node = space.node_of[rows.leaf[lane]]; node >= 0; node = space.parents[node]) {
-            const double outer = masses.at(node, lane) * scales[lane], next = node > 0 ? space.node_costs.doubles[node] : 0.0;
-            const double share = mass / outer, slope = (weight - next) / outer;
-            logs.add(lane, weight, share, 1 - share);
-            slopes.at(node, lane) = slope;
-            at_label[lane] += slope * rows.share[lane];
-            weight = next;
-            mass = outer;
-        }
+        weight[lane] = space.costs.doubles[rows.leaf[lane]];
+        mass[lane] = rows.share[lane];
+        at_label[lane] = weight[lane] / mass[lane];
     }
-    rows.write_log_losses(logs.sums());
-    if (!task.call->gradients) return rows.valid;
-    const Double factor = scale * rows.weights();
-    sum_from_root(space, slopes, [&](int64_t k, Double sum) EW_ALWAYS {
-        const Vector<T> here = narrow<T>(sum * factor);
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS { tile.set(j, tile[j] * here); });
+    const auto step = [&](int lane, int64_t node) EW_ALWAYS {
+        inside[lane] = mass[lane];
+        asked[lane] = weight[lane];
+        mass[lane] = masses.at(node, lane) * scales[lane];
+        weight[lane] = node > 0 ? space.node_costs.doubles[node] : 0.0;
+        slopes.at(node, lane) = (asked[lane] - weight[lane]) / mass[lane];
+        at_label[lane] -= slopes.at(node, lane);
+    };
+    rows.climb(step, [&]() EW_ALWAYS {
+        loss = loss - load(asked) * log(load(inside) / load(mass));
+        store(Double(0.0), asked);
     });
-    rows.write_gradients(load(at_label));
-    return rows.valid;
+    rows.write_log_losses(loss);
+    if (!task.call->gradients) return rows.valid;
+    const Vector<T> factor = narrow<T>(scale * rows.weights());
+    sum_from_root<T>(space, slopes, [&](int64_t j, Vector<T> here) EW_ALWAYS { tile.set(j, tile[j] * factor * here); });
+    return rows.write_gradients(0.0 - load(at_label) * rows.shares());
 }
-
-} // namespace

@@ -27,6 +27,21 @@ struct ew_space {
     Numbers node_costs;
 };
 
+// The label of a row: its class index and weight, both 0 for a row that does not count, and whether it is in range or ignored.
+struct Label {
+    int64_t index;
+    double weight;
+    bool valid;
+};
+static inline Label read_label(const ew_call &call, int64_t row) {
+    // Another thread may write to the labels meanwhile, so the value that is checked must be the value that is used: an atomic
+    // load is never repeated by the compiler.
+    const int64_t found = __atomic_load_n(static_cast<const int64_t *>(call.second) + row, __ATOMIC_RELAXED);
+    const bool ignored = found == call.ignore, inside = 0 <= found && found < call.bins;
+    if (ignored || !inside) return {0, 0.0, ignored};
+    return {found, call.weights ? call.weights[found] : 1.0, true};
+}
+
 struct Task {
     const ew_space *space;
     const ew_call *call;

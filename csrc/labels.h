@@ -2,12 +2,6 @@
 //
 // With the slope g of the cost in each bin, the derivative is p * (g - <p, g>). By Euler's theorem on homogeneous functions
 // <p, g> is rho times the cost plus the slope at the label, so at the label it is -p * rho * cost.
-#pragma once
-
-#include "label_tile.h"
-#include "pairs.h"
-
-namespace {
 
 // The exponentials of a tile as probabilities in the type of the data. Rounding the factor 1/sum multiplies all of them by a
 // number near 1, `excess`; distances count from `excess` at the label, and are corrected for it in the end.
@@ -38,7 +32,7 @@ template <class T, int RHO> bool chain_labels(Task task) {
     LabelTile<T> rows(task);
     const Tile<T> tile = rows.tile, slopes(task, space.bins);
     const Softmax<T> softmax(rows);
-    const auto label = indices<int64_t>(rows.label);
+    const auto label = load(rows.label);
     Double before = 0.0, cost = 0.0, after = 0.0;
     for (int64_t j = 0; j < space.bins; ++j) {
         before = before + widen(tile[j] * softmax.scale);
@@ -52,11 +46,10 @@ template <class T, int RHO> bool chain_labels(Task task) {
     rows.write_losses(cost * softmax.correction * (1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
     Double above = 0.0 - (cost / softmax.excess + after);
-    rows.write_gradients(0.0 - cost * softmax.correction * rows.shares(), [&](int64_t j) EW_ALWAYS {
+    return rows.write_gradients(0.0 - cost * softmax.correction * rows.shares(), [&](int64_t j) EW_ALWAYS {
         above = above + widen(slopes[j]);
         return tile[j] * softmax.factor * narrow<T>(above);
     });
-    return rows.valid;
 }
 
 template <class T, int RHO> bool tree_labels(Task task) {
@@ -68,8 +61,8 @@ template <class T, int RHO> bool tree_labels(Task task) {
     const Tile<double> sums(task, space.nodes);
     const Softmax<T> softmax(rows);
     // The label of each row goes to the sum of the node above it, and its edge is added to the cost.
-    double flow[LANES], edge[LANES], above[LANES];
-    store(softmax.at_label, flow);
+    const Scalars flow(softmax.at_label);
+    double edge[LANES], above[LANES] = {};
     for (int64_t k = 0; k < space.nodes; ++k) sums.set(k, 0.0);
     for (int lane = 0; lane < LANES; ++lane) {
         edge[lane] = space.costs.doubles[rows.leaf[lane]];
@@ -79,20 +72,11 @@ template <class T, int RHO> bool tree_labels(Task task) {
     const Double cost = edge_slope * softmax.at_label + sum_flows(space, slope_of, tile, softmax.scale, sums, slopes, nullptr);
     rows.write_losses(cost * softmax.correction * (1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
-    for (int lane = 0; lane < LANES; ++lane) {
-        above[lane] = 0;
-        for (int64_t k = space.node_of[rows.leaf[lane]]; k > 0; k = space.parents[k]) above[lane] += sums.at(k, lane);
-    }
+    rows.climb([&](int lane, int64_t node) EW_ALWAYS { above[lane] += sums.at(node, lane); }, [] {});
     sums.set(0, 0.0 - (cost / softmax.excess + edge_slope + load(above)));
-    sum_from_root(space, sums, [&](int64_t k, Double sum) EW_ALWAYS {
-        const Vector<T> here = narrow<T>(sum);
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
-            const Vector<T> e = tile[j], slope = KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(e * softmax.scale, costs[j]);
-            tile.set(j, e * softmax.factor * (here + slope));
-        });
+    sum_from_root<T>(space, sums, [&](int64_t j, Vector<T> here) EW_ALWAYS {
+        const Vector<T> e = tile[j], slope = KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(e * softmax.scale, costs[j]);
+        tile.set(j, e * softmax.factor * (here + slope));
     });
-    rows.write_gradients(0.0 - cost * softmax.correction * rows.shares());
-    return rows.valid;
+    return rows.write_gradients(0.0 - cost * softmax.correction * rows.shares());
 }
-
-} // namespace

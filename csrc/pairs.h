@@ -1,11 +1,4 @@
 // The cost of moving the masses of one row to those of another, and its gradient.
-#pragma once
-
-#include "tile.h"
-
-namespace {
-
-// ---- slopes ---------------------------------------------------------------------------------------------------------
 
 // Whether slopes take so long that those of leaves are kept, and powers are computed in the type of the data.
 template <int RHO> constexpr bool KEEPS_SLOPES = RHO == ANY || RHO == THREE_HALVES;
@@ -14,18 +7,16 @@ template <int RHO> constexpr bool KEEPS_SLOPES = RHO == ANY || RHO == THREE_HALV
 // times the cost.
 template <class T, int RHO> struct Slope {
     const double rho;
-    const Exponent<float> single;
-    const Exponent<double> exact;
-    EW_INLINE explicit Slope(double rho) : rho(rho), single(rho - 1), exact(rho - 1) {}
-    EW_INLINE Vector<float> powers(Vector<float> x) const { return power(x, single); }
-    EW_INLINE Double powers(Double x) const { return power(x, exact); }
+    const std::pair<Exponent<float>, Exponent<double>> exponents;
+    EW_INLINE explicit Slope(double rho) : rho(rho), exponents(rho - 1, rho - 1) {}
 
     template <class U> EW_INLINE Vector<U> operator()(Vector<U> flow, U cost) const {
         if constexpr (RHO == TWO) return flow * (cost + cost);
         // NaN is propagated.
         if constexpr (RHO == ONE) return select(absolute(flow) > U(0), with_sign(Vector<U>(cost), flow), flow * U(0));
         if constexpr (RHO == THREE_HALVES) return with_sign(square_root(absolute(flow)), flow) * (U(1.5) * cost);
-        if constexpr (RHO == ANY) return with_sign(powers(absolute(flow)), flow) * (U(rho) * cost);
+        if constexpr (RHO == ANY)
+            return with_sign(power(absolute(flow), std::get<Exponent<U>>(exponents)), flow) * (U(rho) * cost);
     }
 
     // The slope for a flow that is a sum, and thus a double.
@@ -36,8 +27,6 @@ template <class T, int RHO> struct Slope {
             return (*this)(flow, cost);
     }
 };
-
-// ---- rows -----------------------------------------------------------------------------------------------------------
 
 // The differences of the rows of a tile.
 template <class T> struct Differences {
@@ -89,16 +78,13 @@ template <class T> struct Differences {
     }
 
     EW_INLINE void write_costs(Double total) const {
-        double values[LANES];
-        store(total * (1 / call.option), values);
+        const Scalars values(total * (1 / call.option));
         for (int lane = 0; lane < LANES; ++lane) static_cast<T *>(call.values)[results.index[lane]] = T(values[lane]);
     }
 
     // Whether the masses are >= 0, finite and equal in sum.
     bool are_valid(Double excess) const {
-        double excesses[LANES], sizes[LANES];
-        store(excess, excesses);
-        store(widen(size), sizes);
+        const Scalars excesses(excess), sizes(widen(size));
         bool valid = true;
         for (int i = 0; i < WIDTH<T>; ++i) valid = valid && least[i] >= 0;
         for (int lane = 0; lane < LANES && valid; ++lane) {
@@ -113,8 +99,6 @@ template <class T> struct Differences {
         return valid;
     }
 };
-
-// ---- chain ----------------------------------------------------------------------------------------------------------
 
 template <class T, int RHO> bool chain_pairs(Task task) {
     const ew_space space = *task.space;
@@ -147,35 +131,22 @@ template <class T, int RHO> bool chain_pairs(Task task) {
     return rows.are_valid(excess);
 }
 
-// ---- tree -----------------------------------------------------------------------------------------------------------
-
 // The flow over each edge from the leaves up: returns rho * cost of all edges, and leaves the slope of the edge above each
 // node in `sums`. What `sums` hold is added to the flow of each node; the tile is multiplied by `scale`. `slopes` gets those
 // of the leaves if they are kept, `slope_sum`, if not null, the sum of the slopes of all bins.
 template <class T, int RHO> EW_INLINE Double sum_flows(const ew_space &space, const Slope<T, RHO> &slope_of, Tile<T> tile,
                                                        Vector<T> scale, Tile<double> sums, Tile<T> slopes, Double *slope_sum) {
-    typedef Vector<T> V;
     const T *costs = numbers<T>(space.costs);
     Sum<T> sum, leaf_total;
     Double total = 0.0, node_sum = 0.0;
-    if constexpr (KEEPS_SLOPES<RHO>) {
-        for (int64_t j = 0; j < space.bins; ++j) {
-            const V flow = tile[j] * scale, slope = slope_of(flow, costs[j]);
-            slopes.set(j, slope);
-            if (slope_sum) sum.add(slope);
-            total = widen(slope) * widen(flow) + total;
-        }
-    }
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = sums[k];
         each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
-            const V flow = tile[j] * scale;
+            const Vector<T> flow = tile[j] * scale, slope = slope_of(flow, costs[j]);
             below = below + widen(flow);
-            if constexpr (!KEEPS_SLOPES<RHO>) {
-                const V slope = slope_of(flow, costs[j]);
-                if (slope_sum) sum.add(slope);
-                leaf_total.add(slope * flow);
-            }
+            if (slope_sum) sum.add(slope);
+            leaf_total.add(slope * flow);
+            if (KEEPS_SLOPES<RHO>) slopes.set(j, slope);
         });
         each_child(space, k, [&](int64_t c) EW_ALWAYS {
             const Double flow = sums[c], slope = slope_of.of_sum(flow, space.node_costs.doubles[c]);
@@ -202,20 +173,14 @@ template <class T, int RHO> bool tree_pairs(Task task) {
         for (int64_t j = 0; j < space.bins; ++j) tile.set(j, narrow<T>(widen(tile[j]) - shift));
     for (int64_t k = 0; k < space.nodes; ++k) sums.set(k, 0.0);
     Double slope_sum;
-    const Double total = sum_flows(space, slope_of, tile, Vector<T>(T(1)), sums, slopes, &slope_sum);
-    rows.write_costs(total);
+    rows.write_costs(sum_flows(space, slope_of, tile, Vector<T>(T(1)), sums, slopes, &slope_sum));
     if (task.call->gradients) {
         const T *costs = numbers<T>(space.costs);
         sums.set(0, slope_sum * (-1.0 / double(space.bins)));
-        sum_from_root(space, sums, [&](int64_t k, Double sum) EW_ALWAYS {
-            const Vector<T> here = narrow<T>(sum);
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
-                tile.set(j, here + (KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(tile[j], costs[j])));
-            });
+        sum_from_root<T>(space, sums, [&](int64_t j, Vector<T> here) EW_ALWAYS {
+            tile.set(j, here + (KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(tile[j], costs[j])));
         });
         store_tile(space, tile, rows.results, task.call->gradients);
     }
     return rows.are_valid(excess);
 }
-
-} // namespace

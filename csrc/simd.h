@@ -1,30 +1,26 @@
 // Vectors of LANES numbers, one for each row of a tile, and exp, log and powers of them.
 //
 // A vector of floats is one register of the machine. A vector of doubles is a pair of registers: compilers lower vectors
-// that are wider than the machine badly. All functions are inlined or have internal linkage, so that no build can end up
-// with the code of another.
-#pragma once
-
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <type_traits>
-#include <utility>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
+// that are wider than the machine badly.
 
 #define EW_INLINE inline __attribute__((always_inline))
 #define EW_ALWAYS __attribute__((always_inline)) // of lambdas
 
-namespace {
-
+// What differs between machines: the number of lanes, and what compilers do not make of vector operations, namely whether any
+// bit is set and half a register of floats as doubles.
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
+template <class V> EW_INLINE bool any_bit(V m) { return _mm512_test_epi64_mask((__m512i)m, (__m512i)m) != 0; }
+template <class V> EW_INLINE __m512d widened(V x) { return _mm512_cvtps_pd((__m256)x); }
 #elif defined(__AVX2__)
 constexpr int LANES = 8;
+template <class V> EW_INLINE bool any_bit(V m) { return !_mm256_testz_si256((__m256i)m, (__m256i)m); }
+template <class V> EW_INLINE __m256d widened(V x) { return _mm256_cvtps_pd((__m128)x); }
 #else
 constexpr int LANES = 4;
+typedef double TwoDoubles __attribute__((vector_size(16)));
+template <class V> EW_INLINE bool any_bit(V m) { return (m[0] | m[1]) != 0; }
+template <class V> EW_INLINE TwoDoubles widened(V x) { return __builtin_convertvector(x, TwoDoubles); }
 #endif
 
 // ---- registers ------------------------------------------------------------------------------------------------------
@@ -47,27 +43,6 @@ template <int FIRST, class V, int... I> EW_INLINE auto taken(V v, Lanes<I...>) {
     return __builtin_shufflevector(v, v, FIRST + I...);
 }
 
-// What compilers do not make of vector operations: whether any bit is set, square roots, and floats as doubles.
-typedef Register<float, LANES / 2> HalfFloats;
-#if defined(__AVX512F__)
-EW_INLINE bool any_bit(Register<int64_t> m) { return _mm512_test_epi64_mask((__m512i)m, (__m512i)m) != 0; }
-EW_INLINE Register<float> root(Register<float> x) { return (Register<float>)_mm512_sqrt_ps((__m512)x); }
-EW_INLINE Register<double> root(Register<double> x) { return (Register<double>)_mm512_sqrt_pd((__m512d)x); }
-EW_INLINE Register<double> widened(HalfFloats x) { return (Register<double>)_mm512_cvtps_pd((__m256)x); }
-#elif defined(__AVX2__)
-EW_INLINE bool any_bit(Register<int64_t> m) { return !_mm256_testz_si256((__m256i)m, (__m256i)m); }
-EW_INLINE Register<float> root(Register<float> x) { return (Register<float>)_mm256_sqrt_ps((__m256)x); }
-EW_INLINE Register<double> root(Register<double> x) { return (Register<double>)_mm256_sqrt_pd((__m256d)x); }
-EW_INLINE Register<double> widened(HalfFloats x) { return (Register<double>)_mm256_cvtps_pd((__m128)x); }
-#else
-EW_INLINE bool any_bit(Register<int64_t> m) { return (m[0] | m[1]) != 0; }
-template <class V> EW_INLINE V root(V x) {
-    for (size_t i = 0; i < sizeof x / sizeof x[0]; ++i) x[i] = decltype(x[0] + x[0])(__builtin_sqrt(x[i]));
-    return x;
-}
-EW_INLINE Register<double> widened(HalfFloats x) { return __builtin_convertvector(x, Register<double>); }
-#endif
-
 // ---- vectors --------------------------------------------------------------------------------------------------------
 
 // Numbers, or integers. A comparison gives integers of which all bits are set or none.
@@ -75,7 +50,7 @@ template <class T> struct Vector {
     Register<T> part[PARTS<T>];
 
     EW_INLINE Vector() = default;
-    EW_INLINE Vector(T x) : Vector(of([&] EW_ALWAYS { return x - Register<T>{}; })) {}
+    EW_INLINE Vector(T x) : Vector(of([&]() EW_ALWAYS { return x - Register<T>{}; })) {}
 
     // f of the registers of other vectors, without a loop, because compilers keep arrays in loops in memory.
     template <class F, class... V> static EW_INLINE Vector of(F f, V... v) {
@@ -119,64 +94,56 @@ template <class T> EW_INLINE void store(Vector<T> v, T *to) {
     if constexpr (PARTS<T> == 2) memcpy(to + WIDTH<T>, &v.part[1], sizeof v.part[1]);
 }
 
-// Class indices as integers of another size.
-template <class T> EW_INLINE Vector<T> indices(const int64_t *from) {
+// The numbers of a vector, to be used one by one.
+template <class T> struct Scalars {
     T numbers[LANES];
-    for (int i = 0; i < LANES; ++i) numbers[i] = T(from[i]);
-    return load(numbers);
-}
+    EW_INLINE explicit Scalars(Vector<T> v) { store(v, numbers); }
+    EW_INLINE T operator[](int lane) const { return numbers[lane]; }
+};
 
 template <class T> EW_INLINE bool any(Vector<T> where) {
     return any_bit((Register<int64_t>)(where.part[0] | where.part[PARTS<T> - 1]));
 }
 template <class T> EW_INLINE Vector<T> square_root(Vector<T> x) {
-    return Vector<T>::of([](auto a) EW_ALWAYS { return root(a); }, x);
+    Scalars<T> roots(x);
+    for (T &y : roots.numbers) y = std::sqrt(y);
+    return load(roots.numbers);
 }
 
-EW_INLINE Double widen(Double x) { return x; }
-EW_INLINE Double widen(Vector<float> x) {
+template <class T> EW_INLINE Double widen(Vector<T> x) {
     Double y;
-    y.part[0] = widened(taken<0>(x.part[0], Count<LANES / 2>()));
-    y.part[1] = widened(taken<LANES / 2>(x.part[0], Count<LANES / 2>()));
+    if constexpr (sizeof(T) == 8) return x;
+    if constexpr (sizeof(T) == 4) {
+        y.part[0] = widened(taken<0>(x.part[0], Count<LANES / 2>()));
+        y.part[1] = widened(taken<LANES / 2>(x.part[0], Count<LANES / 2>()));
+    }
     return y;
 }
 
 // Rounded to the type of the data.
-template <class T> EW_INLINE Vector<T> narrow(Double x) {
+template <class T, class U> EW_INLINE Vector<T> narrow(Vector<U> x) {
+    typedef Register<T, LANES / 2> Half;
     Vector<T> y;
-    if constexpr (sizeof(T) == 8)
-        y = x;
-    else
-        y.part[0] = joined(__builtin_convertvector(x.part[0], HalfFloats), __builtin_convertvector(x.part[1], HalfFloats),
-                           Count<LANES>());
+    if constexpr (sizeof(T) == sizeof(U)) return x;
+    if constexpr (sizeof(T) < sizeof(U))
+        y.part[0] = joined(__builtin_convertvector(x.part[0], Half), __builtin_convertvector(x.part[1], Half), Count<LANES>());
     return y;
 }
 
 // ---- bits -----------------------------------------------------------------------------------------------------------
 
-template <class T> struct Format;
-template <> struct Format<float> {
-    static constexpr int bits = 23;
-    static constexpr int32_t half_root = 0x3F3504F3; // the bits of the square root of 1/2
-    static constexpr int32_t sign = INT32_MIN;
-    static constexpr float big = 0x1.8p23f; // added to a small number, its last bits are the nearest integer
-    static constexpr float lowest = -87.0f, least_power = -126.0f, largest_power = 127.0f;
-    // Of (exp(x) - 1 - x) / x^2 within +-log(2)/2: minimax (Cephes).
-    static constexpr float exp[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
-                                    4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
-    static constexpr int log1m_terms = 7;
-};
-template <> struct Format<double> {
-    static constexpr int bits = 52;
-    static constexpr int64_t half_root = 0x3FE6A09E667F3BCD;
-    static constexpr int64_t sign = INT64_MIN;
-    static constexpr double big = 0x1.8p52;
-    static constexpr double lowest = -708.0, least_power = -1021.0, largest_power = 1023.0;
-    // The Taylor series.
-    static constexpr double exp[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
-                                     1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
-                                     1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};
-    static constexpr int log1m_terms = 17;
+constexpr double LOG2_E = 1.4426950408889634074, LN2 = 0.69314718055994530942;
+
+template <class T> struct Format {
+    typedef std::numeric_limits<T> Limits;
+    static constexpr bool is_single = sizeof(T) == 4;
+    static constexpr int bits = Limits::digits - 1;
+    static constexpr Bits<T> sign = std::numeric_limits<Bits<T>>::min();
+    static constexpr Bits<T> half_root = Bits<T>(is_single ? 0x3F3504F3 : 0x3FE6A09E667F3BCD); // the bits of sqrt(1/2)
+    static constexpr T big = T(int64_t(3) << (bits - 1)); // added to a small number, its last bits are the nearest integer
+    static constexpr T least_power = T(Limits::min_exponent - 1), largest_power = T(Limits::max_exponent - 1);
+    static constexpr T lowest = T(int(LN2 * least_power)); // exp of it is a normal number
+    static constexpr int log1m_terms = is_single ? 7 : 17;
 };
 
 template <class U, class T> EW_INLINE Vector<U> as(Vector<T> x) {
@@ -208,11 +175,16 @@ template <class T, size_t N> EW_INLINE Vector<T> polynomial(Vector<T> x, const T
     return y;
 }
 
-constexpr double LOG2_E = 1.4426950408889634074, LN2 = 0.69314718055994530942;
 // log(2) in two parts; the first has so few bits that its product with a small integer is exact.
 constexpr double LN2_HIGH = 0.693359375, LN2_LOW = -2.12194440054690583e-4;
 
-template <class T> EW_INLINE Vector<T> exp_polynomial(Vector<T> r) { return polynomial(r, Format<T>::exp) * r * r + r + T(1); }
+// Of (exp(x) - 1 - x) / x^2 within +-log(2)/2: minimax in single precision (Cephes), in double precision the Taylor series.
+constexpr float EXP_FLOAT[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                               4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+constexpr double EXP_DOUBLE[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+                                 1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
+EW_INLINE Vector<float> exp_polynomial(Vector<float> r) { return polynomial(r, EXP_FLOAT) * r * r + r + 1.0f; }
+EW_INLINE Double exp_polynomial(Double r) { return polynomial(r, EXP_DOUBLE) * r * r + r + 1.0; }
 
 // e^x for x <= 0; 0 below the smallest normal number. NaN is propagated: comparisons with it are false.
 template <class T> EW_INLINE Vector<T> exp(Vector<T> x) {
@@ -242,10 +214,10 @@ EW_INLINE Vector<float> log2_of_mantissa(Vector<float> m) {
 }
 EW_INLINE Double log2_of_mantissa(Double m) { return log_series<11>((m - 1.0) / (m + 1.0)) * LOG2_E; }
 
-// log2 of positive numbers.
-template <class T> EW_INLINE Vector<T> log2(Vector<T> x) {
-    Vector<T> m, e = exponent(x, m);
-    return log2_of_mantissa(m) + e;
+// The logarithm of positive numbers.
+EW_INLINE Double log(Double x) {
+    Double m, e = exponent(x, m);
+    return (log2_of_mantissa(m) + e) * LN2;
 }
 
 // -log(own) for own + other = 1, accurate where either is tiny; and other / own.
@@ -281,11 +253,11 @@ template <class T> EW_INLINE Vector<T> minus_log1m(Vector<T> v, Vector<T> &odds)
 // The same for 0 <= v <= SMALL_MASS, by the series.
 constexpr double SMALL_MASS = 1.0 / 32;
 constexpr float LOG1M_SMALL[] = {0.2f, 0.25f, 1.0f / 3, 0.5f, 1.0f}, ODDS_SMALL[] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+EW_INLINE Double minus_log1m_of_small(Double v, Double &odds) { return minus_log1m(v, odds); }
 EW_INLINE Vector<float> minus_log1m_of_small(Vector<float> v, Vector<float> &odds) {
     odds = polynomial(v, ODDS_SMALL) * v;
     return polynomial(v, LOG1M_SMALL) * v;
 }
-EW_INLINE Double minus_log1m_of_small(Double v, Double &odds) { return minus_log1m(v, odds); }
 
 // An exponent y > 0; `high` has so few bits that its product with the power of two of a number is exact.
 template <class T> struct Exponent {
@@ -307,5 +279,3 @@ template <class T> EW_INLINE Vector<T> power(Vector<T> x, const Exponent<T> &y) 
     result = select(low > t, T(0), select(t > high, T(__builtin_inf()), result));
     return select(x > T(0), result, x * T(0));
 }
-
-} // namespace

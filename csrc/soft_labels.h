@@ -4,11 +4,6 @@
 // divided by the sum of these products over all bins. Products are built from the label outwards, so they cannot overflow,
 // and those that underflow do not count. The loss needs no logarithm but that of the softmax's sum, so it is finite for any
 // finite logits. In place of costs the space holds the factors h_e.
-#pragma once
-
-#include "label_tile.h"
-
-namespace {
 
 // Write losses and gradients. `each(f)` calls f(j, product) for every bin, whose product is in any case 1 at the label;
 // `missing` is what the sums of the products and of the products times the logits lack.
@@ -30,49 +25,42 @@ template <class T, class F> EW_INLINE bool finish(LabelTile<T> &rows, F each, Do
     });
     rows.set_total(exponentials);
     const Double sum = products.value() + missing, dot = dots.value() + missing_dots;
-    Double loss = log2(exponentials) * LN2 - dot * sharpness / sum;
+    Double loss = log(exponentials) - dot * sharpness / sum;
     if (smoothing > 0) loss = loss - logits.value() * even;
     rows.write_losses(loss);
     if (!rows.call.gradients) return rows.valid;
     const Double weights = rows.weights(), soft = sharpness / sum;
     const V p = narrow<T>(weights / exponentials), q = narrow<T>(weights * soft), rest = narrow<T>(weights * even);
     each([&](int64_t j, V product) EW_ALWAYS { tile.set(j, tile[j] * p - (product * q + rest)); });
-    rows.write_gradients(rows.shares() - soft - even);
-    return rows.valid;
+    return rows.write_gradients(rows.shares() - soft - even);
 }
 
-// Write the product of the factors between each node and the label of each row.
-EW_INLINE void spread(const ew_space &space, const int64_t *labels, Tile<double> reach) {
+template <class T> bool tree_soft_labels(Task task) {
+    const ew_space space = *task.space;
     const double *node_factors = space.node_costs.doubles;
+    LabelTile<T> rows(task);
+    // The product of the factors between each node and the label; of the nodes above the label first.
+    const Tile<double> reach(task, space.nodes);
     for (int64_t k = 0; k < space.nodes; ++k) reach.set(k, -1.0);
+    const Scalars highest(widen(rows.largest));
+    double product[LANES], missing[LANES], dots[LANES];
     for (int lane = 0; lane < LANES; ++lane) {
-        double product = space.costs.doubles[labels[lane]];
-        for (int64_t node = space.node_of[labels[lane]]; node >= 0; node = space.parents[node]) {
-            reach.at(node, lane) = product;
-            product *= node_factors[node];
-        }
+        const int64_t leaf = rows.leaf[lane];
+        product[lane] = space.costs.doubles[leaf];
+        // The way from the label to itself is not by its parent.
+        missing[lane] = 1 - product[lane] * product[lane];
+        dots[lane] = missing[lane] > 0 ? missing[lane] * (double(rows.tile.at(leaf, lane)) - highest[lane]) : 0.0;
     }
+    const auto step = [&](int lane, int64_t node) EW_ALWAYS {
+        reach.at(node, lane) = product[lane];
+        product[lane] *= node_factors[node];
+    };
+    rows.climb(step, [] {});
     for (int64_t k = 0; k < space.nodes; ++k) {
         const Double here = reach[k];
         each_child(space, k,
                    [&](int64_t c) EW_ALWAYS { reach.set(c, select(0.0 > reach[c], here * node_factors[c], reach[c])); });
     }
-}
-
-template <class T> bool tree_soft_labels(Task task) {
-    const ew_space space = *task.space;
-    LabelTile<T> rows(task);
-    const Tile<double> reach(task, space.nodes);
-    // The way from the label to itself is not by its parent.
-    double missing[LANES], dots[LANES], highest[LANES];
-    store(widen(rows.largest), highest);
-    for (int lane = 0; lane < LANES; ++lane) {
-        const int64_t leaf = rows.leaf[lane];
-        const double factor = space.costs.doubles[leaf];
-        missing[lane] = 1 - factor * factor;
-        dots[lane] = missing[lane] > 0 ? missing[lane] * (double(rows.tile.at(leaf, lane)) - highest[lane]) : 0.0;
-    }
-    spread(space, rows.leaf, reach);
     const T *factors = numbers<T>(space.costs);
     const auto each = [&](auto f) EW_ALWAYS {
         for (int64_t k = 0; k < space.nodes; ++k) {
@@ -88,7 +76,7 @@ template <class T> bool chain_soft_labels(Task task) {
     const double *factors = space.costs.doubles;
     LabelTile<T> rows(task);
     const Tile<T> reach(task, space.bins);
-    const auto label = indices<int64_t>(rows.label);
+    const auto label = load(rows.label);
     // The products from the label back, 1 after it; then those from the label on, 1 before it.
     Double product = 1.0;
     for (int64_t j = space.bins - 1; j >= 0; --j) {
@@ -105,5 +93,3 @@ template <class T> bool chain_soft_labels(Task task) {
     };
     return finish(rows, each, 0.0, 0.0);
 }
-
-} // namespace

@@ -1,6 +1,5 @@
 // Spaces: copies of tables, checked once, so that no kernel can be led out of bounds by them.
-#include <stddef.h>
-
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <vector>
@@ -16,8 +15,7 @@ struct Owner : ew_space {
     std::vector<std::shared_ptr<void>> tables;
 
     template <class T, class U> const T *keep(const std::vector<U> &table) {
-        const auto kept = std::make_shared<std::vector<T>>();
-        for (U entry : table) kept->push_back(T(entry));
+        const auto kept = std::make_shared<std::vector<T>>(table.begin(), table.end());
         tables.push_back(kept);
         return kept->data();
     }
@@ -27,17 +25,8 @@ struct Owner : ew_space {
 // The entries of a table that somebody else may be writing to meanwhile are read once.
 template <class T> std::vector<T> copied(const T *from, int64_t count) { return {from, from + count}; }
 
-bool are_indices(const std::vector<int64_t> &table, int64_t end) {
-    for (int64_t index : table)
-        if (index < 0 || index >= end) return false;
-    return true;
-}
-
 bool are_ranges(const std::vector<int64_t> &table, int64_t begin, int64_t end) {
-    if (table.front() != begin || table.back() != end) return false;
-    for (size_t i = 1; i < table.size(); ++i)
-        if (table[i] < table[i - 1]) return false;
-    return true;
+    return table.front() == begin && table.back() == end && std::is_sorted(table.begin(), table.end());
 }
 
 // Make a space, or NULL if `fill` says that its tables do not fit together, or there is no memory.
@@ -71,7 +60,7 @@ ew_space *ew_ring(int64_t bins, const double *positions, const int64_t *far_side
         space.far_sides = space.keep<int64_t>(far);
         space.positions = space.keep<double>(copied(positions, bins + 1));
         space.signs = space.keep<double>(copied(signs, bins));
-        return are_indices(far, bins + 1);
+        return std::all_of(far.begin(), far.end(), [&](int64_t j) { return 0 <= j && j <= bins; });
     });
 }
 
@@ -80,10 +69,10 @@ ew_space *ew_tree(int64_t bins, int64_t nodes, const int64_t *places, const int6
     return make(TREE, bins, nodes, [&](Owner &space) {
         const auto place = copied(places, bins), leaf = copied(leaves, nodes + 1), child = copied(children, nodes + 1);
         // Every leaf belongs to a node, and every node but the root is a child.
-        if (!are_indices(place, bins) || !are_ranges(leaf, 0, bins) || !are_ranges(child, 1, nodes)) return false;
+        if (!are_ranges(leaf, 0, bins) || !are_ranges(child, 1, nodes)) return false;
         std::vector<bool> taken(static_cast<size_t>(bins));
         for (int64_t j : place) {
-            if (taken[size_t(j)]) return false;
+            if (j < 0 || j >= bins || taken[size_t(j)]) return false;
             taken[size_t(j)] = true;
         }
         std::vector<int64_t> node_of(static_cast<size_t>(bins)), parents(size_t(nodes), -1);

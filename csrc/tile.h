@@ -1,11 +1,5 @@
 // Tiles: LANES rows of a matrix, transposed so that each bin is one vector, with the bins in the order of the space.
 // The last tile is filled up with copies of the last row, so that no kernel needs a special case for it.
-#pragma once
-
-#include "kernels.h"
-#include "simd.h"
-
-namespace {
 
 // Vectors in the memory of a task, one for each bin or node.
 template <class T> struct Tile {
@@ -39,12 +33,12 @@ template <int STEP, class V, int... I> EW_INLINE void swap_lanes(V &a, V &b, Lan
     a = low;
 }
 
-// Transpose blocks of SIZE x SIZE numbers in SIZE registers.
-template <int SIZE, int STEP = SIZE / 2, class V> EW_INLINE void transpose(V *v) {
+// Transpose blocks of SIZE x SIZE numbers in the registers of SIZE vectors.
+template <int SIZE, int STEP = SIZE / 2, class T> EW_INLINE void transpose(Vector<T> *v) {
     if constexpr (STEP > 0) {
-#pragma GCC unroll 16
-        for (int i = 0; i < SIZE; ++i)
-            if (!(i & STEP)) swap_lanes<STEP>(v[i], v[i | STEP], Count<sizeof(V) / sizeof(v[0][0])>());
+#pragma GCC unroll 32
+        for (int i = 0; i < SIZE * PARTS<T>; ++i)
+            if (!(i & STEP)) swap_lanes<STEP>(v[i % SIZE].part[i / SIZE], v[i % SIZE | STEP].part[i / SIZE], Count<WIDTH<T>>());
         transpose<SIZE, STEP / 2>(v);
     }
 }
@@ -88,17 +82,12 @@ template <class T, class F> EW_INLINE void each_block(int64_t bins, bool backwar
 // Call f(j, column) for every bin in turn; read(size, j, i) gathers `size` columns, from bin j on, of row i.
 template <class T, class R, class F> EW_INLINE void load_columns(int64_t bins, R read, F f) {
     each_block<T>(bins, false, [&](auto size, int64_t j, int64_t repeated) EW_ALWAYS {
-        constexpr int SIZE = decltype(size)::value;
+        constexpr int SIZE = size;
         Vector<T> columns[SIZE];
-#pragma GCC unroll 2
-        for (int h = 0; h < PARTS<T>; ++h) {
-            Register<T> v[SIZE];
-#pragma GCC unroll 16
-            for (int i = 0; i < SIZE; ++i) v[i] = read(size, j, h * WIDTH<T> + i);
-            transpose<SIZE>(v);
-#pragma GCC unroll 16
-            for (int i = 0; i < SIZE; ++i) columns[i].part[h] = v[i];
-        }
+#pragma GCC unroll 32
+        for (int i = 0; i < SIZE * PARTS<T>; ++i)
+            columns[i % SIZE].part[i / SIZE] = read(size, j, i / SIZE * WIDTH<T> + i % SIZE);
+        transpose<SIZE>(columns);
 #pragma GCC unroll 16
         for (int i = 0; i < SIZE; ++i)
             if (i >= repeated) f(j + i, columns[i]);
@@ -108,21 +97,16 @@ template <class T, class R, class F> EW_INLINE void load_columns(int64_t bins, R
 // Store f(j) of every bin to the rows of a matrix; f is called from the last bin back to the first.
 template <class T, class F> EW_INLINE void store_columns(int64_t bins, const Rows &rows, void *matrix, F f) {
     each_block<T>(bins, true, [&](auto size, int64_t j, int64_t repeated) EW_ALWAYS {
-        constexpr int SIZE = decltype(size)::value;
+        constexpr int SIZE = size;
+        T *column = static_cast<T *>(matrix) + j;
         Vector<T> columns[SIZE];
         // What is stored to the repeated columns is overwritten by the next block.
 #pragma GCC unroll 16
         for (int i = SIZE - 1; i >= 0; --i) columns[i] = i < repeated ? Vector<T>(T(0)) : f(j + i);
-#pragma GCC unroll 2
-        for (int h = 0; h < PARTS<T>; ++h) {
-            Register<T> v[SIZE];
-#pragma GCC unroll 16
-            for (int i = 0; i < SIZE; ++i) v[i] = columns[i].part[h];
-            transpose<SIZE>(v);
-#pragma GCC unroll 16
-            for (int i = 0; i < SIZE; ++i)
-                scatter<WIDTH<T>>(size, v[i], static_cast<T *>(matrix) + j, rows.offsets + h * WIDTH<T> + i);
-        }
+        transpose<SIZE>(columns);
+#pragma GCC unroll 32
+        for (int i = 0; i < SIZE * PARTS<T>; ++i)
+            scatter<WIDTH<T>>(size, columns[i % SIZE].part[i / SIZE], column, rows.offsets + i / SIZE * WIDTH<T> + i % SIZE);
     });
 }
 
@@ -152,10 +136,7 @@ template <class T> EW_INLINE void store_tile(const ew_space &space, Tile<T> tile
 // ---- tables ---------------------------------------------------------------------------------------------------------
 
 template <class T> EW_INLINE const T *numbers(const Numbers &table) {
-    if constexpr (sizeof(T) == 4)
-        return table.floats;
-    else
-        return table.doubles;
+    return std::get<const T *>(std::pair(table.floats, table.doubles));
 }
 
 // Call f for every leaf, or every node, right below a node.
@@ -166,12 +147,13 @@ template <class F> EW_INLINE void each_child(const ew_space &space, int64_t k, F
     for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) f(c);
 }
 
-// Add to the number of each node those of the nodes above it; calls f(node, sum) of every node.
-template <class F> EW_INLINE void sum_from_root(const ew_space &space, Tile<double> slopes, F f) {
+// Add to the number of each node those of the nodes above it; calls f(j, sum) for every leaf with the sum of its node.
+template <class T, class F> EW_INLINE void sum_from_root(const ew_space &space, Tile<double> slopes, F f) {
     for (int64_t k = 0; k < space.nodes; ++k) {
         const Double above = slopes[k];
+        const Vector<T> here = narrow<T>(above);
         each_child(space, k, [&](int64_t c) EW_ALWAYS { slopes.set(c, slopes[c] + above); });
-        f(k, above);
+        each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, here); });
     }
 }
 
@@ -182,17 +164,12 @@ template <class T> struct Sum {
     int count = 0;
     EW_INLINE void add(Vector<T> x) {
         few = few + x;
-        if (sizeof(T) == 8 || ++count == 4) flush();
+        if (sizeof(T) == 8 || ++count == 4) value();
     }
-    EW_INLINE void flush() {
+    EW_INLINE Double value() {
         total = total + widen(few);
         few = T(0);
         count = 0;
-    }
-    EW_INLINE Double value() {
-        flush();
         return total;
     }
 };
-
-} // namespace
