@@ -34,8 +34,9 @@ template <class T> bool tree_hierarchy(Task task) {
         asked[lane] = weight[lane];
         mass[lane] = masses.at(node, lane) * scales[lane];
         weight[lane] = node > 0 ? space.node_costs.doubles[node] : 0.0;
-        slopes.at(node, lane) = (asked[lane] - weight[lane]) / mass[lane];
-        at_label[lane] -= slopes.at(node, lane);
+        const double slope = (asked[lane] - weight[lane]) / mass[lane];
+        slopes.at(node, lane) = slope;
+        at_label[lane] -= slope;
     };
     rows.climb(step, [&]() EW_ALWAYS {
         loss = loss - load(asked) * log(load(inside) / load(mass));

@@ -72,7 +72,8 @@ template <class T, int RHO> bool tree_labels(Task task) {
     const Double cost = edge_slope * softmax.at_label + sum_flows(space, slope_of, tile, softmax.scale, sums, slopes, nullptr);
     rows.write_losses(cost * softmax.correction * (1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
-    rows.climb([&](int lane, int64_t node) EW_ALWAYS { above[lane] += sums.at(node, lane); }, [] {});
+    for (int lane = 0; lane < LANES; ++lane)
+        for (int64_t k = space.node_of[rows.leaf[lane]]; k > 0; k = space.parents[k]) above[lane] += sums.at(k, lane);
     sums.set(0, 0.0 - (cost / softmax.excess + edge_slope + load(above)));
     sum_from_root<T>(space, sums, [&](int64_t j, Vector<T> here) EW_ALWAYS {
         const Vector<T> e = tile[j], slope = KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(e * softmax.scale, costs[j]);

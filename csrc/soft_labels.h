@@ -43,19 +43,16 @@ template <class T> bool tree_soft_labels(Task task) {
     const Tile<double> reach(task, space.nodes);
     for (int64_t k = 0; k < space.nodes; ++k) reach.set(k, -1.0);
     const Scalars highest(widen(rows.largest));
-    double product[LANES], missing[LANES], dots[LANES];
+    double missing[LANES], dots[LANES];
     for (int lane = 0; lane < LANES; ++lane) {
         const int64_t leaf = rows.leaf[lane];
-        product[lane] = space.costs.doubles[leaf];
+        double product = space.costs.doubles[leaf];
         // The way from the label to itself is not by its parent.
-        missing[lane] = 1 - product[lane] * product[lane];
+        missing[lane] = 1 - product * product;
         dots[lane] = missing[lane] > 0 ? missing[lane] * (double(rows.tile.at(leaf, lane)) - highest[lane]) : 0.0;
+        for (int64_t node = space.node_of[leaf]; node >= 0; product *= node_factors[node], node = space.parents[node])
+            reach.at(node, lane) = product;
     }
-    const auto step = [&](int lane, int64_t node) EW_ALWAYS {
-        reach.at(node, lane) = product[lane];
-        product[lane] *= node_factors[node];
-    };
-    rows.climb(step, [] {});
     for (int64_t k = 0; k < space.nodes; ++k) {
         const Double here = reach[k];
         each_child(space, k,
