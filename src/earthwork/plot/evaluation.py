@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from earthwork.extras import require
@@ -130,11 +129,10 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
     measure, drawn = CalibrationCurve(bins), 0
     for place, model in enumerate(evaluation.models):
         # The least-risk answers of a model do not change its probabilities, and given answers have none.
-        if (model.baseline is not None and model.decision != "argmax") or np.isnan(model.rows.confidences).any():
+        if (model.baseline is not None and model.decision != "argmax") or model.rows.confidences.isnan().any():
             continue
         exact = ~model.rows.coarse
-        found = (torch.from_numpy(numbers[exact]) for numbers in (model.rows.confidences, model.rows.hits))
-        sums = measure.columns_of(*found).sum(0)
+        sums = measure.columns_of(model.rows.confidences[exact], model.rows.hits[exact]).sum(0)
         draw_reliability(ax, measure.value(sums).numpy(), _short(model.name, _LONGEST_MODEL), _colour(place))
         drawn += 1
     _legend_above(ax, drawn)
