@@ -191,12 +191,14 @@ class _Chunks(NamedTuple):
         found = [torch.zeros(len(self.row_losses), 0, dtype=wide, device=hidden.device)]
         # Autocast has chosen the type of the logits, and has no part in what follows.
         with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+            # Fresh memory is slow, so all chunks have their logits in the same.
+            memory = hidden.new_empty(min(self.rows, len(hidden)), len(weight), dtype=self.dtype)
             for start in range(0, len(hidden), self.rows):
                 rows = slice(start, min(start + self.rows, len(hidden)))
                 part = None if slopes is None else slopes.expand(-1, len(hidden))[:, rows]
                 x = hidden[rows].to(self.dtype)
                 try:
-                    found.append(self._add_chunk(x, target[rows], weight, bias, learned, part, rows, gradients))
+                    found.append(self._add_chunk(x, target[rows], weight, bias, learned, part, rows, gradients, memory))
                 except ValueError as error:
                     error.add_note(f"from_hidden: row 0 of this message is row {start} of all rows")
                     raise
@@ -212,10 +214,12 @@ class _Chunks(NamedTuple):
         slopes: Tensor | None,
         rows: slice,
         gradients: list[Tensor | None],
+        memory: Tensor,
     ) -> Tensor:
         """Return the losses of a chunk, and add to the gradients."""
         by_hidden, by_target, by_weight, by_bias, *by_learned = gradients
-        logits = linear(x, weight, bias)
+        memory = memory[: len(x)]
+        logits = torch.mm(x, weight.T, out=memory) if bias is None else torch.addmm(bias, x, weight.T, out=memory)
         logits = logits.float() if logits.dtype in HALF else logits
         if slopes is None:
             return self.losses(logits, target)
