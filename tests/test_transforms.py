@@ -184,6 +184,8 @@ def test_sharded_tensors_error_says_what_to(mesh):
         ew.emd(sharded, sharded, SPACES["chain"])
     with pytest.raises(TypeError, match="labels: expected a plain tensor, got a DTensor"):
         ALL_LOSSES["TokenEMDLoss, chain"](x, spread)
+    with pytest.raises(TypeError, match="labels: expected a plain tensor, got a DTensor"):
+        ew.MixedLoss((1.0, nn.CrossEntropyLoss())).from_hidden(x, torch.randn(N, N), spread)
     for loss in LOSSES.values():
         if getattr(loss, "normalize", "softmax") == "softmax":
             assert torch.equal(loss(sharded.to_local(), spread.to_local()), loss(x, labels))

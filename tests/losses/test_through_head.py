@@ -211,6 +211,7 @@ def test_only_costs_are_learned():
     tensors, labels = [x.detach() for x in layer()], labels_of("labels")
     for reduction in ("mean", "none"):
         loss = make_loss("EMDLoss learned, tree", reduction=reduction)
+        loss.costs.unused = nn.Parameter(torch.ones(2))
         (expected,) = torch.autograd.grad(loss(linear(*tensors), labels).sum(), loss.costs.log_costs)
         hidden, weight, bias = tensors
         loss.from_hidden(hidden, weight, labels, bias, chunk_rows=2).sum().backward()
