@@ -89,6 +89,7 @@ def test_spaces_of_fake_tensors():
             fake = torch.randn(4, 3, requires_grad=True)
             ew.EMDLoss(space)(fake, torch.zeros(4, dtype=torch.long)).backward()
             assert fake.grad.shape == (4, 3)
+            assert space.flow(torch.empty(4, 3, device="meta")).shape == (4, space.num_edges)
 
 
 @pytest.mark.filterwarnings("ignore")

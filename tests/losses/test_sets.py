@@ -157,6 +157,8 @@ def test_gradient_of_a_set_of_one(rho):
     larger = ew.targets.any_of(torch.tensor([[True, True, False, False]] * 2))
     gradient = torch.func.grad(lambda p: loss(p, larger))(p)
     torch.testing.assert_close(gradient.sum(-1), torch.zeros(2, dtype=torch.float64))
+    alone = torch.func.grad(lambda p: loss(p, ew.targets.any_of(larger.mask[0])))(p[0])
+    torch.testing.assert_close(alone / 2, gradient[0])
 
 
 def test_soft_labels_around_sets_in_vmap():
