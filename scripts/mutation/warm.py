@@ -277,7 +277,7 @@ class _Server:
     def _run(self, name: str, tests: list[str]) -> None:
         set_mutant_under_test(name)
         # An endless loop in one test is ended by the limit; several slow tests by the clock below.
-        limit = int(self.seconds) + 5
+        limit = int(2 * self.seconds) + 10
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.alarm(_STUCK)

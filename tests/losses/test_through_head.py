@@ -119,10 +119,11 @@ def test_same_with_mask(kind, reduction):
 def test_mask_of_mixture():
     """Cross entropy has no mask of its own."""
     mask, target = torch.tensor([True, True, False, True, True, False, True]), labels_of("labels")
-    mixed = ew.MixedLoss((0.5, ew.EMDLoss(SPACES["tree"])), (0.5, nn.CrossEntropyLoss()))
-    hidden, weight, bias = layer()
-    expected = mixed(linear(hidden[mask], weight, bias), target[mask])
-    torch.testing.assert_close(mixed.from_hidden(hidden, weight, target, bias, mask=mask), expected)
+    for loss in (ew.EMDLoss(SPACES["tree"]), ew.TokenEMDLoss([2, 0, 5], [0.0, 1.0, 2.0])):
+        mixed = ew.MixedLoss((0.5, loss), (0.5, nn.CrossEntropyLoss()))
+        hidden, weight, bias = layer()
+        expected = mixed(linear(hidden[mask], weight, bias), target[mask])
+        torch.testing.assert_close(mixed.from_hidden(hidden, weight, target, bias, mask=mask), expected)
 
 
 def test_parts_of_mixture():
@@ -336,6 +337,10 @@ def test_transforms_see_the_definition():
     found = torch.func.grad(lambda w: loss.from_hidden(hidden, w, labels, bias))(weight)
     expected = torch.func.grad(lambda w: loss(linear(hidden, w, bias), labels))(weight)
     torch.testing.assert_close(found, expected)
+    # Losses are added in single precision there too.
+    hidden, weight, bias = (x.bfloat16() for x in (hidden, weight, bias))
+    value = torch.func.grad_and_value(lambda w: loss.from_hidden(hidden, w, labels, bias))(weight)[1]
+    assert value == loss.from_hidden(hidden, weight, labels, bias)
 
 
 # The compiler looks at the attribute of every tensor, and hides the warning unless it is an error.
@@ -356,7 +361,8 @@ def test_compiled_with_graph_break():
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda f, h, w, y, b: f(h, w[:5], y), ValueError, r"weight: expected shape \(6, 4\), .*got \(5, 4\)"),
+        (lambda f, h, w, y, b: f(h, w[:5], y), ValueError,
+         r"weight: expected shape \(6, 4\), the classes and the features of hidden, got \(5, 4\)"),
         (lambda f, h, w, y, b: f(h, w.T, y), ValueError, r"weight: expected shape \(classes, 4\), .*got \(4, 6\)"),
         (lambda f, h, w, y, b: f(h, w, y, b[:2]), ValueError, r"bias: expected shape \(6,\), as weight, got \(2,\)"),
         (lambda f, h, w, y, b: f(h, w.float(), y, b), TypeError, r"weight: expected torch.float64, the type of hidden"),
@@ -391,7 +397,7 @@ def test_mixtures_that_have_no_rows():
     for terms, error, match in (
         ([emd, nn.NLLLoss()], TypeError, "terms: expected losses of this library .* got NLLLoss"),
         ([emd, ew.MixedLoss((1.0, emd))], TypeError, "other than MixedLoss"),
-        ([emd, nn.CrossEntropyLoss(reduction="none")], ValueError, 'all losses or none with reduction="none"'),
+        ([emd, nn.CrossEntropyLoss(reduction="none")], ValueError, '^terms: .* reduction="none" .* got some$'),
         ([emd, ew.TokenEMDLoss([0], [1.0], shift=True)], ValueError, "shift: expected False"),
     ):
         with pytest.raises(error, match=match):
