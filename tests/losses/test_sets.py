@@ -161,6 +161,16 @@ def test_gradient_of_a_set_of_one(rho):
     torch.testing.assert_close(alone / 2, gradient[0])
 
 
+@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
+def test_a_set_of_one_is_exactly_its_class(name):
+    space = spaces(3)[name]
+    logits, labels = torch.randn(50, space.num_bins), torch.arange(50) % space.num_bins
+    sure = torch.nn.functional.one_hot(labels, space.num_bins)
+    for rho in (1.0, 2.0):
+        loss = ew.EMDLoss(space, rho, reduction="none")
+        assert torch.equal(loss(logits, ew.targets.any_of(sure.bool())), loss(logits, sure.float()))
+
+
 def test_soft_labels_around_sets_in_vmap():
     space, allowed = ew.Chain(5), masks(1, 3, 5)
     logits = torch.randn(3, 5)
