@@ -34,7 +34,7 @@ def measure(quick: bool) -> dict[str, Any]:
         "Sinkhorn, tree, 512 × 1000": lambda: losses.against_sinkhorn(seconds),
         "growth": lambda: growth.growth([1000, 1_000_000] if quick else SIZES, seconds),
         "tokens, 4 × 512 × 32,000": lambda: tokens.times(seconds),
-        "heads, 4096 × 100,000": lambda: heads.run(1 if quick else 3),
+        "heads, 4096 × 100,000": lambda: heads.run(1 if quick else 5),
         "memory": processes.memory,
         "memory, tokens": tokens.memory,
         "start": lambda: processes.start(1 if quick else 5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,15 +28,18 @@ class Times(NamedTuple):
 
 
 def in_turns(cases: Mapping[str, Callable[[], object]], seconds: float, at_least: int = 3) -> dict[str, Times]:
-    """Call every case in turn for so many seconds in all, after a round that does not count."""
+    """Call every case in turn for so many seconds in all, after a round that does not count.
+
+    The order is random: a case pays for the state in which the one before it leaves caches and memory.
+    """
     times: dict[str, list[float]] = {name: [] for name in cases}
     for case in cases.values():
         case()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times[next(iter(times))]) < at_least:
-        for name, case in cases.items():
+        for name in random.sample(list(cases), len(cases)):
             start = time.perf_counter()
-            case()
+            cases[name]()
             times[name].append(time.perf_counter() - start)
     return {name: Times(statistics.median(taken), min(taken), noise(taken)) for name, taken in times.items()}
 

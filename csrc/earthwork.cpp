@@ -1,9 +1,10 @@
 // Which build of the kernels serves, and how its tiles are spread over threads.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <new>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -32,121 +33,86 @@ constexpr int64_t MOST_TILE_BYTES = 1 << 20;
 // A thread keeps this much scratch memory between calls.
 constexpr size_t MOST_KEPT_BYTES = size_t(1) << 28;
 
-// ---- builds ---------------------------------------------------------------------------------------------------------
-
+// The builds that this machine can run, from the worst to the best: those whose instructions the processor has and whose
+// registers the operating system saves.
+const std::vector<const Build *> builds = [] {
+    std::vector<const Build *> found{&build_baseline};
 #ifdef EW_X86
-// Whether the processor has these instructions and the operating system saves their registers.
-struct Processor {
-    bool avx2 = false, avx512 = false;
-    Processor() {
-        unsigned a, b, c, d;
-        if (!__get_cpuid(1, &a, &b, &c, &d)) return;
-        const bool fma = c & (1u << 12), saves = c & (1u << 27);
-        if (!saves || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
-        unsigned low, high;
-        __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-        const unsigned foundation = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31, all = foundation | dq | bw | vl;
-        avx2 = fma && (b & (1u << 5)) && (low & 0x6) == 0x6;
-        avx512 = avx2 && (b & all) == all && (low & 0xe6) == 0xe6;
-    }
-};
+    constexpr unsigned FMA = 1u << 12, XSAVE = 1u << 27, AVX2 = 1u << 5;
+    constexpr unsigned AVX512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; // F, DQ, BW and VL
+    unsigned a, b, c, d, saved, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & FMA) || !(c & XSAVE)) return found;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & AVX2) || (saved & 0x6) != 0x6) return found;
+    found.push_back(&build_avx2);
+    if ((b & AVX512) == AVX512 && (saved & 0xe6) == 0xe6) found.push_back(&build_avx512);
 #endif
-
-// The builds that this machine can run, from the best to the worst.
-const std::vector<const Build *> &builds() {
-    static const std::vector<const Build *> found = [] {
-        std::vector<const Build *> list;
-#ifdef EW_X86
-        const Processor processor;
-        if (processor.avx512) list.push_back(&build_avx512);
-        if (processor.avx2) list.push_back(&build_avx2);
-#endif
-        list.push_back(&build_baseline);
-        return list;
-    }();
     return found;
-}
+}();
 
 std::atomic<const Build *> chosen{nullptr};
 
 const Build &build() {
     const Build *found = chosen.load(std::memory_order_relaxed);
-    return found ? *found : *builds().front();
+    return found ? *found : *builds.back();
 }
 
 // The build for a call. Wide tiles are slower if there are fewer rows, or fewer tiles than threads, or if they do not fit into
 // the cache; then the next build serves, with tiles of half the size.
 const Build &build_for(const ew_call &call) {
     const Build &best = build();
-    if (chosen.load(std::memory_order_relaxed) || builds().size() < 3) return best;
+    if (chosen.load(std::memory_order_relaxed) || builds.size() < 3) return best;
     const int64_t half = best.lanes / 2, bytes = best.lanes * call.bins * (call.type == EW_FLOAT ? 4 : 8);
     const bool few =
         call.rows <= half || (call.rows <= half * call.threads && call.rows * call.bins >= elements_per_thread * 2);
-    return few || bytes > MOST_TILE_BYTES ? *builds()[1] : best;
+    return few || bytes > MOST_TILE_BYTES ? *builds[1] : best;
 }
-
-// ---- tasks ----------------------------------------------------------------------------------------------------------
 
 // With large pages, writing to fresh memory takes a fraction of the time, and visiting it in any order misses the TLB less
 // often.
-void use_large_pages(void *memory, size_t size) {
+void use_large_pages([[maybe_unused]] void *memory, [[maybe_unused]] size_t size) {
 #ifdef MADV_HUGEPAGE
     constexpr size_t PAGE = 4096, LARGE = size_t(1) << 22;
     const size_t start = (reinterpret_cast<size_t>(memory) + PAGE - 1) / PAGE * PAGE;
-    if (memory && size >= LARGE) madvise(reinterpret_cast<void *>(start), size - PAGE, MADV_HUGEPAGE);
-#else
-    (void)memory, (void)size;
+    if (size >= LARGE) madvise(reinterpret_cast<void *>(start), size - PAGE, MADV_HUGEPAGE);
 #endif
 }
 
 // Memory that a thread keeps for its next call: allocating and freeing many megabytes can take longer than a kernel.
-thread_local struct {
-    std::unique_ptr<char[]> memory;
+struct Scratch {
+    struct alignas(64) Line {
+        char bytes[64];
+    };
+    std::unique_ptr<Line[]> memory;
     size_t size = 0;
-
-    void *get(size_t wanted) {
-        constexpr size_t ALIGNMENT = 64;
-        if (wanted > size) {
-            release();
-            memory.reset(new (std::nothrow) char[wanted + ALIGNMENT]);
-            size = memory ? wanted : 0;
-            use_large_pages(memory.get(), size);
-        }
-        void *start = memory.get();
-        size_t space = size + ALIGNMENT;
-        return start ? std::align(ALIGNMENT, size, start, space) : nullptr;
-    }
-    void release() {
-        memory.reset();
-        size = 0;
-    }
-} thread_scratch;
+};
+thread_local Scratch kept;
 
 // A queue of tiles that any number of threads take from, so it makes no difference how many take part or which is slow.
 struct Queue {
-    const ew_call &call;
-    Kernel kernel;
-    double scale;
-    size_t scratch_size;
-    int64_t tiles;
+    const Task task;
+    const Kernel kernel;
+    const size_t scratch_size;
+    const int64_t tiles;
     std::atomic<int64_t> next{0};
-    std::atomic<bool> invalid{false}, no_memory{false};
+    std::atomic<bool> invalid{false};
 
+    // A thread without memory leaves its tiles to the others.
     void work() noexcept {
-        const Task task{call.space, &call, scale, thread_scratch.get(scratch_size)};
-        if (!task.scratch) {
-            no_memory.store(true, std::memory_order_relaxed);
-            return;
+        if (kept.size < scratch_size) {
+            kept = {};
+            kept.memory.reset(new (std::nothrow) Scratch::Line[scratch_size / sizeof(Scratch::Line) + 1]);
+            if (!kept.memory) return;
+            kept.size = scratch_size;
+            use_large_pages(kept.memory.get(), kept.size);
         }
-        for (int64_t tile; (tile = next.fetch_add(1, std::memory_order_relaxed)) < tiles;)
-            if (!kernel(task, tile)) invalid.store(true, std::memory_order_relaxed);
-        if (thread_scratch.size > MOST_KEPT_BYTES) thread_scratch.release();
+        Task mine = task;
+        mine.scratch = kept.memory[0].bytes;
+        while ((mine.tile = next.fetch_add(1, std::memory_order_relaxed)) < tiles)
+            if (!kernel(mine)) invalid.store(true, std::memory_order_relaxed);
+        if (kept.size > MOST_KEPT_BYTES) kept = {};
     }
 };
-
-void work_on_range(int64_t, int64_t, void *queue) { static_cast<Queue *>(queue)->work(); }
-
-// ---- threads --------------------------------------------------------------------------------------------------------
 
 typedef int32_t (*ParallelFor)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void *), void *);
 std::atomic<ParallelFor> parallel_for{nullptr};
@@ -155,46 +121,29 @@ std::atomic<ParallelFor> parallel_for{nullptr};
 const int registered = pthread_atfork(nullptr, nullptr, [] { parallel_for.store(nullptr); });
 #endif
 
-void work_on_own_threads(Queue &queue, int64_t threads) {
+// On torch's threads, or on threads of its own.
+void work_on(int64_t threads, Queue &queue) {
+    if (threads <= 1) return queue.work();
+    if (const ParallelFor torch_threads = parallel_for.load()) {
+        const auto work = [](int64_t, int64_t, void *queue) { static_cast<Queue *>(queue)->work(); };
+        if (torch_threads(0, threads, 1, work, &queue)) queue.work();
+        return;
+    }
     std::vector<std::thread> started;
     try {
         started.reserve(size_t(threads - 1));
         for (int64_t i = 1; i < threads; ++i) started.emplace_back([&queue] { queue.work(); });
-    } catch (const std::system_error &) { // no more threads: those that there are do the work
-    } catch (const std::bad_alloc &) {}
+    } catch (const std::exception &) {} // no more threads, or no memory: those that there are do the work
     queue.work();
     for (std::thread &thread : started) thread.join();
 }
-
-void work_in_parallel(Queue &queue, int64_t threads) {
-    const ParallelFor torch_threads = parallel_for.load();
-    if (!torch_threads)
-        work_on_own_threads(queue, threads);
-    else if (torch_threads(0, threads, 1, work_on_range, &queue))
-        queue.work();
-}
-
-// ---- calls ----------------------------------------------------------------------------------------------------------
 
 bool is_valid(const ew_call &call) {
     const bool known = call.space && call.operation >= 0 && call.operation < EW_OPERATIONS &&
                        (call.type == EW_FLOAT || call.type == EW_DOUBLE);
     if (!known || call.bins != call.space->bins || call.rows < 0 || call.threads < 1) return false;
-    if (call.rows == 0) return true;
-    const bool second_and_values = call.second && call.values;
-    return call.first && (call.operation < EW_EXPECTED ? second_and_values : call.gradients != nullptr);
-}
-
-// The total weight of the labels that are in range and not ignored.
-double total_weight(const ew_call &call) {
-    const int64_t *labels = static_cast<const int64_t *>(call.second);
-    double total = 0;
-    for (int64_t i = 0; i < call.rows; ++i) {
-        // Read once: another thread may write to it.
-        const int64_t label = __atomic_load_n(labels + i, __ATOMIC_RELAXED);
-        if (label != call.ignore && 0 <= label && label < call.bins) total += call.weights ? call.weights[label] : 1.0;
-    }
-    return total;
+    const bool outputs = call.operation < EW_EXPECTED ? call.second && call.values : call.gradients != nullptr;
+    return call.rows == 0 || (call.first && outputs);
 }
 
 } // namespace
@@ -206,41 +155,34 @@ int ew_run(ew_call *call) {
     const ew_space &space = *call->space;
     const Build &best = build_for(*call);
     const Operation &operation = best.operations[call->operation][space.kind];
-    const Kernel kernel = operation.kernel[call->type];
+    const double rho = call->operation <= EW_LABELS ? call->option : 0;
+    const Kernel kernel = operation.kernels[call->type][rho == 2 ? TWO : rho == 1 ? ONE : rho == 1.5 ? THREE_HALVES : ANY];
     if (!kernel) return EW_NOT_IMPLEMENTED;
-    if (call->mean) call->total = total_weight(*call);
+    if (call->mean) {
+        call->total = 0;
+        for (int64_t i = 0; i < call->rows; ++i) call->total += read_label(*call, i).weight;
+    }
     const size_t lanes = size_t(best.lanes), bins = size_t(space.bins), size = call->type == EW_FLOAT ? 4 : 8;
     const size_t sums = size_t(operation.sums) * size_t(space.kind == TREE ? space.nodes : space.bins + 1);
+    const size_t scratch_size = lanes * (sums * 8 + size_t(operation.tiles) * bins * size);
     const int64_t tiles = (call->rows + best.lanes - 1) / best.lanes;
-    Queue queue{*call, kernel, call->total > 0 ? 1 / call->total : 0.0,
-                lanes * (sums * 8 + size_t(operation.tiles) * bins * size), tiles};
-    int64_t threads = call->rows * space.bins / elements_per_thread.load(std::memory_order_relaxed);
-    threads = threads < tiles ? threads : tiles;
-    threads = threads < call->threads ? threads : call->threads;
+    Queue queue{{&space, call, call->total > 0 ? 1 / call->total : 0.0, nullptr, 0}, kernel, scratch_size, tiles};
+    const int64_t threads = std::min({call->rows * space.bins / elements_per_thread.load(), tiles, call->threads});
     if (call->gradients) use_large_pages(call->gradients, size * bins * size_t(call->rows));
-    if (threads <= 1)
-        queue.work();
-    else
-        work_in_parallel(queue, threads);
+    work_on(threads, queue);
     call->invalid = queue.invalid.load();
-    // A thread without memory leaves its tiles to the others.
-    return queue.no_memory.load() && queue.next.load() < tiles ? EW_NO_MEMORY : EW_OK;
+    return queue.next.load() < tiles ? EW_NO_MEMORY : EW_OK;
 }
 
 const char *ew_build(void) { return build().name; }
 
 int ew_use_build(const char *name) {
-    if (!name) {
-        chosen.store(nullptr);
-        return 1;
-    }
-    for (const Build *found : builds()) {
-        if (strcmp(found->name, name) == 0) {
-            chosen.store(found);
-            return 1;
-        }
-    }
-    return 0;
+    const Build *found = nullptr;
+    for (const Build *known : builds)
+        if (name && strcmp(known->name, name) == 0) found = known;
+    if (name && !found) return 0;
+    chosen.store(found);
+    return 1;
 }
 
 void ew_use_parallel_for(void *function) { parallel_for.store(reinterpret_cast<ParallelFor>(function)); }

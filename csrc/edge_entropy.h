@@ -8,39 +8,31 @@
 // from the root. Most edges are light and do not lie above the label, so that s_e = 1 - m_e: these are summed for all rows
 // of a tile at once, the label's path and the heavy path for each row. The mass beyond a heavy edge is the sum of the light
 // masses beside its path. Their b_e can be huge, so they are only ever added to each other, from the bottom of the path up.
-#pragma once
-
-#include "label_tile.h"
-
-namespace {
-
-// ---- tree -----------------------------------------------------------------------------------------------------------
 
 template <class T> struct TreeEdges {
     typedef Vector<T> V;
+    LabelTile<T> rows;
     const ew_space space;
-    const LabelTile<T> &rows;
     const Tile<double> masses, sides; // of the nodes
     const Tile<T> tile;               // of the leaves: p
     const Tile<T> odds;               // of the nodes: m / (1 - m)
-    Double light_loss = 0.0, light_slope = 0.0;
-    // Of each row: the loss of the edges above the label, less their part in `light_loss`; the sum of their slopes b; their
-    // part in `light_slope`; their costs; the slopes of the heavy edges that are not above the label.
-    Double path_loss = 0.0, path_slope = 0.0, path_light = 0.0, path_cost = 0.0;
-    double heavy_loss[LANES], heavy_slope[LANES];
+    // Of each row: the loss, the sum of the slopes b, and what the edges above the label and the light edges contribute to the
+    // gradient of every bin, over p, if all were on the far side of the former and on the label's side of the latter.
+    Double loss, slope, constant;
     // The deepest heavy node (-1: none), and the leaf of that node that is heavy, if one is, and its mass.
     int64_t heavy_node[LANES], heavy_leaf[LANES];
     double heavy_share[LANES];
 
-    TreeEdges(const LabelTile<T> &rows, Tile<double> masses, Tile<double> sides, Tile<T> odds)
-        : space(rows.space), rows(rows), masses(masses), sides(sides), tile(rows.tile), odds(odds) {
+    explicit TreeEdges(Task &task)
+        : rows(task), space(rows.space), masses(task, space.nodes), sides(task, space.nodes), tile(rows.tile),
+          odds(task, space.nodes) {
+        rows.exponentiate();
         for (int lane = 0; lane < LANES; ++lane) heavy_node[lane] = heavy_leaf[lane] = -1;
     }
 
     // Remember, for each row, the first heavy edge that is met. Deeper levels come first. Returns the light masses.
     template <class U> __attribute__((noinline)) Vector<U> note_heavy(Vector<U> mass, int64_t node, int64_t leaf) {
-        U found[LANES];
-        store(mass, found);
+        const Scalars found(mass);
         for (int lane = 0; lane < LANES; ++lane) {
             if (found[lane] > U(0.5) && heavy_node[lane] < 0) {
                 heavy_node[lane] = node;
@@ -48,7 +40,7 @@ template <class T> struct TreeEdges {
                 heavy_share[lane] = double(found[lane]);
             }
         }
-        return select(mass > Vector<U>(U(0.5)), Vector<U>(U(0)), mass);
+        return select(mass > U(0.5), U(0), mass);
     }
 
     // Add up the losses and the slopes b of all light edges, as if the label were above each of them. Writes the mass of each
@@ -58,94 +50,72 @@ template <class T> struct TreeEdges {
         Sum<T> losses, slopes;
         for (int64_t k = space.nodes - 1; k >= 0; --k) {
             Double light = 0.0, heavy = 0.0;
-            for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) {
-                V v = tile[j] * scale, log1m, ratio;
-                tile.set(j, v);
-                if (__builtin_expect(any(v > V(T(SMALL_MASS))), 0)) {
-                    if (any(v > V(T(0.5)))) {
-                        const V lighter = note_heavy(v, k, j);
-                        heavy = heavy + widen(v - lighter);
-                        v = lighter;
-                    }
-                    log1m = minus_log1m(v, ratio);
-                } else {
-                    log1m = minus_log1m_of_small(v, ratio);
-                }
-                light = light + widen(v);
-                losses.add(V(costs[j]) * log1m);
-                slopes.add(V(costs[j]) * ratio);
-            }
-            for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-                Double mass = masses[c];
-                if (__builtin_expect(any(mass > Double(0.5)), 0)) {
-                    const Double lighter = note_heavy(mass, c, -1);
-                    heavy = heavy + (mass - lighter);
+            const auto add = [&](auto mass, T cost, int64_t node, int64_t leaf) EW_ALWAYS {
+                const bool small = !any(mass > SMALL_MASS);
+                if (__builtin_expect(!small && any(mass > 0.5), 0)) {
+                    const auto lighter = note_heavy(mass, node, leaf);
+                    heavy = heavy + widen(mass - lighter);
                     mass = lighter;
                 }
-                light = light + mass;
-                const V v = narrow<T>(mass);
-                V ratio;
-                losses.add(V(node_costs[c]) * minus_log1m(v, ratio));
-                slopes.add(V(node_costs[c]) * ratio);
-                odds.set(c, ratio);
-            }
+                light = light + widen(mass);
+                V ratio, v = narrow<T>(mass), log1m = small ? minus_log1m_of_small(v, ratio) : minus_log1m(v, ratio);
+                losses.add(log1m * cost);
+                slopes.add(ratio * cost);
+                return ratio;
+            };
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+                tile.set(j, tile[j] * scale);
+                add(tile[j], costs[j], k, j);
+            });
+            each_child(space, k, [&](int64_t c) EW_ALWAYS { odds.set(c, add(masses[c], node_costs[c], c, -1)); });
             masses.set(k, light + heavy);
             sides.set(k, light);
         }
-        light_loss = losses.value();
-        light_slope = slopes.value();
+        loss = losses.value();
+        slope = slopes.value();
+        constant = 0.0 - slope;
     }
 
     // Add to `sides` of each heavy node the mass beyond it: all that is not below its heavy child.
     void sum_beside() {
         for (int64_t k = 0; k < space.nodes; ++k)
             for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c)
-                if (any(masses[c] > Double(0.5))) sides.set(c, sides[c] + sides[k]);
+                if (any(masses[c] > 0.5)) sides.set(c, sides[c] + sides[k]);
     }
 
     // Add up the edges above the labels, in place of what they contribute as light edges. From here on the masses of the nodes
-    // above them are negative. A row that has reached the root waits there for the others.
+    // above them are negative.
     void follow_labels() {
-        int64_t node[LANES];
-        double cost[LANES], share[LANES], beyond[LANES];
+        double cost[LANES], share[LANES], edge[LANES], own[LANES], beyond[LANES];
         for (int lane = 0; lane < LANES; ++lane) {
-            node[lane] = space.node_of[rows.leaf[lane]];
             cost[lane] = space.costs.doubles[rows.leaf[lane]];
             share[lane] = double(tile.at(rows.leaf[lane], lane));
-            beyond[lane] = sides.at(node[lane], lane);
         }
-        for (bool climbing = true; climbing;) {
-            add_path_edges(load(cost), load(share), load(beyond));
-            climbing = false;
-            for (int lane = 0; lane < LANES; ++lane) {
-                const int64_t here = node[lane];
-                cost[lane] = 0;
-                share[lane] = 0.5;
-                if (here == 0) continue;
-                climbing = true;
-                node[lane] = space.parents[here];
-                cost[lane] = space.node_costs.doubles[here];
-                share[lane] = masses.at(here, lane);
-                beyond[lane] = sides.at(node[lane], lane);
-                masses.at(here, lane) = -share[lane];
-                odds.at(here, lane) = T(-1 / share[lane] - 1);
-            }
-        }
+        const auto step = [&](int lane, int64_t node) EW_ALWAYS {
+            edge[lane] = cost[lane];
+            own[lane] = share[lane];
+            beyond[lane] = sides.at(node, lane);
+            cost[lane] = space.node_costs.doubles[node];
+            share[lane] = masses.at(node, lane);
+            masses.at(node, lane) = -share[lane];
+            odds.at(node, lane) = T(-1 / share[lane] - 1);
+        };
+        rows.climb(step, [&]() EW_ALWAYS {
+            const Double w = load(edge), s = load(own);
+            const auto heavy = s > 0.5;
+            Double ratio;
+            const Double log1m = minus_log1m(select(heavy, load(beyond), s), ratio), light = w * select(heavy, 0.0, ratio);
+            loss = loss + w * select(heavy, log1m, 0.0 - log1m - log(s));
+            constant = constant + w + light;
+            slope = slope + w * select(heavy, ratio, (1.0 - s) / s) - light;
+            store(Double(0.0), edge);
+        });
     }
 
-    EW_INLINE void add_path_edges(Double cost, Double share, Double other) {
-        const Mask64 heavy = share > Double(0.5);
-        Double ratio;
-        const Double log1m = minus_log1m(select(heavy, other, share), ratio);
-        path_loss = path_loss + cost * select(heavy, log1m, Double(0.0) - log1m - log2(share) * Double(LN2));
-        path_slope = path_slope + cost * select(heavy, ratio, (Double(1.0) - share) / share);
-        path_light = path_light + select(heavy, 0.0, cost * ratio);
-        path_cost = path_cost + cost;
-    }
-
-    // The loss and the slopes of the heavy edges that are not above the label. Writes to `sides`, for the root and each heavy
-    // node, the sum of their slopes below that node.
+    // Add up the heavy edges that are not above the label. Writes to `sides`, for the root and each heavy node, the sum of
+    // their slopes below that node.
     void follow_heavy() {
+        double losses[LANES];
         for (int lane = 0; lane < LANES; ++lane) {
             double below = 0, sum = 0;
             const auto add = [&](double beyond, double cost) {
@@ -155,100 +125,76 @@ template <class T> struct TreeEdges {
             int64_t node = heavy_node[lane];
             const int64_t leaf = heavy_leaf[lane];
             if (leaf >= 0 && leaf != rows.leaf[lane]) add(sides.at(node, lane), space.costs.doubles[leaf]);
-            while (node > 0) {
-                const int64_t parent = space.parents[node];
+            for (; node > 0; node = space.parents[node]) {
                 sides.at(node, lane) = below;
-                if (masses.at(node, lane) > 0) add(sides.at(parent, lane), space.node_costs.doubles[node]);
-                node = parent;
+                if (masses.at(node, lane) > 0) add(sides.at(space.parents[node], lane), space.node_costs.doubles[node]);
             }
             sides.at(0, lane) = below;
-            heavy_loss[lane] = sum;
-            heavy_slope[lane] = below;
+            losses[lane] = sum;
         }
+        loss = loss + load(losses);
+        slope = slope + sides[0];
     }
 
     // From the root down, `masses` become the sums of w/s over the light edges above each node, less those above the label,
     // and `sides` the slopes of the heavy edges that are not above the node; the masses of the leaves become the gradients.
-    EW_INLINE void sum_edges_from_root(Double constant) {
+    EW_INLINE void sum_edges_from_root() {
         const V factor = narrow<T>(rows.weights());
         masses.set(0, 0.0);
         for (int64_t k = 0; k < space.nodes; ++k) {
             const Double above = masses[k], heavy = sides[k];
             each_child(space, k, [&](int64_t c) EW_ALWAYS {
                 // The odds of a heavy edge are 0; those of an edge above the label make its slope -w/s.
-                const V slope = V(numbers<T>(space.node_costs)[c]) * (V(T(1)) + odds[c]);
-                const Mask64 is_heavy = absolute(masses[c]) > Double(0.5);
+                const V slope = (odds[c] + T(1)) * numbers<T>(space.node_costs)[c];
+                const auto is_heavy = absolute(masses[c]) > 0.5;
                 sides.set(c, __builtin_expect(any(is_heavy), 0) ? select(is_heavy, sides[c], heavy) : heavy);
                 masses.set(c, above + widen(slope));
             });
             const V here = narrow<T>(constant + above - heavy);
             each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
                 const V p = tile[j];
-                tile.set(j, p * factor * (here + V(numbers<T>(space.costs)[j]) * reciprocal(V(T(1)) - p)));
+                tile.set(j, p * factor * (here + reciprocal(T(1) - p) * numbers<T>(space.costs)[j]));
             });
         }
     }
 
     // Overwrite the gradients at the heavy leaves: their edges are not above the bins on the label's side.
-    void set_heavy_gradients(Double constant) const {
-        double constants[LANES];
-        store(constant, constants);
+    void set_heavy_gradients() const {
+        const Scalars here(constant);
         for (int lane = 0; lane < LANES; ++lane) {
             const int64_t leaf = heavy_leaf[lane];
             if (leaf < 0) continue;
-            const double slope = constants[lane] + masses.at(heavy_node[lane], lane) + space.costs.doubles[leaf];
-            T *row = static_cast<T *>(rows.call.gradients) + rows.rows.offsets[lane];
-            row[space.bin_of[leaf]] = T(slope * heavy_share[lane] * rows.weight[lane]);
+            const double slope = here[lane] + masses.at(heavy_node[lane], lane) + space.costs.doubles[leaf];
+            tile.at(leaf, lane) = T(slope * heavy_share[lane] * rows.weight[lane]);
         }
     }
 };
 
-template <class T> bool tree_edges(const Task &task, int64_t t) {
-    const ew_space space = *task.space;
-    Memory memory(task);
-    const Tile<double> masses = memory.take<double>(space.nodes), sides = memory.take<double>(space.nodes);
-    const Tile<T> tile = memory.take<T>(space.bins), odds = memory.take<T>(space.nodes);
-    LabelTile<T> rows(task, t, tile);
-    rows.exponentiate();
-    TreeEdges<T> edges(rows, masses, sides, odds);
-    edges.sum_light_edges(narrow<T>(Double(1.0) / rows.total));
+template <class T> bool tree_edges(Task task) {
+    TreeEdges<T> edges(task);
+    const LabelTile<T> &rows = edges.rows;
+    edges.sum_light_edges(narrow<T>(1.0 / rows.total));
     edges.sum_beside();
     edges.follow_labels();
     edges.follow_heavy();
-    rows.write_log_losses(edges.light_loss + edges.path_loss + load(edges.heavy_loss));
+    rows.write_log_losses(edges.loss);
     if (!task.call->gradients) return rows.valid;
-    const Double light = edges.light_slope - edges.path_light, constant = edges.path_cost - light;
-    edges.sum_edges_from_root(constant);
-    store_tile(space, tile, rows.rows, task.call->gradients);
-    edges.set_heavy_gradients(constant);
-    rows.write_label_gradients(Double(0.0) - (light + load(edges.heavy_slope) + edges.path_slope));
-    return rows.valid;
+    edges.sum_edges_from_root();
+    edges.set_heavy_gradients();
+    return rows.write_gradients(0.0 - edges.slope * rows.shares());
 }
 
-// ---- chain ----------------------------------------------------------------------------------------------------------
-
-// -log(own) for own + other = 1, accurate where either is tiny; and other / own.
-template <class T> EW_INLINE Vector<T> minus_log(Vector<T> own, Vector<T> other, Vector<T> &odds) {
-    typedef Vector<T> V;
-    const auto lighter = other > own; // is the label's side
-    const V one = T(1), v = select(lighter, own, other);
-    V m, e = exponent(own, m) - V(Format<T>::big);
-    // Either -log(1 - v), by s = v/(2 - v), or -log(v), by the mantissa m of v.
-    V s = select(lighter, one - m, v) / select(lighter, one + m, one + (one - v));
-    odds = other / own;
-    return log1m_series(s) - select(lighter, e * V(T(LN2)), T(0));
-}
-
-template <class T> bool chain_edges(const Task &task, int64_t t) {
+template <class T> bool chain_edges(Task task) {
     typedef Vector<T> V;
     const ew_space space = *task.space;
     const int64_t bins = space.bins;
-    Memory memory(task);
-    const Tile<T> tile = memory.take<T>(bins), steps = memory.take<T>(bins), parts = memory.take<T>(bins);
-    LabelTile<T> rows(task, t, tile);
+    LabelTile<T> rows(task);
+    const Tile<T> tile = rows.tile, steps(task, bins), parts(task, bins);
     rows.exponentiate();
-    const V scale = narrow<T>(Double(1.0) / rows.total);
-    const auto label = indices(rows.label, T());
+    const V scale = narrow<T>(1.0 / rows.total);
+    Bits<T> labels[LANES]; // as wide as the numbers that comparisons with them select
+    for (int lane = 0; lane < LANES; ++lane) labels[lane] = Bits<T>(rows.label[lane]);
+    const auto label = load(labels);
     // The mass after each edge, from the last bin on.
     Double after = 0.0, before = 0.0, part = 0.0;
     for (int64_t j = bins - 1; j >= 0; --j) {
@@ -264,11 +210,11 @@ template <class T> bool chain_edges(const Task &task, int64_t t) {
         parts.set(i, narrow<T>(part));
         if (i == bins - 1) break;
         before = before + widen(tile[i]);
-        const auto label_after = label > i;
+        const auto label_after = label > Bits<T>(i);
         const V left = narrow<T>(before), right = steps[i], cost = numbers<T>(space.costs)[i];
         V odds;
         loss.add(cost * minus_log(select(label_after, right, left), select(label_after, left, right), odds));
-        const V slope = cost * odds, back = V(T(0)) - slope;
+        const V slope = cost * odds, back = T(0) - slope;
         slopes.add(slope);
         part = part + widen(select(label_after, back, cost));
         steps.set(i, select(label_after, cost, back));
@@ -277,12 +223,9 @@ template <class T> bool chain_edges(const Task &task, int64_t t) {
     if (!task.call->gradients) return rows.valid;
     const V factor = narrow<T>(rows.weights());
     steps.set(bins - 1, T(0));
-    store_from_end<T>(bins, rows.rows, task.call->gradients, 0.0, [&](int64_t j, Double &part) EW_ALWAYS {
+    part = 0.0;
+    return rows.write_gradients(0.0 - slopes.value() * rows.shares(), [&](int64_t j) EW_ALWAYS {
         part = part + widen(steps[j]);
         return tile[j] * factor * (parts[j] + narrow<T>(part));
     });
-    rows.write_label_gradients(Double(0.0) - slopes.value());
-    return rows.valid;
 }
-
-} // namespace

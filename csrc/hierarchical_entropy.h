@@ -4,18 +4,12 @@
 // -sum_v w_v * log(m_v / m_parent(v)). Its gradient with respect to the logit of bin j is p_j times the sum of
 // (w_child - w_v) / m_v over those v that are above j too. Weights do not decrease on the way down, so all terms but that
 // of the label are >= 0.
-#pragma once
 
-#include "label_tile.h"
-
-namespace {
-
-template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
+template <class T> bool tree_hierarchy(Task task) {
     const ew_space space = *task.space;
-    Memory memory(task);
-    const Tile<double> masses = memory.take<double>(space.nodes), slopes = memory.take<double>(space.nodes);
-    const Tile<T> tile = memory.take<T>(space.bins);
-    LabelTile<T> rows(task, t, tile);
+    LabelTile<T> rows(task);
+    const Tile<T> tile = rows.tile;
+    const Tile<double> masses(task, space.nodes), slopes(task, space.nodes);
     rows.exponentiate();
     // The mass of each node, as a multiple of the sum of the exponentials.
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
@@ -25,45 +19,32 @@ template <class T> bool tree_hierarchy(const Task &task, int64_t t) {
         masses.set(k, below);
         slopes.set(k, 0.0);
     }
-    const Double scale = Double(1.0) / rows.total;
-    double scales[LANES], at_label[LANES], weight[LANES], inside[LANES], mass[LANES], asked[LANES];
-    int64_t node[LANES];
-    store(scale, scales);
+    // The loss, and its derivative with respect to the log-mass of each node above the label, over that mass.
+    const Double scale = 1.0 / rows.total;
+    Double loss = 0.0;
+    const Scalars scales(scale);
+    double weight[LANES], inside[LANES], mass[LANES], asked[LANES], at_label[LANES];
     for (int lane = 0; lane < LANES; ++lane) {
-        node[lane] = space.node_of[rows.leaf[lane]];
         weight[lane] = space.costs.doubles[rows.leaf[lane]];
         mass[lane] = rows.share[lane];
         at_label[lane] = weight[lane] / mass[lane];
     }
-    // The loss, and its derivative with respect to the log-mass of each node above the label, over that mass. A row that is
-    // past the root waits for the others.
-    Double loss = 0.0;
-    for (bool climbing = true; climbing;) {
-        climbing = false;
-        for (int lane = 0; lane < LANES; ++lane) {
-            const int64_t here = node[lane];
-            inside[lane] = mass[lane];
-            asked[lane] = weight[lane];
-            if (here < 0) continue;
-            mass[lane] = masses.at(here, lane) * scales[lane];
-            weight[lane] = here > 0 ? space.node_costs.doubles[here] : 0.0;
-            const double slope = (asked[lane] - weight[lane]) / mass[lane];
-            slopes.at(here, lane) = slope;
-            at_label[lane] -= slope;
-            node[lane] = space.parents[here];
-            climbing = climbing || node[lane] >= 0;
-        }
-        loss = loss - load(asked) * log2(load(inside) / load(mass));
-    }
-    rows.write_log_losses(loss * Double(LN2));
-    if (!task.call->gradients) return rows.valid;
-    const Double factor = scale * rows.weights();
-    sum_from_root(space, slopes, [&](int64_t k, Double sum) EW_ALWAYS {
-        const Vector<T> here = narrow<T>(sum * factor);
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS { tile.set(j, tile[j] * here); });
+    const auto step = [&](int lane, int64_t node) EW_ALWAYS {
+        inside[lane] = mass[lane];
+        asked[lane] = weight[lane];
+        mass[lane] = masses.at(node, lane) * scales[lane];
+        weight[lane] = node > 0 ? space.node_costs.doubles[node] : 0.0;
+        const double slope = (asked[lane] - weight[lane]) / mass[lane];
+        slopes.at(node, lane) = slope;
+        at_label[lane] -= slope;
+    };
+    rows.climb(step, [&]() EW_ALWAYS {
+        loss = loss - load(asked) * log(load(inside) / load(mass));
+        store(Double(0.0), asked);
     });
-    rows.write_gradients(Double(0.0) - load(at_label));
-    return rows.valid;
+    rows.write_log_losses(loss);
+    if (!task.call->gradients) return rows.valid;
+    const Vector<T> factor = narrow<T>(scale * rows.weights());
+    sum_from_root<T>(space, slopes, [&](int64_t j, Vector<T> here) EW_ALWAYS { tile.set(j, tile[j] * factor * here); });
+    return rows.write_gradients(0.0 - load(at_label) * rows.shares());
 }
-
-} // namespace

@@ -1,53 +1,50 @@
-// All kernels for one instruction set. This file is compiled once for each, with EW_BUILD as the name of the table.
-#include "edge_entropy.h"
-#include "expected_distance.h"
-#include "hierarchical_entropy.h"
-#include "labels.h"
-#include "soft_labels.h"
+// All kernels for one instruction set. This file is compiled once for each, with EW_TABLE and EW_NAME.
+#include <cmath>
+#include <limits>
+#include <string.h>
+#include <type_traits>
+#include <utility>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
+#include "kernels.h"
+
+// The parts of this file, each of which uses those before it. The namespace keeps the linker from taking functions of one build
+// for those of another.
 namespace {
-
-#define EW_BY_RHO(name)                                                                                                        \
-    template <class T> bool name##_by_rho(const Task &task, int64_t t) {                                                       \
-        switch (kind_of(task.call->option)) {                                                                                  \
-        case ONE: return name<T, ONE>(task, t);                                                                                \
-        case TWO: return name<T, TWO>(task, t);                                                                                \
-        case THREE_HALVES: return name<T, THREE_HALVES>(task, t);                                                              \
-        default: return name<T, ANY>(task, t);                                                                                 \
-        }                                                                                                                      \
-    }
-EW_BY_RHO(chain_pairs)
-EW_BY_RHO(tree_pairs)
-EW_BY_RHO(chain_labels)
-EW_BY_RHO(tree_labels)
-
+#include "simd.h"
+#include "tile.h"
+#include "label_tile.h"
+#include "pairs.h"
+#include "labels.h"
+#include "edge_entropy.h"
+#include "hierarchical_entropy.h"
+#include "soft_labels.h"
+#include "expected_distance.h"
 } // namespace
 
 #define EW_BOTH(kernel)                                                                                                        \
-    { kernel<float>, kernel<double> }
-#define EW_NONE                                                                                                                \
-    { {nullptr, nullptr}, 0, 0 }
-#define EW_STRING(name) EW_STRING_(name)
-#define EW_STRING_(name) #name
-#define EW_TABLE(name) EW_TABLE_(name)
-#define EW_TABLE_(name) build_##name
+    {                                                                                                                          \
+        {kernel<float>}, { kernel<double> }                                                                                    \
+    }
+#define EW_RHOS(kernel, T)                                                                                                     \
+    { kernel<T, ANY>, kernel<T, ONE>, kernel<T, TWO>, kernel<T, THREE_HALVES> }
+#define EW_BY_RHO(kernel)                                                                                                      \
+    { EW_RHOS(kernel, float), EW_RHOS(kernel, double) }
 
-extern const Build EW_TABLE(EW_BUILD);
-const Build EW_TABLE(EW_BUILD) = {
-#ifdef __aarch64__
-    "neon",
-#else
-    EW_STRING(EW_BUILD),
-#endif
+extern const Build EW_TABLE;
+const Build EW_TABLE = {
+    EW_NAME,
     LANES,
     {
         // chain, tree, ring
-        {{EW_BOTH(chain_pairs_by_rho), 1, 0}, {EW_BOTH(tree_pairs_by_rho), 2, 1}, EW_NONE},
-        {{EW_BOTH(chain_labels_by_rho), 2, 0}, {EW_BOTH(tree_labels_by_rho), 2, 1}, EW_NONE},
-        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 1, 3}, EW_NONE},
-        {EW_NONE, {EW_BOTH(tree_hierarchy), 1, 2}, EW_NONE},
-        {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, EW_NONE},
+        {{EW_BY_RHO(chain_pairs), 1, 0}, {EW_BY_RHO(tree_pairs), 2, 1}, {}},
+        {{EW_BY_RHO(chain_labels), 2, 0}, {EW_BY_RHO(tree_labels), 2, 1}, {}},
+        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 1, 3}, {}},
+        {{}, {EW_BOTH(tree_hierarchy), 1, 2}, {}},
+        {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, {}},
         {{EW_BOTH(chain_expected), 1, 0}, {EW_BOTH(tree_expected), 1, 1}, {EW_BOTH(ring_expected), 1, 2}},
-        {{EW_BOTH(exp_or_power), 1, 0}, EW_NONE, EW_NONE},
+        {{EW_BOTH(exp_or_power), 1, 0}, {}, {}},
     },
 };

@@ -1,9 +1,4 @@
 // What the losses against class indices share: softmax, labels and weights, and what is written for each row.
-#pragma once
-
-#include "tile.h"
-
-namespace {
 
 // A tile of logits with the class index, weight and probability of each row. A row that does not count has class 0 and
 // weight 0.
@@ -18,19 +13,15 @@ template <class T> struct LabelTile {
     Vector<T> largest;
     Double total; // of the exponentials
 
-    LabelTile(const Task &task, int64_t t, Tile<T> tile)
-        : space(*task.space), call(*task.call), rows(t, call.rows, space.bins), tile(tile),
-          largest(load_tile(space, call.first, Rows(t, call.rows, call.first_stride), tile)) {
+    explicit LabelTile(Task &task)
+        : space(*task.space), call(*task.call), rows(task, space.bins), tile(task, space.bins),
+          largest(load_tile(space, call.first, Rows(task, call.first_stride), tile)) {
         for (int lane = 0; lane < LANES; ++lane) {
-            // Another thread may write to the labels meanwhile, so the value that is checked must be the value that is
-            // used: an atomic load is never repeated by the compiler.
-            const int64_t found =
-                __atomic_load_n(static_cast<const int64_t *>(call.second) + rows.index(lane), __ATOMIC_RELAXED);
-            const bool inside = 0 <= found && found < space.bins, counts = inside && found != call.ignore;
-            valid = valid && (inside || found == call.ignore);
-            label[lane] = counts ? found : 0;
-            leaf[lane] = leaf_of(space.places, label[lane]);
-            weight[lane] = counts ? task.scale * (call.weights ? call.weights[label[lane]] : 1.0) : 0.0;
+            const Label found = read_label(call, rows.index[lane]);
+            valid = valid && found.valid;
+            label[lane] = found.index;
+            leaf[lane] = leaf_of(space.places, found.index);
+            weight[lane] = found.weight * task.scale;
         }
     }
 
@@ -49,18 +40,31 @@ template <class T> struct LabelTile {
     }
 
     EW_INLINE void set_total(Double sum) {
-        double totals[LANES];
-        total = sum;
-        store(sum, totals);
+        const Scalars totals(total = sum);
         for (int lane = 0; lane < LANES; ++lane) share[lane] = double(tile.at(leaf[lane], lane)) / totals[lane];
+    }
+
+    // Climb from the labels to the root of a tree, level by level: step(lane, node) for the next node above the label of every
+    // row that has not passed the root, then finish() for all rows.
+    template <class S, class F> EW_INLINE void climb(S step, F finish) const {
+        int64_t node[LANES];
+        for (int lane = 0; lane < LANES; ++lane) node[lane] = space.node_of[leaf[lane]];
+        for (bool climbing = true; climbing; finish()) {
+            climbing = false;
+            for (int lane = 0; lane < LANES; ++lane) {
+                if (node[lane] < 0) continue;
+                step(lane, node[lane]);
+                node[lane] = space.parents[node[lane]];
+                climbing = climbing || node[lane] >= 0;
+            }
+        }
     }
 
     // Write the weighted losses: 0 for a row that does not count, even if its logits are NaN.
     EW_INLINE void write_losses(Double losses) const {
-        double values[LANES];
-        store(losses * weights(), values);
+        const Scalars values(losses * weights());
         for (int lane = 0; lane < LANES; ++lane)
-            static_cast<T *>(call.values)[rows.index(lane)] = T(weight[lane] != 0 ? values[lane] : 0.0);
+            static_cast<T *>(call.values)[rows.index[lane]] = T(weight[lane] != 0 ? values[lane] : 0.0);
     }
 
     // The same for losses that were computed from masses, not from their logarithms. They take logarithms of masses that
@@ -68,27 +72,25 @@ template <class T> struct LabelTile {
     // loss is NaN, which tells the caller to compute it from logarithms.
     EW_INLINE void write_log_losses(Double losses) const {
         const double least = double(space.bins) * (sizeof(T) == 4 ? 0x1p-103 : 0x1p-970);
-        write_losses(select(shares() > Double(least), losses, Double(__builtin_nan(""))));
+        write_losses(select(shares() > least, losses, __builtin_nan("")));
     }
 
-    // Write the tile as the gradients, and those of the labels: `at_label` times their probability and weight. Those of rows
-    // that do not count are 0, even if their logits are NaN.
-    EW_INLINE void write_gradients(Double at_label) const {
-        store_tile(space, tile, rows, call.gradients);
-        write_label_gradients(at_label);
-    }
-
-    EW_INLINE void write_label_gradients(Double at_label) const { set_label_gradients(at_label * shares() * weights()); }
-
-    EW_INLINE void set_label_gradients(Double slopes) const {
-        double values[LANES];
-        store(slopes, values);
+    // Write the gradients, gradient_of(j) for every bin from the last to the first, and those of the labels: `at_label` times
+    // their weight. Those of rows that do not count are 0, even if their logits are NaN. Returns whether the labels are valid.
+    template <class F> EW_INLINE bool write_gradients(Double at_label, F gradient_of) const {
+        store_columns<T>(space.bins, rows, call.gradients, gradient_of);
+        const Scalars values(at_label * weights());
         for (int lane = 0; lane < LANES; ++lane) {
             T *row = static_cast<T *>(call.gradients) + rows.offsets[lane];
             row[label[lane]] = T(values[lane]);
             if (weight[lane] == 0) memset(row, 0, size_t(space.bins) * sizeof(T));
         }
+        return valid;
+    }
+
+    // The same with the gradients in the tile.
+    EW_INLINE bool write_gradients(Double at_label) const {
+        const int32_t *places = space.places;
+        return write_gradients(at_label, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
     }
 };
-
-} // namespace

@@ -2,12 +2,6 @@
 //
 // With the slope g of the cost in each bin, the derivative is p * (g - <p, g>). By Euler's theorem on homogeneous functions
 // <p, g> is rho times the cost plus the slope at the label, so at the label it is -p * rho * cost.
-#pragma once
-
-#include "label_tile.h"
-#include "pairs.h"
-
-namespace {
 
 // The exponentials of a tile as probabilities in the type of the data. Rounding the factor 1/sum multiplies all of them by a
 // number near 1, `excess`; distances count from `excess` at the label, and are corrected for it in the end.
@@ -24,55 +18,51 @@ template <class T> struct Softmax {
             exponential[lane] = double(rows.tile.at(rows.leaf[lane], lane));
             rows.tile.at(rows.leaf[lane], lane) = 0;
         }
-        scale = narrow<T>(Double(1.0) / rows.total);
+        scale = narrow<T>(1.0 / rows.total);
         excess = rows.total * widen(scale);
         at_label = (load(exponential) - rows.total) * widen(scale);
-        correction = Double(1.0) + Double(rows.call.option) * (Double(1.0) - excess);
+        correction = 1.0 + (1.0 - excess) * rows.call.option;
         factor = narrow<T>(rows.weights() * correction * widen(scale));
     }
 };
 
-template <class T, int RHO> bool chain_labels(const Task &task, int64_t t) {
+template <class T, int RHO> bool chain_labels(Task task) {
     const ew_space space = *task.space;
     const Slope<T, RHO> slope_of(task.call->option);
-    Memory memory(task);
-    const Tile<T> tile = memory.take<T>(space.bins), slopes = memory.take<T>(space.bins);
-    LabelTile<T> rows(task, t, tile);
+    LabelTile<T> rows(task);
+    const Tile<T> tile = rows.tile, slopes(task, space.bins);
     const Softmax<T> softmax(rows);
-    const auto label = indices(rows.label, double());
+    const auto label = load(rows.label);
     Double before = 0.0, cost = 0.0, after = 0.0;
     for (int64_t j = 0; j < space.bins; ++j) {
         before = before + widen(tile[j] * softmax.scale);
-        const Mask64 label_after = label > j;
+        const auto label_after = label > j;
         const Double flow = before + select(label_after, 0.0, softmax.at_label);
         const Double slope = slope_of.of_sum(flow, space.costs.doubles[j]);
         cost = slope * flow + cost;
         after = after + select(label_after, 0.0, slope);
         slopes.set(j, narrow<T>(slope));
     }
-    rows.write_losses(cost * softmax.correction * Double(1 / task.call->option));
+    rows.write_losses(cost * softmax.correction * (1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
-    const Double mean = Double(0.0) - (cost / softmax.excess + after);
-    store_from_end<T>(space.bins, rows.rows, task.call->gradients, mean, [&](int64_t j, Double &above) EW_ALWAYS {
+    Double above = 0.0 - (cost / softmax.excess + after);
+    return rows.write_gradients(0.0 - cost * softmax.correction * rows.shares(), [&](int64_t j) EW_ALWAYS {
         above = above + widen(slopes[j]);
         return tile[j] * softmax.factor * narrow<T>(above);
     });
-    rows.write_label_gradients(Double(0.0) - cost * softmax.correction);
-    return rows.valid;
 }
 
-template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
+template <class T, int RHO> bool tree_labels(Task task) {
     const ew_space space = *task.space;
     const Slope<T, RHO> slope_of(task.call->option);
     const T *costs = numbers<T>(space.costs);
-    Memory memory(task);
-    const Tile<double> sums = memory.take<double>(space.nodes);
-    const Tile<T> tile = memory.take<T>(space.bins), slopes = memory.take<T>(space.bins);
-    LabelTile<T> rows(task, t, tile);
+    LabelTile<T> rows(task);
+    const Tile<T> tile = rows.tile, slopes(task, space.bins);
+    const Tile<double> sums(task, space.nodes);
     const Softmax<T> softmax(rows);
     // The label of each row goes to the sum of the node above it, and its edge is added to the cost.
-    double flow[LANES], edge[LANES], above[LANES];
-    store(softmax.at_label, flow);
+    const Scalars flow(softmax.at_label);
+    double edge[LANES], above[LANES] = {};
     for (int64_t k = 0; k < space.nodes; ++k) sums.set(k, 0.0);
     for (int lane = 0; lane < LANES; ++lane) {
         edge[lane] = space.costs.doubles[rows.leaf[lane]];
@@ -80,22 +70,14 @@ template <class T, int RHO> bool tree_labels(const Task &task, int64_t t) {
     }
     const Double edge_slope = slope_of(softmax.at_label, 1.0) * load(edge);
     const Double cost = edge_slope * softmax.at_label + sum_flows(space, slope_of, tile, softmax.scale, sums, slopes, nullptr);
-    rows.write_losses(cost * softmax.correction * Double(1 / task.call->option));
+    rows.write_losses(cost * softmax.correction * (1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
-    for (int lane = 0; lane < LANES; ++lane) {
-        above[lane] = 0;
+    for (int lane = 0; lane < LANES; ++lane)
         for (int64_t k = space.node_of[rows.leaf[lane]]; k > 0; k = space.parents[k]) above[lane] += sums.at(k, lane);
-    }
-    sums.set(0, Double(0.0) - (cost / softmax.excess + edge_slope + load(above)));
-    sum_from_root(space, sums, [&](int64_t k, Double sum) EW_ALWAYS {
-        const Vector<T> here = narrow<T>(sum);
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
-            const Vector<T> e = tile[j], slope = KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(e * softmax.scale, costs[j]);
-            tile.set(j, e * softmax.factor * (here + slope));
-        });
+    sums.set(0, 0.0 - (cost / softmax.excess + edge_slope + load(above)));
+    sum_from_root<T>(space, sums, [&](int64_t j, Vector<T> here) EW_ALWAYS {
+        const Vector<T> e = tile[j], slope = KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(e * softmax.scale, costs[j]);
+        tile.set(j, e * softmax.factor * (here + slope));
     });
-    rows.write_gradients(Double(0.0) - cost * softmax.correction);
-    return rows.valid;
+    return rows.write_gradients(0.0 - cost * softmax.correction * rows.shares());
 }
-
-} // namespace

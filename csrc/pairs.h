@@ -1,36 +1,22 @@
 // The cost of moving the masses of one row to those of another, and its gradient.
-#pragma once
-
-#include "tile.h"
-
-namespace {
-
-// ---- slopes ---------------------------------------------------------------------------------------------------------
-
-// The derivative of the cost of an edge: rho * w * sgn(flow) * |flow|^(rho - 1), 0 at flow = 0. Times the flow it is rho
-// times the cost. The exponents 1, 1.5 and 2 have code of their own.
-enum Rho { ANY, ONE, TWO, THREE_HALVES };
-
-EW_INLINE Rho kind_of(double rho) { return rho == 2 ? TWO : rho == 1 ? ONE : rho == 1.5 ? THREE_HALVES : ANY; }
 
 // Whether slopes take so long that those of leaves are kept, and powers are computed in the type of the data.
 template <int RHO> constexpr bool KEEPS_SLOPES = RHO == ANY || RHO == THREE_HALVES;
 
+// The derivative of the cost of an edge: rho * w * sgn(flow) * |flow|^(rho - 1), 0 at flow = 0. Times the flow it is rho
+// times the cost.
 template <class T, int RHO> struct Slope {
     const double rho;
-    const Exponent<float> single;
-    const Exponent<double> exact;
-    EW_INLINE explicit Slope(double rho) : rho(rho), single(rho - 1), exact(rho - 1) {}
-    EW_INLINE Vector<float> powers(Vector<float> x) const { return power(x, single); }
-    EW_INLINE Double powers(Double x) const { return power(x, exact); }
+    const std::pair<Exponent<float>, Exponent<double>> exponents;
+    EW_INLINE explicit Slope(double rho) : rho(rho), exponents(rho - 1, rho - 1) {}
 
     template <class U> EW_INLINE Vector<U> operator()(Vector<U> flow, U cost) const {
-        typedef Vector<U> V;
-        if constexpr (RHO == TWO) return flow * V(cost + cost);
+        if constexpr (RHO == TWO) return flow * (cost + cost);
         // NaN is propagated.
-        if constexpr (RHO == ONE) return select(absolute(flow) > V(U(0)), with_sign(V(cost), flow), flow * V(U(0)));
-        if constexpr (RHO == THREE_HALVES) return with_sign(square_root(absolute(flow)), flow) * V(U(1.5) * cost);
-        if constexpr (RHO == ANY) return V(U(rho) * cost) * with_sign(powers(absolute(flow)), flow);
+        if constexpr (RHO == ONE) return select(absolute(flow) > U(0), with_sign(Vector<U>(cost), flow), flow * U(0));
+        if constexpr (RHO == THREE_HALVES) return with_sign(square_root(absolute(flow)), flow) * (U(1.5) * cost);
+        if constexpr (RHO == ANY)
+            return with_sign(power(absolute(flow), std::get<Exponent<U>>(exponents)), flow) * (U(rho) * cost);
     }
 
     // The slope for a flow that is a sum, and thus a double.
@@ -42,43 +28,34 @@ template <class T, int RHO> struct Slope {
     }
 };
 
-// ---- rows -----------------------------------------------------------------------------------------------------------
-
 // The differences of the rows of a tile.
 template <class T> struct Differences {
     typedef Vector<T> V;
     const ew_space space;
     const ew_call &call;
-    const Rows p_rows, q_rows;
+    const T *const p, *const q;
+    const Rows p_rows, q_rows, results;
     V size;            // the sums of their absolute values
     Register<T> least; // the least of all masses, or 0
 
-    EW_INLINE Differences(const Task &task, int64_t t)
-        : space(*task.space), call(*task.call), p_rows(t, call.rows, call.first_stride),
-          q_rows(t, call.rows, call.second_stride) {}
+    EW_INLINE explicit Differences(const Task &task)
+        : space(*task.space), call(*task.call), p(static_cast<const T *>(call.first)), q(static_cast<const T *>(call.second)),
+          p_rows(task, call.first_stride), q_rows(task, call.second_stride), results(task, space.bins) {}
 
     // Call f(j, difference) for every bin in turn.
     template <class F> EW_INLINE void each(F f) {
         V sum = T(0);
         Register<T> lowest = {};
-        with_block_size<T>(space.bins, [&](auto columns) EW_ALWAYS {
-            constexpr int SIZE = decltype(columns)::value, PIECES = WIDTH<T> / SIZE;
-            each_block<SIZE>(space.bins, [&](int64_t j, int64_t repeated) EW_ALWAYS {
-                V x[SIZE];
-                load_columns<SIZE>(x, [&](int row) EW_ALWAYS {
-                    const Register<T> p = gather<SIZE, PIECES>(static_cast<const T *>(call.first) + j, p_rows.offsets + row);
-                    const Register<T> q = gather<SIZE, PIECES>(static_cast<const T *>(call.second) + j, q_rows.offsets + row);
-                    lowest = p < lowest ? p : lowest;
-                    lowest = q < lowest ? q : lowest;
-                    return p - q;
-                });
-#pragma GCC unroll 16
-                for (int i = 0; i < SIZE; ++i) {
-                    if (i < repeated) continue;
-                    sum = sum + absolute(x[i]);
-                    f(j + i, x[i]);
-                }
-            });
+        const auto read = [&](auto columns, int64_t j, int i) EW_ALWAYS {
+            const Register<T> a = gather<WIDTH<T>>(columns, p + j, p_rows.offsets + i);
+            const Register<T> b = gather<WIDTH<T>>(columns, q + j, q_rows.offsets + i);
+            lowest = a < lowest ? a : lowest;
+            lowest = b < lowest ? b : lowest;
+            return a - b;
+        };
+        load_columns<T>(space.bins, read, [&](int64_t j, V x) EW_ALWAYS {
+            sum = sum + absolute(x);
+            f(j, x);
         });
         size = sum;
         least = lowest;
@@ -96,15 +73,18 @@ template <class T> struct Differences {
 
     // A difference in mass that is more than rounding is spread over all bins: what has to be subtracted from each of them.
     EW_INLINE Double shift(Double excess) const {
-        const Double rounding = 32 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52);
-        return select(absolute(excess) > rounding * widen(size), excess / Double(double(space.bins)), 0.0);
+        const double rounding = 32 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52);
+        return select(absolute(excess) > widen(size) * rounding, excess / double(space.bins), 0.0);
+    }
+
+    EW_INLINE void write_costs(Double total) const {
+        const Scalars values(total * (1 / call.option));
+        for (int lane = 0; lane < LANES; ++lane) static_cast<T *>(call.values)[results.index[lane]] = T(values[lane]);
     }
 
     // Whether the masses are >= 0, finite and equal in sum.
     bool are_valid(Double excess) const {
-        double excesses[LANES], sizes[LANES];
-        store(excess, excesses);
-        store(widen(size), sizes);
+        const Scalars excesses(excess), sizes(widen(size));
         bool valid = true;
         for (int i = 0; i < WIDTH<T>; ++i) valid = valid && least[i] >= 0;
         for (int lane = 0; lane < LANES && valid; ++lane) {
@@ -112,49 +92,38 @@ template <class T> struct Differences {
             // comparisons are false for NaN.
             const double difference = __builtin_fabs(excesses[lane]), bound = sizes[lane] / 2;
             if (difference <= call.tolerance * bound && bound < __builtin_inf()) continue;
-            double mass = 0;
-            for (int64_t j = 0; j < space.bins; ++j)
-                mass += double(static_cast<const T *>(call.second)[q_rows.offsets[lane] + j]);
-            mass += excesses[lane] > 0 ? excesses[lane] : 0.0;
+            double mass = excesses[lane] > 0 ? excesses[lane] : 0.0;
+            for (int64_t j = 0; j < space.bins; ++j) mass += double(q[q_rows.offsets[lane] + j]);
             valid = difference <= call.tolerance * mass && mass < __builtin_inf();
         }
         return valid;
     }
 };
 
-template <class T> EW_INLINE void write_distances(const ew_call &call, const Rows &rows, Double total) {
-    double values[LANES];
-    store(total * Double(1 / call.option), values);
-    for (int lane = 0; lane < LANES; ++lane) static_cast<T *>(call.values)[rows.index(lane)] = T(values[lane]);
-}
-
-// ---- chain ----------------------------------------------------------------------------------------------------------
-
-template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
+template <class T, int RHO> bool chain_pairs(Task task) {
     const ew_space space = *task.space;
     const Slope<T, RHO> slope_of(task.call->option);
-    const Tile<T> slopes = Memory(task).take<T>(space.bins);
-    Differences<T> rows(task, t);
+    const Tile<T> slopes(task, space.bins);
+    Differences<T> rows(task);
     Double flow = 0.0, weighted = 0.0, total = 0.0;
     const auto add = [&](int64_t j, Double x) EW_ALWAYS {
         flow = flow + x;
         const Double slope = slope_of.of_sum(flow, space.costs.doubles[j]);
         total = slope * flow + total;
-        weighted = slope * Double(space.positions[j]) + weighted;
+        weighted = slope * space.positions[j] + weighted;
         slopes.set(j, narrow<T>(slope));
     };
     rows.each([&](int64_t j, Vector<T> x) EW_ALWAYS { add(j, widen(x)); });
     const Double excess = flow, shift = rows.shift(excess);
-    if (any(absolute(shift) > Double(0.0))) {
+    if (any(absolute(shift) > 0.0)) {
         rows.load_into(slopes);
         flow = weighted = total = 0.0;
         for (int64_t j = 0; j < space.bins; ++j) add(j, widen(slopes[j]) - shift);
     }
-    const Rows results(t, task.call->rows, space.bins);
-    write_distances<T>(*task.call, results, total);
+    rows.write_costs(total);
     if (task.call->gradients) {
-        const Double mean = weighted * Double(-1.0 / double(space.bins));
-        store_from_end<T>(space.bins, results, task.call->gradients, mean, [&](int64_t j, Double &above) EW_ALWAYS {
+        Double above = weighted * (-1.0 / double(space.bins));
+        store_columns<T>(space.bins, rows.results, task.call->gradients, [&](int64_t j) EW_ALWAYS {
             above = above + widen(slopes[j]);
             return narrow<T>(above);
         });
@@ -162,41 +131,28 @@ template <class T, int RHO> bool chain_pairs(const Task &task, int64_t t) {
     return rows.are_valid(excess);
 }
 
-// ---- tree -----------------------------------------------------------------------------------------------------------
-
 // The flow over each edge from the leaves up: returns rho * cost of all edges, and leaves the slope of the edge above each
 // node in `sums`. What `sums` hold is added to the flow of each node; the tile is multiplied by `scale`. `slopes` gets those
 // of the leaves if they are kept, `slope_sum`, if not null, the sum of the slopes of all bins.
 template <class T, int RHO> EW_INLINE Double sum_flows(const ew_space &space, const Slope<T, RHO> &slope_of, Tile<T> tile,
                                                        Vector<T> scale, Tile<double> sums, Tile<T> slopes, Double *slope_sum) {
-    typedef Vector<T> V;
     const T *costs = numbers<T>(space.costs);
     Sum<T> sum, leaf_total;
     Double total = 0.0, node_sum = 0.0;
-    if constexpr (KEEPS_SLOPES<RHO>) {
-        for (int64_t j = 0; j < space.bins; ++j) {
-            const V flow = tile[j] * scale, slope = slope_of(flow, costs[j]);
-            slopes.set(j, slope);
-            if (slope_sum) sum.add(slope);
-            total = widen(slope) * widen(flow) + total;
-        }
-    }
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = sums[k];
         each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
-            const V flow = tile[j] * scale;
+            const Vector<T> flow = tile[j] * scale, slope = slope_of(flow, costs[j]);
             below = below + widen(flow);
-            if constexpr (!KEEPS_SLOPES<RHO>) {
-                const V slope = slope_of(flow, costs[j]);
-                if (slope_sum) sum.add(slope);
-                leaf_total.add(slope * flow);
-            }
+            if (slope_sum) sum.add(slope);
+            leaf_total.add(slope * flow);
+            if (KEEPS_SLOPES<RHO>) slopes.set(j, slope);
         });
         each_child(space, k, [&](int64_t c) EW_ALWAYS {
             const Double flow = sums[c], slope = slope_of.of_sum(flow, space.node_costs.doubles[c]);
             below = below + flow;
             total = slope * flow + total;
-            if (slope_sum) node_sum = slope * Double(space.contents[c]) + node_sum;
+            if (slope_sum) node_sum = slope * space.contents[c] + node_sum;
             sums.set(c, slope);
         });
         sums.set(k, below);
@@ -206,33 +162,25 @@ template <class T, int RHO> EW_INLINE Double sum_flows(const ew_space &space, co
     return total + leaf_total.value();
 }
 
-template <class T, int RHO> bool tree_pairs(const Task &task, int64_t t) {
+template <class T, int RHO> bool tree_pairs(Task task) {
     const ew_space space = *task.space;
     const Slope<T, RHO> slope_of(task.call->option);
-    Memory memory(task);
-    const Tile<double> sums = memory.take<double>(space.nodes);
-    const Tile<T> tile = memory.take<T>(space.bins), slopes = memory.take<T>(space.bins);
-    Differences<T> rows(task, t);
+    const Tile<double> sums(task, space.nodes);
+    const Tile<T> tile(task, space.bins), slopes(task, space.bins);
+    Differences<T> rows(task);
     const Double excess = rows.load_into(tile), shift = rows.shift(excess);
-    if (any(absolute(shift) > Double(0.0)))
+    if (any(absolute(shift) > 0.0))
         for (int64_t j = 0; j < space.bins; ++j) tile.set(j, narrow<T>(widen(tile[j]) - shift));
     for (int64_t k = 0; k < space.nodes; ++k) sums.set(k, 0.0);
     Double slope_sum;
-    const Double total = sum_flows(space, slope_of, tile, Vector<T>(T(1)), sums, slopes, &slope_sum);
-    const Rows results(t, task.call->rows, space.bins);
-    write_distances<T>(*task.call, results, total);
+    rows.write_costs(sum_flows(space, slope_of, tile, Vector<T>(T(1)), sums, slopes, &slope_sum));
     if (task.call->gradients) {
         const T *costs = numbers<T>(space.costs);
-        sums.set(0, slope_sum * Double(-1.0 / double(space.bins)));
-        sum_from_root(space, sums, [&](int64_t k, Double sum) EW_ALWAYS {
-            const Vector<T> here = narrow<T>(sum);
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
-                tile.set(j, here + (KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(tile[j], costs[j])));
-            });
+        sums.set(0, slope_sum * (-1.0 / double(space.bins)));
+        sum_from_root<T>(space, sums, [&](int64_t j, Vector<T> here) EW_ALWAYS {
+            tile.set(j, here + (KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(tile[j], costs[j])));
         });
-        store_tile(space, tile, results, task.call->gradients);
+        store_tile(space, tile, rows.results, task.call->gradients);
     }
     return rows.are_valid(excess);
 }
-
-} // namespace

@@ -4,11 +4,6 @@
 // divided by the sum of these products over all bins. Products are built from the label outwards, so they cannot overflow,
 // and those that underflow do not count. The loss needs no logarithm but that of the softmax's sum, so it is finite for any
 // finite logits. In place of costs the space holds the factors h_e.
-#pragma once
-
-#include "label_tile.h"
-
-namespace {
 
 // Write losses and gradients. `each(f)` calls f(j, product) for every bin, whose product is in any case 1 at the label;
 // `missing` is what the sums of the products and of the products times the logits lack.
@@ -16,7 +11,7 @@ template <class T, class F> EW_INLINE bool finish(LabelTile<T> &rows, F each, Do
     typedef Vector<T> V;
     const Tile<T> tile = rows.tile;
     const V largest = rows.largest;
-    const double smoothing = rows.call.option;
+    const double smoothing = rows.call.option, sharpness = 1 - smoothing, even = smoothing / double(rows.space.bins);
     // Of each row: the products, the products times the logits, and the logits, which count from the largest one.
     Sum<T> products, dots, logits;
     Double exponentials = 0.0;
@@ -30,82 +25,64 @@ template <class T, class F> EW_INLINE bool finish(LabelTile<T> &rows, F each, Do
     });
     rows.set_total(exponentials);
     const Double sum = products.value() + missing, dot = dots.value() + missing_dots;
-    const Double sharpness = 1 - smoothing, share = smoothing / double(rows.space.bins);
-    Double loss = log2(exponentials) * Double(LN2) - sharpness * dot / sum;
-    if (smoothing > 0) loss = loss - share * logits.value();
+    Double loss = log(exponentials) - dot * sharpness / sum;
+    if (smoothing > 0) loss = loss - logits.value() * even;
     rows.write_losses(loss);
     if (!rows.call.gradients) return rows.valid;
-    const Double weights = rows.weights(), soft = weights * sharpness / sum, even = weights * share;
-    const V p = narrow<T>(weights / exponentials), q = narrow<T>(soft), rest = narrow<T>(even);
+    const Double weights = rows.weights(), soft = sharpness / sum;
+    const V p = narrow<T>(weights / exponentials), q = narrow<T>(weights * soft), rest = narrow<T>(weights * even);
     each([&](int64_t j, V product) EW_ALWAYS { tile.set(j, tile[j] * p - (product * q + rest)); });
-    store_tile(rows.space, tile, rows.rows, rows.call.gradients);
-    rows.set_label_gradients(rows.shares() * weights - soft - even);
-    return rows.valid;
+    return rows.write_gradients(rows.shares() - soft - even);
 }
 
-// Write the product of the factors between each node and the label of each row.
-EW_INLINE void spread(const ew_space &space, const int64_t *labels, Tile<double> reach) {
+template <class T> bool tree_soft_labels(Task task) {
+    const ew_space space = *task.space;
     const double *node_factors = space.node_costs.doubles;
+    LabelTile<T> rows(task);
+    // The product of the factors between each node and the label; of the nodes above the label first.
+    const Tile<double> reach(task, space.nodes);
     for (int64_t k = 0; k < space.nodes; ++k) reach.set(k, -1.0);
+    const Scalars highest(widen(rows.largest));
+    double missing[LANES], dots[LANES];
     for (int lane = 0; lane < LANES; ++lane) {
-        double product = space.costs.doubles[labels[lane]];
-        for (int64_t node = space.node_of[labels[lane]]; node >= 0; node = space.parents[node]) {
+        const int64_t leaf = rows.leaf[lane];
+        double product = space.costs.doubles[leaf];
+        // The way from the label to itself is not by its parent.
+        missing[lane] = 1 - product * product;
+        dots[lane] = missing[lane] > 0 ? missing[lane] * (double(rows.tile.at(leaf, lane)) - highest[lane]) : 0.0;
+        for (int64_t node = space.node_of[leaf]; node >= 0; product *= node_factors[node], node = space.parents[node])
             reach.at(node, lane) = product;
-            product *= node_factors[node];
-        }
     }
     for (int64_t k = 0; k < space.nodes; ++k) {
         const Double here = reach[k];
-        each_child(space, k, [&](int64_t c) EW_ALWAYS {
-            reach.set(c, select(Double(0.0) > reach[c], here * Double(node_factors[c]), reach[c]));
-        });
+        each_child(space, k,
+                   [&](int64_t c) EW_ALWAYS { reach.set(c, select(0.0 > reach[c], here * node_factors[c], reach[c])); });
     }
-}
-
-template <class T> bool tree_soft_labels(const Task &task, int64_t t) {
-    typedef Vector<T> V;
-    const ew_space space = *task.space;
-    Memory memory(task);
-    const Tile<double> reach = memory.take<double>(space.nodes);
-    const Tile<T> tile = memory.take<T>(space.bins);
-    LabelTile<T> rows(task, t, tile);
-    // The way from the label to itself is not by its parent.
-    double missing[LANES], dots[LANES], highest[LANES];
-    store(widen(rows.largest), highest);
-    for (int lane = 0; lane < LANES; ++lane) {
-        const int64_t leaf = rows.leaf[lane];
-        const double factor = space.costs.doubles[leaf];
-        missing[lane] = 1 - factor * factor;
-        dots[lane] = missing[lane] > 0 ? missing[lane] * (double(tile.at(leaf, lane)) - highest[lane]) : 0.0;
-    }
-    spread(space, rows.leaf, reach);
     const T *factors = numbers<T>(space.costs);
     const auto each = [&](auto f) EW_ALWAYS {
         for (int64_t k = 0; k < space.nodes; ++k) {
-            const V product = narrow<T>(reach[k]);
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, product * V(factors[j])); });
+            const Vector<T> product = narrow<T>(reach[k]);
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, product * factors[j]); });
         }
     };
     return finish(rows, each, load(missing), load(dots));
 }
 
-template <class T> bool chain_soft_labels(const Task &task, int64_t t) {
+template <class T> bool chain_soft_labels(Task task) {
     const ew_space space = *task.space;
     const double *factors = space.costs.doubles;
-    Memory memory(task);
-    const Tile<T> tile = memory.take<T>(space.bins), reach = memory.take<T>(space.bins);
-    LabelTile<T> rows(task, t, tile);
-    const auto label = indices(rows.label, double());
-    const Double one = 1.0;
+    LabelTile<T> rows(task);
+    const Tile<T> reach(task, space.bins);
+    const auto label = load(rows.label);
     // The products from the label back, 1 after it; then those from the label on, 1 before it.
-    Double product = one;
+    Double product = 1.0;
     for (int64_t j = space.bins - 1; j >= 0; --j) {
-        if (j < space.bins - 1) product = select(label > j, product * Double(factors[j]), one);
+        if (j < space.bins - 1) product = select(label > j, product * factors[j], 1.0);
         reach.set(j, narrow<T>(product));
     }
-    product = one;
+    product = 1.0;
     for (int64_t j = 1; j < space.bins; ++j) {
-        product = select(label > j - 1, one, product * Double(factors[j - 1]));
+        product = select(label > j - 1, 1.0, product * factors[j - 1]);
         reach.set(j, narrow<T>(product) * reach[j]);
     }
     const auto each = [&](auto f) EW_ALWAYS {
@@ -113,5 +90,3 @@ template <class T> bool chain_soft_labels(const Task &task, int64_t t) {
     };
     return finish(rows, each, 0.0, 0.0);
 }
-
-} // namespace

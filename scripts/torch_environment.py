@@ -40,8 +40,8 @@ def main() -> None:
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     version = drop_gpu_requirements(site)
     missing = replace_libraries(site / "torch" / "lib")
-    # The interpreter of Triton 3.2, which PyTorch 2.6 asks for, does not run with NumPy 2.4.
-    numpy = ["numpy<2.4"] if version.startswith("2.6.") else []
+    # The interpreters of the Triton versions that older PyTorch versions ask for do not run with NumPy 2.4.
+    numpy = ["numpy<2.4"] if tuple(map(int, version.split(".")[:2])) < (2, 13) else []
     run(*pip, f"torch=={version}", *numpy, *options.packages)
     found = run(python, "-c", "import torch; torch.ones(2, 2).mm(torch.ones(2, 2)); print(torch.__version__)").strip()
     print(f"{options.folder}: PyTorch {found}, stand-ins for {len(missing)} libraries")
@@ -109,11 +109,16 @@ def symbols_of(library: Path) -> list[tuple[str, str, str]]:
 
 
 def build(path: Path, symbols: dict[str, set[str]]) -> None:
-    """Compile a library whose functions return cudaErrorNoDevice; PyTorch calls some of them when it is loaded."""
+    """Compile a library whose functions return cudaErrorNoDevice, or a text; PyTorch calls some when it is loaded."""
     names = sorted(set().union(*symbols.values()))
     with tempfile.TemporaryDirectory() as folder:
         source, script = Path(folder, "source.c"), Path(folder, "script.map")
-        source.write_text("".join(f"long {name}(void) {{ return 100; }}\n" for name in names))
+        values = (
+            '(long)"no device"' if re.search("(String|Name|ncclGetLastError)$", name) else "100" for name in names
+        )
+        source.write_text(
+            "".join(f"long {name}(void) {{ return {value}; }}\n" for name, value in zip(names, values, strict=True))
+        )
         versions = {version: sorted(members) for version, members in symbols.items() if version and members}
         script.write_text(
             "".join(f"{version} {{ global: {'; '.join(members)}; }};\n" for version, members in versions.items())

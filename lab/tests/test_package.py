@@ -90,7 +90,7 @@ def test_commands_not_import_lightning_or_experiments() -> None:
     code = "import sys, earthwork.cli.app; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     shown = {name for name in done.stdout.split() if name.startswith("earthwork_lab")}
-    commands = [f"earthwork_lab.cli.{name}" for name in ("demo", "reproduce", "study", "train")]
+    commands = [f"earthwork_lab.cli.{name}" for name in ("demo", "reproduce", "study", "tables", "train")]
     assert shown <= {"earthwork_lab", "earthwork_lab.cli", "earthwork_lab.extras", *commands}
     assert shown >= {*commands}
 

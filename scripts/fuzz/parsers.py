@@ -10,8 +10,9 @@ import atheris
 
 with atheris.instrument_imports(include=["earthwork.files", "earthwork.trees"]):
     import earthwork as ew
-    from earthwork.files import parse_json, parse_yaml
+    from earthwork.files import parse_csv, parse_json, parse_yaml
     from earthwork.trees import newick, paths
+    from earthwork.trees.builder import Lines
 
 SEEDS = (
     b"0(cat:1,('grey wolf':1,fox:1)dogs:2)carnivores;",
@@ -34,12 +35,18 @@ def read_yaml(text: str) -> object:
     return ew.trees.from_nested(parse_yaml(text))
 
 
+def read_csv(text: str) -> object:
+    """A table with a column for each level."""
+    lines = parse_csv(text, "CSV")
+    return paths.from_table(Lines(lines[1:], lines[0][1] if lines else ()))
+
+
 def read_paths(text: str) -> object:
     """One path in each line."""
     return paths.from_paths(text.splitlines())
 
 
-READERS: tuple[Callable[[str], object], ...] = (newick.from_newick, read_json, read_yaml, paths.from_csv, read_paths)
+READERS: tuple[Callable[[str], object], ...] = (newick.from_newick, read_json, read_yaml, read_csv, read_paths)
 
 
 def test_one_input(data: bytes) -> None:

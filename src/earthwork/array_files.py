@@ -18,13 +18,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from earthwork.extras import require
 from earthwork.files import check_regular
 
-__all__ = ["TABLES", "ArrayFile", "read_table"]
-
-TABLES = (".csv", ".tsv", ".parquet")
-"""The endings of files that hold a table with named columns."""
+__all__ = ["ArrayFile"]
 
 # Class names are shorter, and NumPy stores every string of an array at the length of the longest.
 _MAX_TEXT = 10_000
@@ -54,14 +50,16 @@ class ArrayFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._archive = path.suffix.lower() == ".npz"
-        self.members = [""]
+        self._entries: dict[str, zipfile.ZipInfo] = {}
         check_regular(path)
         if path.stat().st_size == 0:
             raise ValueError(f"{path}: the file is empty")
+        self._archive = path.suffix.lower() == ".npz"
         if self._archive:
             with self._readable(), zipfile.ZipFile(path) as archive:
-                self.members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+                entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+                self._entries = {entry.filename.removesuffix(".npy"): entry for entry in entries}
+        self.members = list(self._entries) if self._archive else [""]
 
     def listed(self) -> str:
         """Return the names of the arrays, for a message."""
@@ -69,16 +67,15 @@ class ArrayFile:
 
     def shape(self, member: str) -> tuple[int, ...]:
         """Return the shape of an array, from its header."""
-        with self._opened(member) as file:
-            return self._header(file, member).shape
+        with self._opened(member) as (_, header):
+            return header.shape
 
     def read(self, member: str = "") -> NDArray[Any]:
         """Return a whole array."""
-        with self._opened(member) as file:
-            header = self._header(file, member)
+        with self._opened(member) as (file, header):
             self._check_size(header, member, file.tell())
             self._check_memory(header, math.prod(header.shape))
-        with self._opened(member) as file:
+            file.seek(0)
             try:
                 return npy.read_array(file, allow_pickle=False)
             except ValueError as error:
@@ -86,13 +83,11 @@ class ArrayFile:
 
     def map(self, member: str = "") -> NDArray[Any]:
         """Return an array that is read from the file as it is used; it must not be compressed."""
-        with self._opened(member) as file:
-            header = self._header(file, member)
+        with self._opened(member) as (file, header):
             offset = file.tell()
         self._check_size(header, member, offset)
         if self._archive:
-            with zipfile.ZipFile(self.path) as archive:
-                entry = archive.getinfo(f"{member}.npy")
+            entry = self._entries[member]
             if entry.compress_type != zipfile.ZIP_STORED:
                 what = "expected an array that is not compressed, as numpy.savez writes it"
                 raise ValueError(f"{self.path}: `{member}`: {what}")
@@ -106,38 +101,35 @@ class ArrayFile:
 
     def stream(self, member: str, rows: int) -> Iterator[NDArray[Any]]:
         """Return the rows of a numeric array, at most ``rows`` at a time."""
-        with self._opened(member) as file:
-            header = self._header(file, member)
+        with self._opened(member) as (file, header):
             if header.dtype.kind not in "fiu":
                 raise ValueError(f"{self.path}: expected numbers as predictions, got {header.dtype}")
-            if not header.by_column:
-                self._check_memory(header, min(rows, header.shape[0]) * math.prod(header.shape[1:]))
-                yield from self._rows(file, header, rows)
-                return
-        # In Fortran order no row is contiguous, so the array is read whole.
-        whole = self.read(member)
-        for start in range(0, len(whole), rows):
-            yield whole[start : start + rows]
-
-    def _rows(self, file: IO[bytes], header: _Header, rows: int) -> Iterator[NDArray[Any]]:
-        count, *rest = header.shape
-        width = int(np.prod(rest)) * header.dtype.itemsize
-        for start in range(0, count, rows):
-            part = np.empty((min(rows, count - start), *rest), header.dtype)
-            filled = _fill(file, part)
-            if filled < part.nbytes:
-                raise ValueError(f"{self.path}: the file ends after {start + filled // width} of {count} rows")
-            yield part
+            count, *rest = header.shape
+            # In Fortran order no row is contiguous, so the array is read whole.
+            whole = self.read(member) if header.by_column else None
+            self._check_memory(header, min(rows, count) * math.prod(rest))
+            for start in range(0, count, rows):
+                if whole is not None:
+                    yield whole[start : start + rows]
+                    continue
+                shape = min(rows, count - start), *rest
+                size = math.prod(shape) * header.dtype.itemsize
+                data = bytearray(file.read(size))
+                if len(data) < size:
+                    end = start + len(data) * shape[0] // size
+                    raise ValueError(f"{self.path}: the file ends after {end} of {count} rows")
+                yield np.ndarray(shape, header.dtype, data)
 
     @contextmanager
-    def _opened(self, member: str) -> Iterator[IO[bytes]]:
+    def _opened(self, member: str) -> Iterator[tuple[IO[bytes], _Header]]:
+        """Open an array, and read its header."""
         with self._readable():
-            if not self._archive:
+            if self._archive:
+                with zipfile.ZipFile(self.path) as archive, archive.open(f"{member}.npy") as part:
+                    yield part, self._header(part, member)
+            else:
                 with self.path.open("rb") as file:
-                    yield file
-                return
-            with zipfile.ZipFile(self.path) as archive, archive.open(f"{member}.npy") as part:
-                yield part
+                    yield file, self._header(file, member)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -151,10 +143,7 @@ class ArrayFile:
     def _check_size(self, header: _Header, member: str, start: int) -> None:
         """Raise if the header announces more data than there is, before memory is allocated for it."""
         needed = math.prod(header.shape) * header.dtype.itemsize
-        found = self.path.stat().st_size - start
-        if self._archive:
-            with zipfile.ZipFile(self.path) as archive:
-                found = archive.getinfo(f"{member}.npy").file_size - start
+        found = (self._entries[member].file_size if self._archive else self.path.stat().st_size) - start
         if needed > found:
             raise self._unreadable(f"{header} are {needed} bytes, and there are {found}")
 
@@ -184,49 +173,9 @@ class ArrayFile:
         return header
 
 
-def read_table(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the columns of a CSV or Parquet file by their names: numbers, booleans or text (objects).
-
-    Raises:
-        ValueError: If the file cannot be read, a name occurs twice, or a cell is empty.
-    """
-    check_regular(path)
-    pyarrow = require("pyarrow", "metrics", "reading a table")
-    try:
-        if path.suffix.lower() == ".parquet":
-            table = require("pyarrow.parquet", "metrics", "reading Parquet").read_table(path)
-        else:
-            csv = require("pyarrow.csv", "metrics", "reading CSV")
-            delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-            table = csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter))
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path}: not a readable table: {' '.join(str(error).split())}") from None
-    names = table.column_names
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            raise ValueError(f"{path}: expected each column once, got {name!r} again")
-    for name in names:
-        if table[name].null_count:
-            row = int(np.flatnonzero(table[name].is_null().to_numpy())[0])
-            raise ValueError(f"{path}: expected a value in each cell, got none in row {row}, column {name!r}")
-    return {name: table[name].to_numpy() for name in names}
-
-
 def _memory() -> int:
     """Return the memory of this machine in bytes; 8 GiB if it is unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 2**33
-
-
-def _fill(file: IO[bytes], array: NDArray[Any]) -> int:
-    """Fill the array from a file; returns the number of bytes read."""
-    buffer = memoryview(array.reshape(-1).view(np.uint8).data)
-    filled = 0
-    while filled < len(buffer):
-        count = file.readinto(buffer[filled:])  # type: ignore[attr-defined]
-        if not count:
-            break
-        filled += count
-    return filled

@@ -14,6 +14,7 @@ distance :math:`E_j` from bin :math:`j` to a random bin, because :math:`\sum_k p
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -95,24 +96,17 @@ class Objective:
         self.mix = float(mix)
         self.curvature: Curvature = curvature
         # The loss of a row is scaled by the weight of its label, as in EMDLoss(reduction="sum").
-        self._loss = (
-            EMDLoss(space, rho, weight=weight, reduction="sum")
-            if loss == "emd"
-            else EdgeCrossEntropyLoss(space, weight=weight, reduction="sum")
-        )
+        make = partial(EMDLoss, rho=rho) if loss == "emd" else EdgeCrossEntropyLoss
+        self._loss = make(space, weight=weight, reduction="sum")
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[Array, Array]:
         """Serve ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
         # LightGBM keeps one class after the other, and would otherwise copy them into that order.
-        return self._serve(*_arguments(first, second, weight), by_class=True)
+        return self.derivatives(*_arguments(first, second, weight, np.float32), by_class=True)
 
     def xgboost(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         """Serve ``xgboost.train`` (scores, matrix) and its scikit-learn classes (labels, scores, weight)."""
-        return self._serve(*_arguments(first, second, sample_weight))
-
-    def _serve(self, scores: Any, labels: Any, weight: Any, by_class: bool = False) -> tuple[Array, Array]:
-        # Both libraries store derivatives in single precision.
-        return self.derivatives(np.asarray(scores, dtype=np.float32, order="C"), labels, weight, by_class=by_class)
+        return self.derivatives(*_arguments(first, second, sample_weight, np.float32))
 
     def derivatives(
         self, scores: Array, labels: Array, sample_weight: Array | None = None, *, by_class: bool = False
@@ -171,11 +165,17 @@ class Objective:
         label = space.flow(torch.zeros_like(p).scatter_(-1, labels.unsqueeze(-1), 1.0))
         second = self._second_derivative(below, label)
         if self.curvature == "gauss-newton":
-            return p.square() * _spread(space, below, second)
+            # Σ_e h_e (a_ej − m_e)² for each bin j; on a ring minus the share of the free circulation.
+            spread = (second * below.square()).sum(-1, keepdim=True) + space.potential(second * (1 - 2 * below))
+            if not space.acyclic:
+                total = second.sum(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+                spread -= (space.potential(second) - (second * below).sum(-1, keepdim=True)).square() / total
+            return p.square() * spread
         # (Σ c_j δ_j)² ≤ Σ |c_j| · Σ |c_j| δ_j² bounds J^T diag(h) J by a diagonal, with c_j = p_j (a_ej − m_e), whose
         # sizes sum to 2 m (1 − m). The rest of the Hessian is Σ p_j v_j (δ_j − Σ p δ)², where p_j v_j is the gradient.
         second = second * below * (1 - below)
-        bound = 2 * p * _mean_distance(space, below, second)
+        # Σ_e second_e |a_ej − m_e| for each bin j.
+        bound = 2 * p * ((second * below).sum(-1, keepdim=True) + space.potential(second * (1 - 2 * below)))
         rising = gradient.clamp(min=0)
         return bound + 2 * (rising + p * rising.sum(-1, keepdim=True))
 
@@ -213,21 +213,6 @@ def _softmax(x: Tensor) -> Tensor:
     return p.div_(p.sum(-1, keepdim=True))
 
 
-def _mean_distance(space: EdgeSpace, below: Tensor, weights: Tensor) -> Tensor:
-    """Return ``Σ_e weights_e |a_ej − m_e|`` for each bin j."""
-    return (weights * below).sum(-1, keepdim=True) + space.potential(weights * (1 - 2 * below))
-
-
-def _spread(space: EdgeSpace, below: Tensor, second: Tensor) -> Tensor:
-    """Return ``Σ_e h_e (a_ej − m_e)²`` for each bin j; on a ring minus the share of the free circulation."""
-    spread = (second * below.square()).sum(-1, keepdim=True) + space.potential(second * (1 - 2 * below))
-    if space.acyclic:
-        return spread
-    total = second.sum(-1, keepdim=True)
-    drift = space.potential(second) - (second * below).sum(-1, keepdim=True)
-    return spread - drift.square() / total.clamp(min=torch.finfo(total.dtype).tiny)
-
-
 class EvalMetric:
     """A metric on held-out data for early stopping, for LightGBM and XGBoost.
 
@@ -251,8 +236,6 @@ class EvalMetric:
         self.measure = measure_named(name, space)
         check_decision(decision, space, 0.0)
         self.measure.check(space, decision)
-        if self.measure.higher_is_better is None:
-            raise ValueError(f"name: expected a metric whose value says which model is better, got {name!r}")
         self.space = space
         self.name = name
         self.decision: Decision = decision
@@ -288,11 +271,15 @@ class EvalMetric:
         return -value if self.measure.higher_is_better else value
 
 
-def _arguments(first: Any, second: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """Return scores, labels and weights, whether called as (scores, dataset) or as (labels, scores, weight)."""
+def _arguments(first: Any, second: Any, weight: Any, dtype: Any = None) -> tuple[Array, Any, Any]:
+    """Return scores, labels and weights, whether called as (scores, dataset) or as (labels, scores, weight).
+
+    Both libraries store derivatives in single precision, the ``dtype`` for these.
+    """
+    labels, scores = first, second
     if hasattr(second, "get_label"):
-        return first, second.get_label(), second.get_weight()
-    return second, first, weight
+        scores, labels, weight = first, second.get_label(), second.get_weight()
+    return np.asarray(scores, dtype, order="C"), labels, weight
 
 
 def _as_scores(scores: Array, space: Space) -> Tensor:

@@ -7,13 +7,7 @@ from types import ModuleType
 
 
 def require(module: str, extra: str, what: str) -> ModuleType:
-    """Import an optional module, or raise an ``ImportError`` that says how to install it.
-
-    Args:
-        module: The module to import.
-        extra: The extra of this package that installs it.
-        what: What needs it, for the message.
-    """
+    """Import an optional module, or raise an ``ImportError`` that says what needs it and which extra installs it."""
     try:
         return import_module(module)
     except ImportError as error:

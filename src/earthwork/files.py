@@ -33,10 +33,6 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file so that a reader, also after a crash, finds either the old content or the new one.
 
     The content goes to a temporary file beside ``path``, is flushed to disk and renamed. Missing folders are created.
-
-    Args:
-        path: The file.
-        content: What to write; text is encoded as UTF-8.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -61,12 +57,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def to_json(value: Any, *, indent: int | None = None, strict: bool = False) -> str:
-    """Return ``value`` as JSON text, which has no NaN and no infinity.
-
-    Args:
-        value: Nested mappings, sequences, text, numbers, booleans and ``None``.
-        indent: Spaces for each level; by default everything is on one line.
-        strict: Raise a ``ValueError`` for NaN and infinities; by default they become ``null``.
+    """Return ``value`` as JSON text, in which NaN and infinities are ``null``, or a ``ValueError`` if it is strict.
 
     Example:
         >>> from earthwork.files import to_json
@@ -96,9 +87,7 @@ def check_regular(path: Path) -> None:
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, without a byte order mark and with its line ends as they are.
 
-    Raises:
-        ValueError: If it is empty, not a regular file, or not UTF-8; the message starts with the path.
-        OSError: If it cannot be read.
+    If it is empty, not a regular file, or not UTF-8, the ``ValueError`` starts with the path.
     """
     check_regular(path)
     data = path.read_bytes()
@@ -122,11 +111,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def parse_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
-    """Return the lines of a CSV text that are not empty: (the number of the line, its cells), all with as many cells.
-
-    Raises:
-        ValueError: If quotes are not closed, or a line has more or fewer cells than the first: in which line.
-    """
+    """Return the lines of a CSV text that are not empty, all with as many cells: (number of the line, its cells)."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines: list[tuple[int, list[str]]] = []
     start = 1
@@ -134,8 +119,8 @@ def parse_csv(text: str, name: str, delimiter: str = ",") -> list[tuple[int, lis
         for cells in reader:
             if cells:
                 lines.append((start, cells))
-                if len(cells) != len(lines[0][1]):
-                    width = len(lines[0][1])
+                width = len(lines[0][1])
+                if len(cells) != width:
                     got = f"expected {width} cells as in the first line, got {len(cells)}"
                     raise ValueError(f"{name}, line {start}: {got}")
             start = reader.line_num + 1
@@ -160,9 +145,7 @@ def is_missing(value: Any) -> bool:
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text. NaN, infinities and repeated names are errors, which say where they are."""
     try:
-        return json.loads(
-            text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant, parse_float=_finite_float
-        )
+        return json.loads(text, object_pairs_hook=_unique_names, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at {place(text, error.pos)}") from None
     except RecursionError:
@@ -206,13 +189,11 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _refuse_constant(token: str) -> Any:
-    raise ValueError(f"expected finite numbers, got {token}")
-
-
-def _finite_float(token: str) -> float:
+def _finite(token: str) -> float:
     value = float(token)
-    return value if math.isfinite(value) else _refuse_constant(token)
+    if not math.isfinite(value):
+        raise ValueError(f"expected finite numbers, got {token}")
+    return value
 
 
 # Some longer ones take quadratic time to read.
@@ -231,27 +212,23 @@ def parse_yaml(text: str) -> Any:
     try:
         # The loader of `yaml.safe_load`, in pure Python because the one in C can overflow the stack.
         loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        for problem, at in _yaml_problems(loader, node):
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
-        return loader.construct_document(node)
+        root = loader.get_single_node()
+        for problem, node in _yaml_problems(loader, root):
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return None if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ValueError(f"not YAML: {error.problem or error.context}{where}") from None
     except yaml.reader.ReaderError as error:
         raise ValueError(f"not YAML: {error.reason} at character {error.position}") from None
-    except RecursionError:
-        raise ValueError("not YAML: nested too deeply") from None
-    except _YAML_ERRORS as error:
-        raise ValueError(f"not YAML: {error}") from None
+    except (RecursionError, *_YAML_ERRORS) as error:
+        raise ValueError(f"not YAML: {'nested too deeply' if isinstance(error, RecursionError) else error}") from None
 
 
 def _yaml_problems(loader: Any, root: Any) -> Iterator[tuple[str, Any]]:
     """Find what PyYAML reads and a file should not hold: what is wrong, and the node."""
-    seen, todo = set(), [root]
+    seen, todo = set(), [] if root is None else [root]
     while todo:
         node = todo.pop()
         if node.id == "scalar":
@@ -261,18 +238,17 @@ def _yaml_problems(loader: Any, root: Any) -> Iterator[tuple[str, Any]]:
                 loader.construct_object(node)
             except _YAML_ERRORS as error:
                 yield f"cannot read {node.value!r:.60} as {node.tag.rpartition(':')[2]}: {error}", node
-        elif id(node) in seen:
+            continue
+        if id(node) in seen:
             yield "expected no alias of this list or mapping", node
-        elif node.id == "sequence":
-            todo += node.value
-        else:
-            keys = set()
-            for key, _ in node.value:
-                if key.id == "scalar" and key.value in keys:
-                    yield f"expected each key once in a mapping, got {key.value!r:.60} twice", key
-                keys.add(key.value if key.id == "scalar" else key)
-            todo += [entry for pair in node.value for entry in pair]
         seen.add(id(node))
+        pairs = node.value if node.id == "mapping" else []
+        keys = set()
+        for key in (key for key, _ in pairs if key.id == "scalar"):
+            if key.value in keys:
+                yield f"expected each key once in a mapping, got {key.value!r:.60} twice", key
+            keys.add(key.value)
+        todo += [entry for pair in pairs for entry in pair] if pairs else node.value
 
 
 def read_yaml(path: Path) -> Any:

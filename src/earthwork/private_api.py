@@ -49,11 +49,9 @@ def _plain_keys() -> frozenset[int]:
 PLAIN_KEYS = _plain_keys()
 
 
-def is_plain(x: Tensor, other: Tensor | None = None) -> bool:
-    """Return whether one or two tensors are plain strided memory on the CPU. If torch cannot tell, none is."""
-    return dispatch_keys(x).raw_repr() in PLAIN_KEYS and (
-        other is None or dispatch_keys(other).raw_repr() in PLAIN_KEYS
-    )
+def is_plain(x: Tensor) -> bool:
+    """Return whether a tensor is plain strided memory on the CPU. If torch cannot tell, none is."""
+    return dispatch_keys(x).raw_repr() in PLAIN_KEYS
 
 
 # Not ``None`` while ``torch.jit.trace`` is recording. If it is unknown, assume that it is.
@@ -126,12 +124,8 @@ def is_forward_mode() -> bool:
 
 def under_transform() -> bool:
     """Return whether forward-mode differentiation, a trace, a mode or a transform has to see every operation."""
-    return (
-        forward_mode._current_level >= 0
-        or tracing_state() is not None
-        or count_dispatch_modes() > 0
-        or transform_level() is not None
-    )
+    traced = is_forward_mode() or tracing_state() is not None
+    return traced or count_dispatch_modes() > 0 or transform_level() is not None
 
 
 # ---- PyTorch: its compiler -------------------------------------------------------------------------------------------

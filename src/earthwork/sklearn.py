@@ -6,6 +6,7 @@ Needs scikit-learn: ``pip install 'earthwork[sklearn]'``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 from earthwork.boosting import EvalMetric, Objective
 from earthwork.decisions import ConformalPredictor, FittedDecision, decide, expected_distance, fit_temperature
 from earthwork.decisions.decide import first_least
+from earthwork.decisions.fitted import log_of
 from earthwork.evaluation.labels import ClassIndex
 from earthwork.extras import require
 from earthwork.metrics.batch import Batch
@@ -71,6 +73,7 @@ class _Wrapper(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ign
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class LeastRiskClassifier(_Wrapper):
     r"""Predicts the class of least expected distance by another classifier's probabilities, or the best for a metric.
 
@@ -105,20 +108,12 @@ class LeastRiskClassifier(_Wrapper):
         array([0, 0])
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        space: Space | None = None,
-        *,
-        maximize: str | None = None,
-        calibrate: bool = False,
-        cv: Any = 5,
-    ) -> None:
-        self.estimator = estimator
-        self.space = space
-        self.maximize = maximize
-        self.calibrate = calibrate
-        self.cv = cv
+    estimator: Any
+    space: Space | None = None
+    _: KW_ONLY
+    maximize: str | None = None
+    calibrate: bool = False
+    cv: Any = 5
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> LeastRiskClassifier:  # noqa: N803
         """Fit the estimator, and the temperature and the decision if asked for."""
@@ -144,7 +139,7 @@ class LeastRiskClassifier(_Wrapper):
                 self.decision_ = FittedDecision(self.space_, self.maximize)
                 self.decision_.fit(p, torch.from_numpy(self._bins)[labels])
             if self.calibrate:
-                self.temperature_ = fit_temperature(_log(p[:, self._bins]), labels)
+                self.temperature_ = fit_temperature(log_of(p[:, self._bins]), labels)
         return self
 
     def _as_bins(self, y: Any, objective: Objective) -> tuple[Array, Array]:
@@ -175,7 +170,7 @@ class LeastRiskClassifier(_Wrapper):
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Return the (calibrated) probabilities of ``classes_``, shape ``[rows, classes]``."""
         p = self._all_bins(X)[:, self._bins]
-        return (p if self.temperature_ == 1 else (_log(p) / self.temperature_).softmax(-1)).numpy()
+        return (p if self.temperature_ == 1 else (log_of(p) / self.temperature_).softmax(-1)).numpy()
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the class of least expected distance, or the best one for the metric, for each row."""
@@ -188,6 +183,7 @@ class LeastRiskClassifier(_Wrapper):
         return labels
 
 
+@dataclass(eq=False, repr=False)
 class ConformalClassifier(_Wrapper):
     """Adds sets of classes with a guarantee to another classifier; see :class:`~earthwork.ConformalPredictor`.
 
@@ -217,22 +213,13 @@ class ConformalClassifier(_Wrapper):
                [ True, False, False]])
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        space: Space | None = None,
-        alpha: float = 0.1,
-        *,
-        kind: Any = None,
-        calibration: float = 0.3,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.space = space
-        self.alpha = alpha
-        self.kind = kind
-        self.calibration = calibration
-        self.random_state = random_state
+    estimator: Any
+    space: Space | None = None
+    alpha: float = 0.1
+    _: KW_ONLY
+    kind: Any = None
+    calibration: float = 0.3
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any) -> ConformalClassifier:  # noqa: N803
         """Fit the estimator on some of the rows, and the sets on the others."""
@@ -264,6 +251,7 @@ class ConformalClassifier(_Wrapper):
         return self.predictor_.predict(p).numpy()
 
 
+@dataclass(eq=False, repr=False)
 class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gradient boosting by LightGBM or XGBoost with an objective that knows how classes are arranged.
 
@@ -304,38 +292,21 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         array([0, 1, 2])
     """
 
-    def __init__(
-        self,
-        space: Space | None = None,
-        library: Literal["lightgbm", "xgboost"] = "lightgbm",
-        *,
-        loss: Literal["emd", "edge"] = "emd",
-        rho: float = 2.0,
-        mix: float = 0.0,
-        decision: Literal["least_risk", "argmax"] = "least_risk",
-        n_estimators: int = 100,
-        learning_rate: float = 0.1,
-        early_stopping: int | None = None,
-        validation_fraction: float = 0.2,
-        metric: str = "rps",
-        params: dict[str, Any] | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.space = space
-        self.library = library
-        self.loss = loss
-        self.rho = rho
-        self.mix = mix
-        self.decision = decision
-        self.n_estimators = n_estimators
-        self.learning_rate = learning_rate
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.metric = metric
-        self.params = params
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    space: Space | None = None
+    library: Literal["lightgbm", "xgboost"] = "lightgbm"
+    _: KW_ONLY
+    loss: Literal["emd", "edge"] = "emd"
+    rho: float = 2.0
+    mix: float = 0.0
+    decision: Literal["least_risk", "argmax"] = "least_risk"
+    n_estimators: int = 100
+    learning_rate: float = 0.1
+    early_stopping: int | None = None
+    validation_fraction: float = 0.2
+    metric: str = "rps"
+    params: dict[str, Any] | None = None
+    n_jobs: int | None = None
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> BoostedClassifier:  # noqa: N803
         """Train the model.
@@ -371,8 +342,7 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 labels = _places(self.classes_, np.asarray(eval_set[1]), "eval_set")
                 held_out = (other, labels, np.ones(len(other)))
         self._objective = Objective(self.space_, self.rho, loss=self.loss, mix=self.mix)  # type: ignore[arg-type]
-        train_with = _train_lightgbm if self.library == "lightgbm" else _train_xgboost
-        self.booster_, self.n_rounds_ = train_with(self, x, bins, weight, held_out, seed)
+        self.booster_, self.n_rounds_ = _trained(self, x, bins, weight, held_out, seed)
         return self
 
     def _arrange(self, y: Array, order: list[Any] | None) -> tuple[Space, Array, Array]:
@@ -409,60 +379,42 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _train_lightgbm(
-    model: BoostedClassifier, x: Array, bins: Array, weight: Array, held_out: Any, seed: int
-) -> tuple[Any, int]:
-    library = require("lightgbm", "boosting", "BoostedClassifier")
-    params = {
-        "objective": model._objective.lightgbm,
-        "num_class": model.space_.num_bins,
-        "learning_rate": model.learning_rate,
-        "metric": "None",
-        "seed": seed,
-        "verbose": -1,
-        # A table so small that no feature can be split is an error otherwise.
-        "feature_pre_filter": False,
-        **({} if model.n_jobs is None else {"num_threads": model.n_jobs}),
-        **(model.params or {}),
-    }
-    data = library.Dataset(x, bins, weight=weight, free_raw_data=True)
-    if held_out is None:
-        return library.train(params, data, model.n_estimators), model.n_estimators
-    booster = library.train(
-        params,
-        data,
-        model.n_estimators,
-        valid_sets=[library.Dataset(held_out[0], held_out[1], weight=held_out[2], reference=data)],
-        feval=EvalMetric(model.space_, model.metric, decision=model.decision).lightgbm,
-        callbacks=[library.early_stopping(model.early_stopping, verbose=False)],
-    )
-    return booster, booster.best_iteration or booster.current_iteration()
+# What the libraries need to know about an objective of one's own.
+_PARAMS: dict[str, dict[str, Any]] = {
+    # A table so small that no feature can be split is an error otherwise.
+    "lightgbm": {"metric": "None", "verbose": -1, "feature_pre_filter": False},
+    # As in LightGBM: the default weight of 1 is meant for the log loss, whose curvature is larger than that of EMD^ρ.
+    "xgboost": {"disable_default_eval_metric": True, "base_score": 0.0, "min_child_weight": 1e-3},
+}
 
 
-def _train_xgboost(
+def _trained(
     model: BoostedClassifier, x: Array, bins: Array, weight: Array, held_out: Any, seed: int
 ) -> tuple[Any, int]:
-    library = require("xgboost", "boosting", "BoostedClassifier")
-    params = {
-        "num_class": model.space_.num_bins,
-        "learning_rate": model.learning_rate,
-        "disable_default_eval_metric": True,
-        "base_score": 0.0,
-        # As in LightGBM: the default of 1 is meant for the log loss, whose curvature is larger than that of EMD^ρ.
-        "min_child_weight": 1e-3,
-        "seed": seed,
-        **({} if model.n_jobs is None else {"nthread": model.n_jobs}),
-        **(model.params or {}),
-    }
-    data = library.DMatrix(x, bins, weight=weight)
-    options: dict[str, Any] = {"obj": model._objective.xgboost, "verbose_eval": False}
+    """Return the booster, and the number of its rounds to use."""
+    library = require(model.library, "boosting", "BoostedClassifier")
+    params: dict[str, Any] = {"num_class": model.space_.num_bins, "learning_rate": model.learning_rate, "seed": seed}
+    params |= _PARAMS[model.library] | ({} if model.n_jobs is None else {"nthread": model.n_jobs})
+    params |= model.params or {}
+    metric = EvalMetric(model.space_, model.metric, decision=model.decision)
+    options: dict[str, Any] = {}
+    if model.library == "lightgbm":
+        params["objective"] = model._objective.lightgbm
+        data = library.Dataset(x, bins, weight=weight, free_raw_data=True)
+        if held_out is not None:
+            features, labels, weights = held_out
+            options["valid_sets"] = [library.Dataset(features, labels, weight=weights, reference=data)]
+            options["feval"] = metric.lightgbm
+            options["callbacks"] = [library.early_stopping(model.early_stopping, verbose=False)]
+        booster = library.train(params, data, model.n_estimators, **options)
+        rounds = model.n_estimators if held_out is None else booster.best_iteration or booster.current_iteration()
+        return booster, rounds
+    options |= {"obj": model._objective.xgboost, "verbose_eval": False}
     if held_out is not None:
-        options |= {
-            "evals": [(library.DMatrix(held_out[0], held_out[1], weight=held_out[2]), "held_out")],
-            "custom_metric": EvalMetric(model.space_, model.metric, decision=model.decision).xgboost,
-            "early_stopping_rounds": model.early_stopping,
-        }
-    booster = library.train(params, data, model.n_estimators, **options)
+        features, labels, weights = held_out
+        options["evals"] = [(library.DMatrix(features, labels, weight=weights), "held_out")]
+        options |= {"custom_metric": metric.xgboost, "early_stopping_rounds": model.early_stopping}
+    booster = library.train(params, library.DMatrix(x, bins, weight=weight), model.n_estimators, **options)
     return booster, booster.best_iteration + 1 if held_out is not None else model.n_estimators
 
 
@@ -487,16 +439,15 @@ def scorer(name: str, space: Space | None = None) -> Callable[[Any, Any, Any], f
         >>> bool(score(LogisticRegression(max_iter=500).fit(X, y), X, y) > -0.1)
         True
     """
-    measure = measure_named(name, Chain(2) if space is None else space)
-    if measure.higher_is_better is None:
-        raise ValueError(f"name: expected a metric whose value says which model is better, got {name!r}")
+    measure_named(name, Chain(2) if space is None else space)
     return _Scorer(name, space)
 
 
+# A class, so that a scorer can be pickled into the processes of a grid search.
+@dataclass(frozen=True, repr=False)
 class _Scorer:
-    # A class, so that a scorer can be pickled into the processes of a grid search.
-    def __init__(self, name: str, space: Space | None) -> None:
-        self.name, self.space = name, space
+    name: str
+    space: Space | None
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:  # noqa: N803
         truth, order = np.asarray(y), _order_of(y)
@@ -590,7 +541,3 @@ def _spread(p: Array, space: Space, bins: Array) -> Tensor:
     full = torch.zeros(len(p), space.num_bins, dtype=torch.float64)
     full[:, torch.from_numpy(bins)] = torch.as_tensor(p, dtype=torch.float64)
     return full
-
-
-def _log(p: Tensor) -> Tensor:
-    return p.clamp(min=torch.finfo(p.dtype).tiny).log()

@@ -5,7 +5,6 @@ A floating point target of the input's shape is a distribution. A set, "one of t
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +15,9 @@ from torch import Tensor
 
 from earthwork.spaces import Tree
 from earthwork.spaces.derived import derived
+from earthwork.spaces.space import dtype_or_type, first_true
 from earthwork.spaces.tree import as_tree, node_tables
+from earthwork.text import with_near_matches
 
 __all__ = ["AnyOf", "any_of", "coarse", "gaussian", "interval", "two_hot"]
 
@@ -48,8 +49,7 @@ def any_of(mask: Tensor) -> AnyOf:
         (tensor(...e-14), tensor(1.))
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        what = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"mask: expected a boolean tensor, got {what}")
+        raise TypeError(f"mask: expected a boolean tensor, got {dtype_or_type(mask)}")
     return AnyOf(mask)
 
 
@@ -84,7 +84,7 @@ def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
         tensor([[0.2407, 0.5186, 0.2407]])
     """
     values = _numbers("values", values)
-    edges = _increasing("edges", edges, values, least=2)
+    edges = _increasing("edges", edges, values)
     if not isinstance(sigma, (int, float)) or isinstance(sigma, bool) or not 0 < sigma < math.inf:
         raise ValueError(f"sigma: expected a finite number > 0, got {sigma!r}")
     centre = values.double().clamp(edges[0].item(), edges[-1].item()).unsqueeze(-1)
@@ -111,7 +111,7 @@ def two_hot(values: Tensor, centers: Tensor) -> Tensor:
                 [0.0000, 0.0000, 1.0000]])
     """
     values = _numbers("values", values)
-    centers = _increasing("centers", centers, values, least=2)
+    centers = _increasing("centers", centers, values)
     inside = values.clamp(centers[0].item(), centers[-1].item())
     upper = torch.searchsorted(centers, inside.contiguous(), right=True).clamp(1, len(centers) - 1)
     low, high = centers[upper - 1], centers[upper]
@@ -144,8 +144,7 @@ def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Any
     bounds = [_indices(name, bound, "class indices", "", n) for name, bound in ends.items()]
     device = next((bound.device for bound in bounds if bound.ndim), torch.device("cpu"))
     first, last = torch.broadcast_tensors(*(bound.to(device) for bound in bounds))
-    if (first > last).any():
-        place = tuple((first > last).nonzero()[0].tolist())
+    if (place := first_true(first > last)) is not None:
         raise ValueError(
             f"low and high: expected low ≤ high, got {int(first[place])} and {int(last[place])}"
             + (f" at position {place[0] if len(place) == 1 else place}" if place else "")
@@ -205,9 +204,7 @@ def _nodes(nodes: Any, tree: Tree) -> Tensor:
             if counts[name] > 1:
                 raise ValueError(f"nodes: expected names that only one node has, or node indices, got {name!r}")
             if name not in places:
-                near = difflib.get_close_matches(str(name), places, 3)
-                hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-                raise ValueError(f"nodes: expected names of nodes of {tree}, got {name!r}{hint}")
+                raise ValueError(f"nodes: expected names of nodes of {tree}, got {with_near_matches([name], places)}")
         items = [places[name] for name in items]
     index = _indices("nodes", items, "node indices", " or names", tree.num_nodes)
     return index.squeeze(0) if single else index
@@ -224,15 +221,14 @@ def _indices(name: str, values: Any, what: str, otherwise: str, count: int) -> T
 
 def _numbers(name: str, values: Tensor) -> Tensor:
     if not isinstance(values, Tensor) or not values.is_floating_point():
-        what = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise TypeError(f"{name}: expected a floating point tensor, got {what}")
+        raise TypeError(f"{name}: expected a floating point tensor, got {dtype_or_type(values)}")
     if not torch.isfinite(values).all():
         raise ValueError(f"{name}: expected finite numbers, got {values[~torch.isfinite(values)].flatten()[0].item()}")
     return values
 
 
-def _increasing(name: str, numbers: Tensor, values: Tensor, least: int) -> Tensor:
+def _increasing(name: str, numbers: Tensor, values: Tensor) -> Tensor:
     numbers = _numbers(name, torch.as_tensor(numbers, dtype=values.dtype, device=values.device))
-    if numbers.ndim != 1 or len(numbers) < least or (numbers.diff() <= 0).any():
-        raise ValueError(f"{name}: expected at least {least} increasing numbers, got shape {tuple(numbers.shape)}")
+    if numbers.ndim != 1 or len(numbers) < 2 or (numbers.diff() <= 0).any():
+        raise ValueError(f"{name}: expected at least 2 increasing numbers, got shape {tuple(numbers.shape)}")
     return numbers

@@ -1,14 +1,38 @@
-"""Names in messages: shortened lists, near matches for unknown names, and no control characters."""
+"""Names: as people type them, and in messages, with near matches and without control characters."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from unicodedata import is_normalized
+from unicodedata import combining, is_normalized, normalize
 
 __all__ = ["abbreviate", "printable", "with_near_matches"]
 
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))  # soft hyphen, blanks of no width, byte order mark
+_BETWEEN_WORDS = re.compile(r"[\s_-]+")
 _MAX_SUGGESTIONS = 20  # searching for near matches takes about 10 ms per name
+
+
+def clean_name(name: str) -> str:
+    r"""Return a name without white space at its ends and invisible characters, with single blanks, in Unicode's NFC.
+
+    Example:
+        >>> from earthwork.text import clean_name
+        >>> clean_name(" Home\u00a0 De\u0301cor\u200b")
+        'Home Décor'
+    """
+    if not name.isascii():
+        name = normalize("NFC", name.translate(_INVISIBLE))
+    return " ".join(name.split())
+
+
+def fold_name(name: str) -> str:
+    """Return a name without what people spell differently: case, accents, hyphens and underscores between words."""
+    if not name.isascii():
+        parts = normalize("NFKD", name)
+        name = "".join(sign for sign in parts if not combining(sign)) or name
+    return _BETWEEN_WORDS.sub(" ", name.casefold()).strip() or name
 
 
 def abbreviate(values: Iterable[object], limit: int = 10) -> str:
@@ -32,10 +56,11 @@ def with_near_matches(unknown: Sequence[str], known: Iterable[str]) -> str:
         >>> with_near_matches(["tabbi", "xyz"], ["tabby", "lynx"])
         "'tabbi' (near: 'tabby'), 'xyz'"
     """
-    folded = {_fold(name): name for name in known if name}
+    # The search takes time quadratic in the length of a name.
+    folded = {fold_name(name[:100]): name for name in known if name}
     shown = []
     for place, name in enumerate(unknown):
-        near = get_close_matches(_fold(name), folded, n=3, cutoff=0.6) if place < _MAX_SUGGESTIONS else []
+        near = get_close_matches(fold_name(name[:100]), folded, n=3, cutoff=0.6) if place < _MAX_SUGGESTIONS else []
         shown.append(quoted(name) + (f" (near: {', '.join(quoted(folded[x]) for x in near)})" if near else ""))
     return ", ".join(shown)
 
@@ -43,11 +68,6 @@ def with_near_matches(unknown: Sequence[str], known: Iterable[str]) -> str:
 def quoted(name: str) -> str:
     """Return a name in quotes; with escapes if its letters and accents are apart, which looks the same."""
     return repr(name) if is_normalized("NFC", name) else ascii(name)
-
-
-def _fold(name: str) -> str:
-    # The search takes time quadratic in the length of a name.
-    return name[:100].casefold().replace("_", " ").replace("-", " ")
 
 
 def printable(text: str) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from earthwork.cli.app import run
-from earthwork.cli.console import print_table, with_options
+from earthwork.cli.console import with_options
 
 NAMES = {"top_k": "--top-k", "labels": "--labels-file", "decide": "--decide", "data": "DATA", "accelerator": "--acc"}
 
@@ -97,20 +95,6 @@ def test_errors_name_options(command: str, expected: str, capsys: pytest.Capture
     # An argument of a Python function: a name, the equals sign and a value.
     assert not re.search(r"(?<!-)\b[a-z_]+=", line), line
     assert sorted(Path.cwd().rglob("*")) == before, "nothing is written"
-
-
-def test_tables_in_pipe_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    cells = [f"cell {number} of a very long row" for number in range(40)]
-    print_table(Console(file=sys.stdout), "title", [cells, cells])
-    lines = capsys.readouterr().out.splitlines()
-    assert all(cell in lines[2] and cell in lines[4] for cell in cells)
-
-
-def test_tables_on_terminal_wrapped_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    cells = [letter * 60 for letter in "abc"]
-    print_table(Console(file=sys.stdout, force_terminal=True, width=80, no_color=True), "t", [cells, cells])
-    text = capsys.readouterr().out
-    assert [text.count(letter) for letter in "abc"] == [120] * 3
 
 
 @pytest.mark.usefixtures("files")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -447,9 +448,12 @@ def compare_parallel(rank: int, ranks: int, group: str) -> None:
     replicated, sharded = copy.deepcopy(network), copy.deepcopy(network)
     network(features, labels).backward()
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (ranks,))
-    for module in (sharded.head, sharded):
-        fully_shard(module, mesh=mesh)
-    for parallel in (DistributedDataParallel(replicated), sharded):
+    networks = [DistributedDataParallel(replicated)]
+    if Version(torch.__version__) >= Version("2.7"):  # before, `fully_shard` needs a GPU
+        for module in (sharded.head, sharded):
+            fully_shard(module, mesh=mesh)
+        networks.append(sharded)
+    for parallel in networks:
         parallel(features[rank::ranks], labels[rank::ranks]).backward()
         for ours, theirs in zip(parallel.parameters(), network.parameters(), strict=True):
             gradient = ours.grad.full_tensor() if hasattr(ours.grad, "full_tensor") else ours.grad

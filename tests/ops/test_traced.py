@@ -76,6 +76,7 @@ def test_labels_by_operator(rng, name):
         torch.testing.assert_close(found, torch.tensor(value, dtype=torch.float64), equal_nan=True)
 
 
+@pytest.mark.skipif(not private_api.constants_take_objects, reason="the compiler breaks the graph at a loss")
 def test_what_operator_serves(monkeypatch, tracing):
     chain = SPACES["chain"]
     p = torch.rand(20, C).softmax(-1)

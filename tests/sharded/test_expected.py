@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import earthwork as ew
-from earthwork.sharded.expected import expected_on_shards, softmax_of_shards
+from earthwork.sharded.decisions import expected_on_shards, softmax_of_shards
 from earthwork.spaces.parts import shard_bounds
 from tests.cases import random_space
 from tests.sharded.threads import Threads

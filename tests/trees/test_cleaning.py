@@ -9,7 +9,7 @@ import pytest
 
 import earthwork as ew
 from earthwork import trees
-from earthwork.trees.cleaning import clean_name
+from earthwork.text import clean_name
 
 SHOP = """\
 department,group,category

@@ -55,7 +55,7 @@ def test_the_cost_is_that_of_the_edge_that_is_kept(tmp_path):
     (tmp_path / "shop.csv").write_text("child,parent,cost\nk,a,5\nk,b,7\na,r,1\nb,c,1\nc,r,1\nr,,\n")
     tree = ew.load(tmp_path / "shop.csv", rule="longest")
     assert dict(zip(trees.to_edges(tree), range(9), strict=False)).keys() >= {("k", "b", 7.0)}
-    with pytest.raises(ValueError, match=r"table: expected one parent .* 'k' \('a', 'b'\)"):
+    with pytest.raises(ValueError, match=r"edges: expected one parent .* 'k' \('a', 'b'\)"):
         ew.load(tmp_path / "shop.csv")
     with pytest.raises(TypeError, match="full_names: not an option of from_edges"):
         ew.load(tmp_path / "shop.csv", rule="first", full_names=True)

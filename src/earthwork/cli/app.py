@@ -69,19 +69,17 @@ _ClickException: type[Exception] = typer.BadParameter.mro()[2]
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    Args:
-        arguments: The arguments after ``earthwork``; by default those of this process.
-    """
+    """Run the command line with arguments, by default those of this process, and return its exit code."""
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="earthwork", standalone_mode=False)
     except BrokenPipeError:
         # The reading process (head, less) has exited, so nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (TypeError, ValueError, ImportError, OSError) as error:
-        return _fail(_message(error))
+    except OSError as error:
+        return _fail(str(error) if error.filename is None else f"{error.filename}: {error.strerror}")
+    except (TypeError, ValueError, ImportError) as error:
+        return _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", code=130)
     except (MemoryError, RuntimeError) as error:
@@ -90,24 +88,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"not enough memory: {error}")
     except _ClickException as error:
-        return _usage(error)
+        message = getattr(error, "format_message", error.__str__)()
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(message)
+            return 0
+        context = getattr(error, "ctx", None)
+        return _fail(f"{message} (see {context.command_path} --help)" if context else message)
     return code if isinstance(code, int) else 0
-
-
-def _usage(error: BaseException) -> int:
-    message = getattr(error, "format_message", error.__str__)()
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print(message)
-        return 0
-    context = getattr(error, "ctx", None)
-    hint = f" (see {context.command_path} --help)" if context else ""
-    return _fail(f"{message}{hint}")
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
 
 
 def _fail(message: str, code: int = 2) -> int:

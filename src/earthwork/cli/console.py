@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["Command", "print_table"]
+__all__ = ["Command", "print_whole"]
 
 
 class Command(TyperCommand):
@@ -36,15 +36,13 @@ class Command(TyperCommand):
 
     def in_options(self, message: str) -> str:
         """Return a message of the library in the words of this command."""
-        names = {str(parameter.name): _spelling(parameter) for parameter in self.params}
+        names = {}
+        for parameter in self.params:
+            # ``--top-k``, or ``DATA`` for an argument without a name
+            option = max(parameter.opts, key=len)
+            names[str(parameter.name)] = option if option.startswith("-") else parameter.metavar or option.upper()
         others = {argument: names[name] for argument, name in self.aliases.items() if name in names}
         return with_options(message, names | others)
-
-
-def _spelling(parameter: Any) -> str:
-    """Return how a user writes a parameter: ``--top-k``, or ``DATA`` for an argument without a name."""
-    option: str = max(parameter.opts, key=len)
-    return option if option.startswith("-") else str(parameter.metavar or option.upper())
 
 
 def with_options(message: str, options: Mapping[str, str]) -> str:
@@ -52,10 +50,6 @@ def with_options(message: str, options: Mapping[str, str]) -> str:
 
     An argument is named at the start of a message, before a colon, alone or with its value; or anywhere, with ``=``
     and a value.
-
-    Args:
-        message: The message.
-        options: The option for each argument.
 
     Example:
         >>> from earthwork.cli.console import with_options
@@ -69,12 +63,12 @@ def with_options(message: str, options: Mapping[str, str]) -> str:
         return message
     message = re.sub(rf"\A({names})(?=: | .*?: )", lambda found: options[found[1]], message)
     assigned = rf"(?<![\w'\"./-])({names})=(?:True\b|([\"'])(.*?)\2|(-?[\w.]+))?"
-    return re.sub(assigned, lambda found: _assigned(options[found[1]], found[3], found[4]), message)
 
+    def option(found: re.Match[str]) -> str:
+        value = found[4] if found[3] is None else found[3].replace("_", "-")
+        return options[found[1]] if value is None else f"{options[found[1]]} {value}"
 
-def _assigned(option: str, text: str | None, number: str | None) -> str:
-    value = number if text is None else text.replace("_", "-")
-    return option if value is None else f"{option} {value}"
+    return re.sub(assigned, option, message)
 
 
 def print_whole(console: Console, content: RenderableType) -> None:
@@ -85,15 +79,3 @@ def print_whole(console: Console, content: RenderableType) -> None:
         options = console.options.update(width=100_000)
         console = Console(file=console.file, highlight=False, width=console.measure(content, options=options).maximum)
     console.print(content)
-
-
-def print_table(console: Console, title: str, rows: Sequence[Sequence[str]]) -> None:
-    """Print a table whose first row has the names of the columns."""
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for at, name in enumerate(rows[0]):
-        table.add_column(name, justify="right" if at else "left", overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*row)
-    print_whole(console, table)

@@ -63,8 +63,7 @@ def command(
         float | None, typer.Option(help="With --decide inner: tune so that this share of answers is a class.")
     ] = None,
     calibrate: Annotated[
-        bool,
-        typer.Option("--calibrate", help="Add calibrated probabilities, fitted on one half of the rows."),
+        bool, typer.Option("--calibrate", help="Add calibrated probabilities, fitted on one half of the rows.")
     ] = False,
     conformal: Annotated[
         float | None,
@@ -76,10 +75,15 @@ def command(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the report and the pictures.")] = None,
 ) -> None:
     """Report the metrics of predictions, and compare models on the same rows."""
-    _check_choice("--normalize", normalize, ("softmax", "l1"))
-    _check_choice("--labels", labels, ("index", "name"))
-    _check_choice("--answers", answers, ("class", "node"))
-    _check_choice("--decide", decide, ("least-risk", "inner"))
+    for option, value, *choices in (
+        ("--normalize", normalize, "softmax", "l1"),
+        ("--labels", labels, "index", "name"),
+        ("--answers", answers, "class", "node"),
+        ("--decide", decide, "least-risk", "inner"),
+    ):
+        if value is not None and value not in choices:
+            hint = "; --labels-file takes a file" if option == "--labels" else ""
+            raise ValueError(f"{option}: expected {' or '.join(map(str, choices))}, got {value!r}{hint}")
     from rich.console import Console
 
     given = {name: value for name, value in context.params.items() if name not in _OWN}
@@ -92,15 +96,9 @@ def command(
             print(printable(str(path)))
 
 
-def _check_choice(option: str, value: str | None, choices: tuple[str, ...]) -> None:
-    if value is not None and value not in choices:
-        hint = "; --labels-file takes a file" if option == "--labels" else ""
-        raise ValueError(f"{option}: expected {' or '.join(choices)}, got {value!r}{hint}")
-
-
 def write(result: Evaluation, folder: Path) -> list[Path]:
     """Write the report in all forms, and the pictures."""
-    from earthwork.plot.evaluation import draw_evaluation
+    from earthwork.plot import plot_evaluation
 
     texts = {
         "report.md": result.to_markdown(),
@@ -109,9 +107,8 @@ def write(result: Evaluation, folder: Path) -> list[Path]:
     }
     for name, text in texts.items():
         write_atomically(folder / name, text)
-    picture = folder / "evaluation.png"
-    draw_evaluation(result, picture)
-    return [*(folder / name for name in texts), picture]
+    plot_evaluation(result).savefig(folder / "evaluation.png", dpi=150)
+    return [folder / name for name in (*texts, "evaluation.png")]
 
 
 def _document(result: Evaluation) -> dict[str, Any]:
@@ -121,13 +118,8 @@ def _document(result: Evaluation) -> dict[str, Any]:
     }
     confusions = {
         model.name: [
-            {
-                "truth": result.name_of(place, confusion.truth),
-                "answer": result.name_of(place, confusion.answer),
-                "times": confusion.times,
-                "distance": confusion.distance,
-            }
-            for confusion in result.confusions(place)
+            found._asdict() | {side: result.name_of(place, getattr(found, side)) for side in ("truth", "answer")}
+            for found in result.confusions(place)
         ]
         for place, model in enumerate(result.models)
     }
@@ -136,7 +128,7 @@ def _document(result: Evaluation) -> dict[str, Any]:
         "held_out": result.held_out,
         "confidence": result.report.confidence,
         "models": {
-            model.name: {"decision": model.decision, "temperature": model.temperature, "vagueness": model.vagueness}
+            model.name: {name: getattr(model, name) for name in ("decision", "temperature", "vagueness")}
             for model in result.models
         },
         "metrics": metrics,

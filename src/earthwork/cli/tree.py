@@ -78,12 +78,12 @@ def describe(tree: ew.Tree) -> dict[str, str]:
         "leaves": f"{(children == 0).sum():,}",
         "depth": f"{tree.depth:,}",
         "diameter": f"{tree.diameter().item():g}",
-        "branching": f"{branching.mean():.2f} children on average, at most {branching.max():,}"
-        if len(branching)
-        else "none",
+        "branching": "none",
         "single-child nodes": f"{(children == 1).sum():,}",
         "costs": " to ".join(dict.fromkeys(f"{end.item():g}" for end in costs.aminmax())) if len(costs) else "none",
     }
+    if len(branching):
+        facts["branching"] = f"{branching.mean():.2f} children on average, at most {branching.max():,}"
     if "hops" in tree.node_data:
         facts["diameter in hops"] = f"{ew.trees.reweight(tree, 'hops').diameter().item():g}"
     if tree.notes:
@@ -105,17 +105,12 @@ def distance(
     names = found.names or tuple(map(str, range(found.num_nodes)))
     start, end = find_nodes("nodes", [a, b], names, found.node_data.get("id"))
     top = int(found.lowest_common_ancestor(start, end))
-    up, down = _climb(found, start, top), _climb(found, end, top)
-    path = " → ".join(printable(names[node]) or str(node) for node in [*up, top, *reversed(down)])
+    up, down, parents = [start], [end], found.parents.tolist()
+    for way in (up, down):
+        while way[-1] != top:
+            way.append(parents[way[-1]])
+    path = " → ".join(printable(names[node]) or str(node) for node in [*up, *reversed(down[:-1])])
     typer.echo(f"{found.node_distance(start, end).item():g}  {path}")
-
-
-def _climb(tree: ew.Tree, node: int, top: int) -> list[int]:
-    path = []
-    while node != top:
-        path.append(node)
-        node = int(tree.parents[node])
-    return path
 
 
 @app.command(cls=TreeCommand)
@@ -164,30 +159,22 @@ def build(
     if input is None:
         raise ValueError(f"--from {source} needs the file to build from")
     read = reading.SOURCES[source]
-    options = {
+    options = context.params | {
         "classes": None if classes is None else read_classes(classes),
-        "rule": rule,
-        "separator": separator,
         "columns": columns.split(",") if columns else None,
-        "method": method,
-        "metric": metric,
-        "inner_bins": inner_bins,
-        "full_names": full_names,
-        "clean": clean,
-        "strict": strict,
     }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        tree = read(input, **{name: options[name] for name in reading.option_names(read) if name in options})
+        tree = read(input, **{name: options[name] for name in read.options() if name in options})
     for message in (*tree.notes, *(str(warning.message) for warning in caught)):
         typer.echo(f"note: {printable(cast(Command, context.command).in_options(message))}", err=True)
     _save(tree if costs is None else ew.trees.reweight(tree, costs), out)
 
 
 def _load(tree: str, costs: str | None = None) -> ew.Tree:
-    from earthwork.storage import load_tree
-
-    loaded = load_tree(tree)
+    loaded = ew.load(tree)
+    if not isinstance(loaded, ew.Tree):
+        raise ValueError(f"{tree}: expected a tree, got {loaded}")
     return loaded if costs is None else ew.trees.reweight(loaded, costs)
 
 

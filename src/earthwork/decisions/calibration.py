@@ -17,7 +17,6 @@ from earthwork.spaces.tree import as_tree
 
 # Temperatures outside this range make no measurable difference.
 _COLDEST, _HOTTEST = 1e-2, 1e2
-_STEPS = 60
 _GRID = 129
 # The number of risks held in memory at a time: 64 MiB.
 _BLOCK = 2**23
@@ -70,14 +69,9 @@ def fit_temperature(logits: Any, labels: Any) -> float:
         return _COLDEST
     if slope(math.exp(low)) > 0:
         return _HOTTEST
-    for _ in range(_STEPS):
+    while high - low >= 1e-7:
         middle = (low + high) / 2
-        if slope(math.exp(middle)) < 0:
-            low = middle
-        else:
-            high = middle
-        if high - low < 1e-7:
-            break
+        low, high = (middle, high) if slope(math.exp(middle)) < 0 else (low, middle)
     return math.exp(-(low + high) / 2)
 
 

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.decisions.decide import as_tensor, check_labels
-from earthwork.decisions.nested_sets import FAMILIES, EqualBalls, default_kind, maximal_nodes
+from earthwork.decisions.decide import P, as_tensor, check_labels
+from earthwork.decisions.nested_sets import FAMILIES, EqualBalls, maximal_nodes
 from earthwork.decisions.risk import mean_passes, p_values
 from earthwork.files import errors_naming, parse_json, read_json, to_json, write_atomically
 from earthwork.ops.masses import Normalize, as_distributions
@@ -28,6 +28,7 @@ from earthwork.storage.writing import dumps, from_document
 Kind: TypeAlias = Literal["interval", "arc", "node", "subtrees", "ball"]
 
 _FORMAT, _VERSION = "earthwork-conformal-predictor", 1
+_OPTIONS = ("alpha", "kind", "score", "risk", "confidence", "by_class", "randomized")
 # The number of probabilities that are scored at a time: 4 MiB, which fit a cache.
 _BLOCK = 2**20
 # The steps of a bisection that take an interval of doubles to its last bits.
@@ -35,20 +36,13 @@ _STEPS = 60
 
 
 class Threshold(NamedTuple):
-    """How far the sets of some rows grow.
+    """How far the sets of some rows grow."""
 
-    Attributes:
-        limit: The largest score in a set.
-        rows: The number of calibration rows it comes from.
-        below: The score before ``limit`` among those of the calibration rows, for randomised sets.
-        cuts: Three numbers that a random number U is compared with. A set holds the scores less than ``below``, above
-            the first cut those up to ``below``, above the second those less than ``limit``, above the third those up to
-            ``limit``.
-    """
-
-    limit: float
-    rows: int
-    below: float = -math.inf
+    limit: float  # The largest score in a set
+    rows: int  # The number of calibration rows it comes from
+    below: float = -math.inf  # The score before `limit` among those of the calibration rows, for randomised sets
+    # What a random number U is compared with. A set holds the scores less than `below`, above the first cut those up to
+    # `below`, above the second those less than `limit`, above the third those up to `limit`.
     cuts: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
@@ -123,7 +117,8 @@ class ConformalPredictor:
     ) -> None:
         check_space(space)
         self.space = space
-        self.kind: str = default_kind(space) if kind is None else check_word("kind", kind, *FAMILIES)
+        suited = (name for name, (_, needed) in FAMILIES.items() if isinstance(space, needed))
+        self.kind: str = next(suited) if kind is None else check_word("kind", kind, *FAMILIES)
         family, needed = FAMILIES[self.kind]
         if not isinstance(space, needed):
             raise TypeError(f"kind: expected one for {space}, got {kind!r}, which is for a {needed.__name__}")
@@ -166,23 +161,15 @@ class ConformalPredictor:
         else:
             keys, member = np.unique(_as_groups(groups, p.shape[:-1]), return_inverse=True)
             self.groups = keys.tolist()
-        steps = self._steps(rows, y)
+        scores, losses = self._steps(rows, y)
         places = [torch.from_numpy(np.flatnonzero(member == place)) for place in range(len(self.groups or [0]))]
-        self.thresholds = [self._threshold(steps.of(place)) for place in places]
+        self.thresholds = [self._threshold(scores[place], losses[place]) for place in places]
         self._warn_of_few_rows()
         return self
 
-    @overload
     def predict(
-        self, p: Tensor, groups: Any = ..., *, normalize: Normalize = ..., generator: torch.Generator | None = ...
-    ) -> Tensor: ...
-    @overload
-    def predict(
-        self, p: NDArray[Any], groups: Any = ..., *, normalize: Normalize = ..., generator: torch.Generator | None = ...
-    ) -> NDArray[np.bool_]: ...
-    def predict(
-        self, p: Any, groups: Any = None, *, normalize: Normalize = None, generator: torch.Generator | None = None
-    ) -> Any:
+        self, p: P, groups: Any = None, *, normalize: Normalize = None, generator: torch.Generator | None = None
+    ) -> P:
         """Return the sets of new rows.
 
         Args:
@@ -294,8 +281,8 @@ class ConformalPredictor:
         step = max(1, _BLOCK // self.space.num_bins)
         return (slice(start, start + step) for start in range(0, max(rows, 1), step))
 
-    def _steps(self, rows: Tensor, labels: Tensor) -> _Steps:
-        """Return how the loss of each calibration row falls while its set grows."""
+    def _steps(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores at which the loss of each row falls, ascending, and the loss from each of them on."""
         scores, losses = [], []
         for part in self._blocks(len(rows)):
             family, y = self._family(rows[part], self.space), labels[part].to(rows.device)
@@ -307,20 +294,22 @@ class ConformalPredictor:
                 ordered, order = family.at(every).sort(-1)
                 scores.append(ordered)
                 losses.append(self.space.distances_to(y, ordered).gather(-1, order).cummin(-1).values)
-        return _Steps(torch.cat(scores).cpu().double(), torch.cat(losses).cpu().double())
+        return torch.cat(scores).cpu().double(), torch.cat(losses).cpu().double()
 
-    def _threshold(self, steps: _Steps) -> Threshold:
-        rows = len(steps.scores)
+    def _threshold(self, scores: Tensor, losses: Tensor) -> Threshold:
+        rows, level = len(scores), self.alpha / self.bound
         if self.risk == "miss" and self.confidence is None:
-            return exact_threshold(steps.scores[:, 0], self.alpha)
+            return exact_threshold(scores[:, 0], self.alpha)
+        # Before the first score the loss is the largest.
+        losses = pad(losses, (1, 0), value=self.bound) / self.bound
 
         def passes(limit: float) -> bool:
-            mean = steps.mean_loss(limit, self.bound) / self.bound
+            mean = losses.gather(-1, (scores <= limit).sum(-1, keepdim=True)).mean()
             if self.confidence is None:
-                return bool(mean_passes(mean, rows, self.alpha / self.bound))
-            return bool(p_values(mean, rows, self.alpha / self.bound, self.risk == "miss") <= 1 - self.confidence)
+                return bool(mean_passes(mean, rows, level))
+            return bool(p_values(mean, rows, level, self.risk == "miss") <= 1 - self.confidence)
 
-        low, high = -1.0, float(steps.scores.max()) if rows else 0.0
+        low, high = -1.0, float(scores.max()) if rows else 0.0
         if not rows or not passes(high):
             return Threshold(math.inf, rows)
         for _ in range(_STEPS):
@@ -345,7 +334,7 @@ class ConformalPredictor:
         if not self.thresholds:
             raise ValueError("predictor: expected a fitted one, got one without thresholds; call fit first")
 
-    def _members(self, groups: Any, shape: torch.Size) -> Tensor:
+    def _members(self, groups: Any, shape: tuple[int, ...]) -> Tensor:
         """Return the place of the threshold of each row; one for all rows if there are no groups."""
         self._check_fitted()
         if (groups is not None) != (self.groups is not None and not self.by_class):
@@ -377,25 +366,6 @@ class ConformalPredictor:
         return torch.where(u > third, limit, torch.where(u > second, torch.nextafter(limit, none), drawn))
 
 
-_OPTIONS = ("alpha", "kind", "score", "risk", "confidence", "by_class", "randomized")
-
-
-class _Steps(NamedTuple):
-    """The loss of each row as its set grows."""
-
-    scores: Tensor  # The scores at which the loss falls, ascending: `[rows, steps]`
-    losses: Tensor  # The loss from each of them on; before the first one it is the largest
-
-    def of(self, rows: Tensor) -> _Steps:
-        """Return the steps of some rows."""
-        return _Steps(self.scores[rows], self.losses[rows])
-
-    def mean_loss(self, limit: float, bound: float) -> Tensor:
-        """Return the mean loss of the sets of all scores up to a limit."""
-        reached = (self.scores <= limit).sum(-1, keepdim=True)
-        return pad(self.losses, (1, 0), value=bound).gather(-1, reached).mean()
-
-
 def exact_threshold(scores: Tensor, alpha: float) -> Threshold:
     """Return the threshold whose sets miss the label of a new row with probability ``alpha`` at most.
 
@@ -423,12 +393,12 @@ def exact_threshold(scores: Tensor, alpha: float) -> Threshold:
 def _read_threshold(entry: Any) -> Threshold:
     if not isinstance(entry, dict) or set(entry) != set(Threshold._fields):
         raise ValueError(f'"thresholds": expected objects of {", ".join(Threshold._fields)}, got {entry!r:.60}')
-    limit, below = entry["limit"], entry["below"]
-    numbers = [0.0 if limit is None else limit, 0.0 if below is None else below, entry["rows"], *entry["cuts"]]
+    limit, rows, below, cuts = (entry[name] for name in Threshold._fields)
+    limit, below = math.inf if limit is None else limit, -math.inf if below is None else below
+    numbers = [limit, rows, below, *cuts]
     if len(numbers) != 6 or any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
         raise ValueError(f'"thresholds": expected numbers, got {entry!r:.60}')
-    limits = math.inf if limit is None else float(limit), -math.inf if below is None else float(below)
-    return Threshold(limits[0], int(entry["rows"]), limits[1], tuple(entry["cuts"]))
+    return Threshold(float(limit), int(rows), float(below), tuple(cuts))
 
 
 def _check_share(name: str, value: float, largest: float) -> float:
@@ -437,7 +407,7 @@ def _check_share(name: str, value: float, largest: float) -> float:
     return float(value)
 
 
-def _as_groups(groups: Any, shape: torch.Size | tuple[int, ...]) -> NDArray[Any]:
+def _as_groups(groups: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     given = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
     if given.dtype.kind == "O" and all(isinstance(group, str) for group in given.flat):
         given = given.astype(str)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, cast, overload
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,15 +24,13 @@ from earthwork.spaces.tree import as_tree, node_tables
 _ROUNDING = 64
 
 Arguments = ParamSpec("Arguments")
+P = TypeVar("P", Tensor, NDArray[Any])
 
 
 class TakesArrays(Protocol[Arguments]):
     """A function of a tensor that takes and returns NumPy arrays as well."""
 
-    @overload
-    def __call__(self, p: Tensor, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor: ...
-    @overload
-    def __call__(self, p: NDArray[Any], *args: Arguments.args, **kwargs: Arguments.kwargs) -> NDArray[Any]: ...
+    def __call__(self, p: P, *args: Arguments.args, **kwargs: Arguments.kwargs) -> P: ...  # noqa: D102
 
 
 def takes_arrays(function: Callable[Concatenate[Tensor, Arguments], Tensor]) -> TakesArrays[Arguments]:

@@ -7,7 +7,6 @@ that maximise such a ratio maximise :math:`g - t\, c` row by row, where :math:`t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -33,42 +32,27 @@ class Target(NamedTuple):
     independent: bool = False  # Whether the cost is that of labels drawn independently of the row, as in kappa
 
 
-def _distances(power: int, kappa: bool = False) -> Callable[[Space, bool], Target]:
-    def target(space: Space, nodes: bool) -> Target:
+# What can be maximised; distances are minimised.
+TARGETS = ("accuracy", "hierarchical_f1", "kappa", "linear_kappa", "macro_hierarchical_f1", "mean_distance",
+           "root_mean_squared_distance")  # fmt: skip
+
+
+def _target(maximize: str, space: Space, nodes: bool) -> Target:
+    """Return what a metric counts if answers are classes, or nodes of a tree."""
+    if maximize == "accuracy":
+        return Target(torch.eye(space.num_bins, dtype=torch.float64))
+    if not maximize.endswith("hierarchical_f1"):
+        power = 1 if maximize in ("linear_kappa", "mean_distance") else 2
         weights = -space.distances(dtype=torch.float64).pow(power)
-        return Target(weights, weights, independent=True) if kappa else Target(weights)
-
-    return target
-
-
-def _f1(macro: bool) -> Callable[[Space, bool], Target]:
-    def target(space: Space, nodes: bool) -> Target:
-        shared, sizes = _ancestors(space, nodes)
-        if not macro:
-            return Target(2 * shared, sizes)
-        return Target(torch.where(sizes > 0, 2 * shared / sizes.clamp(min=1), 1.0))
-
-    return target
-
-
-def _ancestors(space: Space, nodes: bool) -> tuple[Tensor, Tensor]:
-    """Return how many ancestors each answer shares with each label, and how many both have."""
+        return Target(weights, weights, independent=True) if maximize.endswith("kappa") else Target(weights)
     tree = as_tree(space, "space", "for a metric about ancestors")
-    answers = torch.arange(tree.num_nodes) if nodes else tree.bins
-    depths = tree.depths.double()
-    pairs = tree.lowest_common_ancestor(answers.unsqueeze(-1), tree.bins.unsqueeze(0))
-    return depths[pairs], depths[answers].unsqueeze(-1) + depths[tree.bins]
-
-
-TARGETS: dict[str, Callable[[Space, bool], Target]] = {
-    "accuracy": lambda space, nodes: Target(torch.eye(space.num_bins, dtype=torch.float64)),
-    "hierarchical_f1": _f1(macro=False),
-    "kappa": _distances(2, kappa=True),
-    "linear_kappa": _distances(1, kappa=True),
-    "macro_hierarchical_f1": _f1(macro=True),
-    "mean_distance": _distances(1),
-    "root_mean_squared_distance": _distances(2),
-}
+    answers, depths = torch.arange(tree.num_nodes) if nodes else tree.bins, tree.depths.double()
+    # How many ancestors each answer shares with each label, and how many both have.
+    shared = depths[tree.lowest_common_ancestor(answers.unsqueeze(-1), tree.bins.unsqueeze(0))]
+    sizes = depths[answers].unsqueeze(-1) + depths[tree.bins]
+    if maximize == "hierarchical_f1":
+        return Target(2 * shared, sizes)
+    return Target(torch.where(sizes > 0, 2 * shared / sizes.clamp(min=1), 1.0))
 
 
 class FittedDecision:
@@ -108,7 +92,7 @@ class FittedDecision:
         if allow_inner and not maximize.endswith("hierarchical_f1"):
             raise ValueError(f"allow_inner: expected False for {maximize!r}, whose answers are classes, got True")
         self.space, self.maximize, self.allow_inner = space, maximize, allow_inner
-        self._target = TARGETS[maximize](space, allow_inner)
+        self._target = _target(maximize, space, allow_inner)
 
     def fit(self, p: Any, labels: Any = None) -> FittedDecision:
         """Find the rule for a batch.
@@ -123,7 +107,7 @@ class FittedDecision:
             raise ValueError(f"p: expected shape [N, {self.space.num_bins}] with N ≥ 1, got {tuple(rows.shape)}")
         self.temperature_ = 1.0
         if labels is not None:
-            self.temperature_ = fit_temperature(_log(rows), check_rows("p", rows, labels))
+            self.temperature_ = fit_temperature(log_of(rows), check_rows("p", rows, labels))
             rows = self._calibrated(rows)
         self.prior_ = rows.mean(0)
         self.trade_off_ = 0.0
@@ -168,7 +152,7 @@ class FittedDecision:
     def _calibrated(self, rows: Tensor) -> Tensor:
         if not hasattr(self, "temperature_"):
             raise ValueError("FittedDecision: expected fit(p) before predict(p)")
-        return rows if self.temperature_ == 1 else (_log(rows) / self.temperature_).softmax(-1)
+        return rows if self.temperature_ == 1 else (log_of(rows) / self.temperature_).softmax(-1)
 
     def _scores(self, rows: Tensor) -> Tensor:
         gain, cost, independent = self._target
@@ -181,5 +165,6 @@ class FittedDecision:
         return f"FittedDecision({self.space}, maximize={self.maximize!r})"
 
 
-def _log(p: Tensor) -> Tensor:
+def log_of(p: Tensor) -> Tensor:
+    """Compute finite logarithms of probabilities."""
     return p.clamp(min=torch.finfo(p.dtype).tiny).log()

@@ -181,20 +181,14 @@ class EqualBalls(Family):
         self.scores = derived(space, distance_matrix, p.device, p.dtype)[first_least(expected_distances(p, space))]
 
 
-# By kind: the sets, and the spaces that have them.
+# By kind: the sets, and the spaces that have them. The first that a space has is its default.
 FAMILIES: dict[str, tuple[type[Family], Any]] = {
     "interval": (Intervals, Chain),
     "arc": (Arcs, Ring),
-    "node": (Nodes, Tree),
     "subtrees": (Subtrees, Tree),
+    "node": (Nodes, Tree),
     "ball": (Balls, Space),
 }
-_DEFAULT: dict[Any, str] = {Chain: "interval", Ring: "arc", Tree: "subtrees"}
-
-
-def default_kind(space: Space) -> str:
-    """Return the kind of sets that suits a space."""
-    return next((_DEFAULT[kind] for kind in type(space).__mro__ if kind in _DEFAULT), "ball")
 
 
 def _by_distance(space: Space, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -231,14 +225,8 @@ def _lifts(tree: Tree, device: torch.device) -> list[Tensor]:
     return [torch.where(up < tree.num_nodes, up, tree.root)[:-1] for up in tree._ancestors(device)]
 
 
-class _Clades(NamedTuple):
-    """The nodes as sets of classes."""
-
-    above: Tensor  # The lowest ancestor with more classes; of those that have none, the root
-    lowest: Tensor  # Whether no child has the same classes
-
-
-def _clades_of(tree: Tree, device: torch.device) -> _Clades:
+def _clades_of(tree: Tree, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return each node's lowest ancestor with more classes, or the root; and whether no child has the same classes."""
     walk, nodes = walk_of(tree, torch.device("cpu")), torch.arange(tree.num_nodes, device="cpu")
     parents = torch.where(tree.parents < 0, nodes, tree.parents)
     size, above = walk.ends - walk.starts, parents
@@ -247,14 +235,14 @@ def _clades_of(tree: Tree, device: torch.device) -> _Clades:
         above = higher
     twins = (size[parents] == size) & (parents != nodes)
     lowest = torch.ones_like(nodes, dtype=torch.bool).index_fill_(0, parents[twins], False)
-    return _Clades(above.to(device), lowest.to(device))
+    return above.to(device), lowest.to(device)
 
 
 def maximal_nodes(sets: Tensor, tree: Tree) -> Tensor:
     """Return the highest nodes all of whose classes are in a set, ``[..., num_bins]`` to ``[..., num_nodes]``."""
-    walk, clades = derived(tree, walk_of, sets.device), derived(tree, _clades_of, sets.device)
+    walk, (above, lowest) = derived(tree, walk_of, sets.device), derived(tree, _clades_of, sets.device)
     before = pad(sets.index_select(-1, walk.bins).cumsum(-1), (1, 0))
     size = walk.ends - walk.starts
     whole = (before.index_select(-1, walk.ends) - before.index_select(-1, walk.starts) == size) & (size > 0)
-    inside = whole.index_select(-1, clades.above) & (size[clades.above] > size)
-    return whole & ~inside & clades.lowest
+    inside = whole.index_select(-1, above) & (size[above] > size)
+    return whole & ~inside & lowest

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -13,12 +15,13 @@ from torch import Tensor
 
 from earthwork.decisions.calibration import fit_temperature, tune_vagueness
 from earthwork.decisions.conformal import ConformalPredictor
+from earthwork.decisions.decide import check_vagueness
 from earthwork.evaluation.labels import ClassIndex, LabelKind
 from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
-from earthwork.metrics.batch import Batch, Decision, check_decision, log_probabilities
-from earthwork.metrics.measure import Measure
-from earthwork.metrics.report import Rows, check_whole, joined, measure_rows, report_of, standard_measures
+from earthwork.metrics.batch import Batch, check_whole, log_probabilities
+from earthwork.metrics.measure import Measure, Rows
+from earthwork.metrics.report import joined, measure_rows, report_of, standard_measures
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
 from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
@@ -134,16 +137,13 @@ def evaluate(
         tuning, sample = _held_out(len(next(iter(sources.values())).labels), space.num_bins, seed)
     models: list[Model] = []
     for name, source in sources.items():
-        told = _named(progress, f"reading {name}")
-        variants = _variants(source, space, normalize, plan, sample)
-        pieces: list[list[Rows]] = [[] for _ in variants]
-        for piece in _batches(source, normalize, tuning, told):
-            for variant, found in zip(variants, pieces, strict=True):
-                found.append(measure_rows(variant.batch(piece, space), measures))
-        first = len(models)
-        for variant, found in zip(variants, pieces, strict=True):
-            baseline = first + variant.baseline if variant.baseline is not None else 0 if models else None
-            models.append(Model(name + variant.suffix, joined(found), baseline, *variant[2:]))
+        told = None if progress is None else partial(progress, f"reading {name}")
+        forms = _forms(Model(name, 0 if models else None), len(models), source, space, normalize, plan, sample)
+        pieces: list[list[Rows]] = [[] for _ in forms]
+        for batch in _batches(source, space, normalize, tuning, told):
+            for form, found in zip(forms, pieces, strict=True):
+                found.append(measure_rows(_answered(batch, form), measures))
+        models += [form._replace(rows=joined(found, measures)) for form, found in zip(forms, pieces, strict=True)]
     names, rows = [model.name for model in models], [model.rows for model in models]
     report = report_of(names, rows, measures, space, intervals)
     differences = compare(models, measures, space) if intervals else []
@@ -155,9 +155,7 @@ def _measures(
 ) -> list[Measure]:
     """Return the measures that are defined for at least one model."""
     nodes = decide == "inner" or any(source.nodes for source in sources)
-    none = torch.zeros(0, dtype=torch.long)
-    kinds = [Batch(space, none, None if source.kind == "answers" else torch.zeros(0, space.num_bins), none)
-             for source in sources]  # fmt: skip
+    kinds = [Batch.empty(space, probs=source.kind != "answers") for source in sources]
     return [one for one in standard_measures(space, top_k, inner=nodes) if any(map(one.is_defined, kinds))]
 
 
@@ -183,104 +181,88 @@ class _Plan(NamedTuple):
 
     def check(self, space: Space) -> None:
         """Raise unless the options fit each other and the space."""
-        decide, vagueness, conformal = self.decide, self.vagueness, self.conformal
+        decide, conformal = self.decide, self.conformal
         if decide is not None:
             check_word("decide", decide, "least_risk", "inner")
         if decide == "inner":
             as_tree(space, "decide", 'for "inner"')
-        if decide != "inner" and vagueness != 0:
-            raise ValueError(f'vagueness: expected only with decide="inner", got vagueness={vagueness!r} without it')
-        check_decision(decide or "argmax", space, vagueness)
-        targets = {"accuracy": self.accuracy, "coverage": self.coverage, "vagueness": vagueness or None}
+        targets = {"accuracy": self.accuracy, "coverage": self.coverage, "vagueness": self.vagueness or None}
         given = {name: value for name, value in targets.items() if value is not None}
-        for name, value in [(name, value) for name, value in given.items() if name != "vagueness"]:
+        for name, value in given.items():
             if decide != "inner":
                 raise ValueError(f'{name}: expected only with decide="inner", got {name}={value!r} without it')
             if len(given) > 1:
                 got = ", ".join(f"{other}={number!r}" for other, number in given.items())
                 raise ValueError(f"{name}: expected one of accuracy=, coverage= and vagueness=, got {got}")
-            if not isinstance(value, int | float) or not 0 <= value <= 1:
+            if name != "vagueness" and (not isinstance(value, int | float) or not 0 <= value <= 1):
                 raise ValueError(f"{name}: expected a share from 0 to 1, got {value!r}")
+        check_vagueness(self.vagueness)
         if conformal is not None and not (isinstance(conformal, int | float) and 0 < conformal < 1):
             raise ValueError(f"conformal: expected a probability between 0 and 1, both excluded, got {conformal!r}")
 
 
-class _Piece(NamedTuple):
-    """Some rows, checked."""
-
-    p: Tensor  # The distributions, in double precision; or answers
-    labels: Tensor  # The labels
-    # What the distributions are the softmax of; `None` if they were given as probabilities
-    logits: Tensor | None = None
-
-    @property
-    def log_p(self) -> Tensor:
-        """Logits of the distributions."""
-        return log_probabilities(self.p) if self.logits is None else self.logits
-
-    def softened(self, temperature: float) -> _Piece:
-        """Return the distributions whose logits are divided by a temperature."""
-        if temperature == 1:
-            return self
-        logits = self.log_p / temperature
-        return _Piece(logits.softmax(-1), self.labels, logits)
-
-    def where(self, rows: Tensor) -> _Piece:
-        """Return those of the rows that a mask chooses."""
-        return _Piece(self.p[rows], self.labels[rows], None if self.logits is None else self.logits[rows])
+def _log_p(batch: Batch) -> Tensor:
+    """Return logits of the distributions."""
+    return log_probabilities(batch.p) if batch.logits is None else batch.logits
 
 
-class _Variant(NamedTuple):
-    """A model as it is, or with other probabilities or decisions."""
-
-    suffix: str
-    baseline: int | None
-    decision: Decision = "argmax"
-    temperature: float = 1.0
-    vagueness: float = 0.0
-    predictor: ConformalPredictor | None = None
-
-    def batch(self, piece: _Piece, space: Space) -> Batch:
-        """Return checked distributions and labels as a batch with this variant's answers and sets."""
-        if self.decision in ("class", "node"):
-            return Batch(space, piece.labels, None, piece.p, self.decision)
-        piece = piece.softened(self.temperature)
-        sets = None if self.predictor is None else self.predictor.predict(piece.p)
-        return Batch(space, piece.labels, piece.p, None, self.decision, self.vagueness, piece.logits, sets=sets)
+def _softened(batch: Batch, temperature: float) -> Batch:
+    """Return the distributions whose logits are divided by a temperature."""
+    if temperature == 1:
+        return batch
+    logits = _log_p(batch) / temperature
+    return replace(batch, probs=logits.softmax(-1), logits=logits)
 
 
-def _variants(
-    source: Predictions, space: Space, normalize: Normalize, plan: _Plan, sample: NDArray[np.bool_] | None
-) -> list[_Variant]:
+def _answered(batch: Batch, form: Model) -> Batch:
+    """Return the rows with the probabilities, answers and sets of one form of a model."""
+    if batch.probs is None:
+        return batch
+    batch = _softened(batch, form.temperature)
+    sets = None if form.predictor is None else form.predictor.predict(batch.p)
+    return replace(batch, decision=form.decision, vagueness=form.vagueness, sets=sets)
+
+
+def _forms(
+    model: Model,
+    place: int,
+    source: Predictions,
+    space: Space,
+    normalize: Normalize,
+    plan: _Plan,
+    sample: NDArray[np.bool_] | None,
+) -> list[Model]:
     """Return the forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
     if source.kind == "answers":
-        return [_Variant("", None, "node" if source.nodes else "class")]
-    variants = [_Variant("", None)]
-    temperature, suffix, vagueness = 1.0, "", plan.vagueness
+        return [model._replace(decision="node" if source.nodes else "class")]
+    forms, last = [model], model._replace(baseline=place, vagueness=plan.vagueness)
     if sample is not None:
-        kept = rest = _kept(_batches(source, normalize, ~sample, None), space.num_bins)
+        kept = rest = _kept(_batches(source, space, normalize, ~sample, None))
         if plan.calibrate and plan.conformal is not None:
             # Sets have no guarantee on the rows that the temperature was fitted on.
             rows = len(kept.labels)
             chosen = torch.randperm(rows, generator=torch.Generator().manual_seed(0)) < (rows + 1) // 2
             kept, rest = kept.where(chosen), kept.where(~chosen)
         if plan.calibrate:
-            temperature = fit_temperature(kept.log_p, kept.labels)
-            variants.append(_Variant(suffix := ", calibrated", 0, temperature=temperature))
+            last = last._replace(
+                name=f"{model.name}, calibrated", temperature=fit_temperature(_log_p(kept), kept.labels)
+            )
+            forms.append(last._replace(vagueness=0.0))
         if plan.accuracy is not None or plan.coverage is not None:
             tree = as_tree(space, "decide", 'for "inner"')
-            p = kept.softened(temperature).p
-            vagueness = tune_vagueness(p, kept.labels, tree, accuracy=plan.accuracy, coverage=plan.coverage)
+            p = _softened(kept, last.temperature).p
+            tuned = tune_vagueness(p, kept.labels, tree, accuracy=plan.accuracy, coverage=plan.coverage)
+            last = last._replace(vagueness=tuned)
     if plan.decide is not None:
         words = {"least_risk": "least risk", "inner": "inner nodes"}[plan.decide]
-        base = len(variants) - 1
-        variants.append(_Variant(f"{suffix}, {words}", base, plan.decide, temperature, vagueness))
+        base = place + len(forms) - 1
+        forms.append(last._replace(name=f"{last.name}, {words}", baseline=base, decision=plan.decide))
     if sample is None or plan.conformal is None:
-        return variants
-    predictors = [ConformalPredictor(space, plan.conformal) for _ in variants]
-    for variant, predictor in zip(variants, predictors, strict=True):
-        predictor.fit(rest.softened(variant.temperature).p, rest.labels)
-    return [variant._replace(predictor=predictor) for variant, predictor in zip(variants, predictors, strict=True)]
+        return forms
+    predictors = [ConformalPredictor(space, plan.conformal) for _ in forms]
+    for form, predictor in zip(forms, predictors, strict=True):
+        predictor.fit(_softened(rest, form.temperature).p, rest.labels)
+    return [form._replace(predictor=predictor) for form, predictor in zip(forms, predictors, strict=True)]
 
 
 def _held_out(rows: int, classes: int, seed: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -293,33 +275,37 @@ def _held_out(rows: int, classes: int, seed: int) -> tuple[NDArray[np.bool_], ND
     return held_out, sample
 
 
-def _kept(pieces: Iterator[_Piece], classes: int) -> _Piece:
+def _kept(batches: Iterator[Batch]) -> Batch:
     """Return the rows whose class is known."""
-    p, labels, logits = zip(*(piece.where(piece.labels < classes) for piece in pieces), strict=True)
-    if not any(map(len, labels)):
+    known = [batch.where(batch.exact > 0) for batch in batches]
+    if not any(len(batch.labels) for batch in known):
         raise ValueError("predictions: expected held-out rows with a class as label to tune on, got only inner nodes")
-    return _Piece(torch.cat(p), torch.cat(labels), None if logits[0] is None else torch.cat(logits))
+    logits = None if known[0].logits is None else torch.cat([_log_p(batch) for batch in known])
+    labels, probs = (torch.cat(parts) for parts in zip(*((batch.labels, batch.p) for batch in known), strict=True))
+    return replace(known[0], labels=labels, probs=probs, logits=logits)
 
 
 def _batches(
     source: Predictions,
+    space: Space,
     normalize: Normalize,
     left_out: NDArray[np.bool_] | None,
     progress: Callable[[float], None] | None,
-) -> Iterator[_Piece]:
+) -> Iterator[Batch]:
     """Return the rows that are not left out, checked once."""
     if normalize is None and source.kind == "logits":
         normalize = "softmax"
     start = 0
-    for values, labels in source:
-        end = start + len(labels)
+    for values, classes in source:
+        end, labels = start + len(classes), torch.from_numpy(classes)
         if source.kind == "answers":
-            piece = _Piece(torch.from_numpy(values), torch.from_numpy(labels))
+            answers = torch.from_numpy(values)
+            batch = Batch(space, labels, given=answers, decision="node" if source.nodes else "class")
         else:
             numbers = _checked(values, source, normalize, start)
             logits = numbers if normalize == "softmax" else None
-            piece = _Piece(numbers if logits is None else logits.softmax(-1), torch.from_numpy(labels), logits)
-        yield piece if left_out is None else piece.where(torch.from_numpy(~left_out[start:end]))
+            batch = Batch(space, labels, numbers if logits is None else logits.softmax(-1), logits=logits)
+        yield batch if left_out is None else batch.where(torch.from_numpy(~left_out[start:end]))
         start = end
         if progress is not None:
             progress(start / len(source.labels))
@@ -338,10 +324,6 @@ def _checked(values: NDArray[Any], source: Predictions, normalize: Normalize, fi
         x = l1_normalized(source.source, x, validate=True)
     check_distributions(x, source.source, stored, _REMEDY, first_row)
     return x
-
-
-def _named(progress: Progress | None, what: str) -> Callable[[float], None] | None:
-    return None if progress is None else lambda share: progress(what, share)
 
 
 def _open(predictions: Any, classes: ClassIndex, labels: Any, **options: Any) -> dict[str, Predictions]:

@@ -106,24 +106,22 @@ class ClassIndex:
         unique, _, inverse = _unique(what, values)
         return self._read(what, unique, True, None)[0][inverse]
 
-    def scale(self, by_name: bool) -> NDArray[np.float64]:
-        """Return the numbers that the classes of a chain stand for: their names if labels are these, or indices."""
+    def nearest(self, what: str, values: NDArray[np.floating[Any]], by_name: bool) -> Indices:
+        """Return the class of a chain that is nearest to each real number, on the scale of the labels.
+
+        That is the names of the classes, if these are numbers and the labels are names, or else their indices.
+        """
         if not isinstance(self.space, Chain):
             raise TypeError(f"space: expected a Chain, on which real-valued predictions have a class, got {self.space}")
-        numbers = np.arange(self.count, dtype=np.float64)
-        if by_name:
-            with suppress(ValueError):
-                numbers = np.array([float(name) for name in self.names])
-        if not (np.diff(numbers) > 0).all():
-            raise ValueError(f"space: expected names that are ascending numbers, got {abbreviate(list(self.names))}")
-        return numbers
-
-    def nearest(self, what: str, values: NDArray[np.floating[Any]], by_name: bool) -> Indices:
-        """Return the class that is nearest to each real-valued prediction, on the scale of the labels."""
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
             raise ValueError(f"{what}: expected finite numbers, got {values[wrong[0]]} in row {wrong[0]}")
-        scale = self.scale(by_name)
+        scale = np.arange(self.count, dtype=np.float64)
+        if by_name:
+            with suppress(ValueError):
+                scale = np.array([float(name) for name in self.names])
+        if not (np.diff(scale) > 0).all():
+            raise ValueError(f"space: expected names that are ascending numbers, got {abbreviate(list(self.names))}")
         return np.searchsorted((scale[1:] + scale[:-1]) / 2, values)
 
     def _read(self, what: str, labels: Sequence[Any], typed: bool, rows: Sequence[int] | None) -> tuple[Indices, bool]:
@@ -203,7 +201,8 @@ class ClassIndex:
             texts = [str(int(match["number"])) for match in found if match]
         places = self._columns(what, texts)
         if len(np.unique(places)) < len(places):
-            raise ValueError(f"{what}: expected each class once, got {_colliding(names, places)}")
+            twice = [repr(name) for name, count in zip(names, np.bincount(places)[places], strict=True) if count > 1]
+            raise ValueError(f"{what}: expected each class once, got {abbreviate(twice)}")
         order = np.full(self.count, -1)
         order[places] = np.arange(len(places))
         missing = [self.call(place) for place in np.flatnonzero(order < 0).tolist()]
@@ -269,8 +268,3 @@ def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indi
         if is_missing(value) or (isinstance(value, str) and not value.strip()):
             raise ValueError(f"{what}: expected a label in each row, got none in row {row}")
     return unique, first.tolist(), inverse
-
-
-def _colliding(names: Sequence[str], places: Indices) -> str:
-    counts = np.bincount(places)
-    return abbreviate([repr(name) for name, place in zip(names, places, strict=True) if counts[place] > 1])

@@ -9,14 +9,15 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from earthwork.decisions.conformal import ConformalPredictor
 from earthwork.extras import require
 from earthwork.metrics.batch import NODES, Decision
 from earthwork.metrics.intervals import jackknife
-from earthwork.metrics.measure import Measure
-from earthwork.metrics.report import Rows, values_of
+from earthwork.metrics.measure import Measure, Rows
+from earthwork.metrics.report import values_of
 from earthwork.metrics.table import Report, as_markdown, as_rich, as_text, rich_text
 from earthwork.spaces import Space
 from earthwork.text import printable
@@ -41,9 +42,7 @@ class Difference(NamedTuple):
         return {True: "better", False: "worse", None: "no difference shown"}[self.better] if self.judged else "–"
 
 
-def compare(
-    models: Sequence[Model], measures: Sequence[Measure], space: Space, confidence: float = 0.95
-) -> list[Difference]:
+def compare(models: Sequence[Model], measures: Sequence[Measure], space: Space) -> list[Difference]:
     """Return the differences of all models from their baselines.
 
     Curves are left out, and metrics that are equal in every row, as those of the probabilities are where two models
@@ -56,7 +55,7 @@ def compare(
             value, without = values[place] - values[baseline], (left_out[place], left_out[baseline])
             if math.isnan(value) or (value == 0 and np.array_equal(*without, equal_nan=True)):
                 continue
-            low, high, p = jackknife(value, *without, confidence)
+            low, high, p = jackknife(value, *without)
             rises = True if low > 0 else False if high < 0 else None
             better = None if rises is None or measure.higher_is_better is None else rises == measure.higher_is_better
             names, judged = (models[place].name, models[baseline].name), measure.higher_is_better is not None
@@ -78,30 +77,16 @@ class Confusion(NamedTuple):
         return self.times * self.distance
 
 
-def count_confusions(
-    labels: NDArray[np.integer[Any]], answers: NDArray[np.integer[Any]], distances: NDArray[np.floating[Any]]
-) -> list[Confusion]:
-    """Return all confusions by descending total cost; ties are in the order of the indices."""
-    pairs = np.stack([labels, answers], -1).astype(np.int64)
-    kinds, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
-    each = distances[first].astype(np.float64)
-    order = np.argsort(-(counts * each), kind="stable")
-    return [
-        Confusion(truth, answer, int(number), float(distance))
-        for (truth, answer), number, distance in zip(kinds[order].tolist(), counts[order], each[order], strict=True)
-    ]
-
-
 class Model(NamedTuple):
     """One column of a comparison."""
 
     name: str  # The name in tables
-    rows: Rows  # Its numbers, row by row
     baseline: int | None  # The place of the model with which it is compared; `None` for the first
     decision: Decision = "argmax"  # How its answers were chosen
     temperature: float = 1.0  # The temperature that its probabilities were calibrated with
     vagueness: float = 0.0  # The cost of an inner node, with `decision="inner"`
     predictor: ConformalPredictor | None = None  # What predicted its sets of classes, if that was asked for
+    rows: Rows = Rows((), (), *[torch.empty(0)] * 7)  # Its numbers, row by row
 
 
 @dataclass(frozen=True)
@@ -125,12 +110,16 @@ class Evaluation:
     def mistakes(self, model: int) -> NDArray[np.float64]:
         """Compute the distances of a model's wrong answers."""
         rows = self.models[model].rows
-        return rows.distances[rows.wrong]
+        return rows.distances[rows.wrong].numpy()
 
     def confusions(self, model: int, count: int | None = 10) -> list[Confusion]:
-        """Return the confusions with the highest total cost; ``None`` for all of them."""
+        """Return the confusions with the highest total cost, ties in the order of the indices; ``None`` for all."""
         rows = self.models[model].rows
-        return count_confusions(rows.labels[rows.wrong], rows.answers[rows.wrong], rows.distances[rows.wrong])[:count]
+        pairs, distances = torch.stack([rows.labels, rows.answers], -1)[rows.wrong].numpy(), self.mistakes(model)
+        _, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
+        kinds = zip(pairs[first].tolist(), counts.tolist(), distances[first].tolist(), strict=True)
+        found = [Confusion(truth, answer, times, distance) for (truth, answer), times, distance in kinds]
+        return sorted(found, key=lambda one: -one.cost)[:count]
 
     def name_of(self, model: int, place: int) -> str:
         """Return the name of a label or an answer of a model: a class, or a node if its answers are nodes.
@@ -147,15 +136,11 @@ class Evaluation:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks below the tables."""
-        tuned = [
-            f"{model.name}: "
-            + ", ".join(
-                [f"temperature {model.temperature:.3g}"] * (model.temperature != 1)
-                + [f"vagueness {model.vagueness:.3g}"] * (model.vagueness != 0)
-            )
-            for model in self.models
-            if model.temperature != 1 or model.vagueness != 0
-        ]
+        tuned = []
+        for model in self.models:
+            found = [f"temperature {model.temperature:.3g}"] * (model.temperature != 1)
+            found += [f"vagueness {model.vagueness:.3g}"] * (model.vagueness != 0)
+            tuned += [f"{model.name}: {', '.join(found)}"] * bool(found)
         coarse = int(self.models[0].rows.coarse.sum())
         coarse_note = (
             f"{coarse:,} labels are inner nodes: answers at or below them are right. Their classes are not known, so "

@@ -118,7 +118,7 @@ def open_predictions(
     if isinstance(source, str | Path):
         return opener.file(Path(source))
     if hasattr(source, "columns"):
-        return opener.table(name, _frame(name, source, classes))
+        return opener.table(name, _frame(name, source))
     half = isinstance(source, Tensor) and source.is_floating_point() and source.itemsize == 2
     return opener.array(name, _column(_as_array(name, source)), half)
 
@@ -198,11 +198,17 @@ class _Opener:
         if len(single) == 1:
             return self.answers(f"{source}: {single[0]}", table.labels(single[0]), truth, table.typed)
         lists: Kind | None = "probs" if "probs" in names else "logits" if "logits" in names else None
+        if lists and not table.typed:
+            raise ValueError(f"{source}: expected a column for each class, got lists of numbers")
         order, kind = (None, lists) if lists else classes.order(f"{source}: columns", names)
 
         def pieces() -> Iterator[NDArray[Any]]:
             start = 0
-            for values in table.pieces([lists] if lists else names, lists is not None):
+            for columns in table.pieces([lists] if lists else names):
+                if lists:
+                    values = _rows(source, lists, columns[0], classes.count, start)
+                else:
+                    values = np.stack([_numbers(source, *pair) for pair in zip(names, columns, strict=True)], -1)
                 wrong = np.argwhere(~np.isfinite(values))
                 if len(wrong):
                     row, column = wrong[0]
@@ -317,21 +323,19 @@ class _Table(NamedTuple):
     names: list[str]  # The names of the columns
     labels: Callable[[str], NDArray[Any]]  # Reads one column whole
     typed: bool  # Whether the column of labels keeps text apart from numbers
-    # Reads some columns, as `[some rows, columns]`; of a single column of lists, the lists as rows
-    pieces: Callable[[list[str], bool], Iterator[NDArray[Any]]]
+    pieces: Callable[[list[str]], Iterator[list[NDArray[Any]]]]  # Reads some columns, some rows at a time
 
 
-def _frame(source: str, frame: Any, classes: ClassIndex) -> _Table:
+def _frame(source: str, frame: Any) -> _Table:
     """Return a data frame of pandas or polars."""
     columns = {str(name): name for name in frame.columns}
     if len(columns) < len(frame.columns):
         raise ValueError(f"{source}: expected each column once, got {', '.join(map(str, frame.columns))}")
 
-    def pieces(names: list[str], lists: bool) -> Iterator[NDArray[Any]]:
-        found = [frame[columns[name]].to_numpy() for name in names]
-        yield _rows(source, names[0], found[0], classes.count) if lists else _stacked(source, names, found)
+    def read(name: str) -> NDArray[Any]:
+        return np.asarray(frame[columns[name]].to_numpy())
 
-    return _Table(list(columns), lambda name: np.asarray(frame[columns[name]].to_numpy()), True, pieces)
+    return _Table(list(columns), read, True, lambda names: iter([[read(name) for name in names]]))
 
 
 def _csv(path: Path, classes: ClassIndex) -> _Table:
@@ -361,11 +365,8 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
         found = [value for batch in read([name], pyarrow.string()) for value in batch.column(0).to_pylist()]
         return np.array(found, dtype=object)
 
-    def pieces(wanted: list[str], lists: bool) -> Iterator[NDArray[Any]]:
-        if lists:
-            raise ValueError(f"{path}: expected a column for each class, got lists of numbers")
-        for batch in read(wanted, pyarrow.float64()):
-            yield np.stack([np.asarray(column) for column in batch.columns], -1)
+    def pieces(wanted: list[str]) -> Iterator[list[NDArray[Any]]]:
+        return ([np.asarray(column) for column in batch.columns] for batch in read(wanted, pyarrow.float64()))
 
     try:
         with csv.open_csv(path, reading, parsing) as file:
@@ -388,19 +389,14 @@ def _parquet(path: Path, classes: ClassIndex) -> _Table:
         kinds = {type(value) for value in values}
         return np.array(values) if len(kinds) == 1 else np.array(values, dtype=object)
 
-    def pieces(wanted: list[str], lists: bool) -> Iterator[NDArray[Any]]:
-        start = 0
+    def pieces(wanted: list[str]) -> Iterator[list[NDArray[Any]]]:
         for batch in file.iter_batches(max(1, _PIECE // classes.count), columns=wanted):
-            if lists:
-                yield _rows(str(path), wanted[0], batch.column(0).to_numpy(zero_copy_only=False), classes.count, start)
-            else:
-                yield _stacked(str(path), wanted, [np.asarray(batch.column(name)) for name in wanted])
-            start += len(batch)
+            yield [batch.column(name).to_numpy(zero_copy_only=False) for name in wanted]
 
     return _Table(list(file.schema_arrow.names), labels, True, pieces)
 
 
-def _rows(source: str, name: str, lists: Iterable[Any], count: int, start: int = 0) -> NDArray[Any]:
+def _rows(source: str, name: str, lists: Iterable[Any], count: int, start: int) -> NDArray[Any]:
     """Return the lists of a column as rows of an array; they must all have ``count`` numbers."""
     rows = list(lists)
     for row, entry in enumerate(rows, start):
@@ -416,10 +412,6 @@ def _rows(source: str, name: str, lists: Iterable[Any], count: int, start: int =
     except ValueError:
         raise ValueError(f"{source}: expected lists of numbers in column {name!r}, got nested lists") from None
     return values.reshape(0, count) if not rows else _numbers(source, name, values)
-
-
-def _stacked(source: str, names: Sequence[str], columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    return np.stack([_numbers(source, name, column) for name, column in zip(names, columns, strict=True)], -1)
 
 
 def _numbers(source: str, name: str, values: NDArray[Any]) -> NDArray[Any]:

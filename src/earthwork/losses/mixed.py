@@ -127,10 +127,11 @@ class MixedLoss(CheckedLoss):
 
     def _keep_parts(self, parts: list[Tensor]) -> None:
         # A tensor that a transform has wrapped, without values, or of an exported program, cannot be used afterwards.
+        if private_api.is_exporting():
+            return
         kept = torch.compiler.is_compiling() or not any(
             private_api.is_wrapped(part) or private_api.is_fake(part) for part in parts
         )
-        kept = kept and not private_api.is_exporting()
         self.parts = {name: part.detach() for name, part in zip(self.names, parts, strict=True) if kept}
 
     def _as_rows(self, input: Tensor, target: Tensor | AnyOf) -> tuple[Tensor, Tensor | AnyOf, torch.Size]:

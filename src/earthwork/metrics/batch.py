@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, get_type_hints
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from earthwork.ops.masses import Normalize, as_distributions, check_normalize
 from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import check_ignore_index, check_space
+from earthwork.spaces.space import check_ignore_index, check_space, first_true
 from earthwork.spaces.tree import as_tree, node_tables
 from earthwork.targets import AnyOf, classes_below
 
@@ -31,23 +31,10 @@ _GIVEN = ("class", "node")
 
 # The label that PyTorch's losses ignore by default.
 IGNORED = -100
-# What a probability counts as at least where its logarithm is needed, whatever type it is stored in; scikit-learn's
-# limit for float64.
-LEAST_PROBABILITY = 2.0**-52
 
 
 class Options(TypedDict, total=False):
-    """How predictions become answers, for all metrics.
-
-    Attributes:
-        decision: ``"argmax"``: the most probable class. ``"least_risk"``: :func:`earthwork.decide`. ``"inner"``: the
-            same with ``allow_inner``. If the predictions are answers already: ``"class"`` if these are class indices,
-            the default where nodes cannot be meant, and ``"node"`` if they are nodes of a tree.
-        vagueness: The cost of an inner node, with ``decision="inner"``.
-        normalize: What makes the predictions distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
-        ignore_index: The label of rows that do not count, by default -100; ``None`` for no such label.
-        class_dim: The axis of the predictions that holds the classes, by default 1; -1 for sequences ``[B, T, C]``.
-    """
+    """How predictions become answers, for all metrics; `earthwork.metrics.functional` describes them."""
 
     decision: Decision
     vagueness: float
@@ -81,6 +68,19 @@ class Batch:
     logits: Tensor | None = None
     weights: Tensor | None = None  # How much each row counts, `[rows]`; `None` if all count the same
     sets: Tensor | None = None  # Predicted sets of classes, `[rows, num_bins]`; `None` if there are none
+
+    @classmethod
+    def empty(cls, space: Space, decision: Decision = "argmax", probs: bool = True) -> Batch:
+        """Return a batch without rows."""
+        labels = torch.zeros(0, dtype=torch.long, device="cpu")
+        p = torch.zeros(0, space.num_bins, device="cpu") if probs else None
+        return cls(space, labels, p, None if probs else labels, decision)
+
+    def where(self, rows: Tensor) -> Batch:
+        """Return those of the rows that a mask chooses."""
+        given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        given |= {name: x[rows] for name, x in given.items() if isinstance(x, Tensor)}
+        return type(self)(**given)
 
     @property
     def nodes(self) -> bool:
@@ -117,8 +117,11 @@ class Batch:
 
     @cached_property
     def allowed(self) -> Tensor:
-        """The classes below each coarse label, ``[coarse rows, num_bins]``."""
-        return classes_below(self.truth_nodes[self.coarse], self.tree)
+        """The class of each row, or all below its coarse label: booleans ``[rows, num_bins]``."""
+        one = self.labels.unsqueeze(-1) == torch.arange(self.space.num_bins, device=self.labels.device)
+        if self.coarse is None:
+            return one
+        return torch.where(self.coarse.unsqueeze(-1), classes_below(self.truth_nodes, self.tree), one)
 
     @cached_property
     def truth(self) -> Tensor:
@@ -137,17 +140,16 @@ class Batch:
     @cached_property
     def wrong(self) -> Tensor:
         """Which answers are not the label."""
-        return ~self.is_right(self.answers)
+        return ~self.is_right(self.best(1)).squeeze(-1)
 
     def is_right(self, answers: Tensor) -> Tensor:
-        """Return which of some answers, ``[rows, ...]``, are the label of their row, or below it if it is coarse."""
-        shape = (-1, *[1] * (answers.ndim - 1))
-        right = answers == self.truth.reshape(shape)
-        return right if self.coarse is None else right | (self.coarse.reshape(shape) & self._below_truth(answers))
-
-    def _below_truth(self, answers: Tensor) -> Tensor:
-        truth = self.truth_nodes.reshape(-1, *[1] * (answers.ndim - 1))
-        return self.tree.lowest_common_ancestor(self._nodes(answers), truth) == truth
+        """Return which of some answers, ``[rows, k]``, are the label of their row, or below it if it is coarse."""
+        right = answers == self.truth.unsqueeze(-1)
+        if self.coarse is None:
+            return right
+        truth = self.truth_nodes.unsqueeze(-1)
+        below = self.tree.lowest_common_ancestor(self._nodes(answers), truth) == truth
+        return right | (self.coarse.unsqueeze(-1) & below)
 
     def _nodes(self, answers: Tensor) -> Tensor:
         return answers if self.nodes else self.tree.nodes_of(answers)
@@ -155,36 +157,24 @@ class Batch:
     @cached_property
     def distance(self) -> Tensor:
         """The distance from each answer to its label."""
-        return self.distance_to_truth(self.answers)
+        return self.distance_to_truth(self.best(1)).squeeze(-1)
 
     def distance_to_truth(self, answers: Tensor) -> Tensor:
-        """Compute the distance from some answers, ``[rows, ...]``, to the label of their row, in double precision."""
-        shape = (-1, *[1] * (answers.ndim - 1))
+        """Compute the distance from some answers, ``[rows, k]``, to the label of their row, in double precision."""
         if self.coarse is None:
             between = self.tree.node_distance if self.nodes else self.space.distance
-            return between(answers, self.truth.reshape(shape)).double()
-        truth = self.truth_nodes.reshape(shape)
+            return between(answers, self.truth.unsqueeze(-1)).double()
+        truth = self.truth_nodes.unsqueeze(-1)
         # The path from outside to a class below a node passes through that node.
-        distance = (
-            self.tree.node_distance(self._nodes(answers), truth)
-            + derived(self.tree, _nearest_class, truth.device)[truth]
-        )
-        return torch.where(self.is_right(answers), 0, distance).double()
+        to_node, inside = self.tree.node_distance(self._nodes(answers), truth), derived(self.tree, _nearest_class)
+        return torch.where(self.is_right(answers), 0, to_node + inside.to(truth.device)[truth]).double()
 
     @property
     def log_likelihood(self) -> Tensor:
         """The logarithm of the probability of each label, in double precision; of a coarse one of its classes' mass."""
-        bins = self.labels.clamp(max=self.space.num_bins - 1).unsqueeze(-1)
         if self.logits is None:
-            p = self.p.gather(-1, bins).squeeze(-1).double()
-            if self.coarse is not None:
-                p[self.coarse] = (self.p[self.coarse].double() * self.allowed).sum(-1)
-            return log_probabilities(p)
-        log_p = self.logits.double().log_softmax(-1)
-        found = log_p.gather(-1, bins).squeeze(-1)
-        if self.coarse is not None:
-            found[self.coarse] = log_p[self.coarse].masked_fill(~self.allowed, -math.inf).logsumexp(-1)
-        return found
+            return log_probabilities(torch.where(self.allowed, self.p, 0).sum(-1, dtype=torch.float64))
+        return self.logits.double().log_softmax(-1).masked_fill(~self.allowed, -math.inf).logsumexp(-1)
 
     @property
     def expected_cost(self) -> Tensor:
@@ -196,18 +186,19 @@ class Batch:
         """Return the EMD^ρ from each distribution to its label, in double precision."""
         if self.coarse is None:
             return label_costs(self.p, self.labels, self.space, rho).detach().double()
-        exact, distances = ~self.coarse, self.p.new_zeros(len(self.labels), dtype=torch.float64)
-        loss = EMDLoss(self.space, rho, normalize=None, reduction="none")
-        distances[self.coarse] = loss(self.p[self.coarse], AnyOf(self.allowed)).detach().double()
-        known = label_costs(self.p[exact], self.labels[exact], self.space, rho)
-        distances[exact] = known.detach().double()
-        return distances
+        losses: Tensor = EMDLoss(self.space, rho, normalize=None, reduction="none")(self.p, AnyOf(self.allowed))
+        return losses.detach().double()
+
+    def by_class(self, place: Tensor, numbers: Tensor | None = None) -> Tensor:
+        """Return the number of rows at each class, or the sum of some numbers over them, weighted: ``[num_bins]``."""
+        weights = torch.ones_like(place, dtype=torch.float64) if self.weights is None else self.weights
+        numbers = weights if numbers is None else numbers * weights
+        return numbers.new_zeros(self.space.num_bins).index_add(0, place, numbers)
 
     def best(self, k: int) -> Tensor:
         """Return the ``k`` best answers, the best first: ``[rows, k]``. Ties go to the lowest index."""
         if k == 1:
             return self.answers.unsqueeze(-1)
-        check_ranking(k, self.decision)
         check_k("top_k", k, self.space)
         if self.decision == "least_risk":
             return decide_top_k(self.p, self.space, k, validate=False)
@@ -238,41 +229,41 @@ class Batch:
 
 def log_probabilities(p: Tensor) -> Tensor:
     """Compute the logarithms of probabilities, in double precision; a probability counts as at least 2⁻⁵²."""
-    return p.double().clamp(min=LEAST_PROBABILITY).log()
+    # Whatever type it is stored in: scikit-learn's limit for float64.
+    return p.double().clamp(min=2.0**-52).log()
 
 
 def as_batch(preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Batch:
     """Check predictions and labels."""
     options = checked_options(space, **options)
-    decision, vagueness, ignore_index = options["decision"], options["vagueness"], options["ignore_index"]
     if not isinstance(preds, Tensor):
         raise TypeError(f"preds: expected a tensor, got {type(preds).__name__}")
-    target = _gathered(target)
-    if not preds.is_floating_point():
+    decision, normalize = options["decision"], options["normalize"]
+    target, answers = _gathered(target), not preds.is_floating_point()
+    if answers:
         preds, decision = _gathered(preds), _check_answers(decision, space)
-        given = _check_indices("preds", preds, space, nodes=decision == "node").reshape(-1)
-        labels = _check_target(target, preds.shape, space, ignore_index)
-        counted = slice(None) if ignore_index is None else labels != ignore_index
-        return Batch(space, labels[counted], None, given[counted], decision, vagueness)
-    if decision in _GIVEN:
+        _check_indices("preds", preds, space, nodes=decision == "node")
+    elif decision in _GIVEN:
         raise TypeError(f'preds: expected answers (integers) for decision="{decision}", got {preds.dtype}')
-    rows = _classes_last(preds, target, space, options["class_dim"])
-    labels = _check_target(target, rows.shape[:-1], space, ignore_index)
-    counted = slice(None) if ignore_index is None else labels != ignore_index
-    if other := override(rows, "metrics", "as_batch"):
-        return cast(Batch, other(rows, labels.view(target.shape), counted, space, options))
-    given = rows.detach().reshape(-1, rows.shape[-1])[counted] if rows.ndim else rows
-    normalize = options["normalize"]
+    else:
+        preds = _classes_last(preds, target, space, options["class_dim"])
+    labels = _check_target(target, preds.shape if answers else preds.shape[:-1], space, options["ignore_index"])
+    counted = slice(None) if options["ignore_index"] is None else labels != options["ignore_index"]
+    if answers:
+        return Batch(space, labels[counted], None, preds.long().reshape(-1)[counted], decision)
+    if other := override(preds, "metrics", "as_batch"):
+        return cast(Batch, other(preds, labels.view(target.shape), counted, space, options))
+    given = preds.detach().reshape(-1, preds.shape[-1])[counted] if preds.ndim else preds
     p = as_distributions(given, space, normalize, name="preds").detach()
-    return Batch(space, labels[counted], p, None, decision, vagueness, given if normalize == "softmax" else None)
+    logits = given if normalize == "softmax" else None
+    return Batch(space, labels[counted], p, None, decision, options["vagueness"], logits)
 
 
 def checked_options(space: Space, **options: Unpack[Options]) -> Options:
     """Return all options, with their defaults, or an error about one of them."""
     check_space(space)
-    unknown = [name for name in options if name not in get_type_hints(Options)]
-    if unknown:
-        raise TypeError(f"options: expected only {', '.join(get_type_hints(Options))}, got {', '.join(unknown)}")
+    if unknown := [name for name in options if name not in _DEFAULTS]:
+        raise TypeError(f"options: expected only {', '.join(_DEFAULTS)}, got {', '.join(unknown)}")
     whole: Options = {**_DEFAULTS, **options}
     check_decision(whole["decision"], space, whole["vagueness"])
     if whole["ignore_index"] is not None:
@@ -289,13 +280,13 @@ def _gathered(indices: Any) -> Any:
 
 def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | None) -> Tensor:
     """Return the predictions with the classes on the last axis, as the losses find them."""
-    shape, classes, dim = preds.shape, space.num_bins, class_dim
+    shape, classes = preds.shape, space.num_bins
     if preds.ndim < 2:
         return preds
-    axis = 1 if dim is None else dim + preds.ndim if dim < 0 else dim
+    axis = 1 if class_dim is None else class_dim + preds.ndim if class_dim < 0 else class_dim
     if not 0 <= axis < preds.ndim:
         raise ValueError(f"class_dim: expected an axis of preds, of shape {tuple(shape)}, got {class_dim}")
-    if dim is None and preds.ndim > 2 and shape[-1] == classes:
+    if class_dim is None and preds.ndim > 2 and shape[-1] == classes:
         either = isinstance(target, Tensor) and target.shape == shape[:-1] == shape[:1] + shape[2:]
         if shape[1] != classes or either:
             raise ValueError(
@@ -305,10 +296,16 @@ def _classes_last(preds: Tensor, target: Tensor, space: Space, class_dim: int | 
     return preds.movedim(axis, -1)
 
 
-def _nearest_class(tree: Tree, device: torch.device) -> Tensor:
+def _nearest_class(tree: Tree) -> Tensor:
     """Compute the distance from each node to the nearest class at or below it: ``[num_nodes]``."""
     at_bins = torch.full((tree.num_nodes,), -math.inf, dtype=torch.float64, device="cpu").index_fill(0, tree.bins, 0)
-    return -tree.largest_below(at_bins, -tree.costs).to(device)
+    return -tree.largest_below(at_bins, -tree.costs)
+
+
+def check_whole(name: str, number: int, least: int = 0) -> None:
+    """Raise unless ``number`` is an integer that is large enough."""
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise ValueError(f"{name}: expected a whole number ≥ {least}, got {number!r}")
 
 
 def check_tree(space: Space) -> Tree:
@@ -381,11 +378,10 @@ def _check_indices(
     bad = (indices < 0) | (indices >= count)
     if ignore_index is not None:
         bad &= indices != ignore_index
-    if bad.any():
-        place = bad.nonzero()[0].tolist()
+    if (place := first_true(bad)) is not None:
         what, of = ("nodes", "those") if nodes else ("class indices", "the bins")
         raise ValueError(
-            f"{name}: expected {what} from 0 to {count - 1}, {of} of {space}, got "
-            f"{int(indices[tuple(place)])} at position {place[0] if len(place) == 1 else tuple(place)}"
+            f"{name}: expected {what} from 0 to {count - 1}, {of} of {space}, got {int(indices[place])} at position "
+            f"{place[0] if len(place) == 1 else place}"
         )
     return indices

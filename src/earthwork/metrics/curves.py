@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from earthwork.extras import require
-from earthwork.metrics.batch import Batch, check_tree
+from earthwork.metrics.batch import Batch, check_tree, check_whole
 from earthwork.metrics.measure import Measure
 from earthwork.spaces import Space
 
@@ -29,9 +29,6 @@ class _Curve(Measure):
 
     is_curve = True
     higher_is_better: ClassVar[bool | None] = None
-
-    def width(self, space: Space) -> int:
-        return len(self.points(space))
 
 
 class AccuracyAtDepth(_Curve):
@@ -130,14 +127,10 @@ class CalibrationCurve(_Curve):
     needs_probabilities = True
 
     def check(self, space: Space, decision: str) -> None:
-        if not isinstance(self.bins, int) or isinstance(self.bins, bool) or self.bins < 1:
-            raise ValueError(f"bins: expected a whole number ≥ 1, got {self.bins!r}")
+        check_whole("bins", self.bins, least=1)
 
     def points(self, space: Space) -> Tensor:
         return (torch.arange(self.bins, dtype=torch.float64) + 0.5) / self.bins
-
-    def width(self, space: Space) -> int:
-        return 3 * self.bins
 
     def columns(self, batch: Batch) -> Tensor:
         """Return the confidence, whether it is right, and 1, in the columns of the row's bin."""

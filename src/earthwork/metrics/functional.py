@@ -34,6 +34,7 @@ MEASURES: dict[str, type[Measure]] = {
     if inspect.isclass(found) and issubclass(found, Measure) and found.__module__ == module.__name__ and name[0] != "_"
 }
 _FUNCTIONS = {measure.function_name(): measure for measure in MEASURES.values()}
+_SHORT = {"kappa": "weighted_kappa", "mae": "mean_distance", "severity": "mistake_severity"}
 
 
 @cache
@@ -44,41 +45,38 @@ def function_of(measure: type[Measure], module: str = __name__) -> Callable[...,
         measure: The class of the measure.
         module: Where the result is found under the measure's function name, for pickling.
     """
-    own = measure.parameters()
 
     def function(preds: Tensor, target: Tensor, space: Any, *args: Any, **options: Any) -> Tensor:
-        chosen = measure(*args, **{name: options.pop(name) for name in own if name in options})
-        return chosen(preds, target, space, **options)
+        return measure.taken(args, options)(preds, target, space, **options)
 
     function.__doc__, function.__module__ = measure.__doc__, module
     function.__name__ = function.__qualname__ = measure.function_name()
-    function.__signature__ = signature(measure)  # type: ignore[attr-defined]
+    function.__signature__ = signature(measure, "preds", "target", "space")  # type: ignore[attr-defined]
     return function
 
 
-def signature(measure: type[Measure]) -> inspect.Signature:
-    """Return the signature of a measure's function."""
+def signature(measure: type[Measure], *first: str) -> inspect.Signature:
+    """Return the signature of a measure's function or class: the first parameters, its own, and the common options."""
     kinds = inspect.Parameter
-    given = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in ("preds", "target", "space")]
+    given = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in first]
     own = [entry for name, entry in inspect.signature(measure).parameters.items() if name in measure.parameters()]
     options = [kinds(name, kinds.KEYWORD_ONLY, default=None) for name in get_type_hints(Options)]
     return inspect.Signature([*given, *own, *options], return_annotation="Tensor")
 
 
 def measure_named(name: str, space: Space) -> Measure:
-    """Return a measure by its name: that of a function, of a line of the report, or a short one."""
-    lines = {line.label: line for line in standard_measures(space, inner=True) if not line.is_curve}
-    short = {"kappa": "weighted_kappa", "mae": "mean_distance", "severity": "mistake_severity"}
-    # On a tree the ranked probability score is the EMD at ρ = 2.
-    ordered = any(isinstance(line, scores.RankedProbabilityScore) for line in lines.values())
-    known = {"rps": scores.RankedProbabilityScore() if ordered else scores.MeanEMD(2.0), **lines}
-    if name in known:
-        return known[name]
-    function = short.get(name, name)
-    if function not in _FUNCTIONS or _FUNCTIONS[function].is_curve:
-        names = [*short, *known, *(key for key, measure in _FUNCTIONS.items() if not measure.is_curve)]
-        raise ValueError(f"name: expected one of {', '.join(names)}, got {name!r}")
-    return _FUNCTIONS[function]()
+    """Return a measure by its name, that of a function, of a line of the report or a short one."""
+    lines = [line for line in standard_measures(space, inner=True) if not line.is_curve]
+    functions = {key: measure() for key, measure in _FUNCTIONS.items() if not measure.is_curve}
+    known = {short: functions[long] for short, long in _SHORT.items()}
+    # The first line is a proper score; on a tree the ranked probability score is the EMD at ρ = 2.
+    known["rps"] = lines[0] if isinstance(lines[0], scores.RankedProbabilityScore) else scores.MeanEMD(2.0)
+    known |= {line.label: line for line in lines} | functions
+    if name not in known:
+        raise ValueError(f"name: expected one of {', '.join(known)}, got {name!r}")
+    if known[name].higher_is_better is None:
+        raise ValueError(f"name: expected a metric whose value says which model is better, got {name!r}")
+    return known[name]
 
 
 def __getattr__(name: str) -> Any:

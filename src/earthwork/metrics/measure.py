@@ -10,7 +10,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, Unpack
+from typing import Any, ClassVar, NamedTuple, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -18,24 +18,19 @@ from torch import Tensor
 from earthwork.metrics.batch import NODES, Batch, Options, as_batch, check_tree
 from earthwork.spaces import Space
 
-Group: TypeAlias = Literal["labels", "answers", "label_distances"]
 
-# The number of sums held in memory at a time where each row is left out: 32 MiB.
-_BLOCK = 2**22
+class Rows(NamedTuple):
+    """What is kept of each row of a model's predictions, on the CPU."""
 
-
-class Entries(NamedTuple):
-    """What rows add to the sums of a measure."""
-
-    columns: Tensor  # The columns of the measure, `[rows, width]`
-    labels: Tensor  # The label of each row, a bin
-    answers: Tensor  # The answer of each row, a bin
+    columns: tuple[Tensor | None, ...]  # The columns of each measure, `[rows, width]`; `None` if it is not defined
+    sums: tuple[Tensor | None, ...]  # What its value is computed from
+    labels: Tensor  # The label of each row, a bin, or a node if answers are nodes
+    answers: Tensor  # The answer of each row
+    wrong: Tensor  # Whether the answer is not the label, or not below it if that is coarse
     distances: Tensor  # The distance between the two
-
-    def group(self, name: Group) -> tuple[Tensor, Tensor]:
-        """Return to which class each row belongs in a group, and what it adds there."""
-        place = self.answers if name == "answers" else self.labels
-        return place, self.distances if name == "label_distances" else torch.ones_like(self.distances)
+    coarse: Tensor  # Whether the label is coarse
+    confidences: Tensor  # The probability of the most probable class; NaN where only answers were given
+    hits: Tensor  # Whether the most probable class is the label
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,6 @@ class Measure(ABC):
         needs_probabilities: Whether answers alone are not enough.
         takes_nodes: Whether answers may be inner nodes of a tree.
         tree_only: Whether it is about the ancestors of a tree.
-        groups: Sums for each class: how often it is the label or the answer, or the distances of the rows it labels.
         keeps_rows: Whether the value is one of all rows, not of sums.
         is_curve: Whether the value has an axis: one point for each column.
         limits: The least and the largest value there can be.
@@ -66,7 +60,6 @@ class Measure(ABC):
     needs_probabilities: ClassVar[bool] = False
     takes_nodes: ClassVar[bool] = True
     tree_only: ClassVar[bool] = False
-    groups: ClassVar[tuple[Group, ...]] = ()
     keeps_rows: ClassVar[bool] = False
     is_curve: ClassVar[bool] = False
     limits: ClassVar[tuple[float, float]] = (0.0, math.inf)
@@ -80,35 +73,17 @@ class Measure(ABC):
     def columns(self, batch: Batch) -> Tensor:
         """Return the numbers to add up over rows: ``[rows, width]``, in double precision."""
 
+    def add_up(self, columns: Tensor, batch: Batch) -> Tensor:
+        """Return what the value is computed from: the sums of the columns; if the measure keeps rows, all of them."""
+        return (columns if batch.weights is None else columns * batch.weights.unsqueeze(-1)).sum(0)
+
     @abstractmethod
     def value(self, sums: Tensor, space: Space) -> Tensor:
-        """Return the value from the sums: ``[..., size]`` to ``[...]``. NaN where there is nothing to average.
+        """Return the value from the sums: ``[..., size]`` to ``[...]``. NaN where there is nothing to average."""
 
-        The sums are those of the columns, followed by those of each group, ``num_bins`` each. A measure that keeps
-        rows gets the columns themselves, ``[rows, width]``.
-        """
-
-    def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
+    def left_out(self, sums: Tensor, columns: Tensor, rows: Rows, space: Space) -> Tensor:
         """Return the values that remain when each row is left out: ``[rows]``; of a curve ``[rows, points]``."""
-        if not self.groups:
-            return self.value(sums - rows.columns, space)
-        values = []
-        for part in torch.arange(len(rows.labels)).split(max(1, _BLOCK // self.size(space))):
-            own = [rows.columns[part]]
-            for name in self.groups:
-                place, numbers = rows.group(name)
-                zeros = sums.new_zeros(len(part), space.num_bins)
-                own.append(zeros.scatter(-1, place[part].unsqueeze(-1), numbers[part].unsqueeze(-1)))
-            values.append(self.value(sums - torch.cat(own, -1), space))
-        return torch.cat(values)
-
-    def width(self, space: Space) -> int:
-        """Return the number of columns."""
-        return 2
-
-    def size(self, space: Space) -> int:
-        """Return the number of sums."""
-        return self.width(space) + len(self.groups) * space.num_bins
+        return self.value(sums - columns, space)
 
     def check(self, space: Space, decision: str) -> None:
         """Raise unless the measure is defined in this space for such decisions."""
@@ -122,11 +97,8 @@ class Measure(ABC):
         return batch.probs is not None or not self.needs_probabilities
 
     def sums(self, batch: Batch) -> Tensor:
-        """Return the sums over a batch, ``[size]``; of a measure that keeps rows its columns, ``[rows, width]``."""
-        columns = self.columns(batch)
-        if batch.weights is not None:
-            columns = columns * batch.weights.unsqueeze(-1)
-        return torch.cat([columns.sum(0), *(group_sums(batch, group) for group in self.groups)])
+        """Return what the value of a batch is computed from."""
+        return self.add_up(self.columns(batch), batch)
 
     def of(self, batch: Batch) -> Tensor:
         """Return the value for one batch."""
@@ -134,15 +106,7 @@ class Measure(ABC):
         return self.value(self.sums(batch), batch.space)
 
     def __call__(self, preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Tensor:
-        """Return the value for predictions and labels.
-
-        Args:
-            preds: Probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis
-                ``class_dim``; or answers of the shape of ``target`` where no probabilities are needed.
-            target: Class indices, of the shape of the probabilities without ``C``.
-            space: How the classes are arranged.
-            options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``.
-        """
+        """Return the value for predictions and labels; see `earthwork.metrics.functional`."""
         return self.of(as_batch(preds, target, space, **options))
 
     def points(self, space: Space) -> Tensor:
@@ -151,7 +115,12 @@ class Measure(ABC):
 
     def draw(self, ax: Any, curves: list[Tensor], space: Space) -> None:
         """Draw curves."""
-        raise TypeError(f"{type(self).__name__}: expected a curve, got a single value")
+        raise NotImplementedError
+
+    @classmethod
+    def taken(cls, args: tuple[Any, ...], options: dict[str, Any]) -> Self:
+        """Return the measure with its own ones of some options, which are taken out of ``options``."""
+        return cls(*args, **{name: options.pop(name) for name in cls.parameters() if name in options})
 
     @classmethod
     def parameters(cls) -> list[str]:
@@ -162,15 +131,6 @@ class Measure(ABC):
     def function_name(cls) -> str:
         """Return the name of the function: ``mean_emd`` for ``MeanEMD``."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
-
-
-def group_sums(batch: Batch, group: Group) -> Tensor:
-    """Return the sums of a group over a batch: ``[num_bins]``."""
-    place = batch.answers if group == "answers" else batch.labels
-    numbers = batch.distance if group == "label_distances" else torch.ones_like(place, dtype=torch.float64)
-    if batch.weights is not None:
-        numbers = numbers * batch.weights
-    return numbers.new_zeros(batch.space.num_bins).index_add(0, place, numbers)
 
 
 class RowMeasure(Measure):
@@ -200,29 +160,25 @@ class MedianMeasure(RowMeasure):
 
     keeps_rows = True
 
-    def sums(self, batch: Batch) -> Tensor:
+    def add_up(self, columns: Tensor, batch: Batch) -> Tensor:
         """Return the columns."""
-        columns = self.columns(batch)
-        if batch.weights is not None:
-            columns[:, 1] *= batch.weights
-        return columns
+        return columns if batch.weights is None else torch.stack([columns[:, 0], columns[:, 1] * batch.weights], -1)
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         """Return the median; between two middle rows their mean."""
         return _quantile(sums, 0.5)
 
-    def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
+    def left_out(self, sums: Tensor, columns: Tensor, rows: Rows, space: Space) -> Tensor:
         r"""Return values with the variance of the median.
 
         Without a row the median is one of at most two other values, so that the jackknife says nothing about its
         variance. These are the values of its influence function, :math:`\mathrm{sgn}(x_i - m) / 2 f(m)`, with the
         density estimated from the quantiles near the median (Hall and Sheather, 1988).
         """
-        count = len(rows.columns)
+        count = len(columns)
         step = min(0.5, 0.9717 * float(count) ** (-1 / 3))
-        width = (_quantile(rows.columns, 0.5 + step) - _quantile(rows.columns, 0.5 - step)) / (2 * step)
-        median = _quantile(rows.columns, 0.5)
-        influence: Tensor = (rows.columns[:, 0] - median).sign() * width / 2
+        low, median, high = (_quantile(columns, share) for share in (0.5 - step, 0.5, 0.5 + step))
+        influence: Tensor = (columns[:, 0] - median).sign() * (high - low) / (4 * step)
         return median - influence / max(count - 1, 1)
 
 

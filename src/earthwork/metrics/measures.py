@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import check_k
 from earthwork.metrics.batch import Batch, check_ranking
-from earthwork.metrics.measure import Entries, MeanMeasure, Measure, MedianMeasure
+from earthwork.metrics.measure import MeanMeasure, Measure, MedianMeasure, Rows
 from earthwork.spaces import Space
+from earthwork.spaces.space import check_word
 from earthwork.spaces.tree import as_tree
-
-SeverityMeasure: TypeAlias = Literal["distance", "height"]
-Average: TypeAlias = Literal["micro", "macro"]
 
 
 def check_number(name: str, number: Any, least: str) -> None:
@@ -88,14 +86,12 @@ class MistakeSeverity(MeanMeasure):
         tensor(1.3333, dtype=torch.float64)
     """
 
-    measure: SeverityMeasure = "distance"
+    measure: Literal["distance", "height"] = "distance"
     title = "mistake severity, {measure}"
     higher_is_better = False
 
     def check(self, space: Space, decision: str) -> None:
-        if self.measure not in ("distance", "height"):
-            raise ValueError(f'measure: expected "distance" or "height", got {self.measure!r}')
-        if self.measure == "height":
+        if check_word("measure", self.measure, "distance", "height") == "height":
             as_tree(space, "space", 'for measure="height"')
 
     def terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -209,23 +205,22 @@ class MacroMeanDistance(Measure):
     title = "macro-averaged mean distance"
     higher_is_better = False
     takes_nodes = False
-    groups = ("labels", "label_distances")
-
-    def width(self, space: Space) -> int:
-        return 0
 
     def columns(self, batch: Batch) -> Tensor:
-        return batch.labels.new_zeros(len(batch.labels), 0, dtype=torch.float64)
+        return batch.distance.unsqueeze(-1)
+
+    def add_up(self, columns: Tensor, batch: Batch) -> Tensor:
+        return torch.cat([batch.by_class(batch.labels), batch.by_class(batch.labels, columns[:, 0])])
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         counts, distances = sums.chunk(2, -1)
         return (distances / counts).nanmean(-1)
 
-    def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
+    def left_out(self, sums: Tensor, columns: Tensor, rows: Rows, space: Space) -> Tensor:
         """Return the same in O(rows): a row changes the mean of its class, which drops out if it has no other row."""
         counts, distances = sums.chunk(2)
         means, others = distances / counts, counts[rows.labels] - 1
-        change = ((distances[rows.labels] - rows.distances) / others).nan_to_num(0.0, 0.0, 0.0) - means[rows.labels]
+        change = ((distances[rows.labels] - columns[:, 0]) / others).nan_to_num(0.0, 0.0, 0.0) - means[rows.labels]
         return (means.nansum() + change) / ((counts > 0).sum() - (others == 0).double())
 
 
@@ -252,7 +247,6 @@ class WeightedKappa(MeanMeasure):
     power: float = 2.0
     higher_is_better = True
     takes_nodes = False
-    groups = ("answers", "labels")
     limits = (-math.inf, 1.0)
 
     @property
@@ -267,19 +261,23 @@ class WeightedKappa(MeanMeasure):
     def terms(self, batch: Batch) -> Tensor:
         return batch.distance.pow(self.power)
 
+    def add_up(self, columns: Tensor, batch: Batch) -> Tensor:
+        counts = batch.by_class(batch.answers), batch.by_class(batch.labels)
+        return torch.cat([super().add_up(columns, batch), *counts])
+
     def value(self, sums: Tensor, space: Space) -> Tensor:
         cost, rows = sums[..., 0], sums[..., 1]
         answers, labels = sums[..., 2:].chunk(2, -1)
         return 1 - cost * rows / ((answers @ self._weights(sums, space)) * labels).sum(-1)
 
-    def left_out(self, sums: Tensor, rows: Entries, space: Space) -> Tensor:
+    def left_out(self, sums: Tensor, columns: Tensor, rows: Rows, space: Space) -> Tensor:
         """Return the same in O(rows + bins²): a row changes one answer and one label of the independent cost."""
         weights = self._weights(sums, space)
         answers, labels = sums[2:].chunk(2)
         of_answers, of_labels = weights @ labels, answers @ weights
         independent = of_labels @ labels - of_answers[rows.answers] - of_labels[rows.labels]
         independent += weights[rows.answers, rows.labels]
-        cost, count = (sums[:2] - rows.columns).unbind(-1)
+        cost, count = (sums[:2] - columns).unbind(-1)
         return 1 - cost * count / independent
 
     def _weights(self, sums: Tensor, space: Space) -> Tensor:
@@ -298,7 +296,7 @@ class _OfTree(MeanMeasure):
 class _AncestorScore(_OfTree):
     """The ancestors that answers and labels share (with the node itself, without the root)."""
 
-    average: Average = "micro"
+    average: Literal["micro", "macro"] = "micro"
     kind: ClassVar[str]
 
     @property
@@ -307,8 +305,7 @@ class _AncestorScore(_OfTree):
 
     def check(self, space: Space, decision: str) -> None:
         super().check(space, decision)
-        if self.average not in ("micro", "macro"):
-            raise ValueError(f'average: expected "micro" or "macro", got {self.average!r}')
+        check_word("average", self.average, "micro", "macro")
 
     def terms(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what is shared and what that is divided by: numbers of nodes for micro, the row's score for macro.

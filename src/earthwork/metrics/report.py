@@ -11,33 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from earthwork.decisions.decide import as_tensor
-from earthwork.metrics.batch import Batch, Options, as_batch
-from earthwork.metrics.curves import AccuracyAtDepth
+from earthwork.metrics import curves, measures, scores
+from earthwork.metrics.batch import Batch, Options, as_batch, check_whole
 from earthwork.metrics.intervals import jackknife
-from earthwork.metrics.measure import Entries, Measure
-from earthwork.metrics.measures import (
-    Accuracy,
-    Coverage,
-    HierarchicalF1,
-    HierarchicalPrecision,
-    HierarchicalRecall,
-    MacroMeanDistance,
-    MeanDistance,
-    MedianDistance,
-    MistakeSeverity,
-    RightOrAncestor,
-    RootMeanSquaredDistance,
-    WeightedKappa,
-    WithinDistance,
-)
-from earthwork.metrics.scores import (
-    BrierScore,
-    ExpectedCost,
-    ExpectedCostGap,
-    LogLoss,
-    MeanEMD,
-    RankedProbabilityScore,
-)
+from earthwork.metrics.measure import Measure, Rows
 from earthwork.metrics.table import Estimate, Line, Report
 from earthwork.spaces import Chain, EdgeSpace, Ring, Space, Tree
 
@@ -100,121 +77,67 @@ def hierarchical_report(
     batch = as_batch(as_tensor(probs), as_tensor(labels), space, **options)
     if len(batch.labels) == 0:
         raise ValueError("labels: expected at least one row that counts, got none")
-    measures = [one for one in (*standard_measures(space, top_k, batch.nodes), *extra) if one.is_defined(batch)]
-    return report_of(["model"], [measure_rows(batch, measures)], measures, space, intervals)
-
-
-def check_whole(name: str, number: int, least: int = 0) -> None:
-    """Raise unless ``number`` is an integer that is large enough."""
-    if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise ValueError(f"{name}: expected a whole number ≥ {least}, got {number!r}")
+    lines = [one for one in (*standard_measures(space, top_k, batch.nodes), *extra) if one.is_defined(batch)]
+    return report_of(["model"], [measure_rows(batch, lines)], lines, space, intervals)
 
 
 def standard_measures(space: Space, top_k: int | None = None, inner: bool = False) -> list[Measure]:
     """Return the measures that are defined in a space, under the names of its field."""
     if top_k is not None:
         check_whole("top_k", top_k, least=1)
-    tree = isinstance(space, Tree)
+    tree, ordinal, edges = (isinstance(space, kind) for kind in (Tree, Chain | Ring, EdgeSpace))
     # The right class is always among the best five of five.
     best = top_k or (5 if tree and space.num_bins > 5 and not inner else 1)
     ranks = sorted({1, min(best, space.num_bins)})
-    own: list[Measure] = [ExpectedCost(), ExpectedCostGap(), MeanEMD(1.0)]
+    steps = space.costs.unique().tolist() if isinstance(space, Chain | Ring) else []
+    circular, what = "circular " if isinstance(space, Ring) else "", "distance" if edges else "cost"
+    mean = f"{circular}MAE" if ordinal else f"mean {what}"
+    score = scores.RankedProbabilityScore(name=f"{circular}ranked probability score")
+    lines: list[Measure] = [score if ordinal else scores.MeanEMD(2.0) if edges else scores.BrierScore()]
+    lines += [scores.LogLoss(), *(measures.Accuracy(k) for k in ranks)]
+    if len(steps) == 1:
+        lines.append(measures.WithinDistance(steps[0], name="off-by-one accuracy"))
+    lines += [measures.MeanDistance(k, name=mean) for k in ranks]
+    if len(steps) > 1:
+        lines.append(measures.MedianDistance())
     if not tree:
-        lines = _ordinal_measures(space, ranks) if isinstance(space, Chain | Ring) else _cost_measures(space, ranks)
-        return [*lines, *own]
-    scores = (HierarchicalPrecision, HierarchicalRecall, HierarchicalF1)
-    shares = [score(how) for how in ("micro", "macro") for score in scores]
-    return [*_tree_measures(ranks, inner), *own, *shares, AccuracyAtDepth()]
-
-
-def _tree_measures(ranks: list[int], inner: bool) -> list[Measure]:
-    return [
-        MeanEMD(2.0),
-        LogLoss(),
-        *(Accuracy(k) for k in ranks),
-        *(MeanDistance(k) for k in ranks),
-        MistakeSeverity("distance"),
-        MistakeSeverity("height"),
-        *([RightOrAncestor(), Coverage()] if inner else []),
-    ]
-
-
-def _cost_measures(space: Space, ranks: list[int]) -> list[Measure]:
-    """Return the measures of a cost matrix, or of a user-defined space."""
-    edges = isinstance(space, EdgeSpace)
-    what = "distance" if edges else "cost"
-    return [
-        MeanEMD(2.0) if edges else BrierScore(),
-        LogLoss(),
-        *(Accuracy(k) for k in ranks),
-        *(MeanDistance(k, name=f"mean {what}") for k in ranks),
-        RootMeanSquaredDistance(name=f"root mean squared {what}"),
-        MacroMeanDistance(name=f"macro-averaged mean {what}"),
-        WeightedKappa(1.0, name=f"{what}-weighted kappa"),
-        MistakeSeverity("distance", name=f"mistake severity, {what}"),
-    ]
-
-
-def _ordinal_measures(space: Chain | Ring, ranks: list[int]) -> list[Measure]:
-    circular = "" if space.acyclic else "circular "
-    steps = space.costs.unique()
-    return [
-        RankedProbabilityScore(name=f"{circular}ranked probability score"),
-        LogLoss(),
-        *(Accuracy(k) for k in ranks),
-        *([WithinDistance(float(steps), name="off-by-one accuracy")] if len(steps) == 1 else []),
-        *(MeanDistance(k, name=f"{circular}MAE") for k in ranks),
-        *([MedianDistance()] if len(steps) > 1 else []),
-        RootMeanSquaredDistance(name=f"{circular}root mean squared distance"),
-        MacroMeanDistance(name=f"macro-averaged {circular}MAE"),
-        WeightedKappa(2.0),
-        WeightedKappa(1.0),
-        MistakeSeverity("distance"),
-    ]
-
-
-class Rows(NamedTuple):
-    """What is kept of each row of a model's predictions."""
-
-    columns: NDArray[np.float64]  # The columns of all measures side by side: `[rows, width]`
-    sums: NDArray[np.float64]  # The sums of all measures one after another
-    labels: NDArray[np.int32]  # The label of each row, a bin, or a node if answers are nodes
-    answers: NDArray[np.int32]  # The answer of each row
-    wrong: NDArray[np.bool_]  # Whether the answer is not the label, or not below it if that is coarse
-    distances: NDArray[np.float64]  # The distance between the two
-    coarse: NDArray[np.bool_]  # Whether the label is coarse
-    confidences: NDArray[np.float32]  # The probability of the most probable class; NaN where only answers were given
-    hits: NDArray[np.bool_]  # Whether the most probable class is the label
+        lines.append(measures.RootMeanSquaredDistance(name=f"{circular}root mean squared {what}"))
+        lines.append(measures.MacroMeanDistance(name=f"macro-averaged {mean}"))
+        linear = measures.WeightedKappa(1.0, name="" if ordinal else f"{what}-weighted kappa")
+        lines += [measures.WeightedKappa(2.0), linear] if ordinal else [linear]
+    lines.append(measures.MistakeSeverity("distance", name=f"mistake severity, {what}"))
+    if tree:
+        lines.append(measures.MistakeSeverity("height"))
+    if tree and inner:
+        lines += [measures.RightOrAncestor(), measures.Coverage()]
+    lines += [scores.ExpectedCost(), scores.ExpectedCostGap(), scores.MeanEMD(1.0)]
+    if tree:
+        of_ancestors = (measures.HierarchicalPrecision, measures.HierarchicalRecall, measures.HierarchicalF1)
+        lines += [measure(how) for how in ("micro", "macro") for measure in of_ancestors]
+        lines.append(curves.AccuracyAtDepth())
+    return lines
 
 
 def measure_rows(batch: Batch, measures: Sequence[Measure]) -> Rows:
-    """Return the rows of a batch; NaN for measures that it has not what they need for."""
-    rows, space, columns, sums = len(batch.labels), batch.space, [], []
-    for measure in measures:
-        if measure.is_defined(batch):
-            columns.append(measure.columns(batch).double())
-            sums.append(columns[-1].new_zeros(0) if measure.keeps_rows else measure.sums(batch))
-        else:
-            columns.append(torch.full((rows, measure.width(space)), math.nan, dtype=torch.float64))
-            sums.append(columns[-1].new_full((0 if measure.keeps_rows else measure.size(space),), math.nan))
-    confidence, top = (torch.full((rows,), math.nan), batch.labels) if batch.probs is None else batch.probs.max(-1)
-    return Rows(
-        torch.cat(columns, -1).cpu().numpy(),
-        torch.cat(sums).cpu().numpy(),
-        batch.truth.int().cpu().numpy(),
-        batch.answers.int().cpu().numpy(),
-        batch.wrong.cpu().numpy(),
-        batch.distance.cpu().numpy(),
-        (batch.exact == 0).cpu().numpy(),
-        confidence.float().cpu().numpy(),
-        (top == batch.labels).cpu().numpy(),
-    )
+    """Return the rows of a batch, with the columns of those measures that it has what they need for."""
+    columns = [measure.columns(batch).double().cpu() if measure.is_defined(batch) else None for measure in measures]
+    pairs = zip(columns, measures, strict=True)
+    sums = [None if found is None else measure.add_up(found, batch).cpu() for found, measure in pairs]
+    none = torch.full(batch.labels.shape, math.nan), batch.labels
+    confidence, top = none if batch.probs is None else batch.probs.max(-1)
+    rest = (batch.truth, batch.answers, batch.wrong, batch.distance, batch.exact == 0, confidence, top == batch.labels)
+    return Rows(tuple(columns), tuple(sums), *(found.cpu() for found in rest))
 
 
-def joined(pieces: Sequence[Rows]) -> Rows:
+def joined(pieces: Sequence[Rows], measures: Sequence[Measure]) -> Rows:
     """Return the rows of several batches."""
-    whole = Rows(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
-    return whole._replace(sums=np.sum([piece.sums for piece in pieces], 0))
+    columns, sums, *rest = zip(*pieces, strict=True)
+    kept = [None if parts[0] is None else torch.cat(parts) for parts in zip(*columns, strict=True)]
+    totals = [
+        None if parts[0] is None else torch.cat(parts) if measure.keeps_rows else sum(parts)
+        for measure, *parts in zip(measures, *sums, strict=True)
+    ]
+    return Rows(tuple(kept), tuple(totals), *map(torch.cat, rest))
 
 
 def report_of(
@@ -223,18 +146,17 @@ def report_of(
     measures: Sequence[Measure],
     space: Space,
     intervals: bool,
-    confidence: float = 0.95,
 ) -> Report:
     """Return the table of several models."""
     lines = []
-    for line in values_of(rows, measures, space, intervals):
-        estimates = [Estimate(value) for value in line.values]
+    for label, measure, values, left_out in values_of(rows, measures, space, intervals):
+        estimates = [Estimate(value) for value in values]
         if intervals:
-            found = [jackknife(*pair, confidence=confidence) for pair in zip(line.values, line.left_out, strict=True)]
-            ends = [np.clip([low, high], *line.measure.limits).tolist() for low, high, _ in found]
-            estimates = [Estimate(value, *pair) for value, pair in zip(line.values, ends, strict=True)]
-        lines.append(Line(line.label, line.measure.higher_is_better, tuple(estimates)))
-    return Report(tuple(models), tuple(lines), len(rows[0].labels), confidence if intervals else None, _NOTES)
+            found = [jackknife(*pair) for pair in zip(values, left_out, strict=True)]
+            ends = [np.clip(interval[:2], *measure.limits).tolist() for interval in found]
+            estimates = [Estimate(value, *pair) for value, pair in zip(values, ends, strict=True)]
+        lines.append(Line(label, measure.higher_is_better, tuple(estimates)))
+    return Report(tuple(models), tuple(lines), len(rows[0].labels), 0.95 if intervals else None, _NOTES)
 
 
 class Values(NamedTuple):
@@ -250,30 +172,18 @@ def values_of(
     models: Sequence[Rows], measures: Sequence[Measure], space: Space, left_out: bool = True
 ) -> Iterator[Values]:
     """Compute the values of all measures. A curve's first point, always 1, is left out."""
-    columns, sums = 0, 0
-    for measure in measures:
-        width = measure.width(space)
-        size = 0 if measure.keeps_rows else measure.size(space)
-        entries = [_entries(rows, slice(columns, columns + width)) for rows in models]
-        totals = [torch.from_numpy(rows.sums[sums : sums + size]) for rows in models]
-        if measure.keeps_rows:
-            totals = [entry.columns for entry in entries]
-        values = [measure.value(total, space) for total in totals]
-        without = [
-            measure.left_out(total, entry, space) if left_out else value
-            for total, entry, value in zip(totals, entries, values, strict=True)
-        ]
-        columns, sums = columns + width, sums + size
-        for point in range(1, width) if measure.is_curve else [None]:
+    for place, measure in enumerate(measures):
+        values, without = [], []
+        for rows in models:
+            columns, sums = rows.columns[place], rows.sums[place]
+            if columns is None or sums is None:
+                points = measure.points(space).shape if measure.is_curve else ()
+                values.append(torch.full(points, math.nan, dtype=torch.float64))
+                without.append(values[-1].expand(len(rows.labels), *points))
+            else:
+                values.append(measure.value(sums, space))
+                without.append(measure.left_out(sums, columns, rows, space) if left_out else values[-1])
+        for point in range(1, len(values[0])) if measure.is_curve else [None]:
             label = measure.label if point is None else f"{measure.label} {point}"
             at = ... if point is None else (..., point)
             yield Values(label, measure, [float(x[at]) for x in values], [x[at].numpy() for x in without])
-
-
-def _entries(rows: Rows, columns: slice) -> Entries:
-    return Entries(
-        torch.from_numpy(rows.columns[:, columns]),
-        torch.from_numpy(rows.labels).long(),
-        torch.from_numpy(rows.answers).long(),
-        torch.from_numpy(rows.distances),
-    )

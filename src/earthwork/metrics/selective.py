@@ -21,17 +21,11 @@ Loss: TypeAlias = Literal["error", "distance"]
 
 
 class RiskCoverage(NamedTuple):
-    """A risk–coverage curve.
+    """A risk–coverage curve."""
 
-    Attributes:
-        coverage: The coverage at each point, ascending.
-        risk: The risk at each point.
-        area: The area below the curve by the trapezoidal rule; lower is better.
-    """
-
-    coverage: Tensor
-    risk: Tensor
-    area: Tensor
+    coverage: Tensor  # The coverage at each point, ascending
+    risk: Tensor  # The risk at each point
+    area: Tensor  # The area below the curve by the trapezoidal rule; lower is better
 
 
 @dataclass(frozen=True)
@@ -80,22 +74,18 @@ class RiskCoverageArea(Measure):
                     f'climb: expected loss="error" and decision="argmax", got {self.loss!r} and {decision!r}'
                 )
 
-    def width(self, space: Space) -> int:
-        return 1 + 3 * (as_tree(space, "climb", "whose nodes are answers").depth + 1 if self.climb else 1)
-
     def columns(self, batch: Batch) -> Tensor:
         """Return 1, and what happens while the threshold rises: thresholds, the loss of coverage, and that of risk."""
         self.check(batch.space, batch.decision)
         events = _climbs(batch) if self.climb else self._withheld(batch)
         return torch.cat([torch.ones_like(events[:, :1, 0]), events.flatten(1)], -1)
 
-    def sums(self, batch: Batch) -> Tensor:
+    def add_up(self, columns: Tensor, batch: Batch) -> Tensor:
         """Return the columns, all but thresholds multiplied by the weights of the rows."""
-        columns = self.columns(batch)
-        if batch.weights is not None:
-            thresholds = torch.arange(columns.shape[-1], device=columns.device) % 3 == 1
-            columns = torch.where(thresholds, columns, columns * batch.weights.unsqueeze(-1))
-        return columns
+        if batch.weights is None:
+            return columns
+        thresholds = torch.arange(columns.shape[-1], device=columns.device) % 3 == 1
+        return torch.where(thresholds, columns, columns * batch.weights.unsqueeze(-1))
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         return self.curve(sums).area

@@ -24,27 +24,16 @@ _BLOCK = 2**22
 
 
 class SetReport(NamedTuple):
-    """How good predicted sets are.
+    """How good predicted sets are."""
 
-    Attributes:
-        coverage: The share of sets that hold the label.
-        size: The mean number of classes in a set.
-        width: The mean of the largest distance between two classes of a set.
-        single: The share of sets of one class.
-        empty: The share of sets without a class.
-        rows: The number of rows of each class, ``[num_bins]``.
-        class_coverage: The coverage of the rows of each class, NaN for a class without rows, ``[num_bins]``.
-        class_size: The mean size of the sets of the rows of each class, ``[num_bins]``.
-    """
-
-    coverage: float
-    size: float
-    width: float
-    single: float
-    empty: float
-    rows: Tensor
-    class_coverage: Tensor
-    class_size: Tensor
+    coverage: float  # The share of sets that hold the label
+    size: float  # The mean number of classes in a set
+    width: float  # The mean of the largest distance between two classes of a set
+    single: float  # The share of sets of one class
+    empty: float  # The share of sets without a class
+    rows: Tensor  # The number of rows of each class, `[num_bins]`
+    class_coverage: Tensor  # The coverage of the rows of each class, NaN for a class without rows, `[num_bins]`
+    class_size: Tensor  # The mean size of the sets of the rows of each class, `[num_bins]`
 
     @property
     def worst_class(self) -> float:
@@ -114,13 +103,6 @@ def set_widths(space: Space, sets: Tensor) -> Tensor:
 
 
 @set_widths.register
-def _(space: Chain, sets: Tensor) -> Tensor:
-    position = derived(space, positions, sets.device)
-    first, last = sets.int().argmax(-1), space.num_bins - 1 - sets.flip(-1).int().argmax(-1)
-    return torch.where(sets.any(-1), position[last] - position[first], 0)
-
-
-@set_widths.register
 def _(space: Ring, sets: Tensor) -> Tensor:
     # The whole ring without the largest gap between a class of the set and the next one.
     n, position = space.num_bins, derived(space, positions, sets.device)
@@ -130,7 +112,7 @@ def _(space: Ring, sets: Tensor) -> Tensor:
 
 
 @set_widths.register
-def _(space: Tree, sets: Tensor) -> Tensor:
+def _(space: Chain | Tree, sets: Tensor) -> Tensor:
     # The class of a set that is farthest from any class of it is one end of the longest path.
     every = torch.arange(space.num_bins, device=sets.device)
     widths = []

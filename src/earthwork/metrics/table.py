@@ -58,21 +58,13 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """Metrics of one or several models on the same rows.
+    """Metrics of one or several models on the same rows."""
 
-    Attributes:
-        models: The names of the models.
-        lines: The metrics.
-        rows: The number of predictions.
-        confidence: The level of the intervals, if there are any.
-        notes: Remarks on the metrics.
-    """
-
-    models: tuple[str, ...]
-    lines: tuple[Line, ...]
-    rows: int
-    confidence: float | None = None
-    notes: tuple[str, ...] = ()
+    models: tuple[str, ...]  # The names of the models
+    lines: tuple[Line, ...]  # The metrics
+    rows: int  # The number of predictions
+    confidence: float | None = None  # The level of the intervals, if there are any
+    notes: tuple[str, ...] = ()  # Remarks on the metrics
 
     def __getitem__(self, label: str) -> Estimate:
         """Return the first model's estimate of a metric."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import zlib
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from earthwork.extras import require
-from earthwork.metrics.batch import Options, as_batch, checked_options
+from earthwork.metrics.batch import Batch, Options, as_batch, checked_options
 from earthwork.metrics.curves import new_axes
 from earthwork.metrics.functional import signature
 from earthwork.metrics.measure import Measure
@@ -50,11 +49,14 @@ class SpaceMetric(Metric):
         measure.check(space, self.options["decision"])
         self.space = space
         self.measure = measure
-        self._state = _state_name(measure, self.options, space)
+        # A MetricCollection merges metrics whose states have the same names and are equal after the first batch, so the
+        # name of the state must depend on everything that the state depends on.
+        self._state = f"sums_{zlib.crc32(f'{measure!r}{self.options!r}{space.digest}'.encode()):08x}"
         if measure.keeps_rows:
             self.add_state(self._state, [], dist_reduce_fx="cat")
         else:
-            self.add_state(self._state, torch.zeros(measure.size(space), dtype=torch.float64), dist_reduce_fx="sum")
+            empty = Batch.empty(space, self.options["decision"])
+            self.add_state(self._state, torch.zeros_like(measure.sums(empty)), dist_reduce_fx="sum")
 
     @property
     def higher_is_better(self) -> bool | None:  # type: ignore[override]
@@ -114,12 +116,6 @@ class SpaceMetric(Metric):
         return ax.get_figure(), ax
 
 
-# A MetricCollection merges metrics whose states have the same names and are equal after the first batch, so the name of
-# the state must depend on everything that the state depends on.
-def _state_name(measure: Measure, options: Options, space: Space) -> str:
-    return f"sums_{zlib.crc32(f'{measure!r}{options!r}{space.digest}'.encode()):08x}"
-
-
 @cache
 def metric_of(measure: type[Measure], module: str = __name__) -> type[SpaceMetric]:
     """Return the torchmetrics class of a measure: ``metric_of(MeanEMD)(space, rho=2, decision="least_risk")``.
@@ -128,15 +124,10 @@ def metric_of(measure: type[Measure], module: str = __name__) -> type[SpaceMetri
         measure: The class of the measure.
         module: Where the result is found under the name of the measure, for pickling.
     """
-    own = measure.parameters()
 
     def init(self: SpaceMetric, space: Space, *args: Any, **options: Any) -> None:
-        chosen = measure(*args, **{name: options.pop(name) for name in own if name in options})
-        SpaceMetric.__init__(self, space, chosen, **options)
+        SpaceMetric.__init__(self, space, measure.taken(args, options), **options)
 
-    shown = signature(measure)
-    hidden = [parameter for parameter in shown.parameters.values() if parameter.name not in ("preds", "target")]
-    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    init.__signature__ = shown.replace(parameters=[first, *hidden])  # type: ignore[attr-defined]
+    init.__signature__ = signature(measure, "self", "space")  # type: ignore[attr-defined]
     body = {"__init__": init, "__doc__": measure.__doc__, "__module__": module, "__qualname__": measure.__name__}
     return type(measure.__name__, (SpaceMetric,), body)

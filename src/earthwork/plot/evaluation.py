@@ -1,18 +1,17 @@
-"""Pictures of an evaluation: the distances of mistakes, the calibration, and the costliest confusions."""
+"""Pictures of an evaluation: the distances of mistakes, the calibration, the costliest confusions, and selection."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from earthwork.extras import require
 from earthwork.metrics.curves import CalibrationCurve, draw_distances, draw_reliability, new_axes
+from earthwork.metrics.selective import RiskCoverage
 from earthwork.text import for_matplotlib
 
 if TYPE_CHECKING:
@@ -59,29 +58,23 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
         _draw_depths(panels[0], evaluation)
     plot_distances(evaluation, ax=panels[-2])
     plot_reliability(evaluation, ax=panels[-1])
-    handles = [require("matplotlib.patches", "plot", "a legend").Patch(color=_colour(k)) for k in range(count)]
-    names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
+    patch = require("matplotlib.patches", "plot", "a legend").Patch
     for axes in panels:
         if (legend := axes.get_legend()) is not None:
             legend.remove()
     if count > 1:
+        names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
+        handles = [patch(color=_colour(place)) for place in range(count)]
         top.legend(handles, names, loc="outside upper left", ncols=2, frameon=False)
     bottom.suptitle("Costliest confusions: truth → answer")
     panels = np.ravel(bottom.subplots(rows, min(count, _PANELS_A_ROW), squeeze=False))
-    for model in range(len(panels)):
+    for model, axes in enumerate(panels):
+        axes.set_visible(model < count)
         if model < count:
-            _draw_confusions(panels[model], evaluation, model)
-        else:
-            panels[model].set_visible(False)
+            _draw_confusions(axes, evaluation, model)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def draw_evaluation(evaluation: Evaluation, path: Path) -> None:
-    """Write the picture of :func:`plot_evaluation`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    plot_evaluation(evaluation).savefig(path, dpi=150)
 
 
 def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
@@ -98,7 +91,13 @@ def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
         draw_distances(ax, np.zeros(1), [np.zeros(1)], [""])
         ax.text(0.5, 0.5, "no mistakes", transform=ax.transAxes, ha="center")
         return ax
-    edges, middle = _bars(distinct)
+    if len(distinct) <= _MANY_DISTANCES:
+        gap = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
+        between = (distinct[1:] + distinct[:-1]) / 2
+        edges, middle = np.concatenate([[distinct[0] - gap / 2], between, [distinct[-1] + gap / 2]]), distinct
+    else:
+        edges = np.linspace(0, float(distinct[-1]), _MANY_DISTANCES + 1)
+        middle = (edges[1:] + edges[:-1]) / 2
     shares = [np.histogram(size, edges)[0] / evaluation.report.rows for size in sizes]
     names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
     draw_distances(ax, middle, shares, names, [_colour(place) for place in range(len(sizes))])
@@ -106,16 +105,6 @@ def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
         ax.set_xticks(middle, [f"{distance:.3g}" for distance in middle])
     _legend_above(ax, len(sizes))
     return ax
-
-
-def _bars(distinct: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the edges of the bars, and where their middles are."""
-    if len(distinct) <= _MANY_DISTANCES:
-        gap = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
-        between = (distinct[1:] + distinct[:-1]) / 2
-        return np.concatenate([[distinct[0] - gap / 2], between, [distinct[-1] + gap / 2]]), distinct
-    edges = np.linspace(0, float(distinct[-1]), _MANY_DISTANCES + 1)
-    return edges, (edges[1:] + edges[:-1]) / 2
 
 
 def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None = None) -> Axes:
@@ -130,14 +119,38 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
     measure, drawn = CalibrationCurve(bins), 0
     for place, model in enumerate(evaluation.models):
         # The least-risk answers of a model do not change its probabilities, and given answers have none.
-        if (model.baseline is not None and model.decision != "argmax") or np.isnan(model.rows.confidences).any():
+        if (model.baseline is not None and model.decision != "argmax") or model.rows.confidences.isnan().any():
             continue
         exact = ~model.rows.coarse
-        found = (torch.from_numpy(numbers[exact]) for numbers in (model.rows.confidences, model.rows.hits))
-        sums = measure.columns_of(*found).sum(0)
+        sums = measure.columns_of(model.rows.confidences[exact], model.rows.hits[exact]).sum(0)
         draw_reliability(ax, measure.value(sums).numpy(), _short(model.name, _LONGEST_MODEL), _colour(place))
         drawn += 1
     _legend_above(ax, drawn)
+    return ax
+
+
+def plot_risk_coverage(curves: Mapping[str, RiskCoverage], *, ax: Axes | None = None) -> Axes:
+    """Draw risk–coverage curves: the risk that remains if the least confident answers are withheld.
+
+    Args:
+        curves: The curves by their names, as :func:`~earthwork.metrics.selective.risk_coverage` returns them.
+        ax: Where to draw. Default: new axes.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> p = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.5, 0.1, 0.4], [0.3, 0.3, 0.4]])
+        >>> curve = ew.metrics.risk_coverage(p, torch.tensor([0, 1, 2, 2]), ew.Chain(3))
+        >>> len(ew.plot.plot_risk_coverage({"model": curve}).lines)
+        1
+    """
+    ax = new_axes(ax, "plot_risk_coverage")
+    for place, (name, curve) in enumerate(curves.items()):
+        label = f"{for_matplotlib(name)}: area {curve.area.item():.4f}"
+        ax.plot(curve.coverage.cpu(), curve.risk.cpu(), color=_colour(place), label=label)
+    ax.set(xlabel="coverage", ylabel="risk", xlim=(0, 1), title="Risk by coverage")
+    ax.set_ylim(bottom=0)
+    ax.grid(alpha=0.25)
+    ax.legend(frameon=False, fontsize=8)
     return ax
 
 
@@ -146,14 +159,8 @@ def _draw_depths(axes: Axes, evaluation: Evaluation) -> None:
     depths = np.arange(1, len(curve) + 1)
     for place, model in enumerate(evaluation.models):
         points = [line.estimates[place] for line in curve]
-        axes.plot(
-            depths,
-            [p.value for p in points],
-            color=_colour(place),
-            marker="o",
-            ms=3.5,
-            label=for_matplotlib(model.name),
-        )
+        label, values = for_matplotlib(model.name), [point.value for point in points]
+        axes.plot(depths, values, color=_colour(place), marker="o", ms=3.5, label=label)
         if evaluation.report.confidence is not None:
             low, high = [p.low or 0.0 for p in points], [p.high or 0.0 for p in points]
             axes.fill_between(depths, low, high, color=_colour(place), alpha=0.15, lw=0)

@@ -9,6 +9,7 @@ from string import Template
 from earthwork.files import to_json
 from earthwork.spaces import Tree
 from earthwork.text import printable
+from earthwork.trees.assemble import node_costs
 
 
 def tree_page(tree: Tree, title: str | None = None) -> str:
@@ -25,16 +26,13 @@ def tree_page(tree: Tree, title: str | None = None) -> str:
         True
     """
     title = str(tree) if title is None else title
-    costs = [0.0] * tree.num_nodes
-    for node, cost in zip((tree.parents >= 0).nonzero().flatten().tolist(), tree._costs.tolist(), strict=True):
-        costs[node] = cost
     names = map(str, range(tree.num_nodes)) if tree.names is None else map(printable, tree.names)
     content = {
         "title": title,
         "names": list(names),
         "parents": tree.parents.tolist(),
         "bins": tree.bins.tolist(),
-        "costs": None if (tree._costs == 1).all() else costs,
+        "costs": None if (tree._costs == 1).all() else node_costs(tree).tolist(),
     }
     # "</script>" and "<!--" in a name must not end or change the script element.
     text = to_json(content).replace("<", "\\u003c")

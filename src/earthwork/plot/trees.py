@@ -17,6 +17,7 @@ from earthwork.extras import require
 from earthwork.spaces import Tree
 from earthwork.text import abbreviate, for_matplotlib, printable
 from earthwork.transport import emd_gradient
+from earthwork.trees.assemble import node_costs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,21 +74,36 @@ def plot_tree(
     require("matplotlib", "plot", "plot_tree")
     if isinstance(most, bool) or not isinstance(most, int) or most < 2:
         raise ValueError(f"most: expected a number of classes ≥ 2, got {most!r}")
-    rows, flow = _results(tree, p, q, rho)
+    rows = {}
+    for name, x in (("p", p), ("q", q)):
+        if x is not None:
+            rows[name] = torch.as_tensor(x, dtype=torch.float64).detach().cpu()
+            if rows[name].shape != (tree.num_bins,):
+                got = f"got shape {tuple(rows[name].shape)}"
+                raise ValueError(f"{name}: expected {tree.num_bins} values, one for each class, {got}")
+    for exponent in rho if len(rows) == 2 else ():
+        sign = "∇EMD" if exponent == 1 else f"∇EMD$^{{{exponent:g}}}$"
+        rows[sign] = emd_gradient(rows["p"], rows["q"], tree, exponent)
     layout = _layout(tree)
     if layout.slots > most:
         tree, groups = _folded(tree, most)
         held = {name: rows[name] for name in ("p", "q") if name in rows}
-        rows = {name: np.bincount(groups, x, tree.num_bins).astype(np.float64) for name, x in held.items()}
-        flow = None if flow is None else tree.flow(torch.from_numpy(rows["p"] - rows["q"])).numpy()
+        rows = {name: x.new_zeros(tree.num_bins).index_add(0, torch.from_numpy(groups), x) for name, x in held.items()}
         layout = _layout(tree)
+    flow = None
+    if "p" in rows and "q" in rows:
+        flow = np.insert(tree.flow(rows["p"] - rows["q"]).numpy(), tree.root, 0.0)
     crowded = layout.slots > _CROWDED
     if costs is None:
         costs = not crowded and not bool((tree._costs == 1).all())
-    names = [str(node) for node in range(tree.num_nodes)] if tree.names is None else list(tree.names)
-    names = names if labels is None or labels else [""] * len(names)
+    # What is written at the edge above each node.
+    numbers, lengths = [""] * tree.num_nodes, node_costs(tree)
+    for node in np.flatnonzero(tree._parents >= 0).tolist():
+        parts = [] if flow is None or crowded else [f"{_direction(flow[node])[0]}{_short(abs(flow[node]))}"]
+        numbers[node] = ", ".join(parts + [f"cost {_short(lengths[node])}"] * costs)
+    names = _names(tree) if labels is None or labels else [""] * tree.num_nodes
     with _fonts(names):
-        return _draw(tree, layout, names, _numbers(tree, None if crowded else flow, costs), rows, flow, ax)
+        return _draw(tree, layout, names, numbers, rows, flow, ax)
 
 
 def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
@@ -96,8 +112,8 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
     From the root down, the group with the most classes is unfolded, as long as its children fit.
     """
     children: list[list[int]] = [[] for _ in range(tree.num_nodes)]
-    for _, node, parent in _edges(tree):
-        children[parent].append(node)
+    for node in np.flatnonzero(tree._parents >= 0).tolist():
+        children[tree._parents[node]].append(node)
     place = np.sort(tree._order[tree._bins])
     counts = np.searchsorted(place, tree._order + tree._size) - np.searchsorted(place, tree._order)
     is_bin = np.zeros(tree.num_nodes, dtype=bool)
@@ -120,8 +136,7 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
             shown[child] = "whole"
             if children[child]:
                 heapq.heappush(todo, (-int(counts[child]), child))
-    names = tree.names or tuple(map(str, range(tree.num_nodes)))
-    costs = np.insert(tree._costs, tree.root, 0.0)
+    names, costs = _names(tree), node_costs(tree)
     # The new node that each node has become, or become part of.
     new = np.zeros(tree.num_nodes, dtype=np.int64)
     made: list[tuple[int, str, float]] = []
@@ -145,32 +160,16 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
     return Tree(parents, lengths, bins, called), groups
 
 
+def _names(tree: Tree) -> Sequence[str]:
+    return tree.names or [str(node) for node in range(tree.num_nodes)]
+
+
 class _Layout(NamedTuple):
     """Where each node is; the slots are the lines of the classes and leaves, the levels count from the leaves."""
 
     line: NDArray[np.float64]
     level: NDArray[np.int64]
     slots: int
-
-
-def _results(
-    tree: Tree, p: Any, q: Any, rho: Sequence[float]
-) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]:
-    given = {
-        name: torch.as_tensor(x, dtype=torch.float64).detach().cpu()
-        for name, x in (("p", p), ("q", q))
-        if x is not None
-    }
-    for name, x in given.items():
-        if x.shape != (tree.num_bins,):
-            raise ValueError(f"{name}: expected {tree.num_bins} values, one for each class, got shape {tuple(x.shape)}")
-    rows = {name: x.numpy() for name, x in given.items()}
-    if len(given) < 2:
-        return rows, None
-    for exponent in rho:
-        sign = "∇EMD" if exponent == 1 else f"∇EMD$^{{{exponent:g}}}$"
-        rows[sign] = emd_gradient(given["p"], given["q"], tree, exponent).numpy()
-    return rows, tree.flow(given["p"] - given["q"]).numpy()
 
 
 def _layout(tree: Tree) -> _Layout:
@@ -191,29 +190,12 @@ def _layout(tree: Tree) -> _Layout:
     return _Layout(line, level, int(has_slot.sum()))
 
 
-def _edges(tree: Tree) -> list[tuple[int, int, int]]:
-    """Return (edge, child, parent) of each edge."""
-    pairs = [(node, parent) for node, parent in enumerate(tree.parents.tolist()) if parent >= 0]
-    return [(edge, *pair) for edge, pair in enumerate(pairs)]
-
-
-def _numbers(tree: Tree, flow: NDArray[np.float64] | None, costs: bool) -> list[str]:
-    """Return what is written at the edge above each node."""
-    texts = [""] * tree.num_nodes
-    for edge, node, _ in _edges(tree):
-        amount = 0.0 if flow is None else float(flow[edge])
-        arrow = "" if abs(amount) < _STILL_BELOW else "← " if amount > 0 else "→ "
-        parts = [] if flow is None else [f"{arrow}{_short(abs(amount))}"]
-        texts[node] = ", ".join(parts + [f"cost {_short(tree._costs[edge])}"] * costs)
-    return texts
-
-
 def _draw(
     tree: Tree,
     layout: _Layout,
     names: Sequence[str],
     numbers: Sequence[str],
-    rows: dict[str, NDArray[np.float64]],
+    rows: dict[str, Tensor],
     flow: NDArray[np.float64] | None,
     ax: Axes | None,
 ) -> Axes:
@@ -234,12 +216,13 @@ def _draw(
         size = max(5.0, end - left), max(1.0, height)
         ax = require("matplotlib.pyplot", "plot", "plot_tree").subplots(figsize=size)[1]
         ax.set_position((0.0, 0.0, 1.0, 1.0))
-    most = 1.0 if flow is None or not np.abs(flow).max(initial=0.0) else np.abs(flow).max()
-    for edge, node, parent in _edges(tree):
-        amount = 0.0 if flow is None else float(flow[edge])
+    amounts = np.zeros(tree.num_nodes) if flow is None else flow
+    most = np.abs(amounts).max() or 1.0
+    for node in np.flatnonzero(tree._parents >= 0).tolist():
+        amount, parent = amounts[node], tree._parents[node]
         line = [x[parent], x[parent], x[node]], [layout.line[parent], layout.line[node], layout.line[node]]
         width = 0.8 + 3.0 * abs(amount) / most
-        colour = "#777777" if flow is None else _colour(amount)
+        colour = "#777777" if flow is None else _direction(amount)[1]
         ax.plot(*line, color=colour, linewidth=width, zorder=1, solid_joinstyle="round")
         style: Any = {"size": _NUMBER, "ha": "right", "va": "top", "color": "#666666" if flow is None else colour}
         ax.annotate(numbers[node], (x[node], layout.line[node]), (-5, -3), textcoords="offset points", **style)
@@ -263,8 +246,9 @@ def _fit(name: str, longest: int) -> str:
     return for_matplotlib(name if len(name) <= longest else f"{name[: longest - 1]}…")
 
 
-def _colour(amount: float) -> str:
-    return _STILL if abs(amount) < _STILL_BELOW else _UP if amount > 0 else _DOWN
+def _direction(amount: float) -> tuple[str, str]:
+    """Return the arrow and the colour of an edge."""
+    return ("", _STILL) if abs(amount) < _STILL_BELOW else ("← ", _UP) if amount > 0 else ("→ ", _DOWN)
 
 
 def _short(value: float) -> str:

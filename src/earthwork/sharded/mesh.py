@@ -28,21 +28,13 @@ def not_traced(function: _Function) -> _Function:
 
 
 class Axes(NamedTuple):
-    """How the axes of a tensor are spread over those of a mesh.
+    """How the axes of a tensor are spread over those of a mesh."""
 
-    Attributes:
-        mesh: The mesh.
-        classes: The axis of the mesh over which the classes are sharded, or ``None``.
-        rows: The placements of a tensor without the axis of the classes: rows may be sharded too.
-        bounds: The first class of each shard, and the number of classes.
-        rank: The shard of this process.
-    """
-
-    mesh: DeviceMesh
-    classes: int | None
-    rows: tuple[Placement, ...]
-    bounds: tuple[int, ...]
-    rank: int
+    mesh: DeviceMesh  # The mesh
+    classes: int | None  # The axis of the mesh over which the classes are sharded, or `None`
+    rows: tuple[Placement, ...]  # The placements of a tensor without the axis of the classes: rows may be sharded too
+    bounds: tuple[int, ...]  # The first class of each shard, and the number of classes
+    rank: int  # The shard of this process
 
     def reduce(self, x: Tensor, *, largest: bool = False) -> Tensor:
         """Replace ``x`` by its sum, or maximum, over all shards of the classes."""
@@ -53,9 +45,11 @@ class Axes(NamedTuple):
 
     def sum_over_rows(self, x: Tensor) -> Tensor:
         """Compute the sum of ``x`` over all shards of the rows. Each process's derivative is that by its own part."""
-        axes = [axis for axis, placement in enumerate(self.rows) if isinstance(placement, Shard)]
-        result: Tensor = _SumOver.apply(x, self.mesh, axes) if axes else x  # type: ignore[no-untyped-call]
-        return result
+        total = x.detach().clone()
+        for axis, placement in enumerate(self.rows):
+            if isinstance(placement, Shard):
+                dist.all_reduce(total, group=self.mesh.get_group(axis))
+        return total + (x - x.detach())
 
     def local(self, name: str, x: Tensor) -> Tensor:
         """Return this process's part of a tensor with an entry for each row; it may be a plain one if all have it."""
@@ -72,27 +66,10 @@ class Axes(NamedTuple):
             raise ValueError(f"{name}: expected no partial sums, got placements {_shown(x.placements)}")
         return x.redistribute(placements=self.rows).to_local()
 
-    def replicated(self, x: Tensor) -> DTensor:
-        """Return a number that all processes have."""
-        return DTensor.from_local(x, self.mesh, [Replicate()] * self.mesh.ndim, run_check=False)
-
     def spread(self, x: Tensor, shape: torch.Size, placements: tuple[Placement, ...]) -> DTensor:
         """Return this process's part of a tensor of this shape."""
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(x, self.mesh, placements, run_check=False, shape=shape, stride=stride)
-
-
-class _SumOver(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mesh: DeviceMesh, axes: list[int]) -> Tensor:
-        x = x.clone()
-        for axis in axes:
-            dist.all_reduce(x, group=mesh.get_group(axis))
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        return upstream, None, None
 
 
 def read_axes(name: str, x: DTensor, axis: int) -> Axes:

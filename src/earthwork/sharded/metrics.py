@@ -8,33 +8,25 @@ from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from earthwork.decisions import decide
 from earthwork.losses import EMDLoss
 from earthwork.metrics.batch import IGNORED, Batch, Options
 from earthwork.ops.masses import Normalize
-from earthwork.sharded.decisions import argmax, risk_of
-from earthwork.sharded.expected import check_on_shards, check_sharded_normalize
+from earthwork.sharded.decisions import argmax, check_on_shards, check_sharded_normalize, risk_of
 from earthwork.sharded.mesh import read_axes
 from earthwork.spaces import Space
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedBatch(Batch):
-    """Rows whose probabilities stay sharded; answers, distances and labels of all rows are known to all processes.
+    """Rows whose probabilities stay sharded; answers, distances and labels of all rows are known to all processes."""
 
-    Attributes:
-        preds: The predictions of all rows, with the classes on the last axis.
-        counted: Which rows count, as an index.
-        targets: The label of each row, -100 for those that do not count, of the shape of the rows.
-        normalize: ``None`` or ``"softmax"``.
-    """
-
-    preds: Any = None
-    counted: Any = None
-    targets: Any = None
-    normalize: Normalize = None
+    preds: Any = None  # The predictions of all rows, with the classes on the last axis
+    counted: Any = None  # Which rows count, as an index
+    targets: Any = None  # The label of each row, -100 for those that do not count, of the shape of the rows
+    normalize: Normalize = None  # `None` or `"softmax"`
 
     @property
     def p(self) -> NoReturn:
@@ -51,12 +43,9 @@ class ShardedBatch(Batch):
 
     @cached_property
     def _decided(self) -> DTensor:
-        found: DTensor
         if self.decision == "argmax":
-            found = argmax(self.preds)
-        else:
-            found = cast(DTensor, decide(self.preds, self.space, normalize=self.normalize, validate=False))
-        return found
+            return argmax(self.preds)
+        return cast(DTensor, decide(self.preds, self.space, normalize=self.normalize, validate=False))
 
     @property
     def expected_cost(self) -> Tensor:
@@ -67,7 +56,7 @@ class ShardedBatch(Batch):
         """Return the EMD^ρ from each distribution to its label."""
         logits = self.preds.log() if self.normalize is None else self.preds
         axes = read_axes("preds", logits, logits.ndim - 1)
-        targets = distribute_tensor(self.targets, axes.mesh, axes.rows, src_data_rank=None)
+        targets = axes.replicated(self.targets).redistribute(placements=axes.rows)
         losses = EMDLoss(self.space, rho, reduction="none", class_dim=-1)(logits, targets)
         return self._gathered(losses).double()
 
@@ -96,12 +85,5 @@ def as_batch(preds: DTensor, labels: Tensor, counted: Any, space: Space, options
     flat = labels.reshape(-1)
     targets = torch.full_like(flat, IGNORED)
     targets[counted] = flat[counted]
-    return ShardedBatch(
-        space,
-        flat[counted],
-        decision=decision,
-        preds=preds.detach(),
-        counted=counted,
-        targets=targets.view(labels.shape),
-        normalize=normalize,
-    )
+    sharded = {"preds": preds.detach(), "counted": counted, "targets": targets.view(labels.shape)}
+    return ShardedBatch(space, flat[counted], decision=decision, normalize=normalize, **sharded)

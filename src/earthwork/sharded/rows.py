@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -34,7 +34,6 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 
 # The label of a row that does not count, for the losses on parts.
 IGNORED = -100
-
 
 # Up to this many runs of classes below the same shared node, each is reduced on its own, which is faster.
 _MAX_RUNS = 64
@@ -50,22 +49,14 @@ class Reduce(Protocol):
     def __call__(self, x: Tensor, *, largest: bool = False) -> Tensor: ...  # noqa: D102
 
 
-class ShardLosses:
-    """The loss of single rows on the two parts of a space.
+class ShardLosses(NamedTuple):
+    """The loss of single rows on the two parts of a space."""
 
-    Args:
-        part: The shard.
-        local: The loss of ``[rows, bins]`` logits against labels on ``part.local``, one number for each row, 0 for the
-            label `IGNORED`.
-        shared: The same on ``part.shared``.
-        logarithmic: Whether masses matter however small they are, because the loss is made of their logarithms.
-    """
-
-    def __init__(self, part: Part, local: Losses | None, shared: Losses | None, logarithmic: bool) -> None:
-        self.part = part
-        self.local = local
-        self.shared = shared
-        self.logarithmic = logarithmic
+    part: Part  # The shard
+    # The loss of `[rows, bins]` logits against labels on `part.local`, a number for each row, 0 for the label `IGNORED`
+    local: Losses | None
+    shared: Losses | None  # The same on `part.shared`
+    logarithmic: bool  # Whether masses matter however small they are, because the loss is made of their logarithms
 
     def __call__(self, x: Tensor, labels: Tensor, reduce: Reduce) -> Tensor:
         """Compute the losses of all rows, the same in all processes; differentiable once by this shard's logits."""
@@ -87,15 +78,15 @@ class Slots:
     It is made of the shared node of each run of classes, and the number of classes in each run.
     """
 
-    def __init__(self, slots: Tensor, lengths: Tensor, device: torch.device) -> None:
-        self.used, runs = slots.unique(return_inverse=True)
-        self.count = len(self.used)
+    def __init__(self, part: Part, device: torch.device) -> None:
+        slots, lengths = part.slots, part.lengths
+        used, runs = slots.unique(return_inverse=True)
+        self.count = len(used)
         self._lengths: list[int] | None = lengths.tolist() if len(lengths) <= _MAX_RUNS else None
-        self._group = runs if self._lengths is not None else runs.repeat_interleave(lengths)
-        self._run_slots, self._ends = slots, lengths.cumsum(0)
-        self._place = runs.repeat_interleave(lengths) if self.count > 1 else runs
-        self.used, self._group, self._place = (x.to(device) for x in (self.used, self._group, self._place))
-        self._run_slots, self._ends = self._run_slots.to(device), self._ends.to(device)
+        each = runs.repeat_interleave(lengths)
+        places = runs if self._lengths is not None else each, each if self.count > 1 else runs
+        tables = (used, *places, slots, lengths.cumsum(0))
+        self.used, self._group, self._place, self._run_slots, self._ends = (table.to(device) for table in tables)
 
     def of(self, classes: Tensor) -> Tensor:
         """Return the shared node of some classes, which are counted from the start of the shard."""
@@ -106,20 +97,17 @@ class Slots:
 
         The first has shape ``[rows, classes]``, the others ``[rows, count]``.
         """
-        top = self._reduced(x, "amax")
+        top = self.reduced(x, "amax")
         top = torch.where(top == -math.inf, 0, top)
         quotients = (x - self.spread(top)).exp_()
-        return quotients, self._reduced(quotients, "sum"), top
-
-    def sums(self, x: Tensor) -> Tensor:
-        """Compute the sum of ``x`` for each shared node, in float64: ``[rows, count]``."""
-        return self._reduced(x, "sum")
+        return quotients, self.reduced(quotients, "sum"), top
 
     def spread(self, values: Tensor) -> Tensor:
         """Return what belongs to each shared node, for each class: ``[rows, count]`` to ``[rows, classes or 1]``."""
         return values if self.count == 1 else values.index_select(-1, self._place)
 
-    def _reduced(self, x: Tensor, how: str) -> Tensor:
+    def reduced(self, x: Tensor, how: str) -> Tensor:
+        """Compute the largest ``x`` (``"amax"``) or their sum for each shared node, in float64: ``[rows, count]``."""
         if self._lengths is not None:
             pieces = x.split(self._lengths, -1)
             x = torch.stack([y.amax(-1) if how == "amax" else y.sum(-1, dtype=torch.float64) for y in pieces], -1)
@@ -131,16 +119,11 @@ class Slots:
         return x.new_zeros((len(x), self.count), dtype=torch.float64).index_add(-1, self._group, x.double())
 
 
-def slots_on(part: Part, device: torch.device) -> Slots:
-    """Return the shared nodes above the classes of a shard, with tables on a device."""
-    return Slots(part.slots, part.lengths, device)
-
-
 class _Step:
     """One call: the masses that all processes know, then the loss and its gradient w.r.t. the logits of this one."""
 
     def __init__(self, losses: ShardLosses, x: Tensor, labels: Tensor, reduce: Reduce) -> None:
-        self.losses, self.part, self.slots = losses, losses.part, derived(losses.part, slots_on, x.device)
+        self.losses, self.part, self.slots = losses, losses.part, derived(losses.part, Slots, x.device)
         self.x, self.labels, self.reduce = x, labels, reduce
         self.counted = labels != IGNORED
         self.rank, self.ranks = self.part.rank, len(self.part.bounds) - 1
@@ -223,7 +206,7 @@ class _Step:
         torch.sub(x, shift, out=rows[:, start:stop])
         for column, logs in ((0, self.before if has_before else None), (-1, self.after if has_after else None)):
             if logs is not None:
-                rows[:, column] = _finite(logs[:, self.rank] - shift[:, 0].double())
+                rows[:, column] = (logs[:, self.rank] - shift[:, 0].double()).clamp(min=LOG_ZERO)
         labels = self.labels - part.start + start
         labels = torch.where(self.label_rank == self.rank, labels, stop)
         if has_before:
@@ -242,8 +225,8 @@ class _Step:
         """Compute the loss of the shared edges, and its derivative by the logarithms of the shared nodes' masses."""
         if self.losses.shared is None:
             return None, None
-        labels = torch.where(self.counted, self.label_slot, IGNORED)
-        return _differentiated(self.losses.shared, _finite(self.shared_logs - total), labels, wanted)
+        labels, logs = torch.where(self.counted, self.label_slot, IGNORED), self.shared_logs - total
+        return _differentiated(self.losses.shared, logs.clamp(min=LOG_ZERO), labels, wanted)
 
     def _gradient(self, slopes: Tensor, sums: Tensor, shared_slopes: Tensor | None) -> Tensor:
         """Compute the gradient by the logits of this shard, given that of its own loss and those of other shards."""
@@ -275,10 +258,6 @@ def _differentiated(losses: Losses, rows: Tensor, labels: Tensor, wanted: bool) 
         values = losses(rows.requires_grad_(), labels)
         (slopes,) = torch.autograd.grad(values.sum(), rows)
     return values.detach(), slopes
-
-
-def _finite(logs: Tensor) -> Tensor:
-    return logs.clamp(min=LOG_ZERO)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, Unpack, cast
+from typing import Any, NamedTuple, TypeAlias
 
+from earthwork import files, trees
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
-from earthwork.files import (
-    check_regular,
-    errors_naming,
-    parse_csv,
-    parse_number,
-    read_json,
-    read_lines,
-    read_text,
-    read_yaml,
-)
-from earthwork.spaces import Chain, CostMatrix, Ring, Space, Tree
+from earthwork.spaces import Chain, CostMatrix, Ring, Space
 from earthwork.storage.writing import from_document, is_document
 from earthwork.text import with_near_matches
+from earthwork.trees import SHIPPED, from_edges, from_nested, from_table
 from earthwork.trees.assemble import check_unique
-from earthwork.trees.builder import Builder, BuilderOptions
-from earthwork.trees.clusters import from_confusion, from_embeddings, from_linkage
-from earthwork.trees.nested import from_nested
-from earthwork.trees.newick import from_newick
+from earthwork.trees.builder import BuilderOptions, Lines
 from earthwork.trees.parts import read_arrays
-from earthwork.trees.paths import from_csv, from_paths, from_table, tree_of_paths
-from earthwork.trees.relations import from_edges, from_networkx, tree_of_edges
-from earthwork.trees.shipped import SHIPPED
 
 
 def load(what: str | os.PathLike[str], **options: Any) -> Space:
@@ -81,52 +66,48 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
         kind, colon, bins = what.partition(":")
         if colon and kind in _SPECIFIED:
             _check_options(what, (), options)
-            return _specified(what, _SPECIFIED[kind], bins)
+            try:
+                return _specified(_SPECIFIED[kind], bins)
+            except ValueError as error:
+                raise ValueError(f"{what:.60}: {error}") from None
         if what in SHIPPED:
-            _check_options(what, option_names(SHIPPED[what]), options)
+            _check_options(what, option_names([SHIPPED[what]]), options)
             return SHIPPED[what](**options)
     path = Path(what)
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
+    source = _ENDINGS.get(path.suffix.lower())
+    if source is None:
         if isinstance(what, str) and (not what or not path.exists()):
             near = with_near_matches([what], [*SHIPPED, *(f"{kind}:" for kind in _SPECIFIED)])
             raise ValueError(
                 f"what: expected a file, a shipped tree ({', '.join(SHIPPED)}), chain:… or ring:…, got {near}"
             )
-        raise ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}")
-    _check_options(f"{path.suffix} files", option_names(reader), options)
-    with errors_naming(path):
-        return reader(path, **options)
-
-
-def load_tree(what: str | os.PathLike[str], **options: Any) -> Tree:
-    """Load a tree as `load` does, and nothing but a tree."""
-    space = load(what, **options)
-    if not isinstance(space, Tree):
-        raise ValueError(f"{what}: expected a tree, got {space}")
+        raise ValueError(f"{path}: expected a file ending in {', '.join(_ENDINGS)}")
+    _check_options(f"{path.suffix} files", source.options(), options)
+    with files.errors_naming(path):
+        space: Space = source(path, **options)
     return space
 
 
-Reader: TypeAlias = Callable[..., Space]
-TreeReader: TypeAlias = Callable[..., Tree]
-AnyReader = TypeVar("AnyReader", Reader, TreeReader)
+class Source(NamedTuple):
+    """How files of a kind are read: into what a builder takes, and then by that builder."""
+
+    read: Callable[[Path], Any]
+    build: Callable[..., Any]
+    builders: Sequence[Callable[..., Any]] = ()  # those that ``build`` calls with the options that it is given
+
+    def __call__(self, path: Path, **options: Any) -> Any:
+        """Return the space of a file."""
+        return self.build(self.read(path), **options)
+
+    def options(self) -> list[str]:
+        """Return the names of the options."""
+        return option_names(self.builders or [self.build])
 
 
-def options_of(*builders: Reader) -> Callable[[AnyReader], AnyReader]:
-    """Mark a reader of files whose options are those of the builders that it calls."""
-
-    def mark(reader: AnyReader) -> AnyReader:
-        vars(reader)["builders"] = builders
-        return reader
-
-    return mark
-
-
-def option_names(function: Reader) -> list[str]:
-    """Return the names of the optional arguments of a function, or of the builders of a reader, each once."""
-    builders = getattr(function, "builders", (function,))
+def option_names(functions: Iterable[Callable[..., Any]]) -> list[str]:
+    """Return the names of the optional arguments of some functions, each once."""
     names: dict[str, None] = {}
-    for parameter in (x for builder in builders for x in inspect.signature(builder).parameters.values()):
+    for parameter in (x for function in functions for x in inspect.signature(function).parameters.values()):
         if parameter.kind is parameter.VAR_KEYWORD:
             names |= dict.fromkeys(BuilderOptions.__annotations__)
         elif parameter.default is not parameter.empty:
@@ -140,47 +121,33 @@ def _check_options(what: str, known: Sequence[str], options: dict[str, Any]) -> 
             raise TypeError(f"{name}: not an option of {what}; expected {', '.join(known) or 'no options'}")
 
 
-def _specified(what: str, kind: Callable[..., Space], text: str) -> Space:
+def _specified(kind: Callable[..., Space], text: str) -> Space:
     names = [name.strip() for name in text.split(",")]
-    try:
-        if len(names) == 1:
-            if not names[0].isdecimal():
-                raise ValueError(f"expected a number of bins, or names separated by commas, got {text!r}")
-            return kind(int(names[0]))
-        if "" in names:
-            raise ValueError(f"expected names separated by commas, got an empty one at position {names.index('')}")
-        check_unique("names", names)
-        return kind(len(names), names=names)
-    except ValueError as error:
-        raise ValueError(f"{what:.60}: {error}") from None
+    if len(names) == 1 and names[0].isdecimal():
+        return kind(int(names[0]))
+    if len(names) == 1:
+        raise ValueError(f"expected a number of bins, or names separated by commas, got {text!r}")
+    if "" in names:
+        raise ValueError(f"expected names separated by commas, got an empty one at position {names.index('')}")
+    check_unique("names", names)
+    return kind(len(names), names=names)
 
 
 _SPECIFIED: dict[str, Callable[..., Space]] = {"chain": Chain, "ring": Ring}
 
 
-@options_of(from_nested)
-def _read_json(path: Path, **options: Any) -> Space:
-    document = read_json(path)
-    if is_document(document):
-        return from_document(document, classes=options.get("classes"))
-    return from_nested(document, **options)
+def _nested(path: Path) -> Any:
+    return files.read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else files.read_json(path)
 
 
-@options_of(from_nested)
-def read_nested(path: Path, **options: Any) -> Tree:
-    """Build a tree from nested dicts and lists in a YAML file, or in a JSON file."""
-    return from_nested(read_yaml(path) if path.suffix.lower() in (".yaml", ".yml") else read_json(path), **options)
+def _from_json(value: Any, **options: Any) -> Space:
+    if is_document(value):
+        return from_document(value, classes=options.get("classes"))
+    return from_nested(value, **options)
 
 
-@options_of(from_newick)
-def read_newick(path: Path, **options: Any) -> Tree:
-    """Build a tree from a Newick file."""
-    return from_newick(read_text(path), **options)
-
-
-@options_of(from_table, from_edges)
-def _read_csv(path: Path, **options: Any) -> Space:
-    lines = _read_cells(path)
+def _from_csv(path: Path, **options: Any) -> Space:
+    lines = _cells(path)
     header = lines[0][1]
     levels = options.get("columns") is not None
     edges = not levels and _plain(header)[:2] == ["child", "parent"]
@@ -192,130 +159,103 @@ def _read_csv(path: Path, **options: Any) -> Space:
         except ValueError as error:
             hint = "read as a cost matrix, because it is a table of numbers; columns= reads it as a tree"
             raise ValueError(f"{error} ({hint})") from None
-    builder: Reader = from_edges if edges else from_table
-    _check_options(f"{builder.__name__}, which reads this file", option_names(builder), options)
-    return read_edges(path, **options) if edges else read_table(path, **options)
+    source = SOURCES["edges" if edges else "table"]
+    _check_options(f"{source.build.__name__}, which reads this file", source.options(), options)
+    space: Space = source(path, **options)
+    return space
 
 
-def _delimiter(path: Path) -> str:
-    return "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
+Cells: TypeAlias = list[tuple[int, list[str]]]
 
 
-def _read_cells(path: Path) -> list[tuple[int, list[str]]]:
-    return parse_csv(read_text(path), str(path), _delimiter(path))
+def _cells(path: Path) -> Cells:
+    return files.parse_csv(files.read_text(path), str(path), "\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
 
 
 def _plain(header: Sequence[str]) -> list[str]:
     return [name.strip().lower() for name in header]
 
 
-@options_of(from_table)
-def read_table(path: Path, columns: Sequence[str] | None = None, **options: Any) -> Tree:
-    """Build a tree from a table with a row for each class and a column for each level."""
-    return from_csv(read_text(path), columns, name=str(path), delimiter=_delimiter(path), **options)
+def _table(path: Path) -> Lines:
+    """Read a line of column names, and a line for each class."""
+    (_, header), *rows = _cells(path)
+    if not rows:
+        raise ValueError(f"{path}: expected a line of column names and a line for each class, got 1 lines")
+    return Lines(rows, header)
 
 
-@options_of(from_edges)
-def read_edges(path: Path, *, rule: str | None = None, **options: Unpack[BuilderOptions]) -> Tree:
-    """Build a tree from the columns child, parent and perhaps cost; the root may have a row without parent."""
-    (_, header), *rows = _read_cells(path)
+def _edges(path: Path) -> Lines:
+    """Read the columns child, parent and perhaps cost; the root may have a row without parent."""
+    (_, header), *rows = _cells(path)
     if _plain(header) not in (["child", "parent"], ["child", "parent", "cost"]):
         raise ValueError(f"{path}, line 1: expected the columns child,parent[,cost], got {','.join(header)}")
-    edges = [_edge(cells, f"{path}, line {line}") for line, cells in rows]
-    return tree_of_edges(Builder("table", "line", [line for line, _ in rows], **options), edges, rule)
+    edges = []
+    for line, (child, parent, *cost) in rows:
+        if not child.strip():
+            raise ValueError(f"{path}, line {line}: expected the name of a child, got {child!r}")
+        # The cost of a root is not used.
+        costs = [files.parse_number(cell) if parent.strip() else 0.0 for cell in cost]
+        if None in costs:
+            raise ValueError(f"{path}, line {line}: expected a cost, got {cost[0]!r:.60}")
+        edges.append((line, (child, parent if parent.strip() else None, *costs)))
+    return Lines(edges)
 
 
-def _edge(cells: list[str], where: str) -> tuple[Any, ...]:
-    """Return the cells child, parent and perhaps cost; the cost of a root is not used."""
-    if not cells[0].strip():
-        raise ValueError(f"{where}: expected the name of a child, got {cells[0]!r}")
-    parent = cells[1] if cells[1].strip() else None
-    cost = parse_number(cells[2]) if cells[2:] and parent else 0.0
-    if cost is None:
-        raise ValueError(f"{where}: expected a cost, got {cells[2]!r:.60}")
-    return (cells[0], parent, cost) if cells[2:] else (cells[0], parent)
-
-
-@options_of(from_paths)
-def read_paths(
-    path: Path,
-    separator: str = "/",
-    *,
-    root: str = "root",
-    full_names: bool = False,
-    **options: Unpack[BuilderOptions],
-) -> Tree:
-    """Build a tree from a text file with the path to a class in each line."""
-    lines = [(at, line) for at, line in enumerate(read_lines(path), 1) if line.strip()]
-    builder = Builder("paths", "line", [at for at, _ in lines], **options)
-    return tree_of_paths(builder, [line for _, line in lines], separator, root=root, full_names=full_names)
-
-
-@options_of(from_networkx)
-def read_graph(path: Path, **options: Any) -> Tree:
-    """Build a tree from a .graphml or .gml file."""
-    if path.suffix.lower() not in (".graphml", ".gml"):
+def _graph(path: Path) -> Any:
+    ending = path.suffix.lower()
+    if ending not in (".graphml", ".gml"):
         raise ValueError(f"{path}: expected a .graphml or .gml file")
     nx = require("networkx", "trees", f"reading {path.suffix} files")
-    check_regular(path)
-    read = nx.read_gml if path.suffix.lower() == ".gml" else nx.read_graphml
+    files.check_regular(path)
     try:
-        graph = read(path)
+        return nx.read_gml(path) if ending == ".gml" else nx.read_graphml(path)
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply") from None
     except (nx.NetworkXException, SyntaxError, LookupError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a readable {path.suffix} file: {error}") from None
-    return from_networkx(graph, **options)
 
 
-def _of_array(builder: TreeReader) -> TreeReader:
-    """Return a reader of a .npy file, or of the numbers of a .csv or .tsv file."""
-
-    def read(path: Path, **options: Any) -> Tree:
-        if path.suffix.lower() == ".npy":
-            return builder(ArrayFile(path).read(), **options)
-        rows: list[list[float]] = []
-        for line, cells in _read_cells(path):
-            rows.append([])
-            for column, cell in enumerate(cells, 1):
-                if (number := parse_number(cell)) is None:
-                    raise ValueError(f"{path}, line {line}, column {column}: expected a number, got {cell!r:.60}")
-                rows[-1].append(number)
-        return builder(rows, **options)
-
-    return options_of(builder)(read)
+def _array(path: Path) -> Any:
+    """Read a .npy file, or the numbers of a .csv or .tsv file."""
+    if path.suffix.lower() == ".npy":
+        return ArrayFile(path).read()
+    lines = _cells(path)
+    for line, cells in lines:
+        for column, cell in enumerate(cells, 1):
+            if files.parse_number(cell) is None:
+                raise ValueError(f"{path}, line {line}, column {column}: expected a number, got {cell!r:.60}")
+    return [[float(cell) for cell in cells] for _, cells in lines]
 
 
-_READERS: dict[str, Reader] = {
-    ".json": _read_json,
-    **dict.fromkeys((".yaml", ".yml"), read_nested),
-    **dict.fromkeys((".nwk", ".newick", ".tree", ".tre"), read_newick),
-    **dict.fromkeys((".csv", ".tsv"), _read_csv),
-    ".txt": read_paths,
-    **dict.fromkeys((".graphml", ".gml"), read_graph),
-    ".npy": lambda path: CostMatrix(ArrayFile(path).read()),
-    ".npz": read_arrays,
-}
-
-SOURCES: dict[str, TreeReader] = {
-    "parents": read_edges,
-    "edges": read_edges,
-    "paths": read_paths,
-    "nested": read_nested,
-    "table": read_table,
-    "newick": read_newick,
-    "networkx": read_graph,
-    "linkage": _of_array(from_linkage),
-    "embeddings": _of_array(from_embeddings),
-    "confusion": _of_array(from_confusion),
+SOURCES: dict[str, Source] = {
+    "parents": Source(_edges, from_edges),
+    "edges": Source(_edges, from_edges),
+    "paths": Source(
+        lambda path: Lines((n, x) for n, x in enumerate(files.read_lines(path), 1) if x.strip()), trees.from_paths
+    ),
+    "nested": Source(_nested, from_nested),
+    "table": Source(_table, from_table),
+    "newick": Source(files.read_text, trees.from_newick),
+    "networkx": Source(_graph, trees.from_networkx),
+    "linkage": Source(_array, trees.from_linkage),
+    "embeddings": Source(_array, trees.from_embeddings),
+    "confusion": Source(_array, trees.from_confusion),
 }
 """What `earthwork tree build --from` takes, where the ending of a file does not say what it holds."""
 
+_ENDINGS: dict[str, Source] = {
+    ".json": Source(files.read_json, _from_json, [from_nested]),
+    **dict.fromkeys((".yaml", ".yml"), SOURCES["nested"]),
+    **dict.fromkeys((".nwk", ".newick", ".tree", ".tre"), SOURCES["newick"]),
+    **dict.fromkeys((".csv", ".tsv"), Source(Path, _from_csv, [from_table, from_edges])),
+    ".txt": SOURCES["paths"],
+    **dict.fromkeys((".graphml", ".gml"), SOURCES["networkx"]),
+    ".npy": Source(_array, lambda matrix: CostMatrix(matrix)),
+    ".npz": Source(Path, read_arrays),
+}
 
-Lines: TypeAlias = "Sequence[tuple[int, list[str]]]"
 
-
-def _find_matrix(lines: Lines) -> CostMatrix | None:
+def _find_matrix(lines: Cells) -> CostMatrix | None:
     """Return the cost matrix that the lines of a table hold, or ``None`` if they hold something else.
 
     A matrix of n classes is n lines of n numbers, a line of n names above them or not; or n + 1 lines of n + 1 cells,
@@ -337,12 +277,12 @@ def _find_matrix(lines: Lines) -> CostMatrix | None:
     return None
 
 
-def _numbers(lines: Lines, first_column: int = 1) -> list[list[float]] | None:
+def _numbers(lines: Cells, first_column: int = 1) -> Any:
     """Return the numbers of some lines; ``None`` if not all cells that are not blank hold one, or all are blank."""
-    rows = [[parse_number(cell) if cell.strip() else math.nan for cell in cells] for _, cells in lines]
+    rows = [[files.parse_number(cell or "nan") for cell in map(str.strip, cells)] for _, cells in lines]
     blank = [(line, at) for line, cells in lines for at, cell in enumerate(cells, first_column) if not cell.strip()]
     if any(None in row for row in rows) or len(blank) == sum(map(len, rows)):
         return None
     if blank:
         raise ValueError(f"line {blank[0][0]}, column {blank[0][1]}: expected a number, got a blank cell")
-    return cast("list[list[float]]", rows)
+    return rows

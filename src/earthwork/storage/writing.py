@@ -5,23 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from earthwork.extras import require
 from earthwork.files import to_json, write_atomically
 from earthwork.spaces import Chain, CostMatrix, Dag, Ring, Space, Tree
 from earthwork.spaces.space import check_space
 from earthwork.text import abbreviate
 from earthwork.trees import nested
 from earthwork.trees.assemble import Classes
-from earthwork.trees.nested import dump_yaml
 from earthwork.trees.newick import to_newick
 from earthwork.trees.parts import dump_arrays
-from earthwork.trees.paths import dump_csv, to_paths
+from earthwork.trees.paths import to_paths, to_table
 
 
 def save(space: Space, path: str | os.PathLike[str]) -> None:
@@ -72,17 +71,34 @@ def _npy(space: CostMatrix) -> bytes:
     return buffer.getvalue()
 
 
-def _matrix_table(space: CostMatrix, delimiter: str = ",") -> str:
-    """Return the text of a table of the matrix, with names in the first line and column if it has names."""
+def _table(rows: Iterable[Iterable[str]], delimiter: str) -> str:
     text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    rows = [[f"{cost!r}".removesuffix(".0") for cost in row] for row in space._matrix.tolist()]
-    if space.bin_names is None:
-        writer.writerows(rows)
-    else:
-        writer.writerow(["", *space.bin_names])
-        writer.writerows([[name, *row] for name, row in zip(space.bin_names, rows, strict=True)])
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
     return text.getvalue()
+
+
+def _matrix_table(space: CostMatrix, delimiter: str = ",") -> str:
+    """Return a table of the matrix, with names in the first line and column if it has names."""
+    rows = [[f"{cost!r}".removesuffix(".0") for cost in row] for row in space._matrix.tolist()]
+    if space.bin_names is not None:
+        rows = [["", *space.bin_names], *([name, *row] for name, row in zip(space.bin_names, rows, strict=True))]
+    return _table(rows, delimiter)
+
+
+def _tree_table(tree: Tree, delimiter: str = ",") -> str:
+    """Return a table of the tree with the column names ``level 0``, ``level 1`` …."""
+    rows = to_table(tree)
+    return _table([[f"level {depth}" for depth in range(len(rows[0]))], *rows], delimiter)
+
+
+def _yaml(tree: Tree) -> str:
+    try:
+        text: str = require("yaml", "trees", "writing YAML").safe_dump(
+            nested.to_nested(tree), allow_unicode=True, sort_keys=False
+        )
+    except RecursionError:
+        raise ValueError(f"tree: a depth of {tree.depth} is too deep to nest; use a .json or .nwk file") from None
+    return text
 
 
 def _paths(tree: Tree) -> str:
@@ -97,24 +113,26 @@ def _paths(tree: Tree) -> str:
 
 _WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
     Tree: {
-        **dict.fromkeys((".yaml", ".yml"), dump_yaml),
+        **dict.fromkeys((".yaml", ".yml"), _yaml),
         **dict.fromkeys((".nwk", ".newick", ".tree", ".tre"), lambda tree: to_newick(tree) + "\n"),
-        ".csv": dump_csv,
-        ".tsv": lambda tree: dump_csv(tree, "\t"),
+        ".csv": _tree_table,
+        ".tsv": lambda tree: _tree_table(tree, "\t"),
         ".txt": _paths,
         ".npz": dump_arrays,
     },
-    CostMatrix: {
-        ".csv": _matrix_table,
-        ".tsv": lambda space: _matrix_table(space, "\t"),
-        ".npy": _npy,
-    },
+    CostMatrix: {".csv": _matrix_table, ".tsv": lambda space: _matrix_table(space, "\t"), ".npy": _npy},
 }
 
 
 # ---- the JSON form: an object with a format and a version ------------------------------------------------------------
 
-_VERSION = 1
+_FORMATS: dict[str, tuple[Callable[..., Space], tuple[str, ...]]] = {
+    "earthwork-chain": (Chain, ("bins", "costs")),
+    "earthwork-ring": (Ring, ("bins", "costs")),
+    "earthwork-cost-matrix": (CostMatrix, ("matrix",)),
+    "earthwork-dag": (Dag, ("parents", "costs", "bins")),
+}
+"""The spaces other than trees, and what their objects hold besides names: the arguments in their order."""
 
 
 def is_document(value: Any) -> bool:
@@ -123,74 +141,29 @@ def is_document(value: Any) -> bool:
 
 
 def from_document(document: dict[str, Any], *, classes: Classes | None = None) -> Space:
-    """Return the space of parsed JSON, with every part checked; a tree may be read with classes in another order."""
-    kind = document["format"]
+    """Return the space of parsed JSON; a tree may be read with classes in another order."""
+    kind, version = document["format"], document["version"]
+    if kind not in (nested.FORMAT, *_FORMATS):
+        raise ValueError(f'"format": expected one of {", ".join([nested.FORMAT, *_FORMATS])}, got {kind!r:.60}')
+    if version != nested.VERSION:
+        raise ValueError(f"expected version {nested.VERSION}, got {version!r:.60}: written by a newer Earthwork?")
     if kind == nested.FORMAT:
         return nested.from_document(document, classes=classes)
-    if kind not in _READERS:
-        raise ValueError(f'"format": expected one of {", ".join([nested.FORMAT, *_READERS])}, got {kind!r:.60}')
     if classes is not None:
         raise ValueError(f"classes: only a tree can be loaded with classes in another order, got {kind}")
-    read, known = _READERS[kind]
-    if document["version"] != _VERSION:
-        raise ValueError(f"expected version {_VERSION}, got {document['version']!r:.60}: written by a newer Earthwork?")
+    make, known = _FORMATS[kind]
     unknown = [name for name in document if name not in ("format", "version", "names", *known)]
-    missing = [name for name in known if name not in document]
+    missing = [name for name in known if isinstance(document.get(name), bool | None)]
     if unknown or missing:
         found = f"got {abbreviate(map(repr, unknown))}" if unknown else f"got no {missing[0]!r}"
         raise ValueError(f"expected format, version, {', '.join(known)} and perhaps names, {found}")
     names = document.get("names")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise ValueError('"names": expected a list of text')
-    return read(document, names)
-
-
-def _read_line(kind: type[Chain] | type[Ring], document: dict[str, Any], names: list[str] | None) -> Space:
-    bins = document["bins"]
-    if isinstance(bins, bool) or not isinstance(bins, int) or not 0 < bins < 2**62:
-        raise ValueError(f'"bins": expected a number of bins ≥ 1, got {bins!r:.60}')
-    return kind(bins, _checked_costs(document), names=names)
-
-
-def _read_matrix(document: dict[str, Any], names: list[str] | None) -> Space:
-    matrix = document["matrix"]
-    if not isinstance(matrix, list) or not matrix or not all(isinstance(row, list) for row in matrix):
-        raise ValueError('"matrix": expected a list of rows')
-    for at, row in enumerate(matrix):
-        if len(row) != len(matrix):
-            raise ValueError(f'"matrix": expected {len(matrix)} numbers in each row, got {len(row)} in row {at}')
-        _check_numbers("matrix", row)
-    return CostMatrix(matrix, names=names)
-
-
-def _read_dag(document: dict[str, Any], names: list[str] | None) -> Space:
-    parents, bins = document["parents"], document["bins"]
-    if not isinstance(parents, list) or not all(isinstance(above, list) for above in [*parents, bins]):
-        raise ValueError('"parents", "bins": expected a list of parents for each node, and a list of nodes')
-    for what, nodes in (("parents", [node for above in parents for node in above]), ("bins", bins)):
-        if any(isinstance(node, bool) or not isinstance(node, int) or not 0 <= node < len(parents) for node in nodes):
-            raise ValueError(f'"{what}": expected nodes from 0 to {len(parents) - 1}')
-    return Dag(parents, _checked_costs(document), bins, names)
-
-
-def _checked_costs(document: dict[str, Any]) -> Any:
-    costs = document["costs"]
-    _check_numbers("costs", costs if isinstance(costs, list) else [costs])
-    return costs
-
-
-def _check_numbers(what: str, values: list[Any]) -> None:
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-            raise ValueError(f'"{what}": expected numbers, got {value!r:.60}')
-
-
-_READERS: dict[str, tuple[Callable[[dict[str, Any], list[str] | None], Space], tuple[str, ...]]] = {
-    "earthwork-chain": (partial(_read_line, Chain), ("bins", "costs")),
-    "earthwork-ring": (partial(_read_line, Ring), ("bins", "costs")),
-    "earthwork-cost-matrix": (_read_matrix, ("matrix",)),
-    "earthwork-dag": (_read_dag, ("parents", "costs", "bins")),
-}
+    try:
+        return make(*(document[name] for name in known), names=names)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 def dumps(space: Space) -> str:
@@ -210,7 +183,7 @@ def dumps(space: Space) -> str:
         parts = {"parents": space.parents, "costs": costs, "bins": space._bins.tolist()}
     else:
         raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, which have a JSON form, got {space!r:.60}")
-    parts = {"format": f"earthwork-{kind}", "version": _VERSION, **parts}
+    parts = {"format": f"earthwork-{kind}", "version": nested.VERSION, **parts}
     if space.names is not None:
         parts["names"] = list(space.names)
     lines = ",\n".join(f'"{name}": {_lines(part)}' for name, part in parts.items())

@@ -19,6 +19,7 @@ from earthwork.ops.labels import ground_costs
 from earthwork.ops.linear_programme import with_gradients
 from earthwork.ops.masses import as_pair, can_read, check_masses
 from earthwork.spaces import Space
+from earthwork.spaces.space import check_word
 from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve
 
 __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "sinkhorn", "sinkhorn_prepared"]
@@ -120,18 +121,8 @@ def sinkhorn_prepared(
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
     needs_q = q.requires_grad or not can_read(q)
-    value, p_gradient, q_gradient, report = solve(
-        p.detach(),
-        q.detach(),
-        ground_costs(space, p),
-        float(lam),
-        max_iter,
-        tol,
-        method,
-        chunk_size or _CHUNK_SIZE,
-        needs_q,
-        regularized,
-    )
+    options = (float(lam), max_iter, tol, method, chunk_size or _CHUNK_SIZE, needs_q, regularized)
+    value, p_gradient, q_gradient, report = solve(p.detach(), q.detach(), ground_costs(space, p), *options)
     value = with_gradients(value, p, p_gradient, q, q_gradient)
     if can_read(report):
         iterations, converged = report.tolist()
@@ -151,8 +142,7 @@ def check_options(
     _check_count("max_iter", max_iter)
     if tol is not None:
         _check_number("tol", tol, "None or a finite number > 0")
-    if method not in ("log", "paper"):
-        raise ValueError(f'method: expected "log" or "paper", got {method!r}')
+    check_word("method", method, "log", "paper")
     if chunk_size is not None:
         _check_count("chunk_size", chunk_size)
 

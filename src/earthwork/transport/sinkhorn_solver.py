@@ -14,14 +14,14 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from earthwork.ops.labels import label_gradient
 from earthwork.ops.linear_programme import centred
-from earthwork.spaces.space import widest
+from earthwork.spaces.space import batch_first, widest
 
 
 class ConvergenceWarning(UserWarning):
@@ -83,11 +83,7 @@ def _(
 ) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
     if in_dims[2] is not None:
         raise NotImplementedError("sinkhorn: expected one space for the whole of a vmap, got one for each entry")
-    p, q = (
-        x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-        for x, dim in zip((p, q), in_dims, strict=False)
-    )
-    *solution, report = solve(p, q, matrix, *options)
+    *solution, report = solve(*batch_first(info, in_dims, p, q), matrix, *options)
     return (*solution, report.expand(info.batch_size, 2)), (0, 0, 0, 0)
 
 
@@ -138,18 +134,12 @@ _BLOCK = 2**19
 class Solution(NamedTuple):
     """The result of an iteration for each row of a batch."""
 
-    value: Tensor
-    """⟨M, T⟩, shape ``[rows]``."""
-    minimum: Tensor
-    """⟨M, T⟩ + ⟨T, log T⟩/λ, which is (⟨p, log u⟩ + ⟨q, log v⟩)/λ, shape ``[rows]``."""
-    p_gradient: Tensor
-    """centred log(u)/λ, shape ``[rows, n]``."""
-    q_gradient: Tensor
-    """centred log(v)/λ, shape ``[rows, n]``."""
-    error: Tensor
-    """The ℓ1 distance of the plan's marginals from p and q, shape ``[rows]``."""
-    iterations: Tensor
-    """The iterations made, shape ``[rows]``."""
+    value: Tensor  # ⟨M, T⟩, shape `[rows]`
+    minimum: Tensor  # ⟨M, T⟩ + ⟨T, log T⟩/λ, which is (⟨p, log u⟩ + ⟨q, log v⟩)/λ, shape `[rows]`
+    p_gradient: Tensor  # centred log(u)/λ, shape `[rows, n]`
+    q_gradient: Tensor  # centred log(v)/λ, shape `[rows, n]`
+    error: Tensor  # The ℓ1 distance of the plan's marginals from p and q, shape `[rows]`
+    iterations: Tensor  # The iterations made, shape `[rows]`
 
 
 def joined(parts: Sequence[Solution]) -> Solution:
@@ -174,14 +164,50 @@ def dual(mass: Tensor, log_sum: Tensor, lam: float, stored: torch.dtype) -> Tens
     return centred((mass.clamp(min=torch.finfo(stored).tiny).log() - log_sum) / lam)
 
 
+State: TypeAlias = tuple[Tensor, ...]
+
+
+def _iterated(
+    state: State,
+    step: Callable[..., State],
+    error: Callable[..., Tensor],
+    max_iter: int,
+    tol: float | None,
+    in_range: Callable[..., Tensor] | None = None,
+) -> tuple[Tensor, ...]:
+    """Return the rows that stay in range, their numbers of iterations and errors, and their state after these.
+
+    A row's result does not depend on its neighbours: one that is finished, by its own error, may be iterated on without
+    effect. A number that is out of range stays so, so it is enough to check at iterations 1, 2, 4, 8, …
+    """
+    rows = torch.arange(len(state[0]), device=state[0].device)
+    waiting, parts = torch.ones_like(rows, dtype=torch.bool), list[tuple[Tensor, ...]]()
+    for iteration in range(1, max_iter + 1):
+        state, last = step(*state), iteration == max_iter
+        if in_range is not None and (last or iteration & (iteration - 1) == 0):
+            kept = in_range(*state)
+            if not kept.all():
+                rows, state = rows[kept], tuple(x[kept] for x in state)
+        if tol is None and not last and len(rows):
+            continue
+        missed = error(*state)
+        done = waiting[rows] if tol is None or last else waiting[rows] & (missed <= tol)
+        if done.any() or not parts:
+            which = rows[done]
+            parts.append((which, torch.full_like(which, iteration), *(x[done] for x in (missed, *state))))
+            waiting[which] = False
+        if not waiting[rows].any():
+            break
+    return tuple(map(torch.cat, zip(*parts, strict=True)))
+
+
 class Kernel(NamedTuple):
     """The kernel of a ground cost in one type."""
 
     weights: Tensor
     costs: Tensor
     lam: float
-    lossy: bool
-    """Whether some weights underflow in the type."""
+    lossy: bool  # Whether some weights underflow in the type
 
 
 def make_kernel(matrix: Tensor, lam: float, dtype: torch.dtype) -> Kernel:
@@ -200,75 +226,36 @@ def scale(p: Tensor, q: Tensor, kernel: Kernel, max_iter: int, tol: float | None
     in which a number leaves the range of its type are left to another method. A row ends when its marginals miss by no
     more than ``tol``.
     """
-    weights = kernel.weights
-    stored = p.dtype
+    weights, stored = kernel.weights, p.dtype
     p, q = p.to(weights.dtype), q.to(weights.dtype)
-    whole = p, q
-    rows = torch.arange(len(p), device=p.device)
-    finished = _Finished(rows, max_iter, tol)
-    u = torch.ones_like(p)
-    below = u @ weights
-    for iteration in range(1, max_iter + 1):
-        v = q / below
+
+    def step(p: Tensor, q: Tensor, *rest: Tensor) -> State:
+        v = q / rest[-1]
         above = v @ weights.T
         u = p / above
-        below = u @ weights
-        # A number that is out of range stays so, so it is enough to check at iterations 1, 2, 4, 8, …
-        if iteration & (iteration - 1) == 0 or iteration == max_iter:
-            kept = _in_range(u, v, above, below, kernel)
-            if not kept.all():
-                p, q, rows, u, v, above, below = (x[kept] for x in (p, q, rows, u, v, above, below))
-        if not finished.due(iteration) and len(rows):
-            continue
+        return p, q, u, v, above, u @ weights
+
+    found = _iterated(
+        (p, q, torch.ones_like(p) @ weights),
+        step,
         # Of the column sums of the plan u K v; its row sums are p.
-        error = (v * below - q).abs_().sum(-1)
-        if finished.add(iteration, rows, error, u, above, below):
-            break
-    rows, iterations, error, u, above, below = finished.state()
-    p, q = (x[rows] for x in whole)
+        lambda _, q, u, v, above, below: (v * below - q).abs_().sum(-1),
+        max_iter,
+        tol,
+        lambda _, q, u, v, above, below: _in_range(u, v, above, below, kernel),
+    )
+    rows, iterations, missed, p, q, u, _, above, below = found
     v = q / below
     solution = Solution(
         (u * (v @ kernel.costs.T)).sum(-1),
         dual_value(p, u.log(), q, v.log(), kernel.lam),
         dual(p, above.log(), kernel.lam, stored),
         dual(q, below.log(), kernel.lam, stored),
-        error,
+        missed,
         iterations,
     )
     kept = _in_range(u, v, above, below, kernel)
     return rows[kept], Solution(*(x[kept] for x in solution))
-
-
-class _Finished:
-    """The rows that are not iterated further, each by its own error, and what they were then.
-
-    A row's result does not depend on its neighbours: those that are finished may be iterated on, without effect.
-    """
-
-    def __init__(self, rows: Tensor, max_iter: int, tol: float | None) -> None:
-        self.max_iter, self.tol = max_iter, tol
-        self.waiting = torch.ones_like(rows, dtype=torch.bool)
-        self.parts: list[tuple[Tensor, ...]] = []
-
-    def due(self, iteration: int) -> bool:
-        """Return whether rows can be finished after this iteration."""
-        return self.tol is not None or iteration == self.max_iter
-
-    def add(self, iteration: int, rows: Tensor, error: Tensor, *state: Tensor) -> bool:
-        """Keep the state of the rows that are finished after this iteration; whether these are all that are left."""
-        done = self.waiting[rows]
-        if self.tol is not None and iteration < self.max_iter:
-            done = done & (error <= self.tol)
-        if self.parts and not done.any():
-            return len(rows) == 0
-        which = rows[done]
-        self.parts.append((which, torch.full_like(which, iteration), *(x[done] for x in (error, *state))))
-        self.waiting[which] = False
-        return not self.waiting[rows].any()
-
-    def state(self) -> tuple[Tensor, ...]:
-        """Return the rows, their numbers of iterations and errors, and what was kept."""
-        return tuple(map(torch.cat, zip(*self.parts, strict=True)))
 
 
 # A sum K v is accurate if what underflowed in it is small in comparison: at most `tiny` for each product and, if the
@@ -287,27 +274,24 @@ def iterate_logs(
     p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int, tol: float | None, block: int = _BLOCK
 ) -> Solution:
     """Iterate log u = log p − log K v, log v = log q − log Kᵀ u, and hold at most ``block`` numbers at a time."""
-    step = max(1, block // len(matrix) ** 2)
-    if len(p) > step:
-        pairs = zip(p.split(step), q.split(step), strict=True)
+    most = max(1, block // len(matrix) ** 2)
+    if len(p) > most:
+        pairs = zip(p.split(most), q.split(most), strict=True)
         return joined([iterate_logs(*pair, matrix, lam, max_iter, tol, block) for pair in pairs])
     forth, back = lam * matrix, (lam * matrix).T.contiguous()
     stored = p.dtype
     p, q = p.to(matrix.dtype), q.to(matrix.dtype)
     log_p, log_q = p.log(), q.log()
-    rows = torch.arange(len(p), device=p.device)
-    finished = _Finished(rows, max_iter, tol)
-    below = _log_sums(torch.zeros_like(p), back, block)
-    for iteration in range(1, max_iter + 1):
-        log_v = log_q - below
+
+    def step(*state: Tensor) -> State:
+        log_v = log_q - state[-1]
         above = _log_sums(log_v, forth, block)
         log_u = log_p - above
-        below = _log_sums(log_u, back, block)
-        if finished.due(iteration):
-            error = ((log_v + below).exp() - q).abs().sum(-1)
-            if finished.add(iteration, rows, error, log_u, above, below):
-                break
-    rows, iterations, error, log_u, above, below = finished.state()
+        return log_u, log_v, above, _log_sums(log_u, back, block)
+
+    start = _log_sums(torch.zeros_like(p), back, block)
+    found = _iterated((start,), step, lambda _, v, __, below: ((v + below).exp() - q).abs().sum(-1), max_iter, tol)
+    rows, iterations, error, log_u, _, above, below = found
     p, q, log_v = p[rows], q[rows], log_q[rows] - below
     solution = Solution(
         _mean_cost(log_u, log_v, matrix, forth, block),
@@ -354,15 +338,13 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
     """
     matrix = matrix.to(p.dtype)
     kernel = torch.exp(-lam * matrix - 1)
-    rows = torch.arange(len(p), device=p.device)
-    finished = _Finished(rows, max_iter, tol)
-    u = torch.ones_like(p)
-    for iteration in range(1, max_iter + 1):
+
+    def step(u: Tensor, *_: Tensor) -> State:
         v = q / (u @ kernel)
-        u = p / (v @ kernel.T)
-        if finished.due(iteration) and finished.add(iteration, rows, (v * (u @ kernel) - q).abs().sum(-1), u):
-            break
-    rows, iterations, error, u = finished.state()
+        return p / (v @ kernel.T), v
+
+    found = _iterated((torch.ones_like(p),), step, lambda u, v: (v * (u @ kernel) - q).abs().sum(-1), max_iter, tol)
+    rows, iterations, error, u, _ = found
     p, q = p[rows], q[rows]
     v = q / (u @ kernel)
     value = (u * (v @ (kernel * matrix).T)).sum(-1)

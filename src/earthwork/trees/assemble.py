@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
-from earthwork.text import abbreviate, quoted, with_near_matches
-from earthwork.trees.cleaning import clean_name
+from earthwork.spaces.topology import call
+from earthwork.text import abbreviate, clean_name, quoted, with_near_matches
 
 Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
 Indices: TypeAlias = NDArray[np.int64]
-
-NAMES_HINT = "; pass full_names=True to name each node by its path"
 
 
 def assemble(
@@ -28,87 +26,57 @@ def assemble(
     *,
     bins: Sequence[int] | Indices | None = None,
     inner_bins: bool = False,
-    node_data: Mapping[str, Sequence[Any]] | None = None,
-    info: Mapping[str, Any] | None = None,
     names_hint: str = "",
+    **facts: Any,
 ) -> Tree:
     """Return a `Tree` whose names are unique and whose bins are the user's classes, in the user's order.
 
-    Args:
-        parents: The index of each node's parent, -1 at the root.
-        names: The names of the nodes; ``""`` for those without a name.
-        costs: As for `Tree`.
-        classes: The user's order. It must name every bin of the source, and may name inner nodes.
-        bins: The node of each class, if the source defines an order; the leaves otherwise.
-        inner_bins: Allow a class to be an ancestor of another class.
-        node_data: As for `Tree`.
-        info: As for `Tree`.
-        names_hint: What to do if names are not unique.
+    These must name every bin of the source, ``bins`` or the leaves, and may name inner nodes. The facts are further
+    arguments of `Tree`; ``names_hint`` says what to do about names that repeat.
     """
     array = np.asarray(parents, dtype=np.int64)
     if names is not None:
         check_unique("names", names, names_hint)
     if classes is not None:
-        inner = array[(array >= 0) & (array < len(array))]
-        leaves = np.flatnonzero(np.bincount(inner, minlength=len(array)) == 0)
-        bins = _class_bins(class_order(classes), leaves if bins is None else bins, names, (node_data or {}).get("id"))
-    tree = Tree(array, costs, bins, names, node_data=node_data, info=info)
-    if bins is not None and not inner_bins:
-        _refuse_inner_bins(tree)
+        leaves = np.setdiff1d(np.arange(len(array)), array)
+        ids = (facts.get("node_data") or {}).get("id")
+        bins = class_nodes(classes, names, ids, leaves if bins is None else bins)
+    tree = Tree(array, costs, bins, names, **facts)
+    inner = tree._bins[tree._size[tree._bins] > 1]
+    if bins is not None and not inner_bins and len(inner):
+        # The nodes below a node follow it in a walk of the tree.
+        start, end = tree._order[inner[0]] + 1, tree._order[inner[0]] + tree._size[inner[0]]
+        below = np.argsort(tree._order)[start:end]
+        first = (*below[np.isin(below, tree._bins)], below[0])[0]
+        raise ValueError(
+            f"classes: {call(inner[0], names)} is an ancestor of {call(first, names)}; pass inner_bins=True to allow "
+            f"it (classes that are inner nodes: {abbreviate(call(node, names) for node in inner)})"
+        )
     return tree
 
 
-def full_node_names(names: Sequence[str], parents: Sequence[int], separator: str, *, added_root: bool) -> list[str]:
-    """Return the path from the top to each node, joined by a separator; parents must come before their children.
-
-    An added root keeps its name and is not part of the paths.
-    """
-    full: list[str] = []
-    for name, parent in zip(names, parents, strict=True):
-        at_top = parent < 0 or (added_root and parent == 0)
-        full.append(name if at_top else f"{full[parent]}{separator}{name}")
-    return full
-
-
-def _class_bins(
-    wanted: Sequence[str], bins: Sequence[int] | Indices, names: Sequence[str] | None, ids: Sequence[str] | None
+def class_nodes(
+    classes: Classes,
+    names: Sequence[str] | None,
+    ids: Sequence[str] | None = None,
+    bins: Sequence[int] | Indices = (),
 ) -> list[int]:
-    """Return the node of each wanted class; an error names classes that the tree lacks and bins without a class."""
+    """Return the node of each class; an error names classes that the tree lacks and bins that are no class."""
+
+    def missing(given: set[str]) -> str:
+        left = [quoted(names[node]) for node in bins if names[node] not in given] if names else []
+        return f"; missing from classes: {', '.join(left)}" if left else ""
+
+    wanted = class_order(classes)
     try:
         nodes = find_nodes("classes", wanted, names, ids)
     except ValueError as error:
-        raise ValueError(f"{error}{_missing(bins, wanted, names)}") from None
+        raise ValueError(f"{error}{missing(set(wanted))}") from None
     if len(set(nodes)) < len(nodes):
         raise ValueError("classes: expected each node once, got one by its name and by its id")
-    if left := _missing(bins, [names[node] for node in nodes] if names else [], names):
+    if left := missing({names[node] for node in nodes} if names else set()):
         raise ValueError(f"classes: not all of the tree's classes are there{left}; restrict() drops the others")
     return nodes
-
-
-def _missing(bins: Sequence[int] | Indices, given: Sequence[str], names: Sequence[str] | None) -> str:
-    if names is None:
-        return ""
-    known = set(given)
-    missing = [names[node] for node in bins if names[node] not in known]
-    return f"; missing from classes: {', '.join(map(quoted, missing))}" if missing else ""
-
-
-def _refuse_inner_bins(tree: Tree) -> None:
-    inner = tree._bins[tree._size[tree._bins] > 1]
-    if len(inner) == 0:
-        return
-
-    def call(node: int) -> str:
-        return str(node) if tree.names is None else repr(tree.names[node])
-
-    # The nodes below a node follow it in a walk of the tree.
-    start, end = tree._order[inner[0]] + 1, tree._order[inner[0]] + tree._size[inner[0]]
-    below = np.argsort(tree._order)[start:end]
-    first = (*below[np.isin(below, tree._bins)], below[0])[0]
-    raise ValueError(
-        f"classes: {call(inner[0])} is an ancestor of {call(first)}; pass inner_bins=True to allow it "
-        f"(classes that are inner nodes: {abbreviate(map(call, inner))})"
-    )
 
 
 def check_tree(tree: Tree) -> None:
@@ -137,8 +105,7 @@ def need_names(tree: Tree, what: str) -> tuple[str, ...]:
 
 def node_costs(tree: Tree) -> NDArray[np.float64]:
     """Return the cost of the edge above each node, with 0 at the root."""
-    costs = tree._costs
-    return np.insert(costs, tree.root, 0.0)
+    return np.insert(tree._costs, tree.root, 0.0)
 
 
 def class_order(classes: Classes) -> list[str]:
@@ -151,27 +118,22 @@ def class_order(classes: Classes) -> list[str]:
         raise TypeError(f"classes: expected names, got {wrong[0]!r}")
     if not names:
         raise ValueError("classes: expected at least one name, got none")
-    if isinstance(classes, Mapping):
-        return _by_index(classes)
-    check_unique("classes", names)
-    return names
-
-
-def _by_index(classes: Mapping[str, int]) -> list[str]:
-    indices: list[Any] = list(classes.values())
-    whole = all(isinstance(i, Integral) and not isinstance(i, bool) for i in indices)
-    if not whole or sorted(indices) != list(range(len(indices))):
-        raise ValueError(f"classes: expected the indices 0 to {len(indices) - 1}, each once, got {abbreviate(indices)}")
-    return sorted(classes, key=classes.__getitem__)
+    if not isinstance(classes, Mapping):
+        check_unique("classes", names)
+        return names
+    places: list[Any] = list(classes.values())
+    whole = all(isinstance(place, Integral) and not isinstance(place, bool) for place in places)
+    if not whole or sorted(places) != list(range(len(places))):
+        raise ValueError(f"classes: expected the indices 0 to {len(places) - 1}, each once, got {abbreviate(places)}")
+    return sorted(names, key=classes.__getitem__)
 
 
 def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
     """Raise a ``ValueError`` that lists every name that occurs more than once; unnamed nodes (``""``) may repeat."""
-    if len(set(names)) == len(names) - max(0, names.count("") - 1):
-        return
-    again = [f"{name!r} ({count} times)" for name, count in Counter(names).items() if count > 1 and name]
-    if again:
-        raise ValueError(f"{what}: expected each name once, got {abbreviate(again)}{hint}")
+    if len(set(names)) < len(names):
+        again = [f"{name!r} ({count} times)" for name, count in Counter(names).items() if count > 1 and name]
+        if again:
+            raise ValueError(f"{what}: expected each name once, got {abbreviate(again)}{hint}")
 
 
 def find_nodes(
@@ -179,8 +141,7 @@ def find_nodes(
 ) -> list[int]:
     """Return the node of each wanted name, as it is written or cleaned, or of each wanted id (such as a synset id).
 
-    Raises:
-        ValueError: If some are unknown: all of them, with near matches. If several nodes have a wanted name.
+    Names that are unknown (all of them, with near matches) or that several nodes have are errors.
     """
     if names is None:
         raise ValueError(f"{what}: the tree's nodes have no names to find {wanted[0]!r} among")

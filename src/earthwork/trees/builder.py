@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from earthwork.spaces import Tree
-from earthwork.text import abbreviate, quoted
+from earthwork.text import abbreviate, clean_name, fold_name, quoted
 from earthwork.trees.assemble import Classes, assemble
-from earthwork.trees.cleaning import clean_name, fold_name
 
 _SEPARATORS = re.compile(r"[>|\\/:;→»]")
 _RARE_SEPARATORS = re.compile(r"[>|\\→»]")  # those that names hardly ever hold
@@ -36,31 +35,43 @@ class BuilderOptions(TypedDict, total=False):
     strict: bool
 
 
+class Lines(list[Any]):
+    """What the lines of a file hold, given with their numbers, and the columns of a table."""
+
+    def __init__(self, lines: Iterable[tuple[int, Any]], columns: Sequence[str] = ()) -> None:
+        lines = list(lines)
+        super().__init__(entry for _, entry in lines)
+        self.numbers, self.columns = [number for number, _ in lines], columns
+
+
 class Builder:
     """The options of a builder, and the names of its source: cleaned when they are read, compared afterwards.
 
-    Args:
-        what: The argument that holds the names, for messages.
-        unit: What its entries are: a line, a row, an edge.
-        numbers: The number of each entry in a file.
-        **options: See `BuilderOptions`.
+    ``what`` is the argument that holds the names, and ``unit`` what the entries of the source are called, both for
+    messages. A builder without an option for full names leaves it at ``None``.
     """
 
     def __init__(
         self,
         what: str,
         unit: str,
-        numbers: Sequence[int] | None = None,
+        source: Any = None,
         *,
+        separator: str = "/",
+        full_names: bool | None = None,
         classes: Classes | None = None,
         inner_bins: bool = False,
         clean: bool = True,
         strict: bool = False,
     ) -> None:
+        if not separator or not isinstance(separator, str):
+            raise ValueError(f"separator: expected at least one character, got {separator!r}")
         if strict and not clean:
             raise ValueError("strict: expected clean=True, because names that are taken as they are have no findings")
-        self.what, self.unit, self.numbers, self.clean, self.strict = what, unit, numbers, clean, strict
-        self.classes, self.inner_bins = classes, inner_bins
+        self.what, self.clean, self.strict = what, clean, strict
+        self.numbers = source.numbers if isinstance(source, Lines) else None
+        self.unit = unit if self.numbers is None else "line"
+        self.separator, self.full_names, self.classes, self.inner_bins = separator, full_names, classes, inner_bins
         self._changed: dict[str, list[int | str]] = {}
 
     def read(self, name: str, at: int | str) -> str:
@@ -81,44 +92,42 @@ class Builder:
     def tree(
         self,
         parents: Sequence[int],
-        names: Sequence[str],
+        names: Sequence[str] | None,
         costs: Any = 1.0,
         *,
         places: Sequence[int | str] | None = None,
-        shown: Sequence[str] | None = None,
+        added_root: bool = False,
         changes: Sequence[str] = (),
         notes: Sequence[str] = (),
         info: Mapping[str, Any] | None = None,
         inner_bins: bool = False,
         **facts: Any,
     ) -> Tree:
-        """Return the tree of these nodes, whose bins are the user's classes.
+        """Return the tree of these nodes, whose bins are the user's classes; facts are those of `assemble`.
 
-        Args:
-            parents: The index of each node's parent, -1 at the root.
-            names: The name of each node as it was read.
-            costs: As for `Tree`.
-            places: Where each node was read first; ``""`` where nobody has written it. Default: one entry for each.
-            shown: The names of the nodes, if not those that were read; empty for a tree without names.
-            changes: Further changes of the source, which are errors in strict mode.
-            notes: Further notes, which are not.
-            info: As for `Tree`.
-            inner_bins: Allow them whatever the user's option says.
-            **facts: Further arguments of `assemble`.
+        A place is where a node was read first: by default one entry for each, ``""`` where nobody has written it. An
+        added root is not part of full names. Changes of the source are errors in strict mode, further notes are not.
         """
-        found = [*self.notes(names, parents, range(len(names)) if places is None else places, changes), *notes]
-        if found:
-            info = {**(info or {}), "notes": [*(info or {}).get("notes", ()), *found]}
-        shown, inner_bins = names if shown is None else shown, inner_bins or self.inner_bins
-        return assemble(parents, shown or None, costs, self.classes, inner_bins=inner_bins, info=info, **facts)
+        if names is not None and len(names) == len(parents):
+            found = [*self.notes(names, parents, range(len(names)) if places is None else places, changes), *notes]
+            if found:
+                info = {**(info or {}), "notes": [*(info or {}).get("notes", ()), *found]}
+            if self.full_names:
+                full: list[str] = []
+                for name, parent in zip(names, parents, strict=True):
+                    at_top = parent < 0 or (added_root and parent == 0)
+                    full.append(name if at_top else f"{full[parent]}{self.separator}{name}")
+                names = full
+        hint = "" if self.full_names is None else "; pass full_names=True to name each node by its path"
+        inner_bins = inner_bins or self.inner_bins
+        return assemble(parents, names, costs, self.classes, inner_bins=inner_bins, names_hint=hint, info=info, **facts)
 
     def notes(
         self, names: Sequence[str], parents: Sequence[int], places: Sequence[int | str], more: Iterable[str] = ()
     ) -> list[str]:
         """Return what was changed, one note for each spelling, and further changes; warn of what may be a mistake.
 
-        Raises:
-            ValueError: In strict mode, if there is anything to say: a line for each.
+        In strict mode all of it is an error, with a line for each.
         """
         notes = [
             f"{quoted(name)} was read as {clean_name(name)!r} ({abbreviate(map(self.place, places), 5)})"

@@ -105,33 +105,25 @@ def read_obo(
     """
     if names not in ("name", "id"):
         raise ValueError(f'names: expected "name" or "id", got {names!r}')
-    called: dict[str, str] = {}
-    edges: list[tuple[str, str, int]] = []
-    term: dict[str, list[tuple[str, int]]] = {}
-
-    def finish() -> None:
-        if "id" not in term or "is_obsolete" in term:
-            return
-        own = term["id"][0][0]
-        called[own] = term["name"][0][0] if names == "name" and "name" in term else own
-        above = [(value, line) for value, line in term.get("is_a", ()) if "is_a" in relations]
-        for value, line in term.get("relationship", ()):
-            kind, _, parent = value.partition(" ")
-            above += [(parent, line)] if kind in relations else []
-        edges.extend((own, parent.split()[0], line) for parent, line in above if parent.strip())
-
-    inside = False
-    for at, line in enumerate([*read_lines(Path(path)), "[end]"], 1):
-        text = line.strip()
-        if text.startswith("["):
-            finish()
-            term, inside = {}, text == "[Term]"
-        elif inside and (tag := text.partition(":"))[1]:
-            value = tag[2].split(" ! ")[0].strip()
-            term.setdefault(tag[0], []).append((value.removesuffix("}").split(" {")[0], at))
+    # The values of each tag of a stanza, with the lines that they stand in.
+    stanzas: list[dict[str, list[tuple[str, int]]]] = [{}]
+    for at, line in enumerate(read_lines(Path(path)), 1):
+        tag, _, value = line.strip().partition(":")
+        if tag.startswith("["):
+            stanzas.append({})
+        value = value.split(" ! ")[0].strip().removesuffix("}").split(" {")[0]
+        stanzas[-1].setdefault(tag, []).append((value, at))
+    terms = [x for x in stanzas if "[Term]" in x and "id" in x and "is_obsolete" not in x]
+    called = {term["id"][0][0]: term.get(names, term["id"])[0][0] for term in terms}
     if not called:
         raise ValueError(f"{path}: expected an OBO file with [Term] stanzas, got none")
-    unknown = [(parent, line) for _, parent, line in edges if parent not in called]
-    if unknown:
-        raise ValueError(f"{path}, line {unknown[0][1]}: expected the id of a term, got {unknown[0][0]!r}")
-    return [(called[child], called[parent]) for child, parent, _ in edges]
+    edges = []
+    for term in terms:
+        above = [(f"is_a {value}", at) for value, at in term.get("is_a", ())] + term.get("relationship", [])
+        for value, at in above:
+            kind, *parents = value.split() or [""]
+            if kind in relations and parents:
+                if parents[0] not in called:
+                    raise ValueError(f"{path}, line {at}: expected the id of a term, got {parents[0]!r}")
+                edges.append((called[term["id"][0][0]], called[parents[0]]))
+    return edges

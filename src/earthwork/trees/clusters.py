@@ -70,19 +70,14 @@ def from_linkage(
         )
     if names is None and classes is not None:
         names, classes = class_order(classes), None
-    called = _node_names(names, count)
-    return assemble(parents, called, costs, classes, inner_bins=inner_bins, info={"source": "linkage"})
-
-
-def _node_names(names: Sequence[str] | None, count: int) -> list[str] | None:
-    if names is None:
-        return None
-    if len(names) != count:
-        raise ValueError(f"names: expected {count}, one for each class, got {len(names)}")
-    clusters = [f"cluster {merge}" for merge in range(count - 1)]
-    if set(names) & set(clusters):
-        raise ValueError('names: the names "cluster 0", "cluster 1" … are for the clusters')
-    return [*names, *clusters]
+    if names is not None:
+        clusters = [f"cluster {merge}" for merge in range(count - 1)]
+        if len(names) != count:
+            raise ValueError(f"names: expected {count}, one for each class, got {len(names)}")
+        if set(names) & set(clusters):
+            raise ValueError('names: the names "cluster 0", "cluster 1" … are for the clusters')
+        names = [*names, *clusters]
+    return assemble(parents, names, costs, classes, inner_bins=inner_bins, info={"source": "linkage"})
 
 
 def from_embeddings(
@@ -162,27 +157,19 @@ def from_confusion(
         raise ValueError(f"matrix: expected something in every row, got nothing in row {int(np.argmin(totals))}")
     shares = counts / totals[:, None]
     distances = 1 - (shares + shares.T) / 2
-    upper = np.triu_indices(len(counts), 1)
-    _warn_about_little(distances, upper)
-    return _cluster(distances[upper], names, method, classes, "confusion matrix")
-
-
-def _warn_about_little(distances: Floats, upper: tuple[Any, Any]) -> None:
-    """Warn if a matrix of confusions says almost nothing about which classes are similar."""
-    apart = distances.copy()
-    np.fill_diagonal(apart, 1.0)
-    isolated = int((apart.min(axis=1) == 1).sum())
-    nearest, farthest = distances[upper].min(), distances[upper].max()
-    if len(distances) > 2 and nearest > (1 - _LITTLE) * farthest:
-        found = f"all distances between classes are from {nearest:.3g} to {farthest:.3g}, hardly more than a flat tree"
-    elif 2 * isolated > len(distances):
-        found = f"{isolated} of {len(distances)} classes are never confused with another, so their order is arbitrary"
-    else:
-        return
-    warnings.warn(
-        f"matrix: {found}; predicted probabilities averaged over each class say more than counts of decisions",
-        stacklevel=3,
-    )
+    apart = distances[np.triu_indices(len(counts), 1)]
+    np.fill_diagonal(distances, 1.0)
+    isolated = int((distances.min(axis=1) == 1).sum())
+    found = ""
+    if len(counts) > 2 and apart.min() > (1 - _LITTLE) * apart.max():
+        ends = f"from {apart.min():.3g} to {apart.max():.3g}"
+        found = f"all distances between classes are {ends}, hardly more than a flat tree"
+    elif 2 * isolated > len(counts):
+        found = f"{isolated} of {len(counts)} classes are never confused with another, so their order is arbitrary"
+    if found:
+        hint = "predicted probabilities averaged over each class say more than counts of decisions"
+        warnings.warn(f"matrix: {found}; {hint}", stacklevel=2)
+    return _cluster(apart, names, method, classes, "confusion matrix")
 
 
 def _cluster(distances: Floats, names: Sequence[str] | None, method: str, classes: Classes | None, source: str) -> Tree:

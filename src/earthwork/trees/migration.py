@@ -6,7 +6,7 @@ And checkpoints that say which classes they were made for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -153,8 +153,8 @@ def record_classes(module: AnyModule, space: Space | None = None) -> AnyModule:
     known: Any = getattr(module, "space", None) if space is None else space
     check_space(known)
     hooked: Any = module
-    hooked.register_state_dict_post_hook(_Record(space))
-    hooked.register_load_state_dict_pre_hook(_Check(space))
+    hooked.register_state_dict_post_hook(partial(_record, space))
+    hooked.register_load_state_dict_pre_hook(partial(_check, space))
     return module
 
 
@@ -174,38 +174,26 @@ def recorded_classes(state: Mapping[str, Any]) -> tuple[str, ...] | int:
     return tuple(names) if isinstance(names, list) else int(names)
 
 
-@dataclass
-class _Record:
-    """Adds the classes to a state dict."""
-
-    space: Space | None
-
-    def __call__(self, module: Any, state: dict[str, Any], prefix: str, metadata: Any) -> None:
-        space = module.space if self.space is None else self.space
-        content = to_json(space.num_bins if space.bin_names is None else list(space.bin_names)).encode()
-        state[f"{prefix}classes"] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+def _record(given: Space | None, module: Any, state: dict[str, Any], prefix: str, metadata: Any = None) -> None:
+    """Add the classes to a state dict."""
+    space = module.space if given is None else given
+    content = to_json(space.num_bins if space.bin_names is None else list(space.bin_names)).encode()
+    state[f"{prefix}classes"] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-@dataclass
-class _Check:
-    """Compares the classes of a state dict with those of the module."""
-
-    space: Space | None
-
-    def __call__(self, module: Any, state: dict[str, Any], prefix: str, *others: Any) -> None:
-        _, _, missing, _, errors = others
-        key, expected = f"{prefix}classes", dict[str, Any]()
-        _Record(self.space)(module, expected, "", None)
-        if key not in state:
-            missing.append(key)
-            return
-        theirs, ours = recorded_classes({"classes": state.pop(key)}), recorded_classes(expected)
-        if theirs == ours:
-            return
-        if isinstance(theirs, int) or isinstance(ours, int) or len(theirs) != len(ours):
-            counts = [names if isinstance(names, int) else len(names) for names in (ours, theirs)]
-            what = f"{counts[0]} classes, got a checkpoint for {counts[1]}"
-        else:
-            at = next(place for place, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
-            what = f"{ours[at]!r} as class {at}, got a checkpoint with {theirs[at]!r}"
-        errors.append(f"{key}: expected {what}; ew.trees.migrate carries weights over")
+def _check(given: Space | None, module: Any, state: dict[str, Any], prefix: str, *others: Any) -> None:
+    """Compare the classes of a state dict with those of the module."""
+    _, _, missing, _, errors = others
+    key, expected = f"{prefix}classes", dict[str, Any]()
+    _record(given, module, expected, "")
+    if key not in state:
+        missing.append(key)
+        return
+    theirs, ours = recorded_classes({"classes": state.pop(key)}), recorded_classes(expected)
+    if isinstance(theirs, int) or isinstance(ours, int) or len(theirs) != len(ours):
+        counts = [names if isinstance(names, int) else len(names) for names in (ours, theirs)]
+        differences = [f"{counts[0]} classes, got a checkpoint for {counts[1]}"] if theirs != ours else []
+    else:
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        differences = [f"{a!r} as class {at}, got a checkpoint with {b!r}" for at, (a, b) in pairs if a != b]
+    errors += [f"{key}: expected {what}; ew.trees.migrate carries weights over" for what in differences[:1]]

@@ -8,12 +8,10 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
-from earthwork.extras import require
-from earthwork.files import parse_json, to_json
+from earthwork.files import to_json
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import NAMES_HINT, Classes, assemble, check_names, full_node_names, need_names, node_costs
+from earthwork.trees.assemble import Classes, assemble, check_names, need_names, node_costs
 from earthwork.trees.builder import Builder, BuilderOptions
-from earthwork.trees.paths import check_separator
 
 
 def from_nested(
@@ -42,36 +40,13 @@ def from_nested(
         >>> tree, tree.bin_names
         (Tree(7 nodes, 4 bins, depth 3, cost 1), ('tabby', 'lynx', 'dog', 'rock'))
     """
-    check_separator(separator)
+    builder = Builder("nested", "node", separator=separator, full_names=full_names, **options)
     if not isinstance(source, Mapping | list | tuple):
         hint = "; ew.load reads files" if isinstance(source, str | os.PathLike) else ""
         raise ValueError(f"nested: expected a dict or a list at the top, got {source!r:.60}{hint}")
-    builder, top = Builder("nested", "node", **options), _entries(source, "the top")
+    top = _entries(source, "the top")
     if not top:
         raise ValueError(f"nested: expected at least one name, got {source!r:.60}")
-    nodes = _walk(source, top, root, builder)
-    names, parents = [node.name for node in nodes], [node.parent for node in nodes]
-    missing = [node.name for node in nodes[1:] if node.cost is None]
-    if 0 < len(missing) < len(nodes) - 1:
-        raise ValueError(f"nested: expected a cost for all nodes or for none, got none for {missing[0]!r}")
-    costs = 1.0 if missing else [node.cost or 0.0 for node in nodes]
-    places = ["" if parent < 0 else f"below {names[parent]!r}" for parent in parents]
-    full = full_node_names(names, parents, separator, added_root=len(top) > 1) if full_names else None
-    return builder.tree(parents, names, costs, places=places, shown=full, names_hint=NAMES_HINT)
-
-
-class _Node(NamedTuple):
-    name: str
-    parent: int
-    cost: float | None
-
-
-_Entry: TypeAlias = tuple[str, float | None, Any]
-"""The name of a node, its cost and its children."""
-
-
-def _walk(source: Any, top: list[_Entry], root: str, builder: Builder) -> list[_Node]:
-    """Return the nodes, a parent before its children and the children in their order."""
     nodes = [_Node(root, -1, None)] if len(top) > 1 else []
     # A container that occurs twice could contain itself, and the walk would not end.
     seen = {id(source)}
@@ -92,17 +67,44 @@ def _walk(source: Any, top: list[_Entry], root: str, builder: Builder) -> list[_
             raise ValueError(f"nested: the children of {name!r} are also those of another node")
         seen.add(id(children))
         todo += [(node, entry) for entry in reversed(_entries(children, repr(name)))]
-    return nodes
+    names, parents = [node.name for node in nodes], [node.parent for node in nodes]
+    missing = [node.name for node in nodes[1:] if node.cost is None]
+    if 0 < len(missing) < len(nodes) - 1:
+        raise ValueError(f"nested: expected a cost for all nodes or for none, got none for {missing[0]!r}")
+    costs = 1.0 if missing else [node.cost or 0.0 for node in nodes]
+    places = ["" if parent < 0 else f"below {names[parent]!r}" for parent in parents]
+    return builder.tree(parents, names, costs, places=places, added_root=len(top) > 1)
+
+
+class _Node(NamedTuple):
+    name: str
+    parent: int
+    cost: float | None
+
+
+_Entry: TypeAlias = tuple[str, float | None, Any]
+"""The name of a node, its cost and its children."""
 
 
 def _entries(value: Any, where: str, in_list: bool = False) -> list[_Entry]:
     """Return the nodes that a container holds."""
     if isinstance(value, str):
         return [(value, None, None)]
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        extra = [key for key in value if key not in ("name", "children", "cost")]
+        if extra:
+            raise ValueError(f"nested: expected name, children and cost below {where}, got {extra[0]!r:.60}")
+        name, cost = value["name"], value.get("cost")
+        wrong = isinstance(cost, bool) or not isinstance(cost, int | float | None)
+        if wrong or (cost is not None and not 0 <= cost < 1e300):
+            raise ValueError(f"nested: expected a finite cost ≥ 0 for {name!r:.60}, got {cost!r:.60}")
+        return [(name, cost, _container(value.get("children"), name))]
     if isinstance(value, Mapping):
-        if isinstance(value.get("name"), str):
-            return [_record(value, where)]
-        return [(_text(name, where), None, _container(below, name)) for name, below in value.items()]
+        for name in value:
+            if not isinstance(name, str):
+                found = f"{name!r:.60}; in YAML, put it in quotes"
+                raise ValueError(f"nested: expected names (text) below {where}, got {found}")
+        return [(name, None, _container(below, name)) for name, below in value.items()]
     if in_list and isinstance(value, list | tuple):
         raise ValueError(f"nested: expected names or dicts in the list below {where}, got another list without a name")
     if isinstance(value, list | tuple):
@@ -110,27 +112,10 @@ def _entries(value: Any, where: str, in_list: bool = False) -> list[_Entry]:
     raise ValueError(f"nested: expected a dict, a list or a name below {where}, got {value!r:.60}")
 
 
-def _record(value: Mapping[Any, Any], where: str) -> _Entry:
-    extra = [key for key in value if key not in ("name", "children", "cost")]
-    if extra:
-        raise ValueError(f"nested: expected name, children and cost below {where}, got {extra[0]!r:.60}")
-    cost = value.get("cost")
-    wrong = isinstance(cost, bool) or not isinstance(cost, int | float | None)
-    if wrong or (cost is not None and not 0 <= cost < 1e300):
-        raise ValueError(f"nested: expected a finite cost ≥ 0 for {value['name']!r:.60}, got {cost!r:.60}")
-    return value["name"], cost, _container(value.get("children"), value["name"])
-
-
-def _container(value: Any, name: Any) -> Any:
+def _container(value: Any, name: str) -> Any:
     if value is None or isinstance(value, Mapping | list | tuple):
         return value
     raise ValueError(f"nested: expected a dict, a list or nothing below {name!r:.60}, got {value!r:.60}")
-
-
-def _text(name: Any, where: str) -> str:
-    if not isinstance(name, str):
-        raise ValueError(f"nested: expected names (text) below {where}, got {name!r:.60}; in YAML, put it in quotes")
-    return name
 
 
 def to_nested(tree: Tree) -> dict[str, Any]:
@@ -157,16 +142,6 @@ def to_nested(tree: Tree) -> dict[str, Any]:
         elif parent >= 0:
             made[parent]["children"].append(made[node])
     return {names[tree.root]: made[tree.root]} if plain else made[tree.root]
-
-
-def dump_yaml(tree: Tree) -> str:
-    """Return the text of a YAML file of the nested tree."""
-    yaml = require("yaml", "trees", "writing YAML")
-    try:
-        text: str = yaml.safe_dump(to_nested(tree), allow_unicode=True, sort_keys=False)
-    except RecursionError:
-        raise ValueError(f"tree: a depth of {tree.depth} is too deep to nest; use a .json or .nwk file") from None
-    return text
 
 
 # ---- the JSON form ---------------------------------------------------------------------------------------------------
@@ -212,35 +187,9 @@ def dump_json(tree: Tree) -> str:
     )
 
 
-def load_json(text: str, *, classes: Classes | None = None) -> Tree:
-    """Return the tree of a text that `dump_json` wrote."""
-    return from_document(parse_json(text), classes=classes)
-
-
-def from_document(document: Any, *, classes: Classes | None = None) -> Tree:
-    """Return the tree of parsed JSON, with every part checked."""
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError(f'expected an object with "format": "{FORMAT}"')
-    version = document.get("version")
-    if version != VERSION:
-        raise ValueError(f"expected version {VERSION}, got {version!r}: written by a newer Earthwork?")
-    columns = _columns(document.get("columns"), document.get("nodes"))
-    info = document.get("info", {})
-    if not isinstance(info, dict):
-        raise ValueError(f'"info": expected an object, got {type(info).__name__}')
-    names, parents, costs = columns.pop("name", None), columns.pop("parent"), columns.pop("cost")
-    bins = document.get("bins")
-    if not isinstance(bins, list):
-        raise ValueError('"bins": expected a list of nodes')
-    _check_entries("name", names or (), str, "text")
-    _check_entries("parent", parents, int, "a node's index")
-    _check_entries("cost", costs, (int, float), "a number")
-    _check_entries("bins", bins, int, "a node's index")
-    costs = np.array(costs, dtype=np.float64)
-    return assemble(parents, names, costs, classes, bins=bins, inner_bins=True, node_data=columns, info=info)
-
-
-def _columns(columns: Any, nodes: Any) -> dict[str, Any]:
+def from_document(document: Mapping[str, Any], *, classes: Classes | None = None) -> Tree:
+    """Return the tree of what `dump_json` wrote and a JSON reader has parsed, with every part checked."""
+    columns, nodes, bins, info = (document.get(part) for part in ("columns", "nodes", "bins", "info"))
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         raise ValueError('"columns": expected a list of names')
     if len(set(columns)) < len(columns) or not {"parent", "cost"} <= set(columns):
@@ -250,7 +199,18 @@ def _columns(columns: Any, nodes: Any) -> dict[str, Any]:
     for at, row in enumerate(nodes):
         if not isinstance(row, list) or len(row) != len(columns):
             raise ValueError(f'"nodes": expected {len(columns)} values, one for each column, at node {at}')
-    return dict(zip(columns, zip(*nodes, strict=True), strict=True))
+    if not isinstance(bins, list):
+        raise ValueError('"bins": expected a list of nodes')
+    if not isinstance(info, dict | None):
+        raise ValueError(f'"info": expected an object, got {type(info).__name__}')
+    values: dict[str, Any] = dict(zip(columns, zip(*nodes, strict=True), strict=True))
+    names, parents, costs = values.pop("name", None), values.pop("parent"), values.pop("cost")
+    _check_entries("name", names or (), str, "text")
+    _check_entries("parent", parents, int, "a node's index")
+    _check_entries("cost", costs, (int, float), "a number")
+    _check_entries("bins", bins, int, "a node's index")
+    costs = np.array(costs, dtype=np.float64)
+    return assemble(parents, names, costs, classes, bins=bins, inner_bins=True, node_data=values, info=info)
 
 
 def _check_entries(what: str, values: Sequence[Any], kind: type | tuple[type, ...], expected: str) -> None:

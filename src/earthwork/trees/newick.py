@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from math import nan
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from earthwork.files import place
 from earthwork.spaces import Tree
@@ -24,7 +23,7 @@ _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _STEP = re.compile(rf"\s*(?:({_QUOTED}|{_BARE})\s*)?(?::\s*({_NUMBER})\s*)?([(),;]?)")
 _QUOTE_OR_COMMENT = re.compile(rf"{_QUOTED}|\[")
 _BRACKET = re.compile(r"[\[\]]")
-_PLAIN = re.compile(r"[\w.+-]+")
+_PLAIN = re.compile(r"(?:[^\W_]|[.+-])*")
 
 
 def from_newick(text: str, *, default_length: float | None = None, **options: Unpack[BuilderOptions]) -> Tree:
@@ -49,25 +48,30 @@ def from_newick(text: str, *, default_length: float | None = None, **options: Un
     """
     if not isinstance(text, str):
         raise TypeError(f"text: expected a string, got {type(text).__name__}")
-    nodes = _parse(text, _blank_comments(text))
     builder = Builder("text", "node", **options)
-    names = [builder.read(name, at) if name else "" for at, name in enumerate(nodes.names)]
-    costs = _costs(text, nodes, default_length)
-    return builder.tree(nodes.parents, names, costs, shown=names if any(names) else ())
+    parents, names, lengths, starts = _parse(text, _blank_comments(text))
+    names = [builder.read(name, at) if name else "" for at, name in enumerate(names)]
+    costs = np.abs(lengths)
+    costs[0] = 0.0
+    bad = np.flatnonzero((np.asarray(lengths) < 0) | (costs == np.inf))
+    if len(bad):
+        raise _error(text, starts[bad[0]], f"expected finite branch lengths ≥ 0, got {lengths[bad[0]]:g}")
+    missing = np.isnan(costs)
+    if missing.any() and default_length is None:
+        if missing.sum() < len(costs) - 1:
+            problem = f"expected a branch length for all nodes or for none, {missing.sum()} are missing"
+            raise _error(text, starts[int(np.argmax(missing))], f"{problem}; default_length= gives them one")
+        default_length = 1.0
+    costs[missing] = default_length
+    return builder.tree(parents, names if any(names) else None, costs)
 
 
-class _Nodes(NamedTuple):
-    """The nodes, a parent before its children. A missing length is NaN; a start is where the label begins."""
-
-    parents: list[int]
-    names: list[str]
-    lengths: list[float]
-    starts: list[int]
-
-
-def _parse(text: str, bare: str) -> _Nodes:
-    nodes = _Nodes([], [], [], [])
-    parents, names, lengths, starts = nodes
+def _parse(text: str, bare: str) -> tuple[list[int], list[str], list[float], list[int]]:
+    """Return the parent, name, length (NaN if missing) and start of each node, a parent before its children."""
+    parents: list[int] = []
+    names: list[str] = []
+    lengths: list[float] = []
+    starts: list[int] = []
     inside = -1  # the node whose children are being read
     closed = -1  # the node whose ) was the last delimiter: its label and length follow
     for step in _STEP.finditer(bare):
@@ -102,7 +106,7 @@ def _parse(text: str, bare: str) -> _Nodes:
         closed = -1
         if delimiter == ")":
             closed, inside = inside, parents[inside]
-    return nodes
+    return parents, names, lengths, starts
 
 
 def _diagnose(bare: str, at: int) -> tuple[int, str]:
@@ -121,23 +125,6 @@ def _diagnose(bare: str, at: int) -> tuple[int, str]:
     return at, "expected a branch length (a number), then one of ( ) , ;"
 
 
-def _costs(text: str, nodes: _Nodes, default: float | None) -> float | NDArray[np.float64]:
-    costs = np.abs(nodes.lengths)
-    costs[0] = 0.0
-    bad = np.flatnonzero((np.asarray(nodes.lengths) < 0) | (costs == np.inf))
-    if len(bad):
-        length = nodes.lengths[bad[0]]
-        raise _error(text, nodes.starts[bad[0]], f"expected finite branch lengths ≥ 0, got {length:g}")
-    missing = np.isnan(costs)
-    if missing.sum() == len(costs) - 1:
-        return 1.0 if default is None else default
-    if missing.any() and default is None:
-        first = nodes.starts[int(np.argmax(missing))]
-        problem = f"expected a branch length for all nodes or for none, {missing.sum()} are missing"
-        raise _error(text, first, f"{problem}; default_length= gives them one")
-    return np.where(missing, 0.0 if default is None else default, costs)
-
-
 def _blank_comments(text: str) -> str:
     """Return the text with blanks in the place of comments, so that positions stay the same. Comments may be nested."""
     if "[" not in text:
@@ -145,24 +132,17 @@ def _blank_comments(text: str) -> str:
     parts, at = [], 0
     while found := _QUOTE_OR_COMMENT.search(text, at):
         start, end = found.span()
-        if found[0] == "[":
-            end = _comment_end(text, start)
-            parts += [text[at:start], " " * (end - start)]
-        else:
-            parts.append(text[at:end])
+        depth = int(found[0] == "[")
+        parts.append(text[at : start if depth else end])
+        while depth:
+            bracket = _BRACKET.search(text, end)
+            if bracket is None:
+                raise _error(text, start, "expected ] for this [")
+            depth += 1 if bracket[0] == "[" else -1
+            end = bracket.end()
+        parts.append(" " * (end - at - len(parts[-1])))
         at = end
     return "".join([*parts, text[at:]])
-
-
-def _comment_end(text: str, start: int) -> int:
-    depth, at = 1, start + 1
-    while depth:
-        bracket = _BRACKET.search(text, at)
-        if bracket is None:
-            raise _error(text, start, "expected ] for this [")
-        depth += 1 if bracket[0] == "[" else -1
-        at = bracket.end()
-    return at
 
 
 def _error(text: str, at: int, what: str) -> ValueError:
@@ -181,7 +161,8 @@ def to_newick(tree: Tree) -> str:
         "('a_b':1,c:1)thing;"
     """
     check_names(tree, "to_newick")
-    labels = [""] * tree.num_nodes if tree.names is None else list(map(_label, tree.names))
+    names = tree.names or [""] * tree.num_nodes
+    labels = [name if _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'" for name in names]
     lengths = [":" + repr(cost).removesuffix(".0") for cost in node_costs(tree).tolist()]
     lengths[tree.root] = ""
     parents, depths = tree.parents.tolist(), tree.depths.tolist()
@@ -198,9 +179,3 @@ def to_newick(tree: Tree) -> str:
             parts += [")", labels[last], lengths[last]]
         parts.append("," if following >= 0 else ";")
     return "".join(parts)
-
-
-def _label(name: str) -> str:
-    if not name or (_PLAIN.fullmatch(name) and "_" not in name):
-        return name
-    return "'" + name.replace("'", "''") + "'"

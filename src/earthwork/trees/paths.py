@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, Unpack, cast
+from typing import Any, Unpack
 
-from earthwork.files import is_missing, parse_csv
+from earthwork.files import is_missing
 from earthwork.spaces import Tree
 from earthwork.text import abbreviate
-from earthwork.trees.assemble import NAMES_HINT, full_node_names, need_names
+from earthwork.trees.assemble import need_names
 from earthwork.trees.builder import Builder, BuilderOptions
-
-Rows: TypeAlias = list[tuple[int, list[str]]]
-"""The number of each row in the source, and the parts of its path."""
 
 
 def from_paths(
@@ -46,64 +41,43 @@ def from_paths(
         >>> ew.trees.from_paths(["animal.bat", "sports.bat"], ".", full_names=True).bin_names
         ('animal.bat', 'sports.bat')
     """
-    return tree_of_paths(Builder("paths", "path", **options), paths, separator, root=root, full_names=full_names)
-
-
-def tree_of_paths(
-    builder: Builder,
-    paths: Iterable[str | Sequence[str]],
-    separator: str = "/",
-    *,
-    root: str = "root",
-    full_names: bool = False,
-) -> Tree:
-    """Build what `from_paths` does."""
-    check_separator(separator)
+    builder = Builder("paths", "path", paths, separator=separator, full_names=full_names, **options)
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         raise TypeError(f"paths: expected one for each class, got {paths!r}")
-    paths = list(paths)
-    rows = [(at, _parts(path, separator, at)) for at, path in enumerate(paths)]
+    paths, rows = list(paths), []
+    for at, path in enumerate(paths):
+        if not isinstance(path, Iterable):
+            raise TypeError(f"paths: expected text or a sequence of names, got {path!r} at {at}")
+        parts = path.split(separator) if isinstance(path, str) else list(path)
+        wrong = [part for part in parts if not isinstance(part, str)]
+        if wrong:
+            raise TypeError(f"paths: expected names, got {wrong[0]!r} in path {at}")
+        if not parts or "" in parts:
+            raise ValueError(f"paths: expected names without an empty one, got {path!r} at {at}")
+        rows.append(parts)
     if paths and all(isinstance(path, str) and separator not in path for path in paths):
         raise ValueError(
             f"separator: {separator!r} occurs in none of the paths, such as {paths[0]!r}; pass the one that they use, "
             "or a list of parts for each class"
         )
-    return _grow(builder, rows, root, separator if full_names else None)
+    return _grow(builder, rows, root)
 
 
-def check_separator(separator: str) -> None:
-    """Raise unless the separator of paths is a string with at least one character."""
-    if not separator or not isinstance(separator, str):
-        raise ValueError(f"separator: expected at least one character, got {separator!r}")
-
-
-def _parts(path: str | Sequence[str], separator: str, at: int) -> list[str]:
-    if not isinstance(path, Iterable):
-        raise TypeError(f"paths: expected text or a sequence of names, got {path!r} at {at}")
-    parts = path.split(separator) if isinstance(path, str) else list(path)
-    for part in parts:
-        if not isinstance(part, str):
-            raise TypeError(f"paths: expected names, got {part!r} in path {at}")
-    if not parts or "" in parts:
-        raise ValueError(f"paths: expected names without an empty one, got {path!r} at {at}")
-    return parts
-
-
-def _grow(builder: Builder, rows: Rows, root: str, separator: str | None) -> Tree:
-    """Build a tree from rows; a separator asks for full names."""
+def _grow(builder: Builder, rows: Sequence[Sequence[str]], root: str) -> Tree:
+    """Build a tree from the path to each class."""
     if not rows:
         raise ValueError(f"{builder.what}: expected at least one, got none")
-    rows = [(at, [builder.read(part, at) for part in parts]) for at, parts in rows]
+    rows = [[builder.read(part, at) for part in parts] for at, parts in enumerate(rows)]
     # A node is identified by (its parent's index, its own name), so equal names in two places are two nodes.
     nodes: dict[tuple[int, str], int] = {}
     names: list[str] = []
     parents: list[int] = []
     places: list[int | str] = []
-    if any(parts[0] != rows[0][1][0] for _, parts in rows):
+    if any(parts[0] != rows[0][0] for parts in rows):
         names, parents, places = [root], [-1], [""]
     top = len(names) - 1
     ends: dict[int, int] = {}
-    for at, parts in rows:
+    for at, parts in enumerate(rows):
         node = top
         for part in parts:
             found = nodes.setdefault((node, part), len(names))
@@ -116,8 +90,7 @@ def _grow(builder: Builder, rows: Rows, root: str, separator: str | None) -> Tre
             twice = f"{builder.place(ends[node])} and in {builder.place(at)}"
             raise ValueError(f"{builder.what}: expected each class once, got {names[node]!r} in {twice}")
         ends[node] = at
-    full = None if separator is None else full_node_names(names, parents, separator, added_root=top == 0)
-    return builder.tree(parents, names, places=places, shown=full, bins=list(ends), names_hint=NAMES_HINT)
+    return builder.tree(parents, names, places=places, added_root=top == 0, bins=list(ends))
 
 
 def to_paths(tree: Tree, separator: str | None = "/") -> list[Any]:
@@ -179,66 +152,34 @@ def from_table(
         >>> ew.trees.from_table(rows).bin_names
         ('wildcat', 'lynx', 'wolf')
     """
-    check_separator(separator)
-    builder = Builder("table", "row", **options)
-    if hasattr(source, "columns"):
-        chosen = _choose_columns(list(source.columns), columns, "the frame")
-        source, columns = source.iloc[:, chosen].itertuples(index=False, name=None), None
-    return _grow(builder, _rows(source, columns), root, separator if full_names else None)
+    builder = Builder("table", "row", source, separator=separator, full_names=full_names, **options)
+    if isinstance(source, str) or not isinstance(source, Iterable):
+        raise TypeError(f"table: expected a frame or rows of cells, got {source!r}; ew.load reads files")
+    header = getattr(source, "columns", None)
+    chosen = None if columns is None or header is None else _choose_columns(list(header), columns, "the table")
+    rows = []
+    for at, row in enumerate(source.itertuples(index=False, name=None) if hasattr(source, "itertuples") else source):
+        if isinstance(row, str) or not isinstance(row, Iterable):
+            raise TypeError(f"table: expected rows of cells, got {row!r} at row {at}")
+        cells = list(row.values() if isinstance(row, Mapping) else row)
+        if columns is not None:
+            if header is None and not isinstance(row, Mapping):
+                raise ValueError("columns: expected None, because the rows do not name their columns")
+            cells = [cells[i] for i in (_choose_columns(list(row), columns, f"row {at}") if chosen is None else chosen)]
+        rows.append(_cell_parts(cells, builder.place(at)))
+    return _grow(builder, rows, root)
 
 
-def from_csv(
-    text: str,
-    columns: Sequence[str] | None = None,
-    *,
-    name: str = "CSV",
-    delimiter: str = ",",
-    root: str = "root",
-    full_names: bool = False,
-    separator: str = "/",
-    **options: Unpack[BuilderOptions],
-) -> Tree:
-    """Build what `from_table` does from the text of a CSV file whose first line holds the column names."""
-    check_separator(separator)
-    lines = parse_csv(text, name, delimiter)
-    if len(lines) < 2:
-        raise ValueError(f"{name}: expected a line of column names and a line for each class, got {len(lines)} lines")
-    chosen = _choose_columns(lines[0][1], columns, name)
-    rows = [(line, _cell_parts([cells[i] for i in chosen], f"{name}, line {line}")) for line, cells in lines[1:]]
-    return _grow(Builder("table", "line", **options), rows, root, separator if full_names else None)
-
-
-def _choose_columns(header: Sequence[Any], columns: Sequence[str] | None, name: str) -> list[int]:
-    if columns is None:
-        return list(range(len(header)))
+def _choose_columns(header: list[Any], columns: Sequence[str], name: str) -> list[int]:
     unknown = [column for column in columns if column not in header]
     if unknown:
         raise ValueError(
             f"columns: {name} has no {abbreviate(map(repr, unknown))}, it has {abbreviate(map(repr, header))}"
         )
-    repeated = [column for column in columns if list(header).count(column) > 1]
+    repeated = [column for column in columns if header.count(column) > 1]
     if repeated:
         raise ValueError(f"columns: {name} has {repeated[0]!r} several times")
-    return [list(header).index(column) for column in columns]
-
-
-def _rows(source: Iterable[Any], columns: Sequence[str] | None) -> Rows:
-    if isinstance(source, str) or not isinstance(source, Iterable):
-        raise TypeError(f"table: expected a frame or rows of cells, got {source!r}; ew.load reads files")
-    found = []
-    for at, row in enumerate(source):
-        if isinstance(row, Mapping):
-            named = list(cast("Mapping[str, Any]", row).items())
-            chosen = _choose_columns([key for key, _ in named], columns, f"row {at}")
-            cells = [named[place][1] for place in chosen]
-        elif isinstance(row, str) or not isinstance(row, Iterable):
-            raise TypeError(f"table: expected rows of cells, got {row!r} at row {at}")
-        elif columns is not None:
-            raise ValueError("columns: expected None, because the rows do not name their columns")
-        else:
-            cells = list(row)
-        found.append((at, _cell_parts(cells, f"row {at}")))
-    return found
+    return [header.index(column) for column in columns]
 
 
 def _cell_parts(cells: Iterable[Any], where: str) -> list[str]:
@@ -270,13 +211,3 @@ def to_table(tree: Tree) -> list[list[str]]:
         raise ValueError(f"names: a table takes the blank name {blank[0]!r} for an empty cell")
     width = max(map(len, rows))
     return [row + [""] * (width - len(row)) for row in rows]
-
-
-def dump_csv(tree: Tree, delimiter: str = ",") -> str:
-    """Return the text of a CSV file of the tree, with the column names ``level 0``, ``level 1`` …."""
-    rows = to_table(tree)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    writer.writerow([f"level {depth}" for depth in range(len(rows[0]))])
-    writer.writerows(rows)
-    return text.getvalue()

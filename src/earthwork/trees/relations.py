@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,26 +15,18 @@ from numpy.typing import NDArray
 from earthwork.extras import require
 from earthwork.spaces import Dag, Tree
 from earthwork.text import abbreviate, with_near_matches
-from earthwork.trees.assemble import (
-    Classes,
-    Indices,
-    assemble,
-    check_tree,
-    check_unique,
-    class_order,
-    find_nodes,
-    need_names,
-    node_costs,
-)
+from earthwork.trees.assemble import Classes, check_tree, check_unique, class_order, find_nodes, need_names, node_costs
 from earthwork.trees.builder import Builder, BuilderOptions
-from earthwork.trees.graph import Graph
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
 def from_parents(
-    parents: Mapping[str, str | Sequence[str] | None] | Sequence[str | Sequence[str] | None] | Sequence[int] | Indices,
+    parents: Mapping[str, str | Sequence[str] | None]
+    | Sequence[str | Sequence[str] | None]
+    | Sequence[int]
+    | NDArray[Any],
     names: Sequence[str] | None = None,
     costs: float | Sequence[float] | Mapping[str, float] = 1.0,
     *,
@@ -70,39 +64,111 @@ def from_parents(
         if names is not None:
             raise ValueError("names: expected none, because the mapping `parents` names the nodes")
         names, parents = list(parents), list(parents.values())
-    notes: list[str] = []
     if names is not None:
-        _check_texts("names", names)
-        names = [builder.read(name, at) for at, name in enumerate(names)]
+        names = _read("names", names, builder)
         if not merged:
             check_unique("names", names)
-        if any(parent is None or not isinstance(parent, Integral) for parent in parents):
-            graph = _graph(builder, names, cast("Sequence[Any]", parents))
-            names, above, notes = graph.with_one_parent("parents", rule)
-            parents = _indices(above, names)
     if isinstance(costs, Mapping):
-        cleaned = {builder.read(name, f"costs[{name!r}]"): cost for name, cost in costs.items()}
-        costs = _by_name(cleaned, names, parents)
+        costs = {builder.read(name, f"costs[{name!r}]"): cost for name, cost in costs.items()}
+    if names is not None and not all(isinstance(parent, Integral) for parent in parents):
+        graph = _graph("parents", builder, names, parents)
+        unknown = [(up, name) for name, above in graph.nodes.items() for up in above if up not in graph.nodes]
+        if unknown:
+            wrong = list(dict.fromkeys(parent for parent, _ in unknown))
+            raise ValueError(
+                f"parents: {len(wrong)} unknown: {with_near_matches(wrong, names)}, first for the child "
+                f"{unknown[0][1]!r}; every parent needs an entry of its own, None at the root"
+            )
+        roots = [name for name, above in graph.nodes.items() if not above]
+        return _tree(builder, graph, rule, _by_name(costs, list(graph.nodes), roots))
     array = np.asarray(parents)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"parents: expected indices, or names together with `names`, got {array.dtype}")
-    if names is None or len(names) != len(array):
-        return assemble(array, names, costs, builder.classes, inner_bins=builder.inner_bins)
-    return builder.tree(array.tolist(), names, costs, notes=notes)
+    roots = [name for name, parent in zip(names or (), array, strict=False) if parent == -1]
+    return builder.tree(array.tolist(), names, _by_name(costs, names or (), roots))
 
 
-def _check_texts(what: str, names: Iterable[object]) -> None:
+class _Graph:
+    """Nodes by name, each with the names of its parents in the order in which they were given."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what  # the argument that holds the graph, for messages
+        self.nodes: dict[str, list[str]] = {}  # without those that are only parents
+        self.places: dict[str, int] = {}  # where in the source each node comes first
+        self.rows: dict[tuple[str, str], int] = {}  # where each edge does
+        self.repeated: list[str] = []  # a note of each edge that comes again
+
+    def add(self, child: str, parent: str | None, row: int) -> None:
+        """Add an edge, or only a node."""
+        self.places.setdefault(child, row)
+        above = self.nodes.setdefault(child, [])
+        if parent is not None and self.rows.setdefault((child, parent), row) != row:
+            self.repeated.append(f"{child!r} is below {parent!r} twice")
+        elif parent is not None:
+            above.append(parent)
+
+    def parents_first(self) -> list[str]:
+        """Return all nodes, also those that are only parents, each after its parents; a cycle is an error."""
+        try:
+            return list(TopologicalSorter(self.nodes).static_order())
+        except CycleError as error:
+            # Each node of the cycle is a parent of the next.
+            cycle = " → ".join(map(repr, reversed(error.args[1])))
+            raise ValueError(f"{self.what}: expected no cycle, got {cycle}") from None
+
+    def depths(self, choose: Callable[[Iterable[int]], int]) -> dict[str, int]:
+        """Return the length of the shortest (``min``) or longest (``max``) path from a root to each node."""
+        depth: dict[str, int] = {}
+        for node in self.parents_first():
+            above = self.nodes.get(node)
+            depth[node] = 1 + choose(depth[parent] for parent in above) if above else 0
+        return depth
+
+    def one_parent_each(self, rule: str | None) -> tuple[list[str | None], list[str]]:
+        """Return the parent of each node or ``None``, and a note of what the rule, one of `RULES`, has chosen."""
+        if rule is not None and rule not in RULES:
+            raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
+        several = [node for node, parents in self.nodes.items() if len(parents) > 1]
+        if several and rule is None:
+            shown = abbreviate(f"{node!r} ({', '.join(map(repr, self.nodes[node]))})" for node in several)
+            raise ValueError(
+                f"{self.what}: expected one parent for each node, got several for {len(several)}: {shown}; rule= "
+                f"chooses one ({', '.join(RULES)}), ew.trees.from_dag keeps them all"
+            )
+        chosen: dict[str, str] = {}
+        notes: list[str] = []
+        if several and rule is not None:
+            self.parents_first()
+            order = RULES[rule](self)
+            chosen = {node: min(self.nodes[node], key=lambda parent: order.get(parent, 0)) for node in several}
+            shown = abbreviate(f"{node!r} is below {parent!r}" for node, parent in chosen.items())
+            notes = [f"rule {rule!r} chose one of several parents for {len(several)} nodes: {shown}"]
+        return [chosen.get(node, above[0] if above else None) for node, above in self.nodes.items()], notes
+
+
+RULES: dict[str, Callable[[_Graph], Mapping[str, int]]] = {
+    "first": lambda graph: {},
+    "shortest": lambda graph: graph.depths(min),
+    "longest": lambda graph: {node: -depth for node, depth in graph.depths(max).items()},
+    "siblings": lambda graph: {parent: -n for parent, n in Counter(chain.from_iterable(graph.nodes.values())).items()},
+}
+"""Which of several parents a node keeps: the one for which this is least, and of several the first."""
+
+
+def _read(what: str, names: Iterable[Any], builder: Builder) -> list[str]:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{what}: expected names (strings), got {name!r}")
+    return [builder.read(name, at) for at, name in enumerate(names)]
 
 
-def _graph(builder: Builder, names: Sequence[str], parents: Sequence[Any]) -> Graph:
+def _graph(what: str, builder: Builder, names: Sequence[str], parents: Collection[Any]) -> _Graph:
     """Return the graph of nodes with the names of their parents: text, a sequence of them, or ``None``."""
     if len(names) != len(parents):
         raise ValueError(f"names: expected {len(parents)}, one for each parent, got {len(names)}")
-    graph = Graph(names)
+    graph = _Graph(what)
     for at, (name, above) in enumerate(zip(names, parents, strict=True)):
+        graph.add(name, None, at)
         for parent in () if above is None else (above,) if isinstance(above, str) else above:
             if not isinstance(parent, str):
                 raise TypeError(f"parents: expected names, None or a list of names, got {above!r} for {name!r}")
@@ -110,29 +176,44 @@ def _graph(builder: Builder, names: Sequence[str], parents: Sequence[Any]) -> Gr
     return graph
 
 
-def _indices(parents: Sequence[str | None], names: Sequence[str]) -> list[int]:
-    places = {name: node for node, name in enumerate(names)}
-    found = [-1 if parent is None else places.get(parent, -2) for parent in parents]
-    if -2 in found:
-        unknown = {str(parent): None for parent, node in zip(parents, found, strict=True) if node == -2}
-        raise ValueError(
-            f"parents: {len(unknown)} unknown: {with_near_matches(list(unknown), names)}, "
-            f"first for the child {names[found.index(-2)]!r}; every parent needs an entry of its own, None at the root"
-        )
-    return found
-
-
-def _by_name(
-    costs: Mapping[str, float], names: Sequence[str] | None, parents: Sequence[Any] | NDArray[Any]
-) -> list[float]:
-    unknown = [name for name in costs if names is None or name not in set(names)]
+def _by_name(costs: Any, names: Sequence[str], roots: Sequence[str] = ()) -> Any:
+    """Return costs by name as one for each node, which roots need not have; other costs as they are."""
+    if not isinstance(costs, Mapping):
+        return costs
+    known = set(names)
+    unknown = [name for name in costs if name not in known]
     if unknown:
-        raise ValueError(f"costs: {len(unknown)} not in the tree: {with_near_matches(unknown, names or ())}")
-    rooted = zip(names or (), parents, strict=False)
-    missing = [name for name, parent in rooted if name not in costs and parent != -1]
+        raise ValueError(f"costs: {len(unknown)} not in the tree: {with_near_matches(unknown, names)}")
+    missing = [name for name in names if name not in costs and name not in roots]
     if missing:
         raise ValueError(f"costs: missing for {abbreviate(map(repr, missing))}")
-    return [costs.get(name, 0.0) for name in names or ()]
+    return [costs.get(name, 0.0) for name in names]
+
+
+def _tree(
+    builder: Builder,
+    graph: _Graph,
+    rule: str | None,
+    costs: Any = 1.0,
+    edge_costs: Sequence[float] | NDArray[np.float64] | None = None,
+    **facts: Any,
+) -> Tree:
+    """Return the tree in which each node keeps one parent; the costs are those of the nodes, or of the edges."""
+    chosen, notes = graph.one_parent_each(rule)
+    added = [parent for parent in dict.fromkeys(chosen) if parent is not None and parent not in graph.nodes]
+    names, parents = [*added, *graph.nodes], [*(None for _ in added), *chosen]
+    edges = list(zip(names, parents, strict=True))
+    roots = [name for name, parent in edges if parent is None]
+    # Where there is no root there is a cycle, and Tree names it.
+    if len(roots) > 1:
+        shown = abbreviate(map(repr, roots))
+        raise ValueError(f"{graph.what}: expected one root, a node without a parent, got {len(roots)}: {shown}")
+    if edge_costs is not None:
+        costs = [0.0 if parent is None else edge_costs[graph.rows[name, parent]] for name, parent in edges]
+    index = {name: node for node, name in enumerate(names)}
+    nodes = [-1 if parent is None else index[parent] for parent in parents]
+    places = [graph.places.get(name, "") for name in names]
+    return builder.tree(nodes, names, costs, places=places, changes=graph.repeated, notes=notes, **facts)
 
 
 def from_edges(
@@ -161,30 +242,9 @@ def from_edges(
         >>> ew.trees.to_paths(ew.trees.from_edges(shop, rule="first"))
         ['shop/home/kitchen', 'shop/food/bread']
     """
-    return tree_of_edges(Builder("edges", "edge", **options), edges, rule)
-
-
-def tree_of_edges(builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any], rule: str | None = None) -> Tree:
-    """Build what `from_edges` does."""
+    builder = Builder("edges", "edge", edges, **options)
     graph, costs = _edge_graph(builder, edges)
-    children, parents, notes = graph.with_one_parent(builder.what, rule)
-    known = set(children)
-    added = list({parent: None for parent in parents if parent is not None and parent not in known})
-    roots = [*added, *(child for child, parent in zip(children, parents, strict=True) if parent is None)]
-    if len(roots) > 1:
-        raise ValueError(
-            f"{builder.what}: expected one root, a node without a parent, got {len(roots)}: "
-            f"{abbreviate(map(repr, roots))}"
-        )
-    names = [*added, *children]
-    index = {name: node for node, name in enumerate(names)}
-    # Where there is no root there is a cycle, and Tree names it.
-    nodes = [-1] * len(added) + [-1 if parent is None else index[parent] for parent in parents]
-    pairs = zip(children, parents, strict=True)
-    rows = [*(None for _ in added), *(None if parent is None else graph.rows[child, parent] for child, parent in pairs)]
-    kept = 1.0 if costs is None else np.array([0.0 if row is None else costs[row] for row in rows])
-    places = ["" if row is None else row for row in rows]
-    return builder.tree(nodes, names, kept, places=places, changes=graph.repeated, notes=notes)
+    return _tree(builder, graph, rule, edge_costs=costs)
 
 
 def from_dag(
@@ -213,63 +273,58 @@ def from_dag(
     """
     builder = Builder("edges", "edge", clean=clean, strict=strict)
     if isinstance(edges, Mapping):
-        _check_texts("edges", edges)
-        children = [builder.read(name, at) for at, name in enumerate(edges)]
-        graph = _graph(builder, children, list(edges.values()))
+        graph = _graph("edges", builder, _read("edges", edges, builder), edges.values())
     else:
         graph, given = _edge_graph(builder, edges)
         if given is not None:
             raise ValueError("edges: expected (child, parent); the cost is that of a node, costs={name: …}")
-    graph.parents_first("edges")
-    names = list(dict.fromkeys(chain(graph.nodes, *graph.nodes.values())))
-    inner = set(chain.from_iterable(graph.nodes.values()))
+    graph.parents_first()
+    inner = dict.fromkeys(chain.from_iterable(graph.nodes.values()))
+    names = list(graph.nodes | inner)
     wanted = [name for name in names if name not in inner] if classes is None else class_order(classes)
-    kept = graph.above(names[node] for node in find_nodes("classes", wanted, names))
+    kept: set[str] = set()
+    todo = [names[node] for node in find_nodes("classes", wanted, names)]
+    while todo:
+        name = todo.pop()
+        if name not in kept:
+            kept.add(name)
+            todo += graph.nodes.get(name, ())
     names = [name for name in names if name in kept]
     index = {name: node for node, name in enumerate(names)}
     parents = [[index[parent] for parent in graph.nodes.get(name, ())] for name in names]
-    first = [next(iter(graph.nodes.get(name, ())), None) for name in names]
-    places = ["" if above is None else graph.rows[name, above] for name, above in zip(names, first, strict=True)]
-    above = [-1 if parent is None else index[parent] for parent in first]
-    notes = builder.notes(names, above, places, graph.repeated)
-    node_costs = _by_name(costs, names, range(len(names))) if isinstance(costs, Mapping) else costs
-    return Dag(parents, node_costs, find_nodes("classes", wanted, names), names, notes=notes)
+    first, places = [next(iter(above), -1) for above in parents], [graph.places.get(name, "") for name in names]
+    notes = builder.notes(names, first, places, graph.repeated)
+    return Dag(parents, _by_name(costs, names), find_nodes("classes", wanted, names), names, notes=notes)
 
 
 def _edge_graph(
     builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any]
-) -> tuple[Graph, NDArray[np.float64] | None]:
+) -> tuple[_Graph, NDArray[np.float64] | None]:
     """Return the graph of edges (child, parent), and the cost of each if they have one."""
-    children, parents, costs = _columns(edges)
-    graph = Graph()
-    for at, (child, parent) in enumerate(zip(children, parents, strict=True)):
-        graph.add(builder.read(child, at), None if parent is None else builder.read(parent, at), at)
-    return graph, costs
-
-
-def _columns(
-    edges: Iterable[Sequence[Any]] | NDArray[Any],
-) -> tuple[list[str], list[str | None], NDArray[np.float64] | None]:
     if not isinstance(edges, Iterable):
         raise TypeError(f"edges: expected tuples (child, parent) or (child, parent, cost), got {edges!r}")
     rows = edges.tolist() if isinstance(edges, np.ndarray) else list(edges)
     if not rows:
         raise ValueError("edges: expected at least one (child, parent), got none")
-    if not all(issubclass(kind, Sequence) and not issubclass(kind, str) for kind in set(map(type, rows))):
-        raise TypeError("edges: expected tuples (child, parent) or (child, parent, cost)")
-    lengths = set(map(len, rows))
-    if not lengths <= {2, 3}:
-        at = next(i for i, row in enumerate(rows) if len(row) not in (2, 3))
-        raise ValueError(f"edges: expected (child, parent) or (child, parent, cost), got {rows[at]!r} at {at}")
-    if len(lengths) > 1:
-        at = next(i for i, row in enumerate(rows) if len(row) == 2)
+    graph, costs = _Graph("edges"), np.full(len(rows), np.nan)
+    for at, row in enumerate(rows):
+        if isinstance(row, str) or not isinstance(row, Sequence):
+            raise TypeError("edges: expected tuples (child, parent) or (child, parent, cost)")
+        if len(row) not in (2, 3):
+            raise ValueError(f"edges: expected (child, parent) or (child, parent, cost), got {row!r} at {at}")
+        child = builder.read(_label(row[0], at), at)
+        graph.add(child, None if row[1] is None else builder.read(_label(row[1], at), at), at)
+        costs[at] = _number(row[2]) if len(row) == 3 else np.nan
+    bare = [at for at, row in enumerate(rows) if len(row) == 2]
+    if len(bare) == len(rows):
+        return graph, None
+    if bare:
+        at = bare[0]
         raise ValueError(f"edges: expected a cost for all edges or for none, got none at {at}: {rows[at]!r}")
-    costs = np.array([_number(row[2]) for row in rows]) if lengths == {3} else None
-    bad = np.flatnonzero(~(np.isfinite(costs) & (costs >= 0))) if costs is not None else np.zeros(0, dtype=np.int64)
+    bad = np.flatnonzero(~(np.isfinite(costs) & (costs >= 0)))
     if len(bad):
         raise ValueError(f"edges: expected finite costs ≥ 0, got {rows[bad[0]]!r} at {bad[0]}")
-    children = [_label(row[0], at) for at, row in enumerate(rows)]
-    return children, [None if row[1] is None else _label(row[1], at) for at, row in enumerate(rows)], costs
+    return graph, costs
 
 
 def _label(label: Any, at: int) -> str:
@@ -297,9 +352,8 @@ def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
     """
     names = need_names(tree, "to_edges")
     costs = node_costs(tree).tolist()
-    return [
-        (names[node], names[parent], costs[node]) for node, parent in enumerate(tree.parents.tolist()) if parent >= 0
-    ]
+    pairs = [(node, parent) for node, parent in enumerate(tree.parents.tolist()) if parent >= 0]
+    return [(names[node], names[parent], costs[node]) for node, parent in pairs]
 
 
 def from_networkx(
@@ -335,26 +389,26 @@ def from_networkx(
         raise ValueError("graph: expected at least one node, got none")
     if not graph.is_directed():
         graph = _directed(nx, graph, root)
-    labels = list(graph)
     builder = Builder("graph", "node", **options)
-    names = [builder.read(label if isinstance(label, str) else str(label), at) for at, label in enumerate(labels)]
-    check_unique("graph", names)
-    places = {label: node for node, label in enumerate(labels)}
-    # By child, so that its parents are in the order in which their edges were added.
-    edges = [(places[c], places[p], data.get(weight)) for c in labels for p, data in graph.pred[c].items()]
-    links = Graph(names)
-    for at, (child, parent, _) in enumerate(edges):
-        links.add(names[child], names[parent], at)
-    _, above, notes = links.with_one_parent("graph", rule)
-    parents = _indices(above, names)
-    weights = [None if p is None else edges[links.rows[c, p]][2] for c, p in zip(names, above, strict=True)]
-    attributes = [dict(graph.nodes[label]) for label in labels]
+    names = {label: builder.read(str(label), at) for at, label in enumerate(graph)}
+    check_unique("graph", list(names.values()))
+    links, weights = _Graph("graph"), list[Any]()
+    for at, (label, name) in enumerate(names.items()):
+        links.add(name, None, at)
+        # The parents of a node are in the order in which their edges were added.
+        for parent, data in graph.pred[label].items():
+            links.add(name, names[parent], len(weights))
+            weights.append(data.get(weight))
+    bare = [child for (child, _), row in links.rows.items() if weights[row] is None]
+    if 0 < len(bare) < len(weights):
+        raise ValueError(f"graph: expected {weight!r} on all edges or on none, got none above {bare[0]!r}")
+    attributes = [dict(graph.nodes[label]) for label in names]
     keys = [key for key in attributes[0] if isinstance(key, str) and key != "bin"]
-    return builder.tree(
-        parents,
-        names,
-        _weight_costs(weights, parents, names, weight),
-        notes=notes,
+    return _tree(
+        builder,
+        links,
+        rule,
+        edge_costs=None if bare else [float(value) for value in weights],
         bins=_marked_bins(attributes),
         inner_bins=builder.classes is None,
         node_data={key: [x[key] for x in attributes] for key in keys if all(key in x for x in attributes)},
@@ -372,30 +426,16 @@ def _directed(nx: Any, graph: Any, root: Any) -> Any:
     if graph.number_of_edges() != graph.number_of_nodes() - 1:
         cycle = " – ".join(str(a) for a, *_ in nx.find_cycle(graph, root))
         raise ValueError(f"graph: expected a tree, got a cycle: {cycle}")
-    directed = nx.DiGraph(**graph.graph)
-    directed.add_nodes_from(graph.nodes(data=True))
-    directed.add_edges_from((a, b, graph.edges[a, b]) for a, b in reached.edges)
+    directed = graph.to_directed()
+    directed.remove_edges_from([(child, parent) for parent, child in reached.edges])
     return directed
-
-
-def _weight_costs(weights: list[Any], parents: list[int], names: list[str], weight: str) -> Any:
-    missing = [
-        name for name, parent, value in zip(names, parents, weights, strict=True) if parent >= 0 and value is None
-    ]
-    if len(missing) == sum(parent >= 0 for parent in parents):
-        return 1.0
-    if missing:
-        raise ValueError(f"graph: expected {weight!r} on all edges or on none, got none above {missing[0]!r}")
-    return [0.0 if value is None else float(value) for value in weights]
 
 
 def _marked_bins(attributes: Sequence[Mapping[Any, Any]]) -> list[int] | None:
     marked = {node: found["bin"] for node, found in enumerate(attributes) if "bin" in found}
-    wrong = [place for place in marked.values() if isinstance(place, bool) or not isinstance(place, Integral)]
-    if wrong:
-        raise ValueError(f"graph: expected the node attribute `bin` to be the index of a class, got {wrong[0]!r:.60}")
-    if sorted(marked.values()) != list(range(len(marked))):
-        places = abbreviate(sorted(marked.values()))
+    whole = all(isinstance(place, Integral) and not isinstance(place, bool) for place in marked.values())
+    if not whole or sorted(marked.values()) != list(range(len(marked))):
+        places = abbreviate(f"{place!r:.60}" for place in marked.values())
         raise ValueError(f"graph: expected the attributes `bin` to be 0 to {len(marked) - 1}, each once, got {places}")
     return sorted(marked, key=marked.__getitem__) if marked else None
 

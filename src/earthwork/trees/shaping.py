@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.spaces import Tree
+from earthwork.spaces.topology import call
 from earthwork.text import abbreviate
-from earthwork.trees.assemble import Classes, assemble, check_tree, class_order, find_nodes, need_names, node_costs
+from earthwork.trees.assemble import Classes, assemble, check_tree, class_nodes, find_nodes, need_names, node_costs
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -36,11 +37,11 @@ def restrict(tree: Tree, classes: Classes, *, inner_bins: bool = False) -> Tree:
         Tree(7 nodes, 4 bins, depth 2, cost 1)
     """
     check_tree(tree)
-    wanted = class_order(classes)
-    nodes = find_nodes("classes", wanted, tree.names, tree.node_data.get("id"))
-    if len(set(nodes)) < len(nodes):
-        raise ValueError("classes: expected each node once, got one by its name and by its id")
-    return _keep(tree, _above(tree, np.asarray(nodes)), np.asarray(nodes), inner_bins)
+    nodes = class_nodes(classes, tree.names, tree.node_data.get("id"))
+    # The nodes below a node follow it in a walk of the tree.
+    places = np.sort(tree._order[nodes])
+    above = np.searchsorted(places, tree._order) < np.searchsorted(places, tree._order + tree._size)
+    return _keep(tree, above, np.asarray(nodes), inner_bins)
 
 
 def collapse(tree: Tree) -> Tree:
@@ -92,28 +93,14 @@ def relabel(tree: Tree, names: Mapping[str, str] | Sequence[str] | Callable[[str
     wrong = [name for name in new if not isinstance(name, str)]
     if wrong:
         raise TypeError(f"names: expected strings, got {wrong[0]!r}")
-    kept: Any = {"bins": tree._bins, "inner_bins": True, "node_data": tree.node_data, "info": tree.info}
-    return assemble(tree._parents, new, node_costs(tree), **kept)
-
-
-def _above(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which nodes are the given ones or above them."""
-    parents = tree._parents
-    none = tree.num_nodes
-    up = np.append(np.where(parents < 0, none, parents), none)
-    marked = np.zeros(none + 1, dtype=bool)
-    marked[nodes] = True
-    while (up < none).any():  # round k marks the 2^k-th ancestors of what is marked
-        marked[up[marked]] = True
-        up = up[up]
-    return marked[:-1]
+    facts: Any = {"inner_bins": True, "node_data": tree.node_data, "info": tree.info}
+    return assemble(tree._parents, new, node_costs(tree), bins=tree._bins, **facts)
 
 
 def _keep(tree: Tree, keep: NDArray[np.bool_], bins: NDArray[np.int64], inner_bins: bool) -> Tree:
     """Return the tree without some nodes, whose children are attached to the next kept node above."""
-    parents = tree._parents
     none = tree.num_nodes
-    up = np.append(np.where(parents < 0, none, parents), none)
+    up = np.append(np.where(tree._parents < 0, none, tree._parents), none)
     kept = np.append(keep, True)
     sums = [np.append(node_costs(tree), 0.0)]
     if "hops" in tree.node_data:
@@ -195,18 +182,6 @@ def reweight(
 def _information_costs(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor | None) -> Floats:
     if counts is None:
         raise ValueError('counts: the scheme "information" needs how often each class occurs')
-    values = torch.from_numpy(_counts(tree, counts))
-    share = np.insert((tree.flow(values) / values.sum()).numpy(), tree.root, 1.0)
-    bare = np.flatnonzero(share <= 0)
-    if len(bare):
-        node = repr(tree.names[bare[0]]) if tree.names else bare[0]
-        raise ValueError(f"counts: no class is below node {node}; restrict() drops such nodes")
-    parents = tree._parents
-    information = -np.log(share)
-    return np.where(parents < 0, 0.0, np.maximum(information - information[parents], 0.0))
-
-
-def _counts(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor) -> Floats:
     if isinstance(counts, Mapping):
         bins = tree.bin_names or ()
         find_nodes("counts", list(counts), bins)
@@ -220,4 +195,9 @@ def _counts(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor) 
     bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
     if len(bad):
         raise ValueError(f"counts: expected numbers > 0, got {values[bad[0]]:g} for class {bad[0]}")
-    return values
+    share = np.insert(tree.flow(torch.from_numpy(values / values.sum())).numpy(), tree.root, 1.0)
+    bare = np.flatnonzero(share <= 0)
+    if len(bare):
+        raise ValueError(f"counts: no class is below node {call(bare[0], tree.names)}; restrict() drops such nodes")
+    information = -np.log(share)
+    return np.where(tree._parents < 0, 0.0, np.maximum(information - information[tree._parents], 0.0))

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
 
+from earthwork.files import parse_json
 from earthwork.spaces import Tree
-from earthwork.trees.nested import load_json
+from earthwork.trees.nested import from_document
 from earthwork.trees.shaping import reweight
 
 
@@ -83,16 +84,8 @@ def naics2022() -> Tree:
         >>> tree = ew.trees.naics2022()
         >>> tree
         Tree(425 nodes, 308 bins, depth 3, cost 1)
-        >>> ew.trees.restrict(tree, ["3111", "3121", "5132"]).show()
-        root
-        ├── 31-33 Manufacturing
-        │   ├── 311 Food Manufacturing
-        │   │   └── 3111 Animal Food Manufacturing
-        │   └── 312 Beverage and Tobacco Product Manufacturing
-        │       └── 3121 Beverage Manufacturing
-        └── 51 Information
-            └── 513 Publishing Industries
-                └── 5132 Software Publishers
+        >>> ew.trees.to_paths(ew.trees.restrict(tree, ["3111"]))
+        ['root/31-33 Manufacturing/311 Food Manufacturing/3111 Animal Food Manufacturing']
     """
     return _shipped("naics2022")
 
@@ -118,4 +111,5 @@ def _from_wordnet(name: str, costs: str, rule: str) -> Tree:
 
 
 def _shipped(name: str) -> Tree:
-    return load_json(files("earthwork.trees").joinpath("data", f"{name}.json").read_text(encoding="utf-8"))
+    text = files("earthwork.trees").joinpath("data", f"{name}.json").read_text(encoding="utf-8")
+    return from_document(parse_json(text))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import earthwork as ew
-from earthwork.cli.console import print_table
+from earthwork_lab.cli.tables import print_table
 from earthwork_lab.extras import require
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def command(
     require("sklearn", "earthwork study")
     from rich.console import Console
 
-    from earthwork.array_files import TABLES
     from earthwork_lab.environment import available_cores
+    from earthwork_lab.training.arrays import TABLES
 
     files = (".npz", *TABLES)
     own = Path(name).suffix.lower() in files

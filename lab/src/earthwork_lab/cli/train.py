@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from earthwork.cli.console import Command, print_table
+from earthwork.cli.console import Command
+from earthwork_lab.cli.tables import print_table
 from earthwork_lab.extras import require
 
 if TYPE_CHECKING:

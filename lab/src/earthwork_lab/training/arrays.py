@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from earthwork.array_files import TABLES, ArrayFile, read_table
+from earthwork.array_files import ArrayFile
+from earthwork.files import check_regular
 from earthwork.text import abbreviate
+from earthwork_lab.extras import require
+
+TABLES = (".csv", ".tsv", ".parquet")
+"""The endings of files that hold a table with named columns."""
 
 _HELD_OUT = 0.2
 _ARRAYS = ("x", "y", "x_val", "y_val", "classes")
@@ -117,10 +122,10 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _load_table(path: Path, target: str | None, features: str | None, test: Path | None) -> dict[str, NDArray[Any]]:
-    columns = read_table(path)
+    columns = _read_table(path)
     known, rows = ", ".join(columns), len(next(iter(columns.values())))
     if test is not None:
-        more = read_table(test)
+        more = _read_table(test)
         if set(more) != set(columns):
             raise ValueError(f"test {test}: expected the columns of {path}: {known}, got {', '.join(more)}")
         columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
@@ -134,6 +139,30 @@ def _load_table(path: Path, target: str | None, features: str | None, test: Path
         raise ValueError(f"data {path}: expected features among the columns {known}, got {', '.join(wanted)}")
     x, y = np.concatenate([_numbers(columns[name]) for name in wanted], 1), _texts(columns[found[0]])
     return {"x": x[:rows], "y": y[:rows], **({} if test is None else {"x_val": x[rows:], "y_val": y[rows:]})}
+
+
+def _read_table(path: Path) -> dict[str, NDArray[Any]]:
+    """The columns of a CSV or Parquet file by their names: numbers, booleans or text (objects)."""
+    check_regular(path)
+    pyarrow = require("pyarrow", "reading a table", "train")
+    try:
+        if path.suffix.lower() == ".parquet":
+            table = require("pyarrow.parquet", "reading Parquet", "train").read_table(path)
+        else:
+            csv = require("pyarrow.csv", "reading CSV", "train")
+            delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+            table = csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter))
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: not a readable table: {' '.join(str(error).split())}") from None
+    names = table.column_names
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ValueError(f"{path}: expected each column once, got {name!r} again")
+    for name in names:
+        if table[name].null_count:
+            row = int(np.flatnonzero(table[name].is_null().to_numpy())[0])
+            raise ValueError(f"{path}: expected a value in each cell, got none in row {row}, column {name!r}")
+    return {name: table[name].to_numpy() for name in names}
 
 
 def _numbers(column: NDArray[Any]) -> NDArray[np.float32]:

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from earthwork import Space, Tree, save
-from earthwork.array_files import TABLES
 from earthwork.evaluation import ClassIndex
-from earthwork_lab.training.arrays import ArrayData, Batch, BatchPlan, groups, read_arrays
+from earthwork_lab.training.arrays import TABLES, ArrayData, Batch, BatchPlan, groups, read_arrays
 from earthwork_lab.training.classes import Matched, check_labels, exact_labels, match_classes
 from earthwork_lab.training.images import (
     BadImageError,
