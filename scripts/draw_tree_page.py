@@ -24,9 +24,9 @@ def main(picture: Path = PICTURE) -> None:
         page = Path(folder) / "imagenet1k.html"
         page.write_text(tree_page(ew.trees.imagenet1k(), "imagenet1k"), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 820, "height": 620})
+        tab = browser.new_page(viewport={"width": 820, "height": 600})
         tab.goto(page.as_uri())
-        tab.get_by_label("Search").fill("cat")
+        tab.get_by_label("Search").fill("fruit")
         tab.screenshot(path=picture)
         browser.close()
 

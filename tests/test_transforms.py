@@ -85,10 +85,11 @@ def test_fake_tensors(loss, rows, soft):
 def test_spaces_of_fake_tensors():
     """Spaces are made of arrays, so that they can be made and used anywhere."""
     with FakeTensorMode():
-        for space in (ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0, 0])):
+        for space in (ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0, 1, 1])):
             fake = torch.randn(4, 3, requires_grad=True)
             ew.EMDLoss(space)(fake, torch.zeros(4, dtype=torch.long)).backward()
             assert fake.grad.shape == (4, 3)
+            assert space.flow(torch.empty(4, 3, device="meta")).shape == (4, space.num_edges)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -184,6 +185,8 @@ def test_sharded_tensors_error_says_what_to(mesh):
         ew.emd(sharded, sharded, SPACES["chain"])
     with pytest.raises(TypeError, match="labels: expected a plain tensor, got a DTensor"):
         ALL_LOSSES["TokenEMDLoss, chain"](x, spread)
+    with pytest.raises(TypeError, match="labels: expected a plain tensor, got a DTensor"):
+        ew.MixedLoss((1.0, nn.CrossEntropyLoss())).from_hidden(x, torch.randn(N, N), spread)
     for loss in LOSSES.values():
         if getattr(loss, "normalize", "softmax") == "softmax":
             assert torch.equal(loss(sharded.to_local(), spread.to_local()), loss(x, labels))

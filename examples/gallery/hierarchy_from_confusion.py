@@ -35,7 +35,7 @@ def main() -> None:
         color_threshold=0,
         above_threshold_color=DIRT,
     )
-    left.set(title="the tree of what is confused", yticks=[], ylim=(distances[distances > 0].min() * 0.985, None))
+    left.set(title="a tree of the confusions", yticks=[], ylim=(distances[distances > 0].min() * 0.985, None))
     left.spines["left"].set_visible(False)
     shares = (confusion / confusion.sum(-1, keepdim=True)).numpy()
     np.fill_diagonal(shares, np.nan)

@@ -39,7 +39,7 @@ def main() -> None:
     axis.set_theta_zero_location("N")
     axis.set_theta_direction(-1)
     axis.set_xticks(angles[:-1:3], [f"{hour}:00" for hour in range(0, 24, 3)])
-    axis.set_rlabel_position(110)
+    axis.set_rlabel_position(255)
     axis.set_rticks([0.5, 1.0, 1.5])
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.06))
     figure.tight_layout()

@@ -33,15 +33,15 @@ def main() -> None:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.6), width_ratios=[1.5, 1])
     draw(left, learned)
-    left.set_title("branches as long as they should be")
+    left.set_title("fitted edge costs")
     pairs = torch.triu_indices(10, 10, 1)
     for space, colour, name in ((tree, GREY, "all edges equal"), (learned, DIRT, "learned")):
         fitted = space.distances()[pairs[0], pairs[1]]
         error = (fitted - wanted[pairs[0], pairs[1]]).square().mean().sqrt()
         right.scatter(wanted[pairs[0], pairs[1]], fitted, s=14, color=colour, label=f"{name}: error {error:.2f}")
     right.plot([0.2, 1], [0.2, 1], color=INK, lw=0.8)
-    right.set(xlabel="distance of the pictures", ylabel="distance in the tree")
-    right.legend(loc="upper left")
+    right.set(xlabel="distance between the mean images", ylabel="distance in the tree")
+    right.legend(loc="lower left", bbox_to_anchor=(0, 1))
     figure.tight_layout()
     save(figure, "learnable_costs")
     print(learned)

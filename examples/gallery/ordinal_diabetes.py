@@ -38,7 +38,7 @@ def main() -> None:
                 off[name, way].append(space.distance(answer, truth).mean().item())
                 seen[way].index_put_((truth, answer), torch.ones(len(truth)), accumulate=True)
 
-    figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.1), width_ratios=[1, 1, 1.35])
+    figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.3), width_ratios=[1, 1, 1.35])
     for axis, (way, counts) in zip(axes, seen.items(), strict=False):
         axis.imshow(counts.numpy(), cmap="YlOrBr", vmin=0, vmax=150)
         axis.set(title=way, xlabel="answer", ylabel="truth", xticks=[0, 7], yticks=[0, 7])

@@ -42,7 +42,7 @@ def main() -> None:
     left.plot(digit_share, true_share, "-o", color=DIRT)
     for vagueness, true, digit in rows:
         left.annotate(f"{min(vagueness, 1.0):g}", (digit, true), textcoords="offset points", xytext=(5, 4), fontsize=8)
-    left.set(xlabel="share of answers that are one digit", ylabel="share of answers that are true")
+    left.set(xlabel="share of answers that are one digit", ylabel="share of answers that are right")
     left.set_title("vagueness, from 0 to 1")
     answer = ew.decide(p, tree, allow_inner=True, vagueness=0.1)
     unsure = (leaves_below[answer] > 1).nonzero().squeeze(-1)[:5].tolist()
@@ -56,7 +56,7 @@ def main() -> None:
         bars.axis("off")
         text = (tree.names or ())[int(answer[i])]
         right.text(place / 5 + 0.09, 0.1, f"“{text}”\nit is a {test_y[i]}", ha="center", va="top", fontsize=9)
-    right.set_title("where it would rather not say")
+    right.set_title("answers that are a group")
     figure.tight_layout()
     save(figure, "stop_at_inner_nodes")
     print([tuple(round(v, 3) for v in row) for row in rows])

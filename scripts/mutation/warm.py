@@ -1,10 +1,10 @@
 """A first pass over the mutants that takes a fraction of mutmut's time for each.
 
-The tests are collected once, and run once without a mutant to see which functions each of them calls. For each mutant
-the process forks, and the fork runs tests that call the mutated function until one fails or the time is up: those first
-that killed the most other mutants of the function, then of its file, for the time they take, then one variant of each
-test before the next, those first that are fast and call few functions. What test modules made when they were imported
-was made without the mutant, so only kills count.
+The tests are collected once, and run once without a mutant, each in a fork and for a few seconds at most, to see which
+functions they call. For each mutant the process forks, and the fork runs tests that call the mutated function until one
+fails or the time is up: those first that killed the most other mutants of the function, then of its file, for the time
+they take, then one variant of each test before the next, those first that are fast and call few functions. What test
+modules made when they were imported was made without the mutant, so only kills count.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CALLS = Path("mutants/first-pass.json")
 RESULTS = Path("mutants/first-pass.tsv")
 # Tests that start a process, where mutants are not visible.
 _OTHER_PROCESS = re.compile(r"subprocess|DataLoader|_python\(")
-# How many variants of a test are run to see what it calls, and the time in seconds up to which all of them are.
-_MEASURED = 3
-_FAST = 0.05
+# Seconds of processor time after which no further variant of a test is run to see what it calls, and for all of them.
+_ENOUGH = 0.6
+_MOST = 3.0
 # Seconds by the clock after which a fork that waits for something is ended. It does not count as killed.
-_STUCK = 600
-# A mutant's results are saved when as many have come in.
+_STUCK = 120
+# Results are saved when as many have come in.
 _SAVED_AT_ONCE = 50
 # Seconds that the fastest test takes in a fork, whatever was measured without one.
 _FASTEST = 0.02
@@ -61,9 +61,8 @@ def first_pass(
     """
     waiting = {name: data for data, name, code in mutants if code is None}
     known = [line.split("\t") for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    left = {name for name, verdict, *_ in known if verdict == "left"}
+    left = {name for name, verdict, *_ in known if verdict != "killed"}
     waiting = {name: waiting[name] for name in sorted(waiting, key=left.__contains__)}
-    before = sum(code == KILLED for _, _, code in mutants)
     if not waiting:
         return
     reading, writing = os.pipe()
@@ -80,14 +79,16 @@ def first_pass(
     os.close(writing)
     counts: Counter[str] = Counter()
     changed: list[Any] = []
+    done: set[str] = set()
     with os.fdopen(reading) as lines, RESULTS.open("a") as results:
         for line in lines:
             name, verdict, used, by = line.rstrip("\n").split("\t")
-            counts[verdict] += verdict != "measured"
             if verdict == "killed":
                 waiting[name].exit_code_by_key[name] = KILLED
                 changed.append(waiting[name])
             if verdict != "measured":
+                counts[verdict] += 1
+                done.add(name)
                 results.write(line)
                 results.flush()
             if len(changed) == _SAVED_AT_ONCE:
@@ -95,9 +96,14 @@ def first_pass(
             print(f"{verdict}: {name} ({used} s{', ' + by if by else ''})", flush=True)
     _save(changed)
     os.waitpid(process, 0)
-    not_run = len(waiting) - counts.total()
-    print(f"first pass: {counts['killed']} of {len(waiting)} killed, {counts['left']} left, {not_run} not run")
-    print(f"in all {before + counts['killed']} of {len(mutants)} killed")
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), "of", len(waiting))
+    run = {name for name, *_ in known} | done
+    packages = defaultdict(list)
+    for data, name, _ in mutants:
+        if name in run:
+            packages[name.split(".")[1]].append(data.exit_code_by_key[name] == KILLED)
+    for package, killed in packages.items():
+        print(f"{package}: {sum(killed)} of {len(killed)} killed, {sum(killed) / len(killed):.1%}")
 
 
 def _save(changed: list[Any]) -> None:
@@ -174,41 +180,79 @@ class _Server:
         """For each function the tests that call it, in the order in which they are run."""
         file = Path("..") / CALLS
         known = json.loads(file.read_text()) if file.exists() else {}
-        set_mutant_under_test("stats")
-        for item in (*_some(self.items.values(), _MEASURED), *self.items.values()):
-            function, test = _function(item), _name(item)
-            seen = known.setdefault(function, {"seconds": {}, "calls": []})
-            slow = len(seen["seconds"]) >= _MEASURED and max(seen["seconds"].values()) > _FAST
-            if test in seen["seconds"] or slow:
-                continue
-            state()._stats.clear()
-            start = time.process_time()
-            self._run_test(test)
-            if test not in self.failed:
-                seen["calls"] = sorted({*seen["calls"], *state()._stats})
-                seen["seconds"][test] = time.process_time() - start
-                os.write(self.writing, f"{test}\tmeasured\t{seen['seconds'][test]:.2f}\t\n".encode())
-                # Measured again only if the run is stopped before the next test of a new function.
-                if len(seen["seconds"]) == 1:
+        variants = defaultdict(list)
+        for test in self.items:
+            variants[test.partition("[")[0]].append(test)
+        warm: set[str] = set()
+        for number, (function, tests) in enumerate(variants.items()):
+            if function not in known:
+                known[function] = self._measure(tests)
+                # The file is large, so that not every result is saved.
+                if number % _SAVED_AT_ONCE == 0:
                     file.write_text(json.dumps(known))
-        set_mutant_under_test("")
+                seconds = sum(seen[0] for seen in known[function].values() if seen)
+                os.write(self.writing, f"{function}\tmeasured\t{seconds:.2f}\t\n".encode())
+            # What is loaded on first use is loaded here, by a fast test of each file, and not in every fork.
+            module = function.partition("::")[0]
+            fast = [test for test, seen in known[function].items() if seen and seen[0] < _ENOUGH and test in self.items]
+            if fast and module not in warm:
+                warm.add(module)
+                self._run_test(fast[0])
         file.write_text(json.dumps(known))
-        # Kernels that are loaded here are not loaded again in every fork.
-        for tests in {test.partition("::")[0]: seen["seconds"] for test, seen in known.items()}.values():
-            for test in sorted(set(tests) & set(self.items), key=tests.__getitem__)[:1]:
-                self._run_test(test)
-        # The other variants of a test are taken to call the same functions, for as long.
+        _forget()
         calls = defaultdict(list)
-        # A test that calls few functions is more likely to be about one of them.
-        seconds, effort = {}, {}
-        for test, item in self.items.items():
-            seen = known.get(_function(item), {"seconds": {}, "calls": []})
-            seconds[test] = seen["seconds"].get(test, max(seen["seconds"].values(), default=0.0))
-            effort[test] = (seconds[test] + _FASTEST) * math.sqrt(len(seen["calls"]))
-            for function in seen["calls"]:
+        effort = {}
+        for test in self.items:
+            seen = known[test.partition("[")[0]]
+            passed = [found for found in seen.values() if found]
+            if not passed or (test in seen and not seen[test]):
+                continue
+            # Variants that were not run are taken to call what the others call, for as long.
+            everything = max(seconds for seconds, _ in passed), sorted({name for _, names in passed for name in names})
+            self.times[test], functions = seen.get(test, everything)
+            # A test that calls few functions is more likely to be about one of them.
+            effort[test] = (self.times[test] + _FASTEST) * math.sqrt(len(functions))
+            for function in functions:
                 calls[function].append(test)
-        self.times = seconds
         return {function: _ordered(tests, effort) for function, tests in calls.items()}
+
+    def _measure(self, tests: list[str]) -> dict[str, tuple[float, list[str]] | None]:
+        """The processor time of some variants of a test, and the functions they call; ``None`` for those that fail."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            found: dict[str, Any] = {}
+            start, test = 0.0, ""
+
+            def end(*_: Any) -> None:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                if test not in found:
+                    found[test] = time.process_time() - start, sorted(state()._stats)
+                with os.fdopen(writing, "w") as stream:
+                    json.dump(found, stream)
+                os._exit(0)
+
+            signal.signal(signal.SIGPROF, end)
+            signal.setitimer(signal.ITIMER_PROF, _MOST)
+            signal.alarm(_STUCK)
+            set_mutant_under_test("stats")
+            begin = time.process_time()
+            for test in tests:
+                start = time.process_time()
+                if start - begin > _ENOUGH:
+                    break
+                state()._stats.clear()
+                self._run_test(test)
+                calls = time.process_time() - start, sorted(state()._stats)
+                found[test] = None if test in self.failed else calls
+            test = next(iter(found))
+            end()
+        os.close(writing)
+        with os.fdopen(reading) as stream:
+            text = stream.read()
+        os.waitpid(child, 0)
+        measured: dict[str, tuple[float, list[str]] | None] = json.loads(text or "{}")
+        return measured
 
     def _place(self, function: str, file: str, test: str) -> tuple[float, ...]:
         return -self._yield(function, test), not self.first.search(test), -self._yield(file, test)
@@ -228,7 +272,7 @@ class _Server:
         with os.fdopen(reading) as notes:
             by = notes.read()
         stuck = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
-        return "stuck" if stuck else "killed" if status else "left", by
+        return "stuck" if stuck else "killed" if status else "left" if tests else "no tests", by
 
     def _run(self, name: str, tests: list[str]) -> None:
         set_mutant_under_test(name)
@@ -240,8 +284,9 @@ class _Server:
         self.failed.clear()
         start = time.process_time()
         for test in tests:
-            if time.process_time() - start > self.seconds:
-                break
+            # Slow tests only where no other calls the function.
+            if self.running and time.process_time() - start + self.times[test] > self.seconds:
+                continue
             self.running = test
             self._run_test(test)
             if self.failed:
@@ -270,6 +315,17 @@ class _Server:
         """Note what fails."""
         if report.failed:
             self.failed.add(report.nodeid.removeprefix("mutants/"))
+
+
+def _forget() -> None:
+    """Empty the caches of spaces, which mutants of the functions that fill them have to fill."""
+    for value in gc.get_objects():
+        if str(type(value).__module__).startswith("earthwork.") and isinstance(
+            kept := getattr(value, "_derived", None), dict
+        ):
+            kept.clear()
+            for name in ("flow_costs", "digest"):
+                vars(value).pop(name, None)
 
 
 def _name(item: pytest.Item) -> str:

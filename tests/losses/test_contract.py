@@ -48,6 +48,9 @@ def test_bad_labels_of_cross_entropy_in_a_mixture(label):
     for call in (lambda: mixed(logits, labels), lambda: mixed.from_hidden(layer, head, labels)):
         with pytest.raises(ValueError, match=rf"target: expected class indices .*got {label} at position 1"):
             call()
+    each = ew.MixedLoss((1.0, torch.nn.CrossEntropyLoss(reduction="none")))
+    for loss, expected in ((each, [[False, True], [False, False]]), (mixed, [True, False])):
+        assert torch.vmap(loss)(logits.view(2, 2, CLASSES), labels.view(2, 2)).isnan().tolist() == expected
 
 
 @pytest.mark.parametrize("label", BAD)

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import earthwork as ew
 from earthwork.kernels.cpu.loading import without_kernels
 from earthwork.losses.contract import StructuredLoss
-from tests.catalogue import CLASSES, LOSS_CASES, SPACES, make_loss, takes_weight, weights
+from tests.catalogue import CLASSES, LOSS_CASES, SPACES, make_loss, takes_sets, takes_weight, weights
 
 # The shape of the leaf for n rows, the input made of it, and the axis of the classes.
 C = CLASSES
@@ -176,3 +176,19 @@ def test_custom_operators_report_the_strides_that_they_return(space):
         with FakeTensorMode() as mode:
             fake = operator(*map(mode.from_tensor, arguments), *options)
         assert [x.stride() for x in real] == [x.stride() for x in fake]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_meta_device(case):
+    """On a device without values, on which nothing can be mixed with tensors that are elsewhere."""
+    loss = make_loss(case, weight=weights()).to("meta")
+    rows = torch.empty(4, C, device="meta", requires_grad=True)
+    mask = torch.empty(4, C, dtype=torch.bool, device="meta")
+    targets = [torch.empty(4, dtype=torch.int64, device="meta"), rows.detach()]
+    # The nearest class of a set depends on the values of learned costs, or is looked up set by set.
+    if takes_sets(case) and "learned" not in case and not case.endswith((" dag", " matrix")):
+        targets.append(ew.targets.any_of(mask))
+    for target in targets:
+        for options in [{}, {"mask": mask[:, 0]}] if isinstance(loss, StructuredLoss) else [{}]:
+            loss(rows, target, **options).backward()
+            assert rows.grad.is_meta

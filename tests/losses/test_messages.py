@@ -164,6 +164,7 @@ def test_an_empty_mean_of_a_mixture():
     torch.testing.assert_close(mixed(LOGITS, LABELS), LOSS(LOGITS, LABELS) + 2 * cross(LOGITS, LABELS))
     assert list(mixed.parts) == ["EMDLoss", "CrossEntropyLoss"]
     assert mixed.extra_repr() == "1 × EMDLoss, 2 × CrossEntropyLoss, empty='zero'"
+    assert ew.MixedLoss((1, LOSS)).extra_repr() == "1 × EMDLoss"
     assert ew.MixedLoss((1, LOSS)).parts == {}
     assert repr(LOSS).startswith("EMDLoss(Chain(")
     assert "rho=1, root=True, " in repr(ew.EMDLoss(CHAIN, 1, root=True))

@@ -157,6 +157,18 @@ def test_gradient_of_a_set_of_one(rho):
     larger = ew.targets.any_of(torch.tensor([[True, True, False, False]] * 2))
     gradient = torch.func.grad(lambda p: loss(p, larger))(p)
     torch.testing.assert_close(gradient.sum(-1), torch.zeros(2, dtype=torch.float64))
+    alone = torch.func.grad(lambda p: loss(p, ew.targets.any_of(larger.mask[0])))(p[0])
+    torch.testing.assert_close(alone / 2, gradient[0])
+
+
+@pytest.mark.parametrize("name", ["chain", "ring", "tree"])
+def test_a_set_of_one_is_exactly_its_class(name):
+    space = spaces(3)[name]
+    logits, labels = torch.randn(50, space.num_bins), torch.arange(50) % space.num_bins
+    sure = torch.nn.functional.one_hot(labels, space.num_bins)
+    for rho in (1.0, 2.0):
+        loss = ew.EMDLoss(space, rho, reduction="none")
+        assert torch.equal(loss(logits, ew.targets.any_of(sure.bool())), loss(logits, sure.float()))
 
 
 def test_soft_labels_around_sets_in_vmap():

@@ -120,10 +120,11 @@ def test_same_with_mask(kind, reduction):
 def test_mask_of_mixture():
     """Cross entropy has no mask of its own."""
     mask, target = torch.tensor([True, True, False, True, True, False, True]), labels_of("labels")
-    mixed = ew.MixedLoss((0.5, ew.EMDLoss(SPACES["tree"])), (0.5, nn.CrossEntropyLoss()))
-    hidden, weight, bias = layer()
-    expected = mixed(linear(hidden[mask], weight, bias), target[mask])
-    torch.testing.assert_close(mixed.from_hidden(hidden, weight, target, bias, mask=mask), expected)
+    for loss in (ew.EMDLoss(SPACES["tree"]), ew.TokenEMDLoss([2, 0, 5], [0.0, 1.0, 2.0])):
+        mixed = ew.MixedLoss((0.5, loss), (0.5, nn.CrossEntropyLoss()))
+        hidden, weight, bias = layer()
+        expected = mixed(linear(hidden[mask], weight, bias), target[mask])
+        torch.testing.assert_close(mixed.from_hidden(hidden, weight, target, bias, mask=mask), expected)
 
 
 def test_parts_of_mixture():
@@ -190,6 +191,9 @@ def test_chunks_keep_memory_bounded(monkeypatch):
         loss.from_hidden(hidden, weight, labels, bias)
         assert max(rows for rows, _ in sizes) == expected
         assert sum(rows for rows, _ in sizes) == 200
+    sizes.clear()
+    loss.from_hidden(torch.ones(9, 16), torch.ones(CLASSES, 16), labels[:9])
+    assert [rows for rows, _ in sizes] == [4, 4, 1]
 
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
@@ -212,6 +216,7 @@ def test_only_costs_are_learned():
     tensors, labels = [x.detach() for x in layer()], labels_of("labels")
     for reduction in ("mean", "none"):
         loss = make_loss("EMDLoss learned, tree", reduction=reduction)
+        loss.costs.unused = nn.Parameter(torch.ones(2))
         (expected,) = torch.autograd.grad(loss(linear(*tensors), labels).sum(), loss.costs.log_costs)
         hidden, weight, bias = tensors
         loss.from_hidden(hidden, weight, labels, bias, chunk_rows=2).sum().backward()
@@ -356,7 +361,8 @@ def test_compiled_with_graph_break():
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda f, h, w, y, b: f(h, w[:5], y), ValueError, r"weight: expected shape \(6, 4\), .*got \(5, 4\)"),
+        (lambda f, h, w, y, b: f(h, w[:5], y), ValueError,
+         r"weight: expected shape \(6, 4\), the classes and the features of hidden, got \(5, 4\)"),
         (lambda f, h, w, y, b: f(h, w.T, y), ValueError, r"weight: expected shape \(classes, 4\), .*got \(4, 6\)"),
         (lambda f, h, w, y, b: f(h, w, y, b[:2]), ValueError, r"bias: expected shape \(6,\), as weight, got \(2,\)"),
         (lambda f, h, w, y, b: f(h, w.float(), y, b), TypeError, r"weight: expected torch.float64, the type of hidden"),
@@ -391,7 +397,7 @@ def test_mixtures_that_have_no_rows():
     for terms, error, match in (
         ([emd, nn.NLLLoss()], TypeError, "terms: expected losses of this library .* got NLLLoss"),
         ([emd, ew.MixedLoss((1.0, emd))], TypeError, "other than MixedLoss"),
-        ([emd, nn.CrossEntropyLoss(reduction="none")], ValueError, 'all losses or none with reduction="none"'),
+        ([emd, nn.CrossEntropyLoss(reduction="none")], ValueError, '^terms: .* reduction="none" .* got some$'),
         ([emd, ew.TokenEMDLoss([0], [1.0], shift=True)], ValueError, "shift: expected False"),
     ):
         with pytest.raises(error, match=match):

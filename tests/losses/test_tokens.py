@@ -367,6 +367,7 @@ def make(**options):
         (lambda: make()(torch.zeros(2, 9), torch.zeros(3).long()), ValueError, r"labels: expected shape \(2,\)"),
         (lambda: make()(torch.zeros(2, 9), torch.zeros(2)), TypeError, "labels: expected tokens"),
         (lambda: make()(torch.zeros(2, 9).long(), torch.zeros(2)), TypeError, "logits: expected a floating"),
+        (lambda: make().from_hidden(*[torch.zeros(2, 2).long()] * 3), TypeError, "^hidden: expected a floating"),
         (lambda: make(shift=True)(torch.zeros(9), torch.tensor(1)), ValueError, "labels: expected a sequence to shift"),
         (
             lambda: make().from_hidden(torch.zeros(2, 4), torch.zeros(2, 4), torch.zeros(2).long()),

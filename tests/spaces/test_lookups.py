@@ -56,6 +56,11 @@ def test_ties_go_to_first_bin():
     assert inner.nearest(torch.tensor([True, False, True])).tolist() == [0, 0, 2]
 
 
+def test_nearest_where_the_root_is_not_the_first_node():
+    tree = ew.Tree([3, 0, 3, -1], [1.0, 10.0, 1.0], bins=[0, 1, 2])
+    assert tree.nearest(torch.tensor([False, True, True])).tolist() == [2, 1, 2]
+
+
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_tables_of_distances(rng, kind):
     space = random_space(rng, kind, 9)

@@ -128,6 +128,7 @@ def test_edges_without_second_derivative():
     for rho in (1.0, 1.5):
         assert ring.kinks(two, ring.costs, rho).tolist() == [True, True, False, False]
         assert not ring.kinks(one, ring.costs, rho).any()
+        assert not ring.kinks(one, 1e-12 * ring.costs, rho).any()
         assert not ring.kinks(two, torch.tensor([0.0, 1.0, 1.0, 2.0]), rho).any()
     # In balance without the idle edge, though it is the only one.
     even = torch.tensor([0.0, 4.0, -1.0, -1.0], dtype=torch.float64)

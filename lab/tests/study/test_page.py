@@ -305,14 +305,13 @@ def test_the_answer_and_its_table(raw: dict[str, Any], cells: dict[Any, dict[str
 def test_sentences_of_the_page(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
     source = (DOCS / "which-loss.md").read_text(encoding="utf-8")
     page = " ".join(source.split())
-    (sentence,) = re.findall(r"changed cross entropy's mean distance by (.*?)\. (?:Worth|!)", page)
-    shown = [text for text in sentence.split(", ") if text]
-    kinds = [kind for kind, amount in situations(raw) if amount == "many"]
-    for kind, text in zip(kinds, shown, strict=True):
-        found = pooled([change(raw[task], "many", NO_DECISION, "distance") for task in tasks_of(raw, kind, "many")])
-        # d(decided) = d(not decided) / (1 + change / 100)
-        assert numbers(text)[0] == pytest.approx(100 / (1 + found["mean"] / 100) - 100, abs=CLOSE)
-        assert text.endswith(NAMES[kind])
+    (sentence,) = re.findall(r"is expected to change by (.*?) \(many labels; nominal 95 % intervals\)\. ", page)
+    shown = {name: text for text, name in re.findall(r"(\S+ % \[.*?\]) for ([a-z ]+)", sentence)}
+    assert list(shown) == [NAMES[kind] for kind, amount in situations(raw) if amount == "many"]
+    for name, text in shown.items():
+        tasks = tasks_of(raw, KINDS[name], "many")
+        found = pooled([change(raw[task], "many", NO_DECISION, "distance") for task in tasks])
+        assert numbers(text) == pytest.approx([found["mean"], *found["new"]], abs=CLOSE)
     parts = [
         part for entry in raw.values() for name, part in entry["parts"].items() if not name.endswith(CHECKS)
     ]  # fmt: skip
@@ -351,13 +350,18 @@ def left_out(raw: dict[str, Any], cells: dict[Any, dict[str, Any]], place: tuple
 
 def test_what_is_worth_a_comparison(raw: dict[str, Any], cells: dict[Any, dict[str, Any]]) -> None:
     page = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
-    text = page.partition("Worth comparing on your own data: ")[2].partition(". !")[0]
-    expected: dict[str, list[str]] = {}
-    for place in situations(raw):
-        if pick(cells, place, significant=True) == BASE and left_out(raw, cells, place, BASE)[2] < 0:
-            expected.setdefault(NAMES[place[0]], []).append(pick(cells, place, significant=False))
-    hints = [hint.partition(" for ") for hint in filter(None, text.split(", "))]
-    assert {kind: re.findall(r"`([^`]+)`", losses) for losses, _, kind in hints} == expected
+    text = page.partition("Losses worth comparing on your own data, and their expected change: ")[2].partition(". !")[0]
+    shown = {where: (loss, change) for loss, change, where in re.findall(r"`(\S+)` (.*?\]) for ([^;]+)", text)}
+    expected = [
+        place
+        for place in situations(raw)
+        if pick(cells, place, significant=True) == BASE and left_out(raw, cells, place, BASE)[2] < 0
+    ]
+    assert list(shown) == [NAMES[kind] + " with few labels" * (amount == "few") for kind, amount in expected]
+    for place, (loss, expectation) in zip(expected, shown.values(), strict=True):
+        assert loss == pick(cells, place, significant=False)
+        found = cells[place, loss]
+        assert numbers(expectation) == pytest.approx([found["mean"], *found["new"]], abs=CLOSE)
 
 
 def test_checks_of_the_baseline(raw: dict[str, Any]) -> None:
@@ -380,7 +384,8 @@ def test_the_answer_of_the_readme_is_on_the_page() -> None:
     page = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
     readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     text = readme.partition("<!-- study -->")[2].partition("<!-- /study -->")[0].replace("(docs/", "(")
-    text = " ".join(text.replace("Measured: ", "").split())
+    text = " ".join(text.replace("Which loss should I use? ", "").split())
+    text = re.sub(r"\[The study\]\S+ by a \[protocol\]\S+ written before its results: ", "", text)
     sentences = re.split(r"(?<=\.) (?=[A-Z`0-9])|(?<=\*\*) (?=`)", text)
     assert len(sentences) >= 4
     for sentence in sentences:
@@ -392,7 +397,12 @@ def test_a_changed_number_is_noticed(raw: dict[str, Any], cells: dict[Any, dict[
     for page, pattern, check in (
         ("study-tables.md", r"\| [−+]\d+\.\d ", lambda: test_the_primary_table(raw, cells)),
         ("which-loss.md", r"\| −?\+?\d+\.\d %", lambda: test_the_answer_and_its_table(raw, cells)),
-        ("which-loss.md", r"by −\d+\.\d %", lambda: test_sentences_of_the_page(raw, cells)),
+        ("which-loss.md", r"by \+\d+\.\d %", lambda: test_sentences_of_the_page(raw, cells)),
+        ("which-loss.md", r"\[−\d+\.\d, \S+ for ordered classes, \+", lambda: test_sentences_of_the_page(raw, cells)),
+        ("which-loss.md", r"\+\d+\.\d\] for ordered classes, \+", lambda: test_sentences_of_the_page(raw, cells)),
+        ("which-loss.md", r"change: `\w+` −\d+\.\d %", lambda: test_what_is_worth_a_comparison(raw, cells)),
+        ("which-loss.md", r"\[−\d+\.\d, \S+ for a hierarchy\.\n", lambda: test_what_is_worth_a_comparison(raw, cells)),
+        ("which-loss.md", r"\+\d+\.\d\] for a hierarchy\.\n", lambda: test_what_is_worth_a_comparison(raw, cells)),
     ):
         path, real = DOCS / page, Path.read_text
         text = real(path, encoding="utf-8")

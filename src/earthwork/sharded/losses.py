@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
 from earthwork.losses import EdgeCrossEntropyLoss, EMDLoss
 from earthwork.losses.contract import Kind, StructuredLoss, at_least_float32
@@ -63,8 +63,7 @@ def forward(
     if loss.reduction == "none":
         return axes.spread(values.to(dtype), input.shape[:axis] + input.shape[axis + 1 :], axes.rows)
     total, weight = axes.sum_over_rows(torch.stack([values.sum(), weight.sum()]))
-    value = loss.reduced(total, weight).to(dtype)
-    return DTensor.from_local(value, axes.mesh, [Replicate()] * axes.mesh.ndim, run_check=False)
+    return axes.replicated(loss.reduced(total, weight).to(dtype))
 
 
 def check_options(loss: StructuredLoss, kind: Kind) -> None:

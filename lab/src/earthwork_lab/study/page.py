@@ -16,6 +16,7 @@ from earthwork.files import write_atomically
 from earthwork_lab.statistics import half_width, mean_interval
 from earthwork_lab.study.analysis import ARGMAX, LEVEL, METRICS, PRIMARY, Analysis, Situation
 from earthwork_lab.study.contenders import CONTENDERS, REFERENCE
+from earthwork_lab.study.meta import Pooled
 from earthwork_lab.study.run import CHECKS, CONSTANT, LONGER, SCIKIT
 from earthwork_lab.study.tasks import AMOUNTS, SPLITS
 
@@ -97,25 +98,32 @@ def left_out(analysis: Analysis, situation: Situation, *, significant: bool) -> 
 
 def hint_sentence(analysis: Analysis) -> str:
     """Contenders that are not recommended, but were better on tasks that they were not chosen on."""
-    hints: dict[str, list[str]] = {}
+    hints = []
     for situation in analysis.situations:
         if analysis.recommended(situation) == REFERENCE and left_out(analysis, situation, significant=False)[2] < 0:
-            hints.setdefault(_KINDS[situation.kind], []).append(f"`{analysis.lowest(situation)}`")
-    if not hints:
-        return ""
-    text = ", ".join(f"{' and '.join(dict.fromkeys(losses))} for {kind}" for kind, losses in hints.items())
-    return f"Worth comparing on your own data: {text}."
+            loss = analysis.lowest(situation)
+            few = " with few labels" if situation.amount == "few" else ""
+            found = _expected(analysis.primary[situation, loss])
+            hints.append(f"`{loss}` {found} for {_KINDS[situation.kind]}{few}")
+    return f"Losses worth comparing on your own data, and their expected change: {'; '.join(hints)}." if hints else ""
 
 
 def decision_sentence(analysis: Analysis) -> str:
-    """What `decide` brings without any other loss."""
+    """What cross entropy loses without `decide`."""
     parts = []
     for situation in analysis.situations:
         found = analysis.pooled(situation, ARGMAX)
         if situation.amount == "many" and found is not None:
-            # From the change of not deciding against deciding to that of deciding against not deciding.
-            parts.append(f"{number(-100 * found.mean / (100 + found.mean))} for {_KINDS[situation.kind]}")
-    return f"`decide` changed cross entropy's mean distance by {', '.join(parts)}."
+            parts.append(f"{_expected(found)} for {_KINDS[situation.kind]}")
+    return (
+        "Without `decide`, the mean distance on a new task is expected to change by "
+        f"{', '.join(parts)} (many labels; nominal 95 % intervals)."
+    )
+
+
+def _expected(found: Pooled) -> str:
+    """The mean change, and its interval for a new task."""
+    return f"{number(found.mean)} {span(found.new_task())}"
 
 
 def held_out_table(analysis: Analysis) -> str:
@@ -151,8 +159,9 @@ def facts(analysis: Analysis) -> str:
 
 def make_summary(analysis: Analysis) -> str:
     """The answer for the README."""
-    text = answer(analysis).replace("(guides/", "(docs/guides/")
-    return f"{text} {decision_sentence(analysis)} {hint_sentence(analysis)} Measured: {facts(analysis)}"
+    text = answer(analysis).replace("(guides/", "(docs/guides/").replace("**", "**Which loss should I use? ", 1)
+    study = "[The study](docs/which-loss.md), by a [protocol](lab/PROTOCOL.md) written before its results:"
+    return f"{text} {decision_sentence(analysis)} {hint_sentence(analysis)} {study} {facts(analysis)}"
 
 
 def make_page(analysis: Analysis) -> str:
@@ -161,15 +170,14 @@ def make_page(analysis: Analysis) -> str:
 
 {_HEADER}
 
-{answer(analysis)}
-
-{decision_sentence(analysis)} {hint_sentence(analysis)}
+{answer(analysis)} {decision_sentence(analysis)} {hint_sentence(analysis)}
 
 ![Changes of the mean distance against tuned cross entropy](results/figures/{FIGURE}.svg)
 
 *Mean distance of least-risk decisions against tuned cross entropy, in per cent; left is better. Thick line: 95 %
 interval of the mean over tasks; thin line: of a new task. Gold: better after Holm's correction for
-{len(analysis.primary)} tests. Grey: cross entropy's most probable class, without `decide`.*
+{len(analysis.primary)} tests. Dark blue: the interval of the mean excludes 0, without correction. Grey: cross
+entropy's most probable class, without `decide`.*
 
 {summary_table(analysis)}
 "On a new task": where 95 % of tasks like these are expected ([nominally](study-tables.md)). "Left-out gain": what the

@@ -245,7 +245,7 @@ def _hold_out(y: NDArray[Any], seed: int) -> NDArray[np.bool_]:
         members = order[group[order] == label]
         chosen[members[: int(len(members) * _HELD_OUT)]] = True
     if not chosen.any():
-        raise ValueError("data: too few examples to hold some out: add x_val and y_val")
+        raise ValueError("data: too few examples to hold some out: add more, or x_val and y_val")
     return chosen
 
 
