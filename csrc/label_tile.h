@@ -77,8 +77,8 @@ template <class T> struct LabelTile {
 
     // Write the gradients, gradient_of(j) for every bin from the last to the first, and those of the labels: `at_label` times
     // their weight. Those of rows that do not count are 0, even if their logits are NaN. Returns whether the labels are valid.
-    template <class F> EW_INLINE bool write_gradients(Double at_label, F gradient_of) const {
-        store_columns<T>(space.bins, rows, call.gradients, gradient_of);
+    template <bool ONCE = true, class F> EW_INLINE bool write_gradients(Double at_label, F gradient_of) const {
+        store_columns<T, ONCE>(space.bins, rows, call.gradients, gradient_of);
         const Scalars values(at_label * weights());
         for (int lane = 0; lane < LANES; ++lane) {
             T *row = static_cast<T *>(call.gradients) + rows.offsets[lane];
@@ -91,6 +91,6 @@ template <class T> struct LabelTile {
     // The same with the gradients in the tile.
     EW_INLINE bool write_gradients(Double at_label) const {
         const int32_t *places = space.places;
-        return write_gradients(at_label, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
+        return write_gradients<false>(at_label, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
     }
 };

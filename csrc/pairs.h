@@ -53,7 +53,7 @@ template <class T> struct Differences {
             lowest = b < lowest ? b : lowest;
             return a - b;
         };
-        load_columns<T>(space.bins, read, [&](int64_t j, V x) EW_ALWAYS {
+        load_columns<T, true>(space.bins, read, [&](int64_t j, V x) EW_ALWAYS {
             sum = sum + absolute(x);
             f(j, x);
         });
@@ -123,7 +123,7 @@ template <class T, int RHO> bool chain_pairs(Task task) {
     rows.write_costs(total);
     if (task.call->gradients) {
         Double above = weighted * (-1.0 / double(space.bins));
-        store_columns<T>(space.bins, rows.results, task.call->gradients, [&](int64_t j) EW_ALWAYS {
+        store_columns<T, true>(space.bins, rows.results, task.call->gradients, [&](int64_t j) EW_ALWAYS {
             above = above + widen(slopes[j]);
             return narrow<T>(above);
         });

@@ -79,8 +79,9 @@ template <class T, class F> EW_INLINE void each_block(int64_t bins, bool backwar
         walk(Size<1>());
 }
 
-// Call f(j, column) for every bin in turn; read(size, j, i) gathers `size` columns, from bin j on, of row i.
-template <class T, class R, class F> EW_INLINE void load_columns(int64_t bins, R read, F f) {
+// Call f(j, column) for every bin in turn; read(size, j, i) gathers `size` columns, from bin j on, of row i. Unless ONCE, f may
+// be called again for some bins, which saves branches.
+template <class T, bool ONCE, class R, class F> EW_INLINE void load_columns(int64_t bins, R read, F f) {
     each_block<T>(bins, false, [&](auto size, int64_t j, int64_t repeated) EW_ALWAYS {
         constexpr int SIZE = size;
         Vector<T> columns[SIZE];
@@ -90,19 +91,19 @@ template <class T, class R, class F> EW_INLINE void load_columns(int64_t bins, R
         transpose<SIZE>(columns);
 #pragma GCC unroll 16
         for (int i = 0; i < SIZE; ++i)
-            if (i >= repeated) f(j + i, columns[i]);
+            if (!ONCE || i >= repeated) f(j + i, columns[i]);
     });
 }
 
-// Store f(j) of every bin to the rows of a matrix; f is called from the last bin back to the first.
-template <class T, class F> EW_INLINE void store_columns(int64_t bins, const Rows &rows, void *matrix, F f) {
+// Store f(j) of every bin to the rows of a matrix; f is called from the last bin back to the first. ONCE as above.
+template <class T, bool ONCE, class F> EW_INLINE void store_columns(int64_t bins, const Rows &rows, void *matrix, F f) {
     each_block<T>(bins, true, [&](auto size, int64_t j, int64_t repeated) EW_ALWAYS {
         constexpr int SIZE = size;
         T *column = static_cast<T *>(matrix) + j;
         Vector<T> columns[SIZE];
         // What is stored to the repeated columns is overwritten by the next block.
 #pragma GCC unroll 16
-        for (int i = SIZE - 1; i >= 0; --i) columns[i] = i < repeated ? Vector<T>(T(0)) : f(j + i);
+        for (int i = SIZE - 1; i >= 0; --i) columns[i] = ONCE && i < repeated ? Vector<T>(T(0)) : f(j + i);
         transpose<SIZE>(columns);
 #pragma GCC unroll 32
         for (int i = 0; i < SIZE * PARTS<T>; ++i)
@@ -120,7 +121,7 @@ template <class T> EW_INLINE Vector<T> load_tile(const ew_space &space, const vo
     const int32_t *places = space.places;
     const auto read = [&](auto size, int64_t j, int i)
                           EW_ALWAYS { return gather<WIDTH<T>>(size, static_cast<const T *>(matrix) + j, rows.offsets + i); };
-    load_columns<T>(space.bins, read, [&](int64_t j, Vector<T> x) EW_ALWAYS {
+    load_columns<T, false>(space.bins, read, [&](int64_t j, Vector<T> x) EW_ALWAYS {
         tile.set(leaf_of(places, j), x);
         largest = select(x > largest, x, largest);
     });
@@ -130,7 +131,7 @@ template <class T> EW_INLINE Vector<T> load_tile(const ew_space &space, const vo
 // Store a tile to the rows of a matrix.
 template <class T> EW_INLINE void store_tile(const ew_space &space, Tile<T> tile, const Rows &rows, void *matrix) {
     const int32_t *places = space.places;
-    store_columns<T>(space.bins, rows, matrix, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
+    store_columns<T, false>(space.bins, rows, matrix, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
 }
 
 // ---- tables ---------------------------------------------------------------------------------------------------------
