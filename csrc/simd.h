@@ -154,9 +154,9 @@ template <class T> EW_INLINE Vector<T> absolute(Vector<T> x) { return as<T>(as<B
 template <class T> EW_INLINE Vector<T> with_sign(Vector<T> size, Vector<T> x) {
     return as<T>(as<Bits<T>>(size) | (as<Bits<T>>(x) & Format<T>::sign));
 }
-// x * 2^k if that is a normal number; k is an integer plus `Format::big`, which holds it in its last bits.
-template <class T> EW_INLINE Vector<T> times_power_of_two(Vector<T> x, Vector<T> k) {
-    return as<T>(as<Bits<T>>(x) + (as<Bits<T>>(k) << Format<T>::bits));
+// x * 2^k if that is a normal number; k is an integer plus `Format::big`, which holds it in its last bits. Unsigned: may wrap.
+template <class T, class U = std::make_unsigned_t<Bits<T>>> EW_INLINE Vector<T> times_power_of_two(Vector<T> x, Vector<T> k) {
+    return as<T>(as<U>(x) + (as<U>(k) << U(Format<T>::bits)));
 }
 // The power of two of a positive number that leaves a mantissa from sqrt(1/2) to sqrt(2); the mantissa.
 template <class T> EW_INLINE Vector<T> exponent(Vector<T> x, Vector<T> &mantissa) {
