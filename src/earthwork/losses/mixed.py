@@ -126,9 +126,10 @@ class MixedLoss(CheckedLoss):
         return terms
 
     def _keep_parts(self, parts: list[Tensor]) -> None:
-        # A tensor that a transform has wrapped, without values, or of an exported program, cannot be used afterwards.
+        # An exported module must not change its attributes.
         if private_api.is_exporting():
             return
+        # A tensor that a transform has wrapped, or without values, cannot be used afterwards.
         kept = torch.compiler.is_compiling() or not any(
             private_api.is_wrapped(part) or private_api.is_fake(part) for part in parts
         )
