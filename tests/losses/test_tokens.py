@@ -190,6 +190,17 @@ def test_gradients_of_large_logits(outside, shift, dtype):
     torch.testing.assert_close(slope.double(), expected, rtol=limit, atol=limit)
 
 
+@pytest.mark.parametrize("rho", [1.0, 1.25, 1.5, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_second_derivatives_without_mass_outside(rho, dtype):
+    """All mass is on the label as far as the dtype can tell, where ``rest ** (rho - 2)`` is infinite."""
+    logits = torch.tensor([[40.0, -40.0, -60.0, -80.0], [200.0, 0.0, -200.0, -200.0]], dtype=dtype, requires_grad=True)
+    loss = ew.TokenEMDLoss([0, 1], [0.0, 1.0], rho, outside=1.5)
+    (slope,) = torch.autograd.grad(loss(logits, torch.tensor([0, 0])), logits, create_graph=True)
+    (second,) = torch.autograd.grad(slope.sum() + slope[:, 0].sum(), logits)
+    torch.testing.assert_close(second, torch.zeros_like(second))
+
+
 @pytest.mark.usefixtures("size")
 @pytest.mark.parametrize("rows", [1, 2, 100])
 def test_few_rows_at_time(rows, monkeypatch):

@@ -18,6 +18,7 @@ from earthwork import private_api
 from earthwork.losses.contract import CheckedLoss, Reduction, at_least_float32, check_mask
 from earthwork.losses.emd_loss import EMDLoss
 from earthwork.losses.through_head import Layer, Term, loss_through_head, untraced
+from earthwork.ops.definition import power
 from earthwork.ops.labels import check_labels, is_bad
 from earthwork.ops.masses import can_read, check_not_sharded
 from earthwork.spaces import Chain, Space
@@ -251,7 +252,7 @@ class TokenEMDLoss(CheckedLoss):
             # The mass outside moves to the label directly, at the cost of its edge.
             rest = (1 - masses.sum(-1)).clamp(min=0)
             masses = masses.scatter_add(-1, bins.unsqueeze(-1), rest.unsqueeze(-1))
-            extra = self.outside * rest.pow(self.rho)
+            extra = self.outside * power(rest, self.rho)
         # Divided by a sum that is 1 up to rounding, which the loss would otherwise have to tolerate.
         loss = self._distance(masses / masses.sum(-1, keepdim=True), bins)
         return loss + extra

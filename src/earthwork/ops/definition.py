@@ -81,7 +81,7 @@ def as_rows(x: Tensor) -> Tensor:
 def composed_cost(x: Tensor, space: EdgeSpace, rho: float, costs: Tensor | None = None) -> Tensor:
     """Compute ``Σ w·|flow(x)|^ρ`` of a difference ``x`` of two distributions: ``[..., num_bins]`` to ``[...]``."""
     flow, costs = settled_flow(x, space, rho, costs)
-    return (costs * _power(flow, rho)).sum(-1).to(x.dtype)
+    return (costs * power(flow, rho)).sum(-1).to(x.dtype)
 
 
 def settled_flow(x: Tensor, space: EdgeSpace, rho: float, costs: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -106,7 +106,7 @@ def composed_root(x: Tensor, space: EdgeSpace, rho: float, costs: Tensor | None 
     # Edges of cost 0 add nothing, however large their flow is; bounded, because 0 times an overflow would be NaN.
     bound = torch.finfo(flow.dtype).max ** (0.5 / rho)
     flow = torch.where(paid, flow / size, (flow.detach() / size).clamp(-bound, bound))
-    total = (costs / largest * _power(flow, rho)).sum(-1)
+    total = (costs / largest * power(flow, rho)).sum(-1)
     moved = ~(total <= 0)  # also where it is NaN
     root = torch.where(moved, torch.where(moved, total, 1).pow(1 / rho), 0)
     return (root * size.squeeze(-1) * largest.squeeze(-1).pow(1 / rho)).to(x.dtype)
@@ -145,7 +145,7 @@ def excess(x: Tensor) -> Tensor:
     return torch.where(mean.abs() <= rounding, 0, mean)
 
 
-def _power(flow: Tensor, rho: float) -> Tensor:
+def power(flow: Tensor, rho: float) -> Tensor:
     """Compute ``|flow|^ρ``, all of whose derivatives are 0, not NaN, where the flow is 0 and they do not exist."""
     if rho == 1:
         return flow.abs()
