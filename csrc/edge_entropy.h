@@ -26,7 +26,7 @@ template <class T> struct TreeEdges {
     explicit TreeEdges(Task &task)
         : rows(task), space(rows.space), masses(task, space.nodes), sides(task, space.nodes), tile(rows.tile),
           odds(task, space.nodes) {
-        rows.exponentiate();
+        rows.set_total(rows.exponentiate());
         for (int lane = 0; lane < LANES; ++lane) heavy_node[lane] = heavy_leaf[lane] = -1;
     }
 
@@ -49,15 +49,17 @@ template <class T> struct TreeEdges {
         const T *costs = numbers<T>(space.costs), *node_costs = numbers<T>(space.node_costs);
         Sum<T> losses, slopes;
         for (int64_t k = space.nodes - 1; k >= 0; --k) {
-            Double light = 0.0, heavy = 0.0;
-            const auto add = [&](auto mass, T cost, int64_t node, int64_t leaf) EW_ALWAYS {
+            Sum<T> leaves;
+            Sum<double> nodes;
+            Double heavy = 0.0;
+            const auto add = [&](auto mass, T cost, int64_t node, int64_t leaf, auto &light) EW_ALWAYS {
                 const bool small = !any(mass > SMALL_MASS);
                 if (__builtin_expect(!small && any(mass > 0.5), 0)) {
                     const auto lighter = note_heavy(mass, node, leaf);
                     heavy = heavy + widen(mass - lighter);
                     mass = lighter;
                 }
-                light = light + widen(mass);
+                light.add(mass);
                 V ratio, v = narrow<T>(mass), log1m = small ? minus_log1m_of_small(v, ratio) : minus_log1m(v, ratio);
                 losses.add(log1m * cost);
                 slopes.add(ratio * cost);
@@ -65,9 +67,10 @@ template <class T> struct TreeEdges {
             };
             each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
                 tile.set(j, tile[j] * scale);
-                add(tile[j], costs[j], k, j);
+                add(tile[j], costs[j], k, j, leaves);
             });
-            each_child(space, k, [&](int64_t c) EW_ALWAYS { odds.set(c, add(masses[c], node_costs[c], c, -1)); });
+            each_child(space, k, [&](int64_t c) EW_ALWAYS { odds.set(c, add(masses[c], node_costs[c], c, -1, nodes)); });
+            const Double light = nodes.value() + leaves.value();
             masses.set(k, light + heavy);
             sides.set(k, light);
         }
@@ -78,37 +81,46 @@ template <class T> struct TreeEdges {
 
     // Add to `sides` of each heavy node the mass beyond it: all that is not below its heavy child.
     void sum_beside() {
-        for (int64_t k = 0; k < space.nodes; ++k)
-            for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c)
-                if (any(masses[c] > 0.5)) sides.set(c, sides[c] + sides[k]);
+        // Nodes are numbered level by level, and what is above a heavy node is heavy.
+        for (int64_t k = 0, last = 0; k <= last; ++k)
+            for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
+                if (!any(masses[c] > 0.5)) continue;
+                sides.set(c, sides[c] + sides[k]);
+                last = c;
+            }
     }
 
     // Add up the edges above the labels, in place of what they contribute as light edges. From here on the masses of the nodes
     // above them are negative.
     void follow_labels() {
-        double cost[LANES], share[LANES], edge[LANES], own[LANES], beyond[LANES];
+        double cost[LANES], share[LANES];
+        T edge[LANES], own[LANES], beyond[LANES];
         for (int lane = 0; lane < LANES; ++lane) {
             cost[lane] = space.costs.doubles[rows.leaf[lane]];
             share[lane] = double(tile.at(rows.leaf[lane], lane));
         }
         const auto step = [&](int lane, int64_t node) EW_ALWAYS {
-            edge[lane] = cost[lane];
-            own[lane] = share[lane];
-            beyond[lane] = sides.at(node, lane);
+            edge[lane] = T(cost[lane]);
+            own[lane] = T(share[lane]);
+            beyond[lane] = T(sides.at(node, lane));
             cost[lane] = space.node_costs.doubles[node];
             share[lane] = masses.at(node, lane);
-            masses.at(node, lane) = -share[lane];
-            odds.at(node, lane) = T(-1 / share[lane] - 1);
         };
         rows.climb(step, [&]() EW_ALWAYS {
-            const Double w = load(edge), s = load(own);
-            const auto heavy = s > 0.5;
-            Double ratio;
-            const Double log1m = minus_log1m(select(heavy, load(beyond), s), ratio), light = w * select(heavy, 0.0, ratio);
-            loss = loss + w * select(heavy, log1m, 0.0 - log1m - log(s));
-            constant = constant + w + light;
-            slope = slope + w * select(heavy, ratio, (1.0 - s) / s) - light;
-            store(Double(0.0), edge);
+            const V w = load(edge), s = load(own);
+            const auto heavy = s > T(0.5);
+            V here, light;
+            const V log1 = minus_log(s, select(heavy, load(beyond), T(1) - s), here);
+            const V log1m = minus_log1m(select(heavy, T(0), s), light);
+            loss = loss + widen(w * (log1 - log1m));
+            constant = constant + widen(w + w * light);
+            slope = slope + widen(w * (here - light));
+            store(V(T(0)), edge);
+        });
+        rows.each_above([&](int lane, int64_t node) EW_ALWAYS {
+            double &mass = masses.at(node, lane);
+            odds.at(node, lane) = T(-1 / mass - 1);
+            mass = -mass;
         });
     }
 
@@ -139,13 +151,14 @@ template <class T> struct TreeEdges {
     // From the root down, `masses` become the sums of w/s over the light edges above each node, less those above the label,
     // and `sides` the slopes of the heavy edges that are not above the node; the masses of the leaves become the gradients.
     EW_INLINE void sum_edges_from_root() {
+        const T *costs = numbers<T>(space.costs), *node_costs = numbers<T>(space.node_costs);
         const V factor = narrow<T>(rows.weights());
         masses.set(0, 0.0);
         for (int64_t k = 0; k < space.nodes; ++k) {
             const Double above = masses[k], heavy = sides[k];
             each_child(space, k, [&](int64_t c) EW_ALWAYS {
                 // The odds of a heavy edge are 0; those of an edge above the label make its slope -w/s.
-                const V slope = (odds[c] + T(1)) * numbers<T>(space.node_costs)[c];
+                const V slope = (odds[c] + T(1)) * node_costs[c];
                 const auto is_heavy = absolute(masses[c]) > 0.5;
                 sides.set(c, __builtin_expect(any(is_heavy), 0) ? select(is_heavy, sides[c], heavy) : heavy);
                 masses.set(c, above + widen(slope));
@@ -153,7 +166,7 @@ template <class T> struct TreeEdges {
             const V here = narrow<T>(constant + above - heavy);
             each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
                 const V p = tile[j];
-                tile.set(j, p * factor * (here + reciprocal(T(1) - p) * numbers<T>(space.costs)[j]));
+                tile.set(j, p * factor * (here + reciprocal(T(1) - p) * costs[j]));
             });
         }
     }
@@ -190,7 +203,7 @@ template <class T> bool chain_edges(Task task) {
     const int64_t bins = space.bins;
     LabelTile<T> rows(task);
     const Tile<T> tile = rows.tile, steps(task, bins), parts(task, bins);
-    rows.exponentiate();
+    rows.set_total(rows.exponentiate());
     const V scale = narrow<T>(1.0 / rows.total);
     Bits<T> labels[LANES]; // as wide as the numbers that comparisons with them select
     for (int lane = 0; lane < LANES; ++lane) labels[lane] = Bits<T>(rows.label[lane]);

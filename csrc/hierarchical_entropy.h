@@ -10,7 +10,7 @@ template <class T> bool tree_hierarchy(Task task) {
     LabelTile<T> rows(task);
     const Tile<T> tile = rows.tile;
     const Tile<double> masses(task, space.nodes), slopes(task, space.nodes);
-    rows.exponentiate();
+    rows.set_total(rows.exponentiate());
     // The mass of each node, as a multiple of the sum of the exponentials.
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = 0.0;

@@ -10,6 +10,7 @@ template <class T> struct LabelTile {
     bool valid = true;
     int64_t label[LANES], leaf[LANES];
     double weight[LANES], share[LANES];
+    T logit[LANES]; // of the label
     Vector<T> largest;
     Double total; // of the exponentials
 
@@ -21,6 +22,7 @@ template <class T> struct LabelTile {
             valid = valid && found.valid;
             label[lane] = found.index;
             leaf[lane] = leaf_of(space.places, found.index);
+            logit[lane] = tile.at(leaf[lane], lane);
             weight[lane] = found.weight * task.scale;
         }
     }
@@ -28,20 +30,42 @@ template <class T> struct LabelTile {
     EW_INLINE Double weights() const { return load(weight); }
     EW_INLINE Double shares() const { return load(share); }
 
-    // Replace the logits by the exponentials of their distances from the largest of their row.
-    EW_INLINE void exponentiate() {
+    // The exponential of the logit of each label.
+    EW_INLINE Double at_labels() const { return widen(exp(load(logit) - largest)); }
+
+    // Set the exponentials of the labels in the tile to 0: what others add up to must not be lost in rounding beside them.
+    EW_INLINE void take_out_labels() {
+        for (int lane = 0; lane < LANES; ++lane) tile.at(leaf[lane], lane) = T(-__builtin_inf());
+    }
+
+    // The exponentials of the logits of a bin, which count from the largest of their row.
+    EW_INLINE Vector<T> exponential(int64_t j) const {
+        prefetch<T>(call.gradients, rows, j);
+        return exp(tile[j] - largest);
+    }
+
+    // Replace the logits by their exponentials; returns the sum of them.
+    EW_INLINE Double exponentiate() {
         Double sum = 0.0;
         for (int64_t j = 0; j < space.bins; ++j) {
-            const Vector<T> e = exp(tile[j] - largest);
+            const Vector<T> e = exponential(j);
             tile.set(j, e);
             sum = sum + widen(e);
         }
-        set_total(sum);
+        return sum;
     }
 
-    EW_INLINE void set_total(Double sum) {
-        const Scalars totals(total = sum);
-        for (int lane = 0; lane < LANES; ++lane) share[lane] = double(tile.at(leaf[lane], lane)) / totals[lane];
+    // Set the sum of all exponentials; returns what makes them probabilities.
+    EW_INLINE Double set_total(Double sum) {
+        total = sum;
+        store(at_labels() / total, share);
+        return 1.0 / total;
+    }
+
+    // Call f(lane, node) for every node above the label of every row but the root.
+    template <class F> EW_INLINE void each_above(F f) const {
+        for (int lane = 0; lane < LANES; ++lane)
+            for (int64_t k = space.node_of[leaf[lane]]; k > 0; k = space.parents[k]) f(lane, k);
     }
 
     // Climb from the labels to the root of a tree, level by level: step(lane, node) for the next node above the label of every

@@ -11,12 +11,18 @@ template <class T, int RHO> struct Slope {
     EW_INLINE explicit Slope(double rho) : rho(rho), exponents(rho - 1, rho - 1) {}
 
     template <class U> EW_INLINE Vector<U> operator()(Vector<U> flow, U cost) const {
-        if constexpr (RHO == TWO) return flow * (cost + cost);
+        if constexpr (RHO == TWO) return of_mass(flow, cost);
         // NaN is propagated.
         if constexpr (RHO == ONE) return select(absolute(flow) > U(0), with_sign(Vector<U>(cost), flow), flow * U(0));
-        if constexpr (RHO == THREE_HALVES) return with_sign(square_root(absolute(flow)), flow) * (U(1.5) * cost);
-        if constexpr (RHO == ANY)
-            return with_sign(power(absolute(flow), std::get<Exponent<U>>(exponents)), flow) * (U(rho) * cost);
+        if constexpr (KEEPS_SLOPES<RHO>) return with_sign(of_mass(absolute(flow), cost), flow);
+    }
+
+    // The slope for a flow >= 0 that it will be multiplied by, so that at 0 any finite slope will do.
+    template <class U> EW_INLINE Vector<U> of_mass(Vector<U> mass, U cost) const {
+        if constexpr (RHO == ONE) return cost;
+        if constexpr (RHO == TWO) return mass * (cost + cost);
+        if constexpr (RHO == THREE_HALVES) return square_root(mass) * (U(1.5) * cost);
+        if constexpr (RHO == ANY) return power(mass, std::get<Exponent<U>>(exponents)) * (U(rho) * cost);
     }
 
     // The slope for a flow that is a sum, and thus a double.
@@ -131,52 +137,40 @@ template <class T, int RHO> bool chain_pairs(Task task) {
     return rows.are_valid(excess);
 }
 
-// The flow over each edge from the leaves up: returns rho * cost of all edges, and leaves the slope of the edge above each
-// node in `sums`. What `sums` hold is added to the flow of each node; the tile is multiplied by `scale`. `slopes` gets those
-// of the leaves if they are kept, `slope_sum`, if not null, the sum of the slopes of all bins.
-template <class T, int RHO> EW_INLINE Double sum_flows(const ew_space &space, const Slope<T, RHO> &slope_of, Tile<T> tile,
-                                                       Vector<T> scale, Tile<double> sums, Tile<T> slopes, Double *slope_sum) {
-    const T *costs = numbers<T>(space.costs);
-    Sum<T> sum, leaf_total;
-    Double total = 0.0, node_sum = 0.0;
-    for (int64_t k = space.nodes - 1; k >= 0; --k) {
-        Double below = sums[k];
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
-            const Vector<T> flow = tile[j] * scale, slope = slope_of(flow, costs[j]);
-            below = below + widen(flow);
-            if (slope_sum) sum.add(slope);
-            leaf_total.add(slope * flow);
-            if (KEEPS_SLOPES<RHO>) slopes.set(j, slope);
-        });
-        each_child(space, k, [&](int64_t c) EW_ALWAYS {
-            const Double flow = sums[c], slope = slope_of.of_sum(flow, space.node_costs.doubles[c]);
-            below = below + flow;
-            total = slope * flow + total;
-            if (slope_sum) node_sum = slope * space.contents[c] + node_sum;
-            sums.set(c, slope);
-        });
-        sums.set(k, below);
-    }
-    sums.set(0, 0.0);
-    if (slope_sum) *slope_sum = node_sum + sum.value();
-    return total + leaf_total.value();
-}
-
 template <class T, int RHO> bool tree_pairs(Task task) {
     const ew_space space = *task.space;
     const Slope<T, RHO> slope_of(task.call->option);
+    const T *costs = numbers<T>(space.costs);
     const Tile<double> sums(task, space.nodes);
     const Tile<T> tile(task, space.bins), slopes(task, space.bins);
     Differences<T> rows(task);
     const Double excess = rows.load_into(tile), shift = rows.shift(excess);
     if (any(absolute(shift) > 0.0))
         for (int64_t j = 0; j < space.bins; ++j) tile.set(j, narrow<T>(widen(tile[j]) - shift));
-    for (int64_t k = 0; k < space.nodes; ++k) sums.set(k, 0.0);
-    Double slope_sum;
-    rows.write_costs(sum_flows(space, slope_of, tile, Vector<T>(T(1)), sums, slopes, &slope_sum));
+    // The flow over each edge from the leaves up, rho * cost of all edges, and the sum of the slopes of all bins.
+    Sum<T> leaf_total, leaf_slopes;
+    Double total = 0.0, node_slopes = 0.0;
+    for (int64_t k = space.nodes - 1; k >= 0; --k) {
+        Double below = 0.0;
+        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+            const Vector<T> flow = tile[j], slope = slope_of(flow, costs[j]);
+            below = below + widen(flow);
+            leaf_total.add(slope * flow);
+            leaf_slopes.add(slope);
+            if (KEEPS_SLOPES<RHO>) slopes.set(j, slope);
+        });
+        each_child(space, k, [&](int64_t c) EW_ALWAYS {
+            const Double flow = sums[c], slope = slope_of.of_sum(flow, space.node_costs.doubles[c]);
+            below = below + flow;
+            total = slope * flow + total;
+            node_slopes = slope * space.contents[c] + node_slopes;
+            sums.set(c, slope);
+        });
+        sums.set(k, below);
+    }
+    rows.write_costs(total + leaf_total.value());
     if (task.call->gradients) {
-        const T *costs = numbers<T>(space.costs);
-        sums.set(0, slope_sum * (-1.0 / double(space.bins)));
+        sums.set(0, (node_slopes + leaf_slopes.value()) * (-1.0 / double(space.bins)));
         sum_from_root<T>(space, sums, [&](int64_t j, Vector<T> here) EW_ALWAYS {
             tile.set(j, here + (KEEPS_SLOPES<RHO> ? slopes[j] : slope_of(tile[j], costs[j])));
         });

@@ -178,9 +178,8 @@ template <class T, size_t N> EW_INLINE Vector<T> polynomial(Vector<T> x, const T
 // log(2) in two parts; the first has so few bits that its product with a small integer is exact.
 constexpr double LN2_HIGH = 0.693359375, LN2_LOW = -2.12194440054690583e-4;
 
-// Of (exp(x) - 1 - x) / x^2 within +-log(2)/2: minimax in single precision (Cephes), in double precision the Taylor series.
-constexpr float EXP_FLOAT[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
-                               4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+// Of (exp(x) - 1 - x) / x^2 within +-log(2)/2: minimax in single precision, in double precision the Taylor series.
+constexpr float EXP_FLOAT[] = {1.3814599e-3f, 8.3687167e-3f, 4.1668389e-2f, 1.6666521e-1f, 4.9999994e-1f};
 constexpr double EXP_DOUBLE[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
                                  1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
 EW_INLINE Vector<float> exp_polynomial(Vector<float> r) { return polynomial(r, EXP_FLOAT) * r * r + r + 1.0f; }
@@ -250,9 +249,10 @@ template <class T> EW_INLINE Vector<T> minus_log1m(Vector<T> v, Vector<T> &odds)
     return log_series<Format<T>::log1m_terms>(v * rest * r);
 }
 
-// The same for 0 <= v <= SMALL_MASS, by the series.
+// The same for 0 <= v <= SMALL_MASS, in single precision by minimax polynomials.
 constexpr double SMALL_MASS = 1.0 / 32;
-constexpr float LOG1M_SMALL[] = {0.2f, 0.25f, 1.0f / 3, 0.5f, 1.0f}, ODDS_SMALL[] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+constexpr float LOG1M_SMALL[] = {0.26244628f, 0.33310521f, 0.50000119f, 1.0f};
+constexpr float ODDS_SMALL[] = {1.06263757f, 0.99885046f, 1.00000596f, 1.0f};
 EW_INLINE Double minus_log1m_of_small(Double v, Double &odds) { return minus_log1m(v, odds); }
 EW_INLINE Vector<float> minus_log1m_of_small(Vector<float> v, Vector<float> &odds) {
     odds = polynomial(v, ODDS_SMALL) * v;

@@ -16,7 +16,7 @@ template <class T, class F> EW_INLINE bool finish(LabelTile<T> &rows, F each, Do
     Sum<T> products, dots, logits;
     Double exponentials = 0.0;
     each([&](int64_t j, V product) EW_ALWAYS {
-        const V x = tile[j] - largest, e = exp(x);
+        const V x = tile[j] - largest, e = rows.exponential(j);
         products.add(product);
         dots.add(product * x);
         if (smoothing > 0) logits.add(x);
