@@ -105,6 +105,8 @@ template <class T> struct TreeEdges {
             beyond[lane] = T(sides.at(node, lane));
             cost[lane] = space.node_costs.doubles[node];
             share[lane] = masses.at(node, lane);
+            masses.at(node, lane) = -share[lane];
+            odds.at(node, lane) = T(-1 / share[lane] - 1);
         };
         rows.climb(step, [&]() EW_ALWAYS {
             const V w = load(edge), s = load(own);
@@ -116,11 +118,6 @@ template <class T> struct TreeEdges {
             constant = constant + widen(w + w * light);
             slope = slope + widen(w * (here - light));
             store(V(T(0)), edge);
-        });
-        rows.each_above([&](int lane, int64_t node) EW_ALWAYS {
-            double &mass = masses.at(node, lane);
-            odds.at(node, lane) = T(-1 / mass - 1);
-            mass = -mass;
         });
     }
 

@@ -15,8 +15,7 @@ struct Numbers {
 };
 
 // The tables are those of earthwork.h; parents, node_of (the node of each leaf) and contents (the number of bins below each
-// node) follow from them. `places` of a chain or ring is NULL: the bins are in their own order. The positions of a chain
-// are the number of bins up to each one.
+// node) follow from them. `places` of a chain or ring is NULL: the bins are in their own order.
 struct ew_space {
     Kind kind;
     int64_t bins, nodes;

@@ -38,9 +38,13 @@ template <class T> struct LabelTile {
         for (int lane = 0; lane < LANES; ++lane) tile.at(leaf[lane], lane) = T(-__builtin_inf());
     }
 
-    // The exponentials of the logits of a bin, which count from the largest of their row.
+    // The exponentials of the logits of a bin, which count from the largest of their row. Meanwhile a part of the memory of
+    // the gradients, another one for each bin, is brought into the cache.
     EW_INLINE Vector<T> exponential(int64_t j) const {
-        prefetch<T>(call.gradients, rows, j);
+        constexpr int64_t LINE = 64 / sizeof(T);
+        if (call.gradients)
+            for (int64_t lane = j % LINE; lane < LANES; lane += LINE)
+                __builtin_prefetch(static_cast<T *>(call.gradients) + rows.offsets[lane] + j / LINE * LINE, 1);
         return exp(tile[j] - largest);
     }
 
@@ -60,12 +64,6 @@ template <class T> struct LabelTile {
         total = sum;
         store(at_labels() / total, share);
         return 1.0 / total;
-    }
-
-    // Call f(lane, node) for every node above the label of every row but the root.
-    template <class F> EW_INLINE void each_above(F f) const {
-        for (int lane = 0; lane < LANES; ++lane)
-            for (int64_t k = space.node_of[leaf[lane]]; k > 0; k = space.parents[k]) f(lane, k);
     }
 
     // Climb from the labels to the root of a tree, level by level: step(lane, node) for the next node above the label of every

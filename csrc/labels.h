@@ -59,7 +59,7 @@ template <class T, int RHO> bool tree_labels(Task task) {
     const Scalars outside(others);
     double edge[LANES], above[LANES] = {};
     for (int lane = 0; lane < LANES; ++lane) edge[lane] = space.costs.doubles[rows.leaf[lane]];
-    rows.each_above([&](int lane, int64_t k) EW_ALWAYS { sums.at(k, lane) -= outside[lane]; });
+    rows.climb([&](int lane, int64_t k) EW_ALWAYS { sums.at(k, lane) -= outside[lane]; }, []() {});
     const Double edge_slope = slope_of(to_label, 1.0) * load(edge), unit = slope_of(scale, 1.0) * (1 / task.call->option);
     Double cost = edge_slope * to_label + leaf_costs.value() * scale * unit;
     for (int64_t k = 1; k < space.nodes; ++k) {
@@ -69,7 +69,7 @@ template <class T, int RHO> bool tree_labels(Task task) {
     }
     rows.write_losses(cost * (1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
-    rows.each_above([&](int lane, int64_t k) EW_ALWAYS { above[lane] += sums.at(k, lane); });
+    rows.climb([&](int lane, int64_t k) EW_ALWAYS { above[lane] += sums.at(k, lane); }, []() {});
     sums.set(0, 0.0 - (cost + edge_slope + load(above)));
     const Vector<T> share = narrow<T>(scale), factor = narrow<T>(rows.weights() * scale), units = narrow<T>(unit);
     sum_from_root<T>(space, sums, [&](int64_t j, Vector<T> here) EW_ALWAYS {

@@ -116,7 +116,7 @@ template <class T, int RHO> bool chain_pairs(Task task) {
         flow = flow + x;
         const Double slope = slope_of.of_sum(flow, space.costs.doubles[j]);
         total = slope * flow + total;
-        weighted = slope * space.positions[j] + weighted;
+        weighted = slope * double(j + 1) + weighted;
         slopes.set(j, narrow<T>(slope));
     };
     rows.each([&](int64_t j, Vector<T> x) EW_ALWAYS { add(j, widen(x)); });

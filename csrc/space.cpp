@@ -45,11 +45,9 @@ template <class F> ew_space *make(Kind kind, int64_t bins, int64_t nodes, F fill
 
 ew_space *ew_chain(int64_t bins, const double *costs) {
     return make(CHAIN, bins, 0, [&](Owner &space) {
-        std::vector<double> padded = copied(costs, bins - 1), ends;
+        std::vector<double> padded = copied(costs, bins - 1);
         padded.push_back(0);
-        for (int64_t j = 0; j < bins; ++j) ends.push_back(double(j + 1));
         space.costs = space.numbers(padded);
-        space.positions = space.keep<double>(ends);
         return true;
     });
 }

@@ -23,16 +23,6 @@ struct Rows {
     }
 };
 
-// Ask for a part of the memory that the results of a tile will be written to, another part for each bin: if it is not in a
-// cache, it arrives while the kernel computes.
-template <class T> EW_INLINE void prefetch(void *matrix, const Rows &rows, int64_t bin) {
-    constexpr int64_t LINE = 64 / sizeof(T); // numbers in a line of a cache
-    if (!matrix) return;
-#pragma GCC unroll 2
-    for (int64_t lane = bin % LINE; lane < LANES; lane += LINE)
-        __builtin_prefetch(static_cast<T *>(matrix) + rows.offsets[lane] + bin / LINE * LINE, 1);
-}
-
 // ---- transposes -----------------------------------------------------------------------------------------------------
 
 // Of a pair of registers, swap the second half of each block of 2 * STEP lanes of `a` with the first half of `b`.
