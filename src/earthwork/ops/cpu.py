@@ -185,7 +185,7 @@ class _Operators(Route):
         self, logits: Tensor, labels: Tensor, space: Any, rho: float, ignore: int, reduction: str, empty: float
     ) -> Tensor:
         tables, flat = derived(space, operator_tables), labels.reshape(-1).long()
-        loss: Tensor = operators.label_loss(as_rows(logits), flat, None, tables, rho, ignore, reduction, empty)
+        loss: Tensor = operators.label_loss(as_rows(logits), flat, tables, rho, ignore, reduction, empty)
         return loss.view(labels.shape) if reduction == "none" else loss
 
 

@@ -27,9 +27,7 @@ AVAILABLE = find_library() is not None
 NONE_IGNORED = -(2**63)
 
 _PAIR = "Tensor p, Tensor q, Tensor[] tables, float rho"
-_LABEL = (
-    "Tensor logits, Tensor labels, Tensor? weight, Tensor[] tables, float rho, int ignore, str reduction, float empty"
-)
+_LABEL = "Tensor logits, Tensor labels, Tensor[] tables, float rho, int ignore, str reduction, float empty"
 
 # The compiler's cache on disk is looked up by the names of operators and not by what they are decomposed into, so the
 # names of those that are decomposed contain a checksum of this file. Otherwise another version of it would be ignored.
@@ -62,7 +60,6 @@ def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradien
 def _label_kernel(
     logits: Tensor,
     labels: Tensor,
-    weight: Tensor | None,
     tables: list[Tensor],
     rho: float,
     ignore: int,
@@ -78,15 +75,8 @@ def _label_kernel(
             f"labels: expected {logits.shape[0]} labels of type torch.int64, got shape {tuple(labels.shape)} of type "
             f"{labels.dtype}"
         )
-    if weight is not None and (weight.shape != (layout.bins,) or weight.dtype != torch.float64):
-        raise ValueError(
-            f"weight: expected {layout.bins} numbers of type torch.float64, got shape {tuple(weight.shape)} of type "
-            f"{weight.dtype}"
-        )
-    labels = labels.contiguous()
-    weight = None if weight is None else weight.contiguous()
-    mean = reduction == "mean"
-    losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, weight, ignore, mean)
+    labels, mean = labels.contiguous(), reduction == "mean"
+    losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, None, ignore, mean)
     if not valid:
         _raise_out_of_range(labels, layout.bins, ignore)
     if reduction != "none":
@@ -205,26 +195,17 @@ class _DifferentiableOnce(torch.autograd.Function):
         raise RuntimeError("a compiled distance can be differentiated once; for a second derivative, do not compile it")
 
 
-def _pair_costs(p: Tensor, q: Tensor, *options: Any) -> Tensor:
-    """Return the costs that `pair_kernel` returns, differentiable."""
-    return _costs(pair_kernel, p.requires_grad or q.requires_grad, p, q, *options)
-
-
-def _label_loss(logits: Tensor, *options: Any) -> Tensor:
-    """Return the loss that `label_kernel` returns, differentiable."""
-    return _costs(label_kernel, logits.requires_grad, logits, *options)
-
-
-def _costs(kernel: Any, differentiable: bool, *arguments: Any) -> Tensor:
+def _costs(kernel: Any, x: Tensor, target: Tensor, *options: Any) -> Tensor:
+    """Return the costs that a kernel returns, differentiable."""
     costs: Tensor
-    if differentiable and torch.is_grad_enabled():
-        costs = _Costs.apply(kernel, *arguments)  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled() and (x.requires_grad or target.requires_grad):
+        costs = _Costs.apply(kernel, x, target, *options)  # type: ignore[no-untyped-call]
     else:
-        costs, _ = kernel(*arguments, False)
+        costs, _ = kernel(x, target, *options, False)
     return costs
 
 
-_LIBRARY.impl(f"pair_costs_{_CHECKSUM}", _pair_costs, "CompositeImplicitAutograd")
-_LIBRARY.impl(f"label_loss_{_CHECKSUM}", _label_loss, "CompositeImplicitAutograd")
+_LIBRARY.impl(f"pair_costs_{_CHECKSUM}", lambda *inputs: _costs(pair_kernel, *inputs), "CompositeImplicitAutograd")
+_LIBRARY.impl(f"label_loss_{_CHECKSUM}", lambda *inputs: _costs(label_kernel, *inputs), "CompositeImplicitAutograd")
 pair_costs: Any = getattr(torch.ops.earthwork, f"pair_costs_{_CHECKSUM}").default
 label_loss: Any = getattr(torch.ops.earthwork, f"label_loss_{_CHECKSUM}").default
