@@ -83,7 +83,7 @@ COSTS = {
     "matrix: expected real numbers, got torch.bool": lambda: ew.CostMatrix(torch.zeros(1, 1, dtype=torch.bool)),
     "matrix: expected a square matrix of real numbers, got 'x'": lambda: ew.CostMatrix("x"),
     f"matrix: expected a square matrix of real numbers, got '{'x' * 58}'": lambda: ew.CostMatrix("x" * 58),
-    f"matrix: expected a square matrix of real numbers, got '{'x' * 56}...": lambda: ew.CostMatrix("x" * 59),
+    f"matrix: expected a square matrix of real numbers, got '{'x' * 59}": lambda: ew.CostMatrix("x" * 59),
     "matrix: expected a square matrix of at least one bin, got shape (1, 2)": lambda: ew.CostMatrix([[0, 1]]),
     "matrix: expected a square matrix of at least one bin, got shape (0, 0)": lambda: ew.CostMatrix(torch.ones(0, 0)),
     "matrix: expected a square matrix of at least one bin, got shape (1,)": lambda: ew.CostMatrix([0]),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import earthwork as ew
 from earthwork.spaces.derived import derived
 from earthwork.spaces.parts import shard_bounds, slices
-from earthwork.spaces.tree import plan
+from earthwork.spaces.tree_maps import plan
 from earthwork.trees.parts import dump_arrays
 from tests.trees.hierarchies import hierarchies
 

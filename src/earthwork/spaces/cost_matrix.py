@@ -11,9 +11,8 @@ from torch import Tensor
 
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import (
-    MAX_COST,
     Space,
-    bad_cost,
+    check_costs,
     check_names,
     distance_matrix,
     first_true,
@@ -97,8 +96,7 @@ class CostMatrix(Space):
 def _check_matrix(matrix: Tensor) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
         raise ValueError(f"matrix: expected a square matrix of at least one bin, got shape {tuple(matrix.shape)}")
-    if (place := first_true(~((matrix >= 0) & (matrix <= MAX_COST)))) is not None:
-        raise bad_cost("matrix", "costs", matrix[place].item(), f"from bin {place[0]} to bin {place[1]}")
+    check_costs("matrix", matrix, "costs", "from bin {} to bin {}")
     own = matrix.diagonal()
     if (place := first_true(own != 0)) is not None:
         raise ValueError(f"matrix: expected a diagonal of 0, got {own[place].item():g} from bin {place[0]} to itself")

@@ -23,8 +23,10 @@ def outline(tree: Tree, depth: int | None = None) -> str:
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ValueError(f"depth: expected a number of levels ≥ 0, got {depth!r}")
-    depths = tree._depths
-    children = _children(tree, np.flatnonzero(depths <= (_fitting_depth(depths) if depth is None else depth)))
+    if depth is None:
+        nodes = np.cumsum(np.bincount(tree._depths))
+        depth = max(1, int((nodes <= _MAX_LINES).sum()) - 1)
+    children = _children(tree, np.flatnonzero(tree._depths <= depth))
     size = tree._size
     label = _labels(tree)
     lines = []
@@ -46,11 +48,6 @@ def outline(tree: Tree, depth: int | None = None) -> str:
             for at, (entry, child) in reversed(list(enumerate(entries)))
         ]
     return "\n".join(lines)
-
-
-def _fitting_depth(depths: Any) -> int:
-    lines = np.cumsum(np.bincount(depths))
-    return max(1, int((lines <= _MAX_LINES).sum()) - 1)
 
 
 def _children(tree: Tree, nodes: Any) -> dict[int, list[int]]:

@@ -31,8 +31,8 @@ class Space(ABC):
     """A set of bins, and the cost of moving a unit of mass from one to another.
 
     A space is an immutable value over NumPy arrays: it is compared, hashed, pickled and shared, and has no device.
-    Results live where the tensors that are passed live; methods that take no tensor have ``device`` and ``dtype``
-    options.
+    Results live where the tensors that are passed live. Methods that take no tensor have the options ``device`` and
+    ``dtype``, by default the CPU and float64.
 
     A subclass sets :attr:`num_bins` and implements ``_distance``; see also :class:`~earthwork.EdgeSpace`.
     """
@@ -146,12 +146,7 @@ class Space(ABC):
         """Return the distances between bins on one device, which are in range, at least in float32."""
 
     def distances(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the full matrix of distances, shape ``[num_bins, num_bins]``.
-
-        Args:
-            device: Where to compute it; by default the CPU.
-            dtype: The type of the result; by default float64.
-        """
+        """Return the full matrix of distances, shape ``[num_bins, num_bins]``, by default in float64 on the CPU."""
         return self._distances().to(dtype or torch.float64).to(device or "cpu")
 
     def _distances(self) -> Tensor:
@@ -188,12 +183,7 @@ class Space(ABC):
             return p @ derived(self, distance_matrix, p.device, p.dtype).T
 
     def diameter(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the largest distance between two bins, as a tensor without axes.
-
-        Args:
-            device: Where to compute it; by default the CPU.
-            dtype: The type of the result; by default float64.
-        """
+        """Return the largest distance between two bins, a tensor without axes, by default in float64 on the CPU."""
         return self._diameter().to(dtype or torch.float64).to(device or "cpu")
 
     def _diameter(self) -> Tensor:
@@ -315,12 +305,7 @@ def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
     except (TypeError, ValueError) as error:
         if is_complex(values):
             raise TypeError(f"{name}: expected real numbers, got {values.dtype}") from None
-        raise TypeError(f"{name}: expected {expected}, got {_short(values)}") from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        raise TypeError(f"{name}: expected {expected}, got {values!r:.60}") from error
 
 
 def from_array(values: NDArray[Any]) -> Tensor:
@@ -410,16 +395,13 @@ def check_word(name: str, word: Word, *words: str) -> Word:
     return word
 
 
-def check_costs(name: str, costs: Tensor) -> None:
-    """Raise a ``ValueError`` that names the first cost that is negative, not finite or above `MAX_COST`."""
+def check_costs(name: str, costs: Tensor, what: str = "numbers", where: str = "") -> None:
+    """Raise a ``ValueError`` that says where the first cost is that is negative, not finite or above `MAX_COST`."""
     if (place := first_true(~((costs >= 0) & (costs <= MAX_COST)))) is not None:
-        raise bad_cost(name, "numbers", costs[place].item(), f"at {', '.join(map(str, place)) or 0}")
-
-
-def bad_cost(name: str, what: str, cost: float, where: str) -> ValueError:
-    """Return the error for a cost that is negative, not finite or above `MAX_COST`."""
-    limits = f"{what} up to {MAX_COST:g}" if MAX_COST < cost < math.inf else f"finite {what} ≥ 0"
-    return ValueError(f"{name}: expected {limits}, got {cost:g} {where}")
+        cost = costs[place].item()
+        limits = f"{what} up to {MAX_COST:g}" if MAX_COST < cost < math.inf else f"finite {what} ≥ 0"
+        at = where.format(*place) if where else f"at {', '.join(map(str, place)) or 0}"
+        raise ValueError(f"{name}: expected {limits}, got {cost:g} {at}")
 
 
 def check_count(name: str, n: int) -> int:

@@ -17,12 +17,12 @@ from torch.nn.functional import pad
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import Costs, Intervals, cost_tensor, running_sum
 from earthwork.spaces.hierarchy import Hierarchy
-from earthwork.spaces.log_masses import Levels, grouped_min, levels_of, log_masses
+from earthwork.spaces.log_masses import grouped_min, levels, log_masses
 from earthwork.spaces.outline import outline
 from earthwork.spaces.parts import Part, Sharding, sharding, tree_part
 from earthwork.spaces.space import Space, check_indices, check_names, to_tensor, widest
-from earthwork.spaces.topology import Topology, as_indices, topology
-from earthwork.spaces.tree_maps import Plan, plan_of
+from earthwork.spaces.topology import as_indices, topology
+from earthwork.spaces.tree_maps import plan
 
 
 class Tree(Hierarchy):
@@ -340,17 +340,6 @@ def _at_nodes(costs: Tensor, root: int) -> Tensor:
     """Return the cost above each node, 0 at the root and past it."""
     none = costs.new_zeros(1)
     return torch.cat([costs[:root], none, costs[root:], none])
-
-
-def plan(tree: Tree, device: torch.device) -> Plan:
-    """Return the tables of both maps, to be read only."""
-    shape = Topology(tree._parents, tree.root, tree._depths, tree._order, tree._size)
-    return plan_of(shape, tree._bins, device)
-
-
-def levels(tree: Tree, device: torch.device) -> Levels:
-    """Return the nodes level by level, to be read only."""
-    return levels_of(tree._parents, tree._depths, tree._bins, device)
 
 
 def as_tree(space: Space, argument: str, reason: str) -> Tree:
