@@ -67,13 +67,11 @@ class Kernels(Route):
         return result
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """Return the derivative of the distances with respect to ``p``, of the shape to which both broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
         slopes: Tensor = self.run.pairs(self.layout, as_rows(p), as_rows(q), rho, True, 1.0)[1]
         return slopes.view(p.shape)
 
     def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        """Compute the whole loss, from the softmax to its derivative, in one pass."""
         kernel, given, shape, layout = loss.label_kernel, weight, labels.shape, self.layout
         assert kernel is not None, "the operation asked"
         if weight is not None:
@@ -117,8 +115,8 @@ class Kernels(Route):
             losses = with_gradient((losses, slopes, defined), logits)
         return losses if losses.ndim == 0 or len(shape) == 1 else losses.view(shape)
 
-    def expected(self, p: Tensor, space: Any) -> Tensor:
-        """Compute, for every bin, the expected distance to a bin drawn from ``p``, without a derivative."""
+    def expected(self, p: Tensor, space: Space) -> Tensor:
+        # Without a derivative, which `expected_distances` attaches.
         result: Tensor = self.run.expectations(self.layout, as_rows(p))
         return result.view(p.shape)
 

@@ -55,7 +55,6 @@ class GpuKernels(Route):
         self.space = space
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """Compute the distance of each row of ``p`` to that of ``q``."""
         p, q = torch.broadcast_tensors(p, q)
         tables, rho = gpu.checked_tables(self.space, "pairs", p, rho), float(rho)
         if tables is None:
@@ -77,7 +76,6 @@ class GpuKernels(Route):
         return _recomputed(costs_of, slopes_of, composed, p, q)
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """Compute the derivative of the distances with respect to ``p``, of the shape to which both broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
         tables = gpu.checked_tables(self.space, "pairs", p, rho)
         if tables is None:
@@ -89,15 +87,12 @@ class GpuKernels(Route):
         return slopes.view(p.shape)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        """Compute the distance of the softmax of each row to its label."""
-
         def composed(x: Tensor) -> Tensor:
             return COMPOSED.logit_distances(x, labels, space, rho)
 
         return self.label_loss(logits, labels, rho, (None, -1, "none", 0.0), composed)
 
     def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        """Compute the whole loss of logits against class indices."""
         kernel = loss.label_kernel
         if kernel is None or kernel.operation != "labels":
             return loss.defined_loss(logits, labels)
@@ -167,14 +162,14 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, functions: tuple[Any, Any, Any, Sequence[Tensor | None]], *inputs: Tensor) -> Tensor:
         values_of, *ctx.functions, constants = functions
+        values: Tensor
         # Triton launches on the current device, which need not be that of the inputs.
         with torch.cuda.device_of(inputs[0]):
             values, *kept = values_of(*inputs)
         ctx.count, ctx.kept = len(inputs), len(inputs) + len(kept)
         # Saved only to detect changes in place; inference tensors cannot be saved.
         ctx.save_for_backward(*inputs, *kept, *(x for x in constants if x is not None and not x.is_inference()))
-        result: Tensor = values
-        return result
+        return values
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:

@@ -18,7 +18,7 @@ from torch.nn.functional import embedding
 from earthwork.ops.linear_programme import centred, with_gradients
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import columns, distance_matrix, first_true, widest
+from earthwork.spaces.space import columns, first_true
 
 # Up to this many bins the matrix is kept for labels, 16 MB of float32: a lookup is far faster than the maps.
 _MAX_BINS = 2048
@@ -78,11 +78,6 @@ def check_labels(
             f"{name}: expected {what} from 0 to {num_bins - 1} (or ignore_index {ignore_index}), got "
             f"{int(labels[place])} at position {place if len(place) != 1 else place[0]}"
         )
-
-
-def ground_costs(space: Space, like: Tensor) -> Tensor:
-    """Return the matrix of distances, ``[num_bins, num_bins]``, on the device of ``like``; to be read only."""
-    return derived(space, distance_matrix, like.device, widest(like.device))
 
 
 def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:

@@ -166,12 +166,12 @@ class _Costs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kernel: Any, x: Tensor, *arguments: Any) -> Tensor:
+        costs: Tensor
         costs, slopes = kernel(x, *arguments, True)
         ctx.save_for_backward(slopes, x)
         # The second masses of a pair have the opposite derivative.
         ctx.pair, ctx.count = kernel is pair_kernel, len(arguments)
-        result: Tensor = costs
-        return result
+        return costs
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
