@@ -193,8 +193,4 @@ def parallel_for() -> Any:
     """Return ``at::parallel_for`` of the stable ABI, or ``None``: ``(begin, end, grain, callback, context)``."""
     folder = Path(torch.__file__).parent / "lib"
     path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
-    function = None if path is None else getattr(ctypes.CDLL(str(path)), "torch_parallel_for", None)
-    if function is not None:
-        function.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
-        function.restype = ctypes.c_int32
-    return function
+    return None if path is None else getattr(ctypes.CDLL(str(path)), "torch_parallel_for", None)

@@ -115,9 +115,9 @@ def test_has_no_edges(name):
 
 
 def test_bins_out_of_range():
-    with pytest.raises(ValueError, match=r"^i: expected bins from 0 to 2, got -1$"):
+    with pytest.raises(ValueError, match=r"^i: expected bin indices from 0 to 2, got -1$"):
         ew.CostMatrix(MATRIX).distance(-1, 0)
-    with pytest.raises(ValueError, match=r"^j: expected bins from 0 to 2, got 3$"):
+    with pytest.raises(ValueError, match=r"^j: expected bin indices from 0 to 2, got 3$"):
         ew.CostMatrix(MATRIX).distance(0, 3)
 
 

@@ -113,8 +113,12 @@ def test_checkpoints_say_their_classes_if_asked(tmp_path):
             RuntimeError, match=r"head.classes: expected 'caffè 🚐' as class 0, .* 'cat'; ew.trees.migr"
         ):
             network(backwards).load_state_dict(state, strict=strict)
-    with pytest.raises(RuntimeError, match="expected 4 classes, got a checkpoint for 3"):
-        ew.trees.record_classes(nn.Identity(), ew.Chain(4)).load_state_dict({"classes": state["head.classes"]})
+    for count in (3, 4):
+        unnamed = ew.trees.record_classes(nn.Identity(), ew.Chain(count))
+        with pytest.raises(
+            RuntimeError, match=f"expected {count} classes without names, got a checkpoint for 3 classes"
+        ):
+            unnamed.load_state_dict({"classes": state["head.classes"]})
     plain = network(tree, asked=False).state_dict()
     assert not [key for key in plain if "classes" in key]
     with pytest.raises(RuntimeError, match=r"Missing key.*classes"):

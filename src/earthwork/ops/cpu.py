@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -28,8 +27,6 @@ _TOLERANCES = {stored: 0.5 * mass_tolerance(stored) for stored in (*TYPES, *HALF
 
 class Kernels(Route):
     """Compiled kernels with the tables of one space. They compute the gradient in the same pass as the value."""
-
-    name = "kernels"
 
     def __init__(self, run: ModuleType, layout: Layout) -> None:
         self.run = run
@@ -152,8 +149,6 @@ def _replace_nan(
 
 
 class _Operators(Route):
-    name = "operators"
-
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
         costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), derived(space, operator_tables), rho)
@@ -199,14 +194,14 @@ def kernels_of(space: Space) -> Kernels | None:
 
 def weighted_layout(space: EdgeSpace, weights: Callable[..., Tensor], parameter: float) -> Layout:
     """Return a layout with other numbers in place of the costs: ``weights(space, parameter)``."""
-    tables = kernel_tables(space, weights(space, parameter).numpy())
+    tables = kernel_tables(space.with_costs(weights(space, parameter)))
     assert tables is not None, "only spaces with kernels have them"
     return Layout(tables, space.num_bins, own=1.0)
 
 
-def kernel_tables(space: EdgeSpace, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
+def kernel_tables(space: EdgeSpace) -> list[NDArray[Any]] | None:
     """Return the tables of a space as `Layout` takes them."""
-    tables = space.kernel_tables(weights)
+    tables = space.kernel_tables()
     if tables is None or not space.hierarchical:
         return tables
     *shape, costs = tables

@@ -27,8 +27,6 @@ class Route:
     what the space says.
     """
 
-    name = "definition"
-
     def __init__(self, costs: Tensor | None = None) -> None:
         self.costs = costs
 

@@ -96,8 +96,6 @@ def composed_gradients(composed: Composed, inputs: Sequence[Tensor], upstream: T
 
 
 class _FirstOrder(Route):
-    name = "first order"
-
     def _cost(self, x: Tensor, space: Any, rho: float) -> Tensor:
         rows = x.detach().reshape(-1, x.shape[-1])
 
@@ -121,10 +119,9 @@ class _FirstOrder(Route):
                 p.scatter_(-1, index[part], at_label)
                 softmax_backward(potential, p, slopes)
 
-        def composed(x: Tensor) -> Tensor:
-            return COMPOSED.logit_distances(x, unchanged(labels, before), space, rho)
-
-        return _in_parts(solve, rows, logits, composed)
+        return _in_parts(
+            solve, rows, logits, lambda x: COMPOSED.logit_distances(x, unchanged(labels, before), space, rho)
+        )
 
 
 FIRST_ORDER = _FirstOrder()

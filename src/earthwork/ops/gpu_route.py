@@ -49,8 +49,6 @@ class GpuKernels(Route):
     The backward kernel recomputes everything but a few numbers.
     """
 
-    name = "GPU kernels"
-
     def __init__(self, space: EdgeSpace) -> None:
         self.space = space
 
@@ -70,10 +68,7 @@ class GpuKernels(Route):
             slopes: Tensor = _operators.pair_slopes_gpu(upstream, *rows, tables, rho).view(p.shape)
             return [slopes if p.requires_grad else None, -slopes if q.requires_grad else None]
 
-        def composed(p: Tensor, q: Tensor) -> Tensor:
-            return composed_cost(p - q, space, rho)
-
-        return _recomputed(costs_of, slopes_of, composed, p, q)
+        return _recomputed(costs_of, slopes_of, lambda p, q: composed_cost(p - q, space, rho), p, q)
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
@@ -87,9 +82,7 @@ class GpuKernels(Route):
         return slopes.view(p.shape)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        def composed(x: Tensor) -> Tensor:
-            return COMPOSED.logit_distances(x, labels, space, rho)
-
+        composed = partial(COMPOSED.logit_distances, labels=labels, space=space, rho=rho)
         return self.label_loss(logits, labels, rho, (None, -1, "none", 0.0), composed)
 
     def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:

@@ -27,18 +27,13 @@ _MAX_BINS = 2048
 class LabelKernel(NamedTuple):
     """Which kernel computes the whole loss of logits against class indices, as a class of losses declares it."""
 
-    operation: str
-    """Its name; see ``kernels.cpu.run.labels``. ``"labels"`` is the cost of moving the softmax to the label."""
-    option: str = ""
-    """The option of the loss that the kernel takes."""
+    operation: str  # see `kernels.cpu.run.labels`; "labels" is the cost of moving the softmax to the label
+    option: str = ""  # the option of the loss that the kernel takes
+    # What the kernel takes in place of the costs of a space, as a function of the space and of a parameter.
     weights: Callable[[Any, float], Tensor] | None = None
-    """What the kernel takes in place of the costs of a space, as a function of the space and of a parameter."""
-    parameter: str = ""
-    """The option of the loss that is this parameter."""
-    unless: tuple[str, ...] = ()
-    """The options of the loss with which the kernel does not serve, unless they are 0, false or ``None``."""
-    underflows: bool = False
-    """Whether the kernel's loss is NaN where a probability underflows; the definition then serves that row."""
+    parameter: str = ""  # the option of the loss that is this parameter
+    unless: tuple[str, ...] = ()  # options with which the kernel does not serve, unless they are 0, false or None
+    underflows: bool = False  # whether it is NaN where a probability underflows; the definition then serves that row
 
 
 class LabelledLoss(Protocol):

@@ -7,7 +7,7 @@ differentiated through a solver; `with_gradients` attaches them to the value, he
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from torch import Tensor
 from earthwork.extras import require
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
+from earthwork.spaces.edges import first_derivative
 from earthwork.spaces.space import batch_first, distance_matrix, widest
 
 _Array: TypeAlias = NDArray[np.float64]
 
 _MAX_PIVOTS = 10**7
+_TWICE = "a solver's duals give the first derivative of the distance, and not the second"
 
 
 def simplex_cost(p: Tensor, q: Tensor, space: Space) -> Tensor:
@@ -133,25 +135,6 @@ class _WithGradients(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         p, p_gradient, q, q_gradient = ctx.saved_tensors
         _, for_p, _, for_q, _ = ctx.needs_input_grad
-        once: Any = _OnlyOnce.apply
-        by_p = grad.unsqueeze(-1) * once(p_gradient, p) if for_p else None
-        by_q = grad.unsqueeze(-1) * once(q_gradient, q) if for_q else None
+        by_p = grad.unsqueeze(-1) * first_derivative(p_gradient, _TWICE, p) if for_p else None
+        by_q = grad.unsqueeze(-1) * first_derivative(q_gradient, _TWICE, q) if for_q else None
         return None, by_p, None, by_q, None
-
-
-class _OnlyOnce(torch.autograd.Function):
-    """A gradient whose own derivative with respect to ``x`` is unknown: differentiating it is an error, not 0."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(gradient: Tensor, x: Tensor) -> Tensor:
-        return gradient.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> NoReturn:
-        raise NotImplementedError("a solver's duals give the first derivative of the distance, and not the second")

@@ -29,23 +29,14 @@ _LOG_HALF = math.log(0.5)
 
 
 class Levels(NamedTuple):
-    """The nodes of a tree, numbered level by level from the root, so that each level is a slice.
+    """The nodes of a tree, numbered level by level from the root, so that each level is a slice."""
 
-    Attributes:
-        own: The bin at each node, the number of bins if it is none.
-        edges: The node below each edge.
-        bins: The node of each bin.
-        parents: The parent of each node, as a place in the level above.
-        edges_above: The edge above each node.
-        counts: The number of nodes of each level.
-    """
-
-    own: Tensor
-    edges: Tensor
-    bins: Tensor
-    parents: Tensor
-    edges_above: Tensor
-    counts: tuple[int, ...]
+    own: Tensor  # the bin at each node, the number of bins if it is none
+    edges: Tensor  # the node below each edge
+    bins: Tensor  # the node of each bin
+    parents: Tensor  # the parent of each node, as a place in the level above
+    edges_above: Tensor  # the edge above each node
+    counts: tuple[int, ...]  # the number of nodes of each level
 
     def split(self, x: Tensor, empty: float) -> Sequence[Tensor]:
         """Return what the bins hold, ``[..., num_bins]``, by level; ``empty`` at nodes that are not bins."""

@@ -40,17 +40,11 @@ class Space(ABC):
     num_bins: int
     names: tuple[str, ...] | None = None
 
-    default_rho: ClassVar[float] = 1.0
-    """The exponent that :class:`~earthwork.EMDLoss` takes if none is given."""
-
-    ordered: ClassVar[bool] = False
-    """Whether the bins are in a row."""
-
-    hierarchical: ClassVar[bool] = False
-    """Whether there are inner nodes, which can be answers too."""
-
+    default_rho: ClassVar[float] = 1.0  # the exponent that EMDLoss takes if none is given
+    ordered: ClassVar[bool] = False  # whether the bins are in a row
+    hierarchical: ClassVar[bool] = False  # whether there are inner nodes, which can be answers too
+    # Whether there are edges, and each divides the bins in two, so that what the bins hold determines the flow.
     acyclic: ClassVar[bool] = False
-    """Whether there are edges, and each divides the bins in two, so that what the bins hold determines the flow."""
 
     _sealed = False
 
@@ -201,10 +195,7 @@ class Space(ABC):
             >>> ew.Chain(5).normalized().costs
             tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
         """
-        if not isinstance(diameter, (int, float)) or isinstance(diameter, bool):
-            raise TypeError(f"diameter: expected a number > 0, got {diameter!r}")
-        if not 0 < diameter < math.inf:
-            raise ValueError(f"diameter: expected a finite number > 0, got {diameter}")
+        check_positive("diameter", diameter)
         largest = float(self.diameter())
         if largest == 0:
             raise ValueError(f"space: expected two bins with a distance > 0 to scale by, got {self}")
@@ -349,8 +340,16 @@ def check_rho(rho: float) -> None:
         raise ValueError(f"rho: expected a finite number ≥ 1, got {rho}")
 
 
+def check_positive(name: str, value: float, expected: str = "a finite number > 0") -> None:
+    """Raise unless ``value`` is a finite real number > 0."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected {expected}, got {value!r}")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}: expected {expected}, got {value}")
+
+
 def check_indices(
-    indices: dict[str, Tensor | int], what: str, count: int, device: torch.device | str | None
+    indices: dict[str, Tensor | int], what: str, count: int, device: torch.device | str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return two indices, given by the names of the arguments, as tensors on one device, if they are in range.
 
@@ -358,11 +357,12 @@ def check_indices(
     """
     tensors = sorted((x for x in indices.values() if isinstance(x, Tensor)), key=lambda x: x.ndim == 0)
     place = device if device is not None else tensors[0].device if tensors else "cpu"
-    first, second = (_check_index(name, x, what, count, place) for name, x in indices.items())
+    first, second = (check_index(name, x, what, count, place) for name, x in indices.items())
     return first, second
 
 
-def _check_index(name: str, index: Tensor | int, what: str, count: int, device: torch.device | str) -> Tensor:
+def check_index(name: str, index: Any, what: str, count: int, device: torch.device | str | None = None) -> Tensor:
+    """Return indices of bins, nodes or classes as a tensor, if they are in range."""
     try:
         tensor = torch.as_tensor(index, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -372,7 +372,7 @@ def _check_index(name: str, index: Tensor | int, what: str, count: int, device: 
     # Values cannot be read inside a functional transform or on the meta device; the compiler cannot trace the question.
     readable = torch.compiler.is_compiling() or not (tensor.is_meta or private_api.is_wrapped(tensor))
     if readable and (bad := tensor[(tensor < 0) | (tensor >= count)]).numel():
-        raise ValueError(f"{name}: expected {what}s from 0 to {count - 1}, got {int(bad[0])}")
+        raise ValueError(f"{name}: expected {what} indices from 0 to {count - 1}, got {int(bad[0])}")
     return tensor.long()
 
 

@@ -1,8 +1,4 @@
-"""The tables from which a tree computes its two maps, `Tree.flow` and `Tree.potential`.
-
-An edge above a leaf carries what its bin holds; the other edges are branches. A walk around the tree visits the bins
-below a branch one after another, so that what they hold is a difference of two running sums.
-"""
+"""The tables from which a tree computes its two maps, `Tree.flow` and `Tree.potential`."""
 
 from __future__ import annotations
 

@@ -13,8 +13,6 @@ from earthwork.ops import pair_costs, pair_gradients
 from earthwork.ops.definition import settled_flow
 from earthwork.ops.masses import Normalize, as_pair, can_read, check_edge_costs, check_masses, of_row
 from earthwork.spaces import EdgeSpace, Space
-from earthwork.spaces.derived import derived
-from earthwork.spaces.edges import cost_tensor
 from earthwork.spaces.space import check_rho, check_space
 
 # In place of an infinite curvature: a compromise with an error of 1e-8 relative to the other edges.
@@ -104,13 +102,7 @@ def emd_gradient(
     with :math:`\mathrm{sgn}(0) = 0`. Each row sums to 0, so mass is conserved. The gradient with respect to ``q`` is
     its negative. With ``normalize`` it is the gradient with respect to ``p`` before the normalisation.
 
-    Args:
-        p: Masses, as for :func:`emd`, shape ``[..., num_bins]``.
-        q: Masses of a shape that broadcasts with that of ``p``.
-        space: How the bins are arranged.
-        rho: The exponent, any real number ≥ 1; 1 on a cost matrix.
-        normalize: As for :func:`emd`.
-        validate: As for :func:`emd`.
+    The arguments are those of :func:`emd`, without ``costs``.
 
     Returns:
         The gradients, of the shape to which ``p`` and ``q`` broadcast.
@@ -182,12 +174,9 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
     if can_read(p, q):
         check_masses(p, q, stored)
     with torch.no_grad():
-        if rho == 2:
-            batch = torch.broadcast_shapes(p.shape, q.shape)[:-1]
-            return _curvature(space, (2 * derived(space, cost_tensor, p.device, p.dtype)).expand(*batch, -1)).to(stored)
         flow, costs = settled_flow(p - q, space, rho)
-        moved = flow != 0
-        weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho - 2), 0)
+        moved = (flow != 0) | (rho == 2)
+        weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(flow != 0, flow, 1).abs().pow(rho - 2), 0)
         if rho < 2:
             if len(places := space.kinks(flow, costs, rho).nonzero()):
                 *row, edge = places[0].tolist()

@@ -190,10 +190,12 @@ def _check(given: Space | None, module: Any, state: dict[str, Any], prefix: str,
         missing.append(key)
         return
     theirs, ours = recorded_classes({"classes": state.pop(key)}), recorded_classes(expected)
-    if isinstance(theirs, int) or isinstance(ours, int) or len(theirs) != len(ours):
-        counts = [names if isinstance(names, int) else len(names) for names in (ours, theirs)]
-        differences = [f"{counts[0]} classes, got a checkpoint for {counts[1]}"] if theirs != ours else []
+    if theirs == ours:
+        return
+    if isinstance(theirs, tuple) and isinstance(ours, tuple) and len(theirs) == len(ours):
+        at = next(at for at, name in enumerate(ours) if name != theirs[at])
+        found = f"{ours[at]!r} as class {at}, got a checkpoint with {theirs[at]!r}"
     else:
-        pairs = enumerate(zip(ours, theirs, strict=True))
-        differences = [f"{a!r} as class {at}, got a checkpoint with {b!r}" for at, (a, b) in pairs if a != b]
-    errors += [f"{key}: expected {what}; ew.trees.migrate carries weights over" for what in differences[:1]]
+        counts = [f"{x} classes without names" if isinstance(x, int) else f"{len(x)} classes" for x in (ours, theirs)]
+        found = f"{counts[0]}, got a checkpoint for {counts[1]}"
+    errors.append(f"{key}: expected {found}; ew.trees.migrate carries weights over")

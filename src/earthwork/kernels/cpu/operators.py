@@ -19,9 +19,12 @@ from torch import Tensor, nn
 from earthwork.kernels.cpu import run
 from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import find_library
+from earthwork.spaces.edges import first_derivative
 
 # Looked up once, so that the compiler can treat it as a constant.
 AVAILABLE = find_library() is not None
+
+_TWICE = "a compiled distance can be differentiated once; for a second derivative, do not compile it"
 
 # A value of ``ignore`` that never occurs as a label.
 NONE_IGNORED = -(2**63)
@@ -177,22 +180,10 @@ class _Costs(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
         slopes, x = ctx.saved_tensors
         if torch.is_grad_enabled():
-            slopes = _DifferentiableOnce.apply(slopes, x)  # type: ignore[no-untyped-call]
+            slopes = first_derivative(slopes, _TWICE, x)
         slopes = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
         second = -slopes if ctx.pair and ctx.needs_input_grad[2] else None
         return None, slopes, second, *[None] * (ctx.count - 1)
-
-
-class _DifferentiableOnce(torch.autograd.Function):
-    """The slopes, as a function of the operator's input that cannot be differentiated."""
-
-    @staticmethod
-    def forward(ctx: Any, slopes: Tensor, x: Tensor) -> Tensor:
-        return slopes.view_as(slopes)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[None, None]:
-        raise RuntimeError("a compiled distance can be differentiated once; for a second derivative, do not compile it")
 
 
 def _costs(kernel: Any, x: Tensor, target: Tensor, *options: Any) -> Tensor:

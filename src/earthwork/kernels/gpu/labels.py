@@ -220,13 +220,6 @@ def own_cost_and_mean(weight, mass, c, top, label, rest, flow_unit, top_share, r
 
 
 @triton.jit
-def own_slope_of_top(weight, is_label, rest, flow_unit, top_share, rho, KIND: tl.constexpr):
-    """Compute the slope of the top class's own edge."""
-    slope = weight * slope_of_flow(tl.where(is_label, rest * flow_unit, top_share), rho, KIND)
-    return tl.where(is_label, -slope, slope)
-
-
-@triton.jit
 def class_slopes(
     mass, weight, rise, own_top, mean, c, top, label, rest, softmax_unit, top_share, flow_unit, rho, KIND: tl.constexpr
 ):  # fmt: skip
@@ -339,7 +332,9 @@ def label_slopes_kernel(
             factor = tl.where(weights == 0.0, 0.0, factor / weights)
         factor *= rho * power_of_row(moved, rho - 1.0)
         level = potential_at(potentials, tl.load(steps_before + top))
-        own_top = own_slope_of_top(tl.load(own_costs + top), top == label, rest, flow_unit, top_share, rho, KIND)
+        own_flow = tl.where(top == label, rest * flow_unit, top_share)
+        own_top = tl.load(own_costs + top) * slope_of_flow(own_flow, rho, KIND)
+        own_top = tl.where(top == label, -own_top, own_top)
         ignored = is_ignored(labels, row, here, ignore)
         out = row_pointers(slopes, row, inner, outer_step, inner_step)
         for first in range(0, BLOCKS * BLOCK, BLOCK):
