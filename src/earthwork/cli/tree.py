@@ -14,7 +14,7 @@ import typer
 import earthwork as ew
 from earthwork.cli.console import Command
 from earthwork.files import read_json, read_lines, write_atomically
-from earthwork.text import printable
+from earthwork.text import find_nodes, printable
 
 if TYPE_CHECKING:
     from earthwork.trees.assemble import Classes
@@ -99,8 +99,6 @@ def distance(
     costs: Costs = None,
 ) -> None:
     """Print the distance between two nodes, and the path between them."""
-    from earthwork.trees.assemble import find_nodes
-
     found = _load(tree, costs)
     names = found.names or tuple(map(str, range(found.num_nodes)))
     start, end = find_nodes("nodes", [a, b], names, found.node_data.get("id"))
