@@ -84,7 +84,7 @@ def test_a_head_knows_a_new_class_by_its_siblings():
     assert (group <= 2).float().mean() > 0.9
     with pytest.raises(ValueError, match=r"rows: expected 5, one for each old class, got \(6, 16\)"):
         migration.carry(carried.weight)
-    with pytest.raises(ValueError, match="labels: expected old classes from 0 to 4, got 5"):
+    with pytest.raises(ValueError, match="labels: expected old class indices from 0 to 4, got 5"):
         migration.labels(torch.tensor([5]))
 
 

@@ -177,18 +177,9 @@ def _load(tree: str, costs: str | None = None) -> ew.Tree:
 
 
 def _save(tree: ew.Tree, path: Path) -> None:
+    """Write a tree, and say what a file with this ending does not keep of it."""
     ew.save(tree, path)
-    lost = lost_in(tree, path)
-    if lost:
-        typer.echo(f"note: {path.suffix} files hold no {', no '.join(lost)}; .json holds everything", err=True)
-    typer.echo(f"{path}: {tree}")
-
-
-def lost_in(tree: ew.Tree, path: Path) -> list[str]:
-    """Return what a file with this ending does not keep of a tree."""
     suffix = path.suffix.lower()
-    if suffix == ".json":
-        return []
     keeps_costs = suffix in (".nwk", ".newick", ".tree", ".tre", ".yaml", ".yml", ".npz")
     keeps_order = suffix in (".csv", ".tsv", ".txt", ".npz")
     losses = {
@@ -197,7 +188,10 @@ def lost_in(tree: ew.Tree, path: Path) -> list[str]:
         "names": suffix == ".npz" and tree.names is not None,
         "ids": bool(tree.node_data),
     }
-    return [what for what, lost in losses.items() if lost]
+    lost = [what for what, is_lost in losses.items() if is_lost]
+    if lost and suffix != ".json":
+        typer.echo(f"note: {path.suffix} files hold no {', no '.join(lost)}; .json holds everything", err=True)
+    typer.echo(f"{path}: {tree}")
 
 
 def read_classes(path: Path) -> Classes:

@@ -137,8 +137,10 @@ def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
             raise ValueError(f"{what}: expected each name once, got {abbreviate(again)}{hint}")
 
 
-def by_name(what: str, values: Mapping[str, float], names: Sequence[str], optional: Sequence[str] = ()) -> list[float]:
-    """Return the value of each name, 0 for those without one that are optional."""
+def by_name(what: str, values: Any, names: Sequence[str], optional: Sequence[str] = ()) -> Any:
+    """Return values by name as one for each name, 0 for those without one that are optional; other values as given."""
+    if not isinstance(values, Mapping):
+        return values
     find_nodes(what, list(values), names)
     missing = [name for name in names if name not in values and name not in optional]
     if missing:

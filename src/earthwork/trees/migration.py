@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from earthwork.files import parse_json, to_json
 from earthwork.spaces import Space, Tree
-from earthwork.spaces.space import check_space
+from earthwork.spaces.space import check_index, check_space
 from earthwork.text import abbreviate, with_near_matches
 from earthwork.trees.assemble import check_tree, check_unique, need_names
 
@@ -48,9 +48,7 @@ class Migration(NamedTuple):
 
     def labels(self, labels: Tensor, missing: int = -100) -> Tensor:
         """Return old labels as new ones; ``missing``, which losses ignore, for a class that is gone."""
-        bad = labels[(labels < 0) | (labels >= len(self.kept))]
-        if len(bad):
-            raise ValueError(f"labels: expected old classes from 0 to {len(self.kept) - 1}, got {int(bad[0])}")
+        labels = check_index("labels", labels, "old class", len(self.kept))
         new = self.kept.to(labels.device)[labels]
         return torch.where(new < 0, missing, new)
 

@@ -197,10 +197,8 @@ class _TreeFile:
             nodes[: len(above)] = above
             nodes = nodes[~are_among(nodes, shared)]
         parents = self.parents_of(nodes)
-        for piece in slices(len(nodes)):
-            known = are_among(parents[piece], nodes) | are_among(parents[piece], shared)
-            if not known.all():
-                raise _not_in_preorder(self.path)
+        if not (are_among(parents, nodes) | are_among(parents, shared)).all():
+            raise _not_in_preorder(self.path)
         inner = np.flatnonzero(are_among(bins, shared))
         return Pieces(nodes, parents, nodes, self.node_costs(nodes), bins, bins, inner)
 

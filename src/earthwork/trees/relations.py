@@ -80,12 +80,12 @@ def from_parents(
                 f"{unknown[0][1]!r}; every parent needs an entry of its own, None at the root"
             )
         roots = [name for name, above in graph.nodes.items() if not above]
-        return _tree(builder, graph, rule, _by_name(costs, list(graph.nodes), roots))
+        return _tree(builder, graph, rule, by_name("costs", costs, list(graph.nodes), roots))
     array = np.asarray(parents)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"parents: expected indices, or names together with `names`, got {array.dtype}")
     roots = [name for name, parent in zip(names or (), array, strict=False) if parent == -1]
-    return builder.tree(array.tolist(), names, _by_name(costs, names or (), roots))
+    return builder.tree(array.tolist(), names, by_name("costs", costs, names or (), roots))
 
 
 class _Graph:
@@ -176,11 +176,6 @@ def _graph(what: str, builder: Builder, names: Sequence[str], parents: Collectio
     return graph
 
 
-def _by_name(costs: Any, names: Sequence[str], roots: Sequence[str] = ()) -> Any:
-    """Return costs by name as one for each node, which roots need not have; other costs as they are."""
-    return by_name("costs", costs, names, roots) if isinstance(costs, Mapping) else costs
-
-
 def _tree(
     builder: Builder,
     graph: _Graph,
@@ -269,23 +264,20 @@ def from_dag(
         graph, given = _edge_graph(builder, edges)
         if given is not None:
             raise ValueError("edges: expected (child, parent); the cost is that of a node, costs={name: …}")
-    graph.parents_first()
+    ordered = graph.parents_first()
     inner = dict.fromkeys(chain.from_iterable(graph.nodes.values()))
     names = list(graph.nodes | inner)
     wanted = [name for name in names if name not in inner] if classes is None else class_order(classes)
-    kept: set[str] = set()
-    todo = [names[node] for node in find_nodes("classes", wanted, names)]
-    while todo:
-        name = todo.pop()
-        if name not in kept:
-            kept.add(name)
-            todo += graph.nodes.get(name, ())
+    kept = {names[node] for node in find_nodes("classes", wanted, names)}
+    for name in reversed(ordered):
+        if name in kept:
+            kept.update(graph.nodes.get(name, ()))
     names = [name for name in names if name in kept]
     index = {name: node for node, name in enumerate(names)}
     parents = [[index[parent] for parent in graph.nodes.get(name, ())] for name in names]
     first, places = [next(iter(above), -1) for above in parents], [graph.places.get(name, "") for name in names]
     notes = builder.notes(names, first, places, graph.repeated)
-    return Dag(parents, _by_name(costs, names), find_nodes("classes", wanted, names), names, notes=notes)
+    return Dag(parents, by_name("costs", costs, names), find_nodes("classes", wanted, names), names, notes=notes)
 
 
 def _edge_graph(

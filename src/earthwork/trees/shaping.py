@@ -180,9 +180,7 @@ def reweight(
 def _information_costs(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor | None) -> Floats:
     if counts is None:
         raise ValueError('counts: the scheme "information" needs how often each class occurs')
-    if isinstance(counts, Mapping):
-        counts = by_name("counts", counts, tree.bin_names or ())
-    values = np.asarray(counts, dtype=np.float64)
+    values = np.asarray(by_name("counts", counts, tree.bin_names or ()), dtype=np.float64)
     if values.shape != (tree.num_bins,):
         raise ValueError(f"counts: expected {tree.num_bins}, one for each class, got shape {values.shape}")
     bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))

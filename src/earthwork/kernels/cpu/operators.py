@@ -74,9 +74,9 @@ def _label_kernel(
     layout = _layout_of(tables, logits)
     _check_bins("logits", logits, layout)
     if labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
+        rows, shape = logits.shape[0], tuple(labels.shape)
         raise ValueError(
-            f"labels: expected {logits.shape[0]} labels of type torch.int64, got shape {tuple(labels.shape)} of type "
-            f"{labels.dtype}"
+            f"labels: expected {rows} labels of type torch.int64, got shape {shape} of type {labels.dtype}"
         )
     labels, mean = labels.contiguous(), reduction == "mean"
     losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, None, ignore, mean)
@@ -93,44 +93,25 @@ pair_kernel: Any = torch.ops.earthwork.pair_kernel.default
 label_kernel: Any = torch.ops.earthwork.label_kernel.default
 
 
-class _Known:
-    """A layout, and the tables that it was built from."""
-
-    def __init__(self, tables: list[Tensor], bins: int) -> None:
-        self.layout = Layout(tables, bins)
-        self.tables = [(weakref.ref(table), table._version, table.data_ptr()) for table in tables]
-
-    def fits(self, tables: list[Tensor], bins: int) -> bool:
-        """Return whether these are the same tables, unchanged."""
-        known = self.tables
-        if len(known) != len(tables) or self.layout.bins != bins:
-            return False
-        for (ref, version, address), table in zip(known, tables, strict=True):
-            # Another tensor may have got the same identity. Sharing a tensor with another process moves its memory, and
-            # writes by that process cannot be detected.
-            if ref() is not table or table._version != version or table.data_ptr() != address:
-                return False
-        return True
-
-
-# Layouts by the identity of the last of their tables, the costs.
-_layouts: dict[int, _Known] = {}
+# Layouts by the number of bins and, for each table, its identity, version and address.
+_layouts: dict[tuple[Any, ...], Layout] = {}
 
 
 def _layout_of(tables: list[Tensor], x: Tensor) -> Layout:
     """Return the layout of these tables for the rows of ``x``, which is built again only if they have changed."""
-    bins, costs = x.shape[-1], tables[-1]
-    key = id(costs)
-    known = _layouts.get(key)
-    if known is not None and known.fits(tables, bins):
-        return known.layout
+    bins = x.shape[-1]
     # The data of a parameter can be replaced without changing its version, and inference tensors have none.
-    if isinstance(costs, nn.Parameter) or any(table.is_inference() for table in tables):
+    if any(isinstance(table, nn.Parameter) or table.is_inference() for table in tables):
         return Layout(tables, bins)
-    if known is None:
-        weakref.finalize(costs, _layouts.pop, key, None)
-    known = _layouts[key] = _Known(tables, bins)
-    return known.layout
+    # Sharing a tensor with another process moves its memory, and writes by that process cannot be detected.
+    key = bins, *((id(table), table._version, table.data_ptr()) for table in tables)
+    layout = _layouts.get(key)
+    if layout is None:
+        layout = _layouts[key] = Layout(tables, bins)
+        for table in tables:
+            # Another tensor may get the same identity later.
+            weakref.finalize(table, _layouts.pop, key, None)
+    return layout
 
 
 def _check_bins(name: str, x: Tensor, layout: Layout) -> None:
