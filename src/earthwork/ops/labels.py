@@ -27,7 +27,7 @@ _MAX_BINS = 2048
 class LabelKernel(NamedTuple):
     """Which kernel computes the whole loss of logits against class indices, as a class of losses declares it."""
 
-    operation: str  # see `kernels.cpu.run.labels`; "labels" is the cost of moving the softmax to the label
+    operation: str  # see csrc/earthwork.h; "labels" is the cost of moving the softmax to the label
     option: str = ""  # the option of the loss that the kernel takes
     # What the kernel takes in place of the costs of a space, as a function of the space and of a parameter.
     weights: Callable[[Any, float], Tensor] | None = None

@@ -105,10 +105,8 @@ def _check_matrix(matrix: Tensor) -> None:
 def _check_symmetric(matrix: Tensor) -> None:
     if (place := first_true((matrix - matrix.T).abs() > _rounding(matrix))) is not None:
         i, j = place
-        forth, back = matrix[i, j].item(), matrix[j, i].item()
-        raise ValueError(
-            f"matrix: expected a symmetric matrix, got {forth:g} from bin {i} to bin {j} and {back:g} back"
-        )
+        way, back = matrix[i, j].item(), matrix[j, i].item()
+        raise ValueError(f"matrix: expected a symmetric matrix, got {way:g} from bin {i} to bin {j} and {back:g} back")
 
 
 def _check_triangle(matrix: Tensor) -> None:

@@ -74,10 +74,8 @@ def _label_kernel(
     layout = _layout_of(tables, logits)
     _check_bins("logits", logits, layout)
     if labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
-        rows, shape = logits.shape[0], tuple(labels.shape)
-        raise ValueError(
-            f"labels: expected {rows} labels of type torch.int64, got shape {shape} of type {labels.dtype}"
-        )
+        rows, shape, dtype = logits.shape[0], tuple(labels.shape), labels.dtype
+        raise ValueError(f"labels: expected {rows} labels of type torch.int64, got shape {shape} of type {dtype}")
     labels, mean = labels.contiguous(), reduction == "mean"
     losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, None, ignore, mean)
     if not valid:
