@@ -73,15 +73,11 @@ class _WithGradient(torch.autograd.Function):
 
 # The public `apply` also checks for functional transforms, which takes time; `choose` has done so.
 with_gradient: Callable[..., Tensor] = fast_apply(_WithGradient)
-"""``with_gradient((values, slopes, composed), *inputs)``: ``values`` as a function of the inputs, whose derivative with
-respect to the first one is ``slopes``.
+"""``with_gradient((values, slopes, composed), *inputs)``: ``values`` as a function of one or two inputs.
 
-Args:
-    values: A number, or one for each row of the inputs.
-    slopes: The derivative w.r.t. the first input, of its shape. That w.r.t. a second one is its negative.
-    composed: The same function of the inputs, differentiable any number of times. It is called for derivatives of
-        higher order, so it has to check that what else it depends on is `unchanged` since then.
-    *inputs: One or two tensors, not all of which need a derivative.
+The values are a number, or one for each row. The derivative with respect to the first input is ``slopes``, that with
+respect to the second one its negative. ``composed`` is the same function, differentiable any number of times. It is
+called for derivatives of higher order, so it has to check that what else it depends on is `unchanged` since then.
 """
 
 

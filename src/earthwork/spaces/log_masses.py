@@ -83,15 +83,11 @@ def levels(tree: Tree, device: torch.device) -> Levels:
 def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logarithms of the masses below each edge of a tree and beyond it, in O(nodes) for each row."""
     own, up = levels.split(x.double(), LOG_ZERO), levels.up()
-    below = _below(own, up)
-    return levels.at_edges(below), levels.at_edges(_beyond(own, up, below))
-
-
-def _below(own: Sequence[Tensor], up: Sequence[Tensor]) -> list[Tensor]:
     below = [own[-1]]
     for depth in range(len(own) - 1, 0, -1):
         below.append(log_add(own[depth - 1], _sum(below[-1], up[depth], own[depth - 1].shape[-1])))
-    return below[::-1]
+    below.reverse()
+    return levels.at_edges(below), levels.at_edges(_beyond(own, up, below))
 
 
 def _beyond(own: Sequence[Tensor], up: Sequence[Tensor], below: Sequence[Tensor]) -> list[Tensor]:

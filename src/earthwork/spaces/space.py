@@ -270,16 +270,11 @@ def to_tensor(values: NDArray[Any], device: torch.device | str = "cpu", dtype: t
     return (copied if dtype is None else copied.to(dtype)).to(device)
 
 
-def check_real(name: str, values: Tensor) -> None:
-    """Raise a ``TypeError`` for a fake tensor, whose values cannot be checked."""
-    if private_api.is_fake(values) and not torch.compiler.is_compiling():
-        raise TypeError(f"{name}: expected values to check, got a fake tensor; make spaces before FakeTensorMode")
-
-
 def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
     """Return the values of a number, a sequence, an array or a tensor in double precision, as an array of its own."""
     if isinstance(values, Tensor):
-        check_real(name, values)
+        if private_api.is_fake(values) and not torch.compiler.is_compiling():
+            raise TypeError(f"{name}: expected values to check, got a fake tensor; make spaces before FakeTensorMode")
         if values.requires_grad:
             raise TypeError(
                 f"{name}: expected {expected} that are fixed, got a tensor that requires grad; learned costs are an "

@@ -79,7 +79,11 @@ def _label_kernel(
     labels, mean = labels.contiguous(), reduction == "mean"
     losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, None, ignore, mean)
     if not valid:
-        _raise_out_of_range(labels, layout.bins, ignore)
+        expected = f"target: expected class indices from 0 to {layout.bins - 1} (or ignore_index)"
+        wrong = ((labels != ignore) & ((labels < 0) | (labels >= layout.bins))).nonzero()
+        if len(wrong) == 0:
+            raise ValueError(f"{expected}, got another one that has been changed since")
+        raise ValueError(f"{expected}, got {int(labels[wrong[0]])} at position {int(wrong[0])}")
     if reduction != "none":
         losses = losses.sum() if total else losses.new_full((), empty)
     return losses, logits.new_empty(0) if slopes is None else slopes
@@ -115,15 +119,6 @@ def _layout_of(tables: list[Tensor], x: Tensor) -> Layout:
 def _check_bins(name: str, x: Tensor, layout: Layout) -> None:
     if x.ndim != 2 or x.shape[1] != layout.bins:
         raise ValueError(f"{name}: expected shape (rows, {layout.bins}), got {tuple(x.shape)}")
-
-
-def _raise_out_of_range(labels: Tensor, bins: int, ignore: int) -> None:
-    expected = f"target: expected class indices from 0 to {bins - 1} (or ignore_index)"
-    wrong = ((labels != ignore) & ((labels < 0) | (labels >= bins))).nonzero()
-    if len(wrong) == 0:
-        raise ValueError(f"{expected}, got another one that has been changed since")
-    position = int(wrong[0])
-    raise ValueError(f"{expected}, got {int(labels[position])} at position {position}")
 
 
 def _fake_pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
