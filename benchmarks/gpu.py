@@ -32,7 +32,7 @@ from triton.backends.compiler import GPUTarget
 
 import earthwork as ew
 from earthwork.kernels.gpu import common, labels, pairs
-from earthwork.kernels.gpu.tables import Tables, branches_of, tables_of
+from earthwork.kernels.gpu.tables import Tables, tables_of
 from earthwork.ops.first_order import FIRST_ORDER
 
 TARGETS = {
@@ -228,7 +228,7 @@ def measure(quick: bool = False) -> dict[str, Any]:
     def first_order(logits: Tensor, labels: Tensor) -> Tensor:
         return FIRST_ORDER.loss_of_labels(loss, logits, labels, None)
 
-    tables = tables_of(branches_of(*tree.intervals(), tree.flow_costs), torch.device("meta"))
+    tables = tables_of(tree, torch.device("meta"))
     traffic = {
         "F.cross_entropy": portable_traffic(functional.cross_entropy, ROWS, tree.num_bins),
         "EMDLoss, rho=2": kernel_traffic(tables, ROWS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.nn import functional
 import earthwork as ew
 from benchmarks.peers import cumsum_distance, cumsum_loss, dlordinal_loss, matrix_loss, nothing, nothing_by_operator
 from benchmarks.timing import Times, forward_backward, in_turns
+from earthwork import private_api
 from earthwork.kernels.cpu import Layout, loading, run, without_kernels
 
 Cases = dict[str, Callable[[], object]]
@@ -91,19 +93,19 @@ def compiled(seconds: float) -> dict[str, Times]:
 
 def thread_pools(seconds: float) -> dict[str, Times]:
     """The kernel on torch's threads, and on threads of its own."""
-    core, pools = loading.library(), {"torch": "torch's threads", "own": "its own threads"}
+    core, pools = loading.library(), {"torch's threads": private_api.parallel_for(), "its own threads": None}
     layout = Layout([torch.ones(())], CLASSES)
     found: dict[str, Times] = {}
     for rows in (64, ROWS, 8 * ROWS):
         logits, labels = torch.randn(rows, CLASSES), torch.randint(CLASSES, (rows,))
 
-        def call(pool: str, logits: Tensor = logits, labels: Tensor = labels) -> None:
-            loading.use_threads(core, pool)
+        def call(threads: Any, logits: Tensor = logits, labels: Tensor = labels) -> None:
+            core.ew_use_parallel_for(threads)
             run.labels(layout, logits, labels, 2.0, True)
 
-        cases: Cases = {f"{name}, {rows} × {CLASSES}": partial(call, pool) for pool, name in pools.items()}
+        cases: Cases = {f"{name}, {rows} × {CLASSES}": partial(call, threads) for name, threads in pools.items()}
         found |= in_turns(cases, seconds / 3)
-    loading.use_threads(core)
+    core.ew_use_parallel_for(private_api.parallel_for())
     return found
 
 

@@ -147,7 +147,9 @@ def test_the_thread_pool_of_torch():
         lambda begin, end, context: seen.append((begin, end, context))
     )
     address = ctypes.cast(on_range, ctypes.c_void_p).value
-    assert private_api.parallel_for()(0, 1, 1, address, 1234) == 0
+    function = private_api.parallel_for()
+    function.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
+    assert function(0, 1, 1, address, 1234) == 0
     assert seen == [(0, 1, 1234)]
 
 

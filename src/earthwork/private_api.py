@@ -92,14 +92,11 @@ def plain_tensors() -> Iterator[None]:
 
 def is_fake(x: Tensor) -> bool:
     """Return whether a tensor has a shape and no values: one of a ``FakeTensorMode``."""
-    module = sys.modules.get("torch._subclasses.fake_tensor")
-    return module is not None and isinstance(x, getattr(module, "FakeTensor", ()))
+    return isinstance(x, getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", ()))
 
 
 def in_fake_mode() -> bool:
     """Return whether a ``FakeTensorMode`` is active, which does not take plain tensors."""
-    if not count_dispatch_modes():
-        return False
     fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensorMode", ())
     stack: Any = find("utils._python_dispatch._get_current_dispatch_mode_stack")
     return stack is None or any(isinstance(mode, fake) for mode in stack())
@@ -118,8 +115,7 @@ forward_mode: Any = forward_ad if hasattr(forward_ad, "_current_level") else Sim
 
 def is_forward_mode() -> bool:
     """Return whether forward-mode differentiation is active."""
-    active: bool = forward_mode._current_level >= 0
-    return active
+    return bool(forward_mode._current_level >= 0)
 
 
 def under_transform() -> bool:
@@ -193,8 +189,4 @@ def parallel_for() -> Any:
     """Return ``at::parallel_for`` of the stable ABI, or ``None``: ``(begin, end, grain, callback, context)``."""
     folder = Path(torch.__file__).parent / "lib"
     path = next((folder / name for name in _LIBRARIES if (folder / name).exists()), None)
-    function = None if path is None else getattr(ctypes.CDLL(str(path)), "torch_parallel_for", None)
-    if function is not None:
-        function.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
-        function.restype = ctypes.c_int32
-    return function
+    return None if path is None else getattr(ctypes.CDLL(str(path)), "torch_parallel_for", None)

@@ -6,7 +6,6 @@ A floating point target of the input's shape is a distribution. A set, "one of t
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from earthwork.spaces import Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import dtype_or_type, first_true
+from earthwork.spaces.space import check_index, check_indices, check_positive, dtype_or_type, first_true
 from earthwork.spaces.tree import as_tree, node_tables
-from earthwork.text import with_near_matches
+from earthwork.text import find_nodes
 
 __all__ = ["AnyOf", "any_of", "coarse", "gaussian", "interval", "two_hot"]
 
@@ -85,8 +84,7 @@ def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
     """
     values = _numbers("values", values)
     edges = _increasing("edges", edges, values)
-    if not isinstance(sigma, (int, float)) or isinstance(sigma, bool) or not 0 < sigma < math.inf:
-        raise ValueError(f"sigma: expected a finite number > 0, got {sigma!r}")
+    check_positive("sigma", sigma)
     centre = values.double().clamp(edges[0].item(), edges[-1].item()).unsqueeze(-1)
     z = (edges.double() - centre) / (sigma * math.sqrt(2))
     # Differences of the smaller tail, so that nothing cancels far from the value; ndtr loses digits there.
@@ -141,15 +139,13 @@ def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Any
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n: expected a number of classes ≥ 1, got {n!r}")
     ends = {"low": 0 if low is None else low, "high": n - 1 if high is None else high}
-    bounds = [_indices(name, bound, "class indices", "", n) for name, bound in ends.items()]
-    device = next((bound.device for bound in bounds if bound.ndim), torch.device("cpu"))
-    first, last = torch.broadcast_tensors(*(bound.to(device) for bound in bounds))
+    first, last = torch.broadcast_tensors(*check_indices(ends, "class", n))
     if (place := first_true(first > last)) is not None:
         raise ValueError(
             f"low and high: expected low ≤ high, got {int(first[place])} and {int(last[place])}"
             + (f" at position {place[0] if len(place) == 1 else place}" if place else "")
         )
-    classes = torch.arange(n, device=device)
+    classes = torch.arange(n, device=first.device)
     return AnyOf((classes >= first.unsqueeze(-1)) & (classes <= last.unsqueeze(-1)))
 
 
@@ -160,7 +156,7 @@ def coarse(nodes: Nodes, tree: Tree) -> AnyOf:
     """Return sets of the classes below nodes of a tree: labels that name a group.
 
     Args:
-        nodes: Nodes, as indices of any shape ``[...]`` or as names.
+        nodes: Nodes, as indices of any shape ``[...]``, or as names or ids.
         tree: The hierarchy.
 
     Returns:
@@ -179,7 +175,10 @@ def coarse(nodes: Nodes, tree: Tree) -> AnyOf:
 def classes_below(nodes: Nodes, tree: Tree) -> Tensor:
     """Return masks ``[..., num_bins]`` of the classes below nodes of a tree, given as for `coarse`."""
     tree = as_tree(tree, "tree", "whose nodes are groups of classes")
-    index = _nodes(nodes, tree)
+    items: Any = [nodes] if isinstance(nodes, str) else nodes
+    if not isinstance(items, Tensor | int) and len(items) and isinstance(items[0], str):
+        items = find_nodes("nodes", items, tree.names, tree.node_data.get("id"))
+    index = check_index("nodes", items[0] if isinstance(nodes, str) else items, "node", tree.num_nodes)
     # A bin lies below a node if its place in a depth-first walk is among those of the node's subtree.
     tables = derived(tree, node_tables, index.device)
     start = tables.order[index].unsqueeze(-1)
@@ -190,33 +189,6 @@ def classes_below(nodes: Nodes, tree: Tree) -> Tensor:
         name = repr(tree.names[node]) if tree.names else str(node)
         raise ValueError(f"nodes: expected nodes with a class below them, got {name}, which has none")
     return mask
-
-
-def _nodes(nodes: Any, tree: Tree) -> Tensor:
-    single = isinstance(nodes, (str, int))
-    items = [nodes] if single else nodes
-    if not isinstance(items, Tensor) and len(items) and isinstance(items[0], str):
-        if tree.names is None:
-            raise ValueError(f"nodes: expected node indices, because {tree} has no names, got {items[0]!r}")
-        places = {name: node for node, name in enumerate(tree.names)}
-        counts = Counter(tree.names)
-        for name in items:
-            if counts[name] > 1:
-                raise ValueError(f"nodes: expected names that only one node has, or node indices, got {name!r}")
-            if name not in places:
-                raise ValueError(f"nodes: expected names of nodes of {tree}, got {with_near_matches([name], places)}")
-        items = [places[name] for name in items]
-    index = _indices("nodes", items, "node indices", " or names", tree.num_nodes)
-    return index.squeeze(0) if single else index
-
-
-def _indices(name: str, values: Any, what: str, otherwise: str, count: int) -> Tensor:
-    index = torch.as_tensor(values)
-    if index.is_floating_point() or index.dtype == torch.bool:
-        raise TypeError(f"{name}: expected {what}{otherwise}, got {index.dtype}")
-    if len(wrong := index[(index < 0) | (index >= count)]):
-        raise ValueError(f"{name}: expected {what} from 0 to {count - 1}, got {int(wrong[0])}")
-    return index
 
 
 def _numbers(name: str, values: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from unicodedata import combining, is_normalized, normalize
@@ -63,6 +64,30 @@ def with_near_matches(unknown: Sequence[str], known: Iterable[str]) -> str:
         near = get_close_matches(fold_name(name[:100]), folded, n=3, cutoff=0.6) if place < _MAX_SUGGESTIONS else []
         shown.append(quoted(name) + (f" (near: {', '.join(quoted(folded[x]) for x in near)})" if near else ""))
     return ", ".join(shown)
+
+
+def find_nodes(
+    what: str, wanted: Sequence[str], names: Sequence[str] | None, ids: Sequence[str] | None = None
+) -> list[int]:
+    """Return the node of each wanted name, as it is written or cleaned, or of each wanted id (such as a synset id).
+
+    Names that are unknown (all of them, with near matches) or that several nodes have are errors.
+    """
+    if names is None:
+        raise ValueError(f"{what}: the tree's nodes have no names to find {wanted[0]!r} among")
+    found = [(str(name), node) for node, name in enumerate(ids or ()) if name]
+    found += [(name, node) for node, name in enumerate(names)]
+    places = dict(found)
+    wanted = [name if name in places else clean_name(name) for name in wanted]
+    unknown = [name for name in wanted if name not in places]
+    if unknown:
+        raise ValueError(f"{what}: {len(unknown)} not in the tree: {with_near_matches(unknown, names)}")
+    # A node whose name is also its id has it once.
+    counts = Counter(name for name, _ in set(found))
+    ambiguous = next((name for name in wanted if counts[name] > 1), None)
+    if ambiguous is not None:
+        raise ValueError(f"{what}: expected a name or id that only one node of the tree has, got {ambiguous!r}")
+    return [places[name] for name in wanted]
 
 
 def quoted(name: str) -> str:

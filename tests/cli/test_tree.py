@@ -183,7 +183,7 @@ def test_build_from_embeddings_with_metric(shell: Shell, tmp_path: Path) -> None
         ("paths", "a.x\nb.x\n", [], "--separator: '/' occurs in none of the paths"),
         ("paths", "a/x\na\n", [], "--classes: 'a' is an ancestor of 'x'; pass --inner-bins to allow it"),
         ("table", "a,b\n1,2\n", ["--columns", "a,c"], "--columns: "),
-        ("confusion", "1,2\n2,1\n", ["--method", "x"], "--method: expected one of average"),
+        ("confusion", "1,2\n2,1\n", ["--method", "x"], '--method: expected "average", '),
         ("newick", "(a,b)r;", ["--costs", "x"], "--costs: expected one of unit, hops"),
         ("paths", "r/a\nr/b\n", ["--costs", "hops"], '--costs: "hops" needs node_data'),
     ],

@@ -165,7 +165,7 @@ ERRORS = {
         "expected finite numbers, got NaN or infinity in row 2",
     ),
     "no rows": ({"probs": "none", "labels": "none"}, [], "expected at least one prediction, got none"),
-    "bad normalize": ({}, ["--normalize", "sum"], "--normalize: expected softmax or l1, got 'sum'"),
+    "bad normalize": ({}, ["--normalize", "sum"], '--normalize: expected None, "l1" or "softmax"'),
     "bad top k": ({}, ["--top-k", "0"], "--top-k: expected a whole number ≥ 1, got 0"),
     "no such tree": ({}, ["--space", "imagenet1"], "imagenet1"),
     "no such labels": ({}, ["--labels-file", "nowhere.txt"], "nowhere.txt: No such file or directory"),

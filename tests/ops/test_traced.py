@@ -11,7 +11,8 @@ from earthwork import private_api
 from earthwork.kernels.cpu import loading, operators
 from earthwork.ops import operations as routes
 from earthwork.ops.definition import COMPOSED
-from earthwork.ops.labels import cost_to_label, ground_costs
+from earthwork.ops.labels import cost_to_label
+from earthwork.ops.linear_programme import ground_costs
 from earthwork.ops.masses import can_read
 from earthwork.ops.operations import OPERATORS
 from tests.cases import random_distribution

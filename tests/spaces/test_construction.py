@@ -17,7 +17,7 @@ MAKERS = {
     "Ring": lambda costs: ew.Ring(2, costs),
     "Tree": lambda costs: ew.Tree([1, -1, 1], costs),
 }
-COSTS = "costs: expected a number or (2 edge costs for this (Chain|Ring)|2 or 3 edge costs for this Tree)"
+COSTS = "costs: expected a number or 2 edge costs for this (Chain|Ring|Tree)"
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_normalized_scales_diameter(kind):
         (0, ValueError, "diameter: expected a finite number > 0, got 0"),
         (-1.0, ValueError, r"diameter: expected a finite number > 0, got -1\.0"),
         (float("nan"), ValueError, "diameter: expected a finite number > 0, got nan"),
-        ("wide", TypeError, "diameter: expected a number > 0, got 'wide'"),
-        (True, TypeError, "diameter: expected a number > 0, got True"),
+        ("wide", TypeError, "diameter: expected a finite number > 0, got 'wide'"),
+        (True, TypeError, "diameter: expected a finite number > 0, got True"),
     ],
 )
 def test_bad_diameters(diameter, error, message):
@@ -179,9 +179,9 @@ def test_chain_of_numbers_in_ascending_order(make):
         ([1.0, float("nan")], ValueError, "values: expected finite numbers, got nan at position 1"),
         ([float("inf"), 1.0], ValueError, "values: expected finite numbers, got inf at position 0"),
         ([1, 2, 3, 2], ValueError, "values: expected distinct numbers, got 2 again at position 3"),
-        (["1", "2"], TypeError, "values: expected real numbers, got <U1"),
-        ([True, False], TypeError, "values: expected real numbers, got bool"),
-        (torch.tensor([1j]), TypeError, "values: expected real numbers, got complex64"),
+        (["1", "2"], TypeError, r"values: expected real numbers, got \['1', '2'\]"),
+        ([True, False], TypeError, r"values: expected real numbers, got \[True, False\]"),
+        (torch.tensor([1j]), TypeError, r"values: expected real numbers, got torch\.complex64"),
     ],
 )
 def test_bad_values(values, error, message):

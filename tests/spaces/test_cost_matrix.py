@@ -67,7 +67,7 @@ def test_what_is_not_ground_cost(matrix, message):
         ("roads", "matrix: expected a square matrix of real numbers, got 'roads'"),
         ([[0.0, 1.0], [1.0]], r"matrix: expected a square matrix of real numbers, got \[\[0.0, 1.0\], \[1.0\]\]"),
         ("x" * 58, f"matrix: expected a square matrix of real numbers, got '{'x' * 58}'"),
-        ("x" * 59, rf"matrix: expected a square matrix of real numbers, got '{'x' * 56}\.\.\."),
+        ("x" * 59, rf"matrix: expected a square matrix of real numbers, got '{'x' * 59}"),
         (torch.zeros(2, 2, dtype=torch.complex64), r"matrix: expected real numbers, got torch\.complex64"),
         (np.zeros((2, 2), dtype=complex), "matrix: expected real numbers, got complex128"),
         ([[0, 1j], [1j, 0]], r"matrix: expected a square matrix of real numbers, got \[\[0, 1j\], \[1j, 0\]\]"),
@@ -115,9 +115,9 @@ def test_has_no_edges(name):
 
 
 def test_bins_out_of_range():
-    with pytest.raises(ValueError, match=r"^i: expected bins from 0 to 2, got -1$"):
+    with pytest.raises(ValueError, match=r"^i: expected bin indices from 0 to 2, got -1$"):
         ew.CostMatrix(MATRIX).distance(-1, 0)
-    with pytest.raises(ValueError, match=r"^j: expected bins from 0 to 2, got 3$"):
+    with pytest.raises(ValueError, match=r"^j: expected bin indices from 0 to 2, got 3$"):
         ew.CostMatrix(MATRIX).distance(0, 3)
 
 

@@ -77,9 +77,9 @@ def test_path_of_million_nodes_has_length():
 
 @pytest.mark.parametrize("space", [ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0, 0])])
 def test_bad_pairs(space):
-    with pytest.raises(ValueError, match=r"^j: expected bins from 0 to 2, got 3$"):
+    with pytest.raises(ValueError, match=r"^j: expected bin indices from 0 to 2, got 3$"):
         space.distance(0, torch.tensor([1, 3]))
-    with pytest.raises(ValueError, match=r"^i: expected bins from 0 to 2, got -1$"):
+    with pytest.raises(ValueError, match=r"^i: expected bin indices from 0 to 2, got -1$"):
         space.distance(-1, 0)
     for index in (torch.tensor([0.5]), torch.tensor([True]), torch.tensor([1j])):
         with pytest.raises(TypeError, match=rf"^i: expected bin indices \(integers\), got {index.dtype}$"):
@@ -92,9 +92,9 @@ def test_bad_pairs(space):
 @pytest.mark.parametrize("method", ["node_distance", "lowest_common_ancestor"])
 def test_bad_nodes(method):
     between = getattr(ew.trees.cifar10(), method)
-    with pytest.raises(ValueError, match=r"^a: expected nodes from 0 to 12, got -1$"):
+    with pytest.raises(ValueError, match=r"^a: expected node indices from 0 to 12, got -1$"):
         between(-1, 3)
-    with pytest.raises(ValueError, match=r"^b: expected nodes from 0 to 12, got 999$"):
+    with pytest.raises(ValueError, match=r"^b: expected node indices from 0 to 12, got 999$"):
         between(3, torch.tensor([12, 999]))
     with pytest.raises(TypeError, match=r"^a: expected node indices \(integers\), got 'cat'$"):
         between("cat", 3)

@@ -8,7 +8,7 @@ import torch
 
 import earthwork as ew
 from earthwork.spaces.edges import EdgeSpace
-from earthwork.spaces.log_masses import levels_of
+from earthwork.spaces.log_masses import levels
 from earthwork.spaces.space import Space
 from tests.cases import ALL_KINDS, path_matrix, random_space, random_tree
 
@@ -156,24 +156,24 @@ def test_trees_by_walking_up_from_each_node(rng, inner, root):
 @pytest.mark.parametrize("root", [0, 5, 13])
 def test_levels_of_tree(rng, root):
     tree = rooted(rng, root)
-    levels = levels_of(tree._parents, tree._depths, tree._bins, torch.device("cpu"))
+    by_depth = levels(tree, torch.device("cpu"))
     depths = tree.depths.tolist()
     by_level = [[node for node in range(14) if depths[node] == depth] for depth in range(tree.depth + 1)]
-    assert levels.counts == tuple(len(nodes) for nodes in by_level)
+    assert by_depth.counts == tuple(len(nodes) for nodes in by_level)
     edge = {node: number for number, node in enumerate(x for x in range(14) if x != tree.root)}
-    above = levels.edges_above.split(levels.counts)
+    above = by_depth.edges_above.split(by_depth.counts)
     for depth in range(1, len(by_level)):
         parents = [by_level[depth - 1].index(int(tree.parents[node])) for node in by_level[depth]]
-        assert levels.up()[depth].tolist() == parents
+        assert by_depth.up()[depth].tolist() == parents
         assert above[depth].tolist() == [edge[node] for node in by_level[depth]]
     content = torch.from_numpy(rng.random((2, 3, tree.num_bins)))
     at = {int(node): content[..., place] for place, node in enumerate(tree.bins)}
-    for nodes, found in zip(by_level, levels.split(content, -7.0), strict=True):
+    for nodes, found in zip(by_level, by_depth.split(content, -7.0), strict=True):
         expected = [at.get(node, torch.full((2, 3), -7.0, dtype=torch.float64)) for node in nodes]
         torch.testing.assert_close(found, torch.stack(expected, -1))
     numbers = [torch.tensor(nodes).expand(2, 3, -1) for nodes in by_level]
-    assert levels.at_bins(numbers)[1, 2].tolist() == tree.bins.tolist()
-    assert levels.at_edges(numbers)[1, 2].tolist() == list(edge)
+    assert by_depth.at_bins(numbers)[1, 2].tolist() == tree.bins.tolist()
+    assert by_depth.at_edges(numbers)[1, 2].tolist() == list(edge)
 
 
 @pytest.mark.parametrize("inner", [False, True])

@@ -59,9 +59,9 @@ STRUCTURE = {
 COSTS = {
     "costs: expected a number or 2 edge costs for this Chain, got shape (3,)": lambda: ew.Chain(3, [1.0, 1.0, 1.0]),
     "costs: expected a number or 3 edge costs for this Ring, got shape (1, 3)": lambda: ew.Ring(3, [[1.0, 1.0, 1.0]]),
-    "costs: expected a number or 1 or 2 edge costs for this Tree, got shape (3,)": lambda: ew.Tree([-1, 0], [1, 1, 1]),
-    "values: expected real numbers, got <U1": lambda: ew.Chain.from_values(["1"]),
-    "values: expected real numbers, got bool": lambda: ew.Chain.from_values([True, False]),
+    "costs: expected a number or 1 edge costs for this Tree, got shape (3,)": lambda: ew.Tree([-1, 0], [1, 1, 1]),
+    "values: expected real numbers, got ['1']": lambda: ew.Chain.from_values(["1"]),
+    "values: expected real numbers, got [True, False]": lambda: ew.Chain.from_values([True, False]),
     "values: expected one axis of at least one number, got shape (0,)": lambda: ew.Chain.from_values(np.ones(0)),
     "values: expected one axis of at least one number, got shape (1, 2)": lambda: ew.Chain.from_values([[1.0, 2.0]]),
     "values: expected finite numbers, got inf at position 1": lambda: ew.Chain.from_values([1.0, math.inf, math.nan]),
@@ -83,7 +83,7 @@ COSTS = {
     "matrix: expected real numbers, got torch.bool": lambda: ew.CostMatrix(torch.zeros(1, 1, dtype=torch.bool)),
     "matrix: expected a square matrix of real numbers, got 'x'": lambda: ew.CostMatrix("x"),
     f"matrix: expected a square matrix of real numbers, got '{'x' * 58}'": lambda: ew.CostMatrix("x" * 58),
-    f"matrix: expected a square matrix of real numbers, got '{'x' * 56}...": lambda: ew.CostMatrix("x" * 59),
+    f"matrix: expected a square matrix of real numbers, got '{'x' * 59}": lambda: ew.CostMatrix("x" * 59),
     "matrix: expected a square matrix of at least one bin, got shape (1, 2)": lambda: ew.CostMatrix([[0, 1]]),
     "matrix: expected a square matrix of at least one bin, got shape (0, 0)": lambda: ew.CostMatrix(torch.ones(0, 0)),
     "matrix: expected a square matrix of at least one bin, got shape (1,)": lambda: ew.CostMatrix([0]),
@@ -113,10 +113,10 @@ CALLS = {
         TREE.potential(torch.ones(3))
     ),
     "x: expected a tensor, got list": lambda: CHAIN.flow([1.0, 2.0, 3.0]),
-    "a: expected nodes from 0 to 4, got 5": lambda: TREE.node_distance(5, 0),
-    "b: expected nodes from 0 to 4, got -1": lambda: TREE.node_distance(0, -1),
-    "a: expected nodes from 0 to 4, got 6": lambda: TREE.lowest_common_ancestor(6, 0),
-    "b: expected nodes from 0 to 4, got 7": lambda: TREE.lowest_common_ancestor(0, 7),
+    "a: expected node indices from 0 to 4, got 5": lambda: TREE.node_distance(5, 0),
+    "b: expected node indices from 0 to 4, got -1": lambda: TREE.node_distance(0, -1),
+    "a: expected node indices from 0 to 4, got 6": lambda: TREE.lowest_common_ancestor(6, 0),
+    "b: expected node indices from 0 to 4, got 7": lambda: TREE.lowest_common_ancestor(0, 7),
     "a: expected node indices (integers), got torch.float32": lambda: TREE.node_distance(0.5, 0),
     "i: expected bin indices (integers), got torch.bool": lambda: CHAIN.distance(True, 0),
     "i: expected bin indices (integers), got torch.complex64": lambda: CHAIN.distance(1j, 0),
@@ -126,8 +126,8 @@ CALLS = {
     "rho: expected a finite number ≥ 1, got 0.5": lambda: CHAIN.check_rho(0.5),
     "rho: expected a finite number ≥ 1, got inf": lambda: CHAIN.check_rho(math.inf),
     f"rho: expected 1 on {MATRIX}, which has no edges whose flow could be relaxed, got 2": lambda: MATRIX.check_rho(2),
-    "diameter: expected a number > 0, got '1'": lambda: CHAIN.normalized("1"),
-    "diameter: expected a number > 0, got True": lambda: CHAIN.normalized(True),
+    "diameter: expected a finite number > 0, got '1'": lambda: CHAIN.normalized("1"),
+    "diameter: expected a finite number > 0, got True": lambda: CHAIN.normalized(True),
     "diameter: expected a finite number > 0, got 0": lambda: CHAIN.normalized(0),
     "diameter: expected a finite number > 0, got inf": lambda: CHAIN.normalized(math.inf),
     "space: expected two bins with a distance > 0 to scale by, got Chain(1 bins, no edges)": lambda: ew.Chain(
@@ -172,7 +172,7 @@ def test_both_indices_are_named(space):
     for place, name in enumerate("ij"):
         pair = [0, 0]
         pair[place] = last + 1
-        with pytest.raises(ValueError, match=f"^{name}: expected bins from 0 to {last}, got {last + 1}$"):
+        with pytest.raises(ValueError, match=f"^{name}: expected bin indices from 0 to {last}, got {last + 1}$"):
             space.distance(*pair)
 
 

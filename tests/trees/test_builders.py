@@ -403,10 +403,10 @@ def test_bad_clusters() -> None:
         trees.from_embeddings([1.0, 2.0])
     with pytest.raises(ValueError, match="metric: 'cosine' is not defined for all"):
         trees.from_embeddings([[0.0, 0.0], [1.0, 1.0]], metric="cosine")
-    with pytest.raises(ValueError, match="method: expected one of average"):
+    with pytest.raises(ValueError, match='method: expected "average", "single"'):
         trees.from_embeddings([[0.0], [1.0]], method="centroid")
     # The imaginary part was once left out.
-    with pytest.raises(TypeError, match="vectors: expected real numbers, got complex ones"):
+    with pytest.raises(TypeError, match=r"vectors: expected numbers, got .*1j"):
         trees.from_embeddings([[1j], [1.0]])
     with pytest.raises(ValueError, match=r"matrix: expected shape \[classes, classes\]"):
         trees.from_confusion([[1, 2, 3]])
@@ -506,5 +506,5 @@ def test_graphs_with_other_marks_than_the_indices_of_classes(places: tuple[int, 
     nx = pytest.importorskip("networkx")
     graph = nx.DiGraph([("r", "a"), ("r", "b")])
     graph.nodes["a"]["bin"], graph.nodes["b"]["bin"] = places
-    with pytest.raises(ValueError, match="expected the attributes `bin` to be 0 to 1, each once, got "):
+    with pytest.raises(ValueError, match="graph: attributes `bin`: expected the indices 0 to 1, each once, got "):
         trees.from_networkx(graph)

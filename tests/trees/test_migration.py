@@ -84,7 +84,7 @@ def test_a_head_knows_a_new_class_by_its_siblings():
     assert (group <= 2).float().mean() > 0.9
     with pytest.raises(ValueError, match=r"rows: expected 5, one for each old class, got \(6, 16\)"):
         migration.carry(carried.weight)
-    with pytest.raises(ValueError, match="labels: expected old classes from 0 to 4, got 5"):
+    with pytest.raises(ValueError, match="labels: expected old class indices from 0 to 4, got 5"):
         migration.labels(torch.tensor([5]))
 
 
@@ -113,8 +113,12 @@ def test_checkpoints_say_their_classes_if_asked(tmp_path):
             RuntimeError, match=r"head.classes: expected 'caffè 🚐' as class 0, .* 'cat'; ew.trees.migr"
         ):
             network(backwards).load_state_dict(state, strict=strict)
-    with pytest.raises(RuntimeError, match="expected 4 classes, got a checkpoint for 3"):
-        ew.trees.record_classes(nn.Identity(), ew.Chain(4)).load_state_dict({"classes": state["head.classes"]})
+    for count in (3, 4):
+        unnamed = ew.trees.record_classes(nn.Identity(), ew.Chain(count))
+        with pytest.raises(
+            RuntimeError, match=f"expected {count} classes without names, got a checkpoint for 3 classes"
+        ):
+            unnamed.load_state_dict({"classes": state["head.classes"]})
     plain = network(tree, asked=False).state_dict()
     assert not [key for key in plain if "classes" in key]
     with pytest.raises(RuntimeError, match=r"Missing key.*classes"):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import earthwork as ew
 from earthwork.spaces.derived import derived
 from earthwork.spaces.parts import shard_bounds, slices
-from earthwork.spaces.tree import plan
+from earthwork.spaces.tree_maps import plan
 from earthwork.trees.parts import dump_arrays
 from tests.trees.hierarchies import hierarchies
 
@@ -242,8 +242,8 @@ def test_what_part_cannot_do(tmp_path: Path) -> None:
             loss(torch.zeros(1, 3), torch.tensor([0]))
     with pytest.raises(TypeError, match="space: expected a whole tree for distances, got TreePart"):
         part.distances()
-    with pytest.raises(TypeError, match="space: expected a whole tree to scale its costs"):
-        part._scaled(torch.ones(()))
+    with pytest.raises(TypeError, match="space: expected a whole tree for distances, got TreePart"):
+        part.normalized()
     with pytest.raises(ValueError, match="space: expected shard 1 of 2, got shard 0 of 2"):
         part.part((0, 2, 3), 1)
     with pytest.raises(ValueError, match="rho: expected a finite number ≥ 1, got 0"):

@@ -83,7 +83,7 @@ def test_relabel() -> None:
         trees.relabel(PETS, {"cat": "dog"})
     with pytest.raises(ValueError, match="expected one of no node_data, got 'id'"):
         trees.relabel(PETS, "id")
-    with pytest.raises(TypeError, match="names: expected strings, got 1"):
+    with pytest.raises(TypeError, match="names: expected a sequence of strings, got 1"):
         trees.relabel(Tree([-1, 0]), [1, 2])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="names: expected 2, one for each node, got 1"):
         trees.relabel(Tree([-1, 0]), ["a"])
@@ -149,7 +149,7 @@ def test_counts_by_name() -> None:
             "scheme: expected one of unit, .*, information or a function, got 'x'",
         ),
         ({"scheme": "hops"}, '"hops" needs node_data'),
-        ({"scheme": "depth", "decay": 0}, "decay: expected a number > 0, got 0"),
+        ({"scheme": "depth", "decay": 0}, "decay: expected a finite number > 0, got 0"),
         ({"scheme": "information"}, "needs how often each class occurs"),
         ({"scheme": "information", "counts": [1, 2]}, r"counts: expected 4, one for each class, got shape \(2,\)"),
         ({"scheme": "information", "counts": [1, 0, 2, 3]}, "counts: expected numbers > 0, got 0 for class 1"),

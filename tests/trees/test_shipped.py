@@ -49,7 +49,7 @@ def test_imagenet1k_by_rule_of_paper() -> None:
 
 @pytest.mark.parametrize("make", [trees.imagenet1k, trees.tiny_imagenet200])
 def test_unknown_rules(make: Callable[..., Tree]) -> None:
-    with pytest.raises(ValueError, match="rule: expected first or paper, got 'x'"):
+    with pytest.raises(ValueError, match='rule: expected "first" or "paper", got'):
         make(rule="x")
 
 
@@ -147,5 +147,5 @@ def test_loading_needs_nothing_but_torch_numpy() -> None:
 
 
 def test_bad_costs() -> None:
-    with pytest.raises(ValueError, match="costs: expected unit or hops, got 'x'"):
+    with pytest.raises(ValueError, match='costs: expected "unit" or "hops", got'):
         trees.imagenet1k(costs="x")

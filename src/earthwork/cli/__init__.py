@@ -14,11 +14,10 @@ def main() -> None:
     try:
         require("rich", "cli", "the command line")
         require("typer", "cli", "the command line")
+        from earthwork.cli.app import run
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    try:
-        from earthwork.cli.app import run
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(run())

@@ -75,15 +75,8 @@ def command(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the report and the pictures.")] = None,
 ) -> None:
     """Report the metrics of predictions, and compare models on the same rows."""
-    for option, value, *choices in (
-        ("--normalize", normalize, "softmax", "l1"),
-        ("--labels", labels, "index", "name"),
-        ("--answers", answers, "class", "node"),
-        ("--decide", decide, "least-risk", "inner"),
-    ):
-        if value is not None and value not in choices:
-            hint = "; --labels-file takes a file" if option == "--labels" else ""
-            raise ValueError(f"{option}: expected {' or '.join(map(str, choices))}, got {value!r}{hint}")
+    if labels not in (None, "index", "name"):
+        raise ValueError(f"--labels: expected index or name, got {labels!r}; --labels-file takes a file")
     from rich.console import Console
 
     given = {name: value for name, value in context.params.items() if name not in _OWN}

@@ -14,7 +14,7 @@ import typer
 import earthwork as ew
 from earthwork.cli.console import Command
 from earthwork.files import read_json, read_lines, write_atomically
-from earthwork.text import printable
+from earthwork.text import find_nodes, printable
 
 if TYPE_CHECKING:
     from earthwork.trees.assemble import Classes
@@ -99,8 +99,6 @@ def distance(
     costs: Costs = None,
 ) -> None:
     """Print the distance between two nodes, and the path between them."""
-    from earthwork.trees.assemble import find_nodes
-
     found = _load(tree, costs)
     names = found.names or tuple(map(str, range(found.num_nodes)))
     start, end = find_nodes("nodes", [a, b], names, found.node_data.get("id"))
@@ -179,18 +177,9 @@ def _load(tree: str, costs: str | None = None) -> ew.Tree:
 
 
 def _save(tree: ew.Tree, path: Path) -> None:
+    """Write a tree, and say what a file with this ending does not keep of it."""
     ew.save(tree, path)
-    lost = lost_in(tree, path)
-    if lost:
-        typer.echo(f"note: {path.suffix} files hold no {', no '.join(lost)}; .json holds everything", err=True)
-    typer.echo(f"{path}: {tree}")
-
-
-def lost_in(tree: ew.Tree, path: Path) -> list[str]:
-    """Return what a file with this ending does not keep of a tree."""
     suffix = path.suffix.lower()
-    if suffix == ".json":
-        return []
     keeps_costs = suffix in (".nwk", ".newick", ".tree", ".tre", ".yaml", ".yml", ".npz")
     keeps_order = suffix in (".csv", ".tsv", ".txt", ".npz")
     losses = {
@@ -199,7 +188,10 @@ def lost_in(tree: ew.Tree, path: Path) -> list[str]:
         "names": suffix == ".npz" and tree.names is not None,
         "ids": bool(tree.node_data),
     }
-    return [what for what, lost in losses.items() if lost]
+    lost = [what for what, is_lost in losses.items() if is_lost]
+    if lost and suffix != ".json":
+        typer.echo(f"note: {path.suffix} files hold no {', no '.join(lost)}; .json holds everything", err=True)
+    typer.echo(f"{path}: {tree}")
 
 
 def read_classes(path: Path) -> Classes:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -28,8 +27,6 @@ _TOLERANCES = {stored: 0.5 * mass_tolerance(stored) for stored in (*TYPES, *HALF
 
 class Kernels(Route):
     """Compiled kernels with the tables of one space. They compute the gradient in the same pass as the value."""
-
-    name = "kernels"
 
     def __init__(self, run: ModuleType, layout: Layout) -> None:
         self.run = run
@@ -67,13 +64,11 @@ class Kernels(Route):
         return result
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """Return the derivative of the distances with respect to ``p``, of the shape to which both broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
         slopes: Tensor = self.run.pairs(self.layout, as_rows(p), as_rows(q), rho, True, 1.0)[1]
         return slopes.view(p.shape)
 
     def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        """Compute the whole loss, from the softmax to its derivative, in one pass."""
         kernel, given, shape, layout = loss.label_kernel, weight, labels.shape, self.layout
         assert kernel is not None, "the operation asked"
         if weight is not None:
@@ -117,8 +112,8 @@ class Kernels(Route):
             losses = with_gradient((losses, slopes, defined), logits)
         return losses if losses.ndim == 0 or len(shape) == 1 else losses.view(shape)
 
-    def expected(self, p: Tensor, space: Any) -> Tensor:
-        """Compute, for every bin, the expected distance to a bin drawn from ``p``, without a derivative."""
+    def expected(self, p: Tensor, space: Space) -> Tensor:
+        # Without a derivative, which `expected_distances` attaches.
         result: Tensor = self.run.expectations(self.layout, as_rows(p))
         return result.view(p.shape)
 
@@ -154,8 +149,6 @@ def _replace_nan(
 
 
 class _Operators(Route):
-    name = "operators"
-
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
         costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), derived(space, operator_tables), rho)
@@ -185,7 +178,7 @@ class _Operators(Route):
         self, logits: Tensor, labels: Tensor, space: Any, rho: float, ignore: int, reduction: str, empty: float
     ) -> Tensor:
         tables, flat = derived(space, operator_tables), labels.reshape(-1).long()
-        loss: Tensor = operators.label_loss(as_rows(logits), flat, None, tables, rho, ignore, reduction, empty)
+        loss: Tensor = operators.label_loss(as_rows(logits), flat, tables, rho, ignore, reduction, empty)
         return loss.view(labels.shape) if reduction == "none" else loss
 
 
@@ -201,14 +194,14 @@ def kernels_of(space: Space) -> Kernels | None:
 
 def weighted_layout(space: EdgeSpace, weights: Callable[..., Tensor], parameter: float) -> Layout:
     """Return a layout with other numbers in place of the costs: ``weights(space, parameter)``."""
-    tables = kernel_tables(space, weights(space, parameter).numpy())
+    tables = kernel_tables(space.with_costs(weights(space, parameter)))
     assert tables is not None, "only spaces with kernels have them"
     return Layout(tables, space.num_bins, own=1.0)
 
 
-def kernel_tables(space: EdgeSpace, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
+def kernel_tables(space: EdgeSpace) -> list[NDArray[Any]] | None:
     """Return the tables of a space as `Layout` takes them."""
-    tables = space.kernel_tables(weights)
+    tables = space.kernel_tables()
     if tables is None or not space.hierarchical:
         return tables
     *shape, costs = tables

@@ -1,9 +1,7 @@
-r"""The definition of the operations, in plain PyTorch.
+"""The definition of the operations, in plain PyTorch: `flow` and a power under autograd, or a linear programme.
 
-With the flow :math:`\varphi` of :math:`p - q` and the edge costs :math:`w` the cost of a pair is
-:math:`\sum_i w_i |\varphi_i|^\rho`: `flow` and the power under autograd. It serves every edge space, learned costs,
-every device and transform, and derivatives of any order, and is the reference for the tests of other implementations.
-Without edges it is a linear programme.
+It serves every space, learned costs, every device and transform, and derivatives of any order, and is the reference for
+the tests of other implementations.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from torch.nn.functional import pad
 
 from earthwork.ops.labels import LabelledLoss, cost_to_label
 from earthwork.ops.linear_programme import simplex_cost, simplex_gradient
-from earthwork.spaces import EdgeSpace
+from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor, one_hot
 
@@ -28,8 +26,6 @@ class Route:
     In what follows ``p``, ``q`` and ``logits`` have shape ``[..., num_bins]``. ``costs`` is what the edges cost, if not
     what the space says.
     """
-
-    name = "definition"
 
     def __init__(self, costs: Tensor | None = None) -> None:
         self.costs = costs
@@ -61,10 +57,9 @@ class Route:
         rho = getattr(loss, kernel.option)
         return loss.defined_loss(logits, labels, partial(self.logit_distances, space=loss.space, rho=rho))
 
-    def expected(self, p: Tensor, space: Any) -> Tensor:
+    def expected(self, p: Tensor, space: Space) -> Tensor:
         """Compute, for every bin, the expected distance to a bin drawn from ``p``."""
-        result: Tensor = space.expected_distances(p)
-        return result
+        return space.expected_distances(p)
 
     def _cost(self, x: Tensor, space: Any, rho: float) -> Tensor:
         return composed_cost(x, space, rho, self.costs)

@@ -73,15 +73,11 @@ class _WithGradient(torch.autograd.Function):
 
 # The public `apply` also checks for functional transforms, which takes time; `choose` has done so.
 with_gradient: Callable[..., Tensor] = fast_apply(_WithGradient)
-"""``with_gradient((values, slopes, composed), *inputs)``: ``values`` as a function of the inputs, whose derivative with
-respect to the first one is ``slopes``.
+"""``with_gradient((values, slopes, composed), *inputs)``: ``values`` as a function of one or two inputs.
 
-Args:
-    values: A number, or one for each row of the inputs.
-    slopes: The derivative w.r.t. the first input, of its shape. That w.r.t. a second one is its negative.
-    composed: The same function of the inputs, differentiable any number of times. It is called for derivatives of
-        higher order, so it has to check that what else it depends on is `unchanged` since then.
-    *inputs: One or two tensors, not all of which need a derivative.
+The values are a number, or one for each row. The derivative with respect to the first input is ``slopes``, that with
+respect to the second one its negative. ``composed`` is the same function, differentiable any number of times. It is
+called for derivatives of higher order, so it has to check that what else it depends on is `unchanged` since then.
 """
 
 
@@ -96,8 +92,6 @@ def composed_gradients(composed: Composed, inputs: Sequence[Tensor], upstream: T
 
 
 class _FirstOrder(Route):
-    name = "first order"
-
     def _cost(self, x: Tensor, space: Any, rho: float) -> Tensor:
         rows = x.detach().reshape(-1, x.shape[-1])
 
@@ -121,10 +115,9 @@ class _FirstOrder(Route):
                 p.scatter_(-1, index[part], at_label)
                 softmax_backward(potential, p, slopes)
 
-        def composed(x: Tensor) -> Tensor:
-            return COMPOSED.logit_distances(x, unchanged(labels, before), space, rho)
-
-        return _in_parts(solve, rows, logits, composed)
+        return _in_parts(
+            solve, rows, logits, lambda x: COMPOSED.logit_distances(x, unchanged(labels, before), space, rho)
+        )
 
 
 FIRST_ORDER = _FirstOrder()

@@ -49,13 +49,10 @@ class GpuKernels(Route):
     The backward kernel recomputes everything but a few numbers.
     """
 
-    name = "GPU kernels"
-
     def __init__(self, space: EdgeSpace) -> None:
         self.space = space
 
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """Compute the distance of each row of ``p`` to that of ``q``."""
         p, q = torch.broadcast_tensors(p, q)
         tables, rho = gpu.checked_tables(self.space, "pairs", p, rho), float(rho)
         if tables is None:
@@ -71,13 +68,9 @@ class GpuKernels(Route):
             slopes: Tensor = _operators.pair_slopes_gpu(upstream, *rows, tables, rho).view(p.shape)
             return [slopes if p.requires_grad else None, -slopes if q.requires_grad else None]
 
-        def composed(p: Tensor, q: Tensor) -> Tensor:
-            return composed_cost(p - q, space, rho)
-
-        return _recomputed(costs_of, slopes_of, composed, p, q)
+        return _recomputed(costs_of, slopes_of, lambda p, q: composed_cost(p - q, space, rho), p, q)
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
-        """Compute the derivative of the distances with respect to ``p``, of the shape to which both broadcast."""
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
         tables = gpu.checked_tables(self.space, "pairs", p, rho)
         if tables is None:
@@ -89,15 +82,10 @@ class GpuKernels(Route):
         return slopes.view(p.shape)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        """Compute the distance of the softmax of each row to its label."""
-
-        def composed(x: Tensor) -> Tensor:
-            return COMPOSED.logit_distances(x, labels, space, rho)
-
+        composed = partial(COMPOSED.logit_distances, labels=labels, space=space, rho=rho)
         return self.label_loss(logits, labels, rho, (None, -1, "none", 0.0), composed)
 
     def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        """Compute the whole loss of logits against class indices."""
         kernel = loss.label_kernel
         if kernel is None or kernel.operation != "labels":
             return loss.defined_loss(logits, labels)
@@ -167,14 +155,14 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, functions: tuple[Any, Any, Any, Sequence[Tensor | None]], *inputs: Tensor) -> Tensor:
         values_of, *ctx.functions, constants = functions
+        values: Tensor
         # Triton launches on the current device, which need not be that of the inputs.
         with torch.cuda.device_of(inputs[0]):
             values, *kept = values_of(*inputs)
         ctx.count, ctx.kept = len(inputs), len(inputs) + len(kept)
         # Saved only to detect changes in place; inference tensors cannot be saved.
         ctx.save_for_backward(*inputs, *kept, *(x for x in constants if x is not None and not x.is_inference()))
-        result: Tensor = values
-        return result
+        return values
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:

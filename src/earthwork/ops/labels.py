@@ -18,7 +18,7 @@ from torch.nn.functional import embedding
 from earthwork.ops.linear_programme import centred, with_gradients
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import columns, distance_matrix, first_true, widest
+from earthwork.spaces.space import columns, first_true
 
 # Up to this many bins the matrix is kept for labels, 16 MB of float32: a lookup is far faster than the maps.
 _MAX_BINS = 2048
@@ -27,18 +27,13 @@ _MAX_BINS = 2048
 class LabelKernel(NamedTuple):
     """Which kernel computes the whole loss of logits against class indices, as a class of losses declares it."""
 
-    operation: str
-    """Its name; see ``kernels.cpu.run.labels``. ``"labels"`` is the cost of moving the softmax to the label."""
-    option: str = ""
-    """The option of the loss that the kernel takes."""
+    operation: str  # see csrc/earthwork.h; "labels" is the cost of moving the softmax to the label
+    option: str = ""  # the option of the loss that the kernel takes
+    # What the kernel takes in place of the costs of a space, as a function of the space and of a parameter.
     weights: Callable[[Any, float], Tensor] | None = None
-    """What the kernel takes in place of the costs of a space, as a function of the space and of a parameter."""
-    parameter: str = ""
-    """The option of the loss that is this parameter."""
-    unless: tuple[str, ...] = ()
-    """The options of the loss with which the kernel does not serve, unless they are 0, false or ``None``."""
-    underflows: bool = False
-    """Whether the kernel's loss is NaN where a probability underflows; the definition then serves that row."""
+    parameter: str = ""  # the option of the loss that is this parameter
+    unless: tuple[str, ...] = ()  # options with which the kernel does not serve, unless they are 0, false or None
+    underflows: bool = False  # whether it is NaN where a probability underflows; the definition then serves that row
 
 
 class LabelledLoss(Protocol):
@@ -78,11 +73,6 @@ def check_labels(
             f"{name}: expected {what} from 0 to {num_bins - 1} (or ignore_index {ignore_index}), got "
             f"{int(labels[place])} at position {place if len(place) != 1 else place[0]}"
         )
-
-
-def ground_costs(space: Space, like: Tensor) -> Tensor:
-    """Return the matrix of distances, ``[num_bins, num_bins]``, on the device of ``like``; to be read only."""
-    return derived(space, distance_matrix, like.device, widest(like.device))
 
 
 def distances_to(space: Space, labels: Tensor, like: Tensor) -> Tensor:

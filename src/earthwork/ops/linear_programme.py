@@ -7,7 +7,7 @@ differentiated through a solver; `with_gradients` attaches them to the value, he
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,28 +17,33 @@ from torch import Tensor
 from earthwork.extras import require
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
+from earthwork.spaces.edges import first_derivative
 from earthwork.spaces.space import batch_first, distance_matrix, widest
 
 _Array: TypeAlias = NDArray[np.float64]
 
 _MAX_PIVOTS = 10**7
+_TWICE = "a solver's duals give the first derivative of the distance, and not the second"
 
 
 def simplex_cost(p: Tensor, q: Tensor, space: Space) -> Tensor:
     """Compute the exact distance of checked masses, ``[..., n]`` to ``[...]``, differentiable through its duals."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
-    value, p_gradient, q_gradient = simplex(
-        p.detach(), q.detach(), derived(space, distance_matrix, p.device, widest(p.device))
-    )
+    value, p_gradient, q_gradient = simplex(p.detach(), q.detach(), ground_costs(space, p))
     return with_gradients(value, p, p_gradient, q, q_gradient)
 
 
 def simplex_gradient(p: Tensor, q: Tensor, space: Space) -> Tensor:
     """Compute the gradient of :func:`simplex_cost` with respect to ``p``."""
     p, q = torch.broadcast_tensors(p, q)
-    gradient: Tensor = simplex(p.detach(), q.detach(), derived(space, distance_matrix, p.device, widest(p.device)))[1]
+    gradient: Tensor = simplex(p.detach(), q.detach(), ground_costs(space, p))[1]
     return gradient
+
+
+def ground_costs(space: Space, like: Tensor) -> Tensor:
+    """Return the matrix of distances, ``[num_bins, num_bins]``, on the device of ``like``; to be read only."""
+    return derived(space, distance_matrix, like.device, widest(like.device))
 
 
 # A custom operator is opaque to the compiler and to functional transforms.
@@ -101,7 +106,8 @@ def with_gradients(value: Tensor, p: Tensor, p_gradient: Tensor, q: Tensor, q_gr
     if torch.compiler.is_compiling():
         for x, gradient in ((p, p_gradient), (q, q_gradient)):
             if x.requires_grad:
-                value = value + _zero_with_gradient(x, gradient)
+                slope = (x * gradient).sum(-1)
+                value = value + (slope - slope.detach())
         return value
     result: Tensor = _WithGradients.apply(value, p, p_gradient, q, q_gradient)  # type: ignore[no-untyped-call]
     return result
@@ -112,11 +118,6 @@ def centred(x: Tensor) -> Tensor:
     x = x - x.mean(-1, keepdim=True)
     # The rounding error of the first mean is relative to the largest entry; the second removes it.
     return x - x.mean(-1, keepdim=True)
-
-
-def _zero_with_gradient(x: Tensor, gradient: Tensor) -> Tensor:
-    slope = (x * gradient).sum(-1)
-    return slope - slope.detach()
 
 
 class _WithGradients(torch.autograd.Function):
@@ -134,29 +135,6 @@ class _WithGradients(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         p, p_gradient, q, q_gradient = ctx.saved_tensors
         _, for_p, _, for_q, _ = ctx.needs_input_grad
-        by_p = grad.unsqueeze(-1) * _only_once(p_gradient, p) if for_p else None
-        by_q = grad.unsqueeze(-1) * _only_once(q_gradient, q) if for_q else None
+        by_p = grad.unsqueeze(-1) * first_derivative(p_gradient, _TWICE, p) if for_p else None
+        by_q = grad.unsqueeze(-1) * first_derivative(q_gradient, _TWICE, q) if for_q else None
         return None, by_p, None, by_q, None
-
-
-def _only_once(gradient: Tensor, x: Tensor) -> Tensor:
-    result: Tensor = _OnlyOnce.apply(gradient, x)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _OnlyOnce(torch.autograd.Function):
-    """A gradient whose own derivative with respect to ``x`` is unknown: differentiating it is an error, not 0."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(gradient: Tensor, x: Tensor) -> Tensor:
-        return gradient.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> NoReturn:
-        raise NotImplementedError("a solver's duals give the first derivative of the distance, and not the second")

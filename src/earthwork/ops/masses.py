@@ -66,9 +66,8 @@ def check_rows(name: str, x: Tensor, space: Space, what: str = "masses") -> None
     if not x.is_floating_point():
         raise TypeError(f"{name}: expected floating point {what}, got {x.dtype}; use {name}.float()")
     if x.ndim == 0 or x.shape[-1] != space.num_bins:
-        raise ValueError(
-            f"{name}: expected a last axis of {space.num_bins}, the bins of {space}, got shape {tuple(x.shape)}"
-        )
+        shape = tuple(x.shape)
+        raise ValueError(f"{name}: expected a last axis of {space.num_bins}, the bins of {space}, got shape {shape}")
 
 
 def check_edge_costs(costs: Tensor, space: Space, validate: bool) -> EdgeSpace:

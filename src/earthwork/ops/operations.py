@@ -1,11 +1,5 @@
 """The operations that losses, metrics and decisions are made of, and the one function that chooses who computes them.
 
-| operation | |
-|---|---|
-| `pair_costs`, `pair_gradients` | the cost of moving one distribution to another, and its gradient |
-| `label_costs`, `label_loss` | the cost of moving a distribution to a label; a whole loss of logits against labels |
-| `expected_distances` | for every bin, the expected distance to a bin drawn from a distribution |
-
 | implementation | serves | in |
 |---|---|---|
 | `Kernels` | the common case on a CPU: float32 or float64, fixed costs, first derivatives | `cpu`, `kernels/cpu` |
@@ -58,14 +52,8 @@ def pair_costs(
 ) -> Tensor:
     """Compute the cost of moving each row of ``p`` to that of ``q``: ``[..., num_bins]`` to ``[...]``.
 
-    Args:
-        p: Masses, at least in float32.
-        q: Masses of a shape that broadcasts with that of ``p``.
-        space: How the bins are arranged.
-        rho: The exponent.
-        costs: What the edges cost, if not what the space says.
-        check: The type in which the masses were stored, if they are to be checked.
-        names: What the caller calls ``p`` and ``q``.
+    ``costs`` is what the edges cost, if not what the space says; ``check`` is the type in which the masses were stored,
+    if they are to be checked. Errors use the caller's ``names``.
     """
     route = choose(space, p, q) if costs is None else Route(costs)
     if isinstance(route, Kernels):

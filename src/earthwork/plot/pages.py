@@ -9,7 +9,6 @@ from string import Template
 from earthwork.files import to_json
 from earthwork.spaces import Tree
 from earthwork.text import printable
-from earthwork.trees.assemble import node_costs
 
 
 def tree_page(tree: Tree, title: str | None = None) -> str:
@@ -32,7 +31,7 @@ def tree_page(tree: Tree, title: str | None = None) -> str:
         "names": list(names),
         "parents": tree.parents.tolist(),
         "bins": tree.bins.tolist(),
-        "costs": None if (tree._costs == 1).all() else node_costs(tree).tolist(),
+        "costs": None if (tree._costs == 1).all() else tree._node_costs().tolist(),
     }
     # "</script>" and "<!--" in a name must not end or change the script element.
     text = to_json(content).replace("<", "\\u003c")

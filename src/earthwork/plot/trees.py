@@ -17,7 +17,6 @@ from earthwork.extras import require
 from earthwork.spaces import Tree
 from earthwork.text import abbreviate, for_matplotlib, printable
 from earthwork.transport import emd_gradient
-from earthwork.trees.assemble import node_costs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,7 +96,7 @@ def plot_tree(
     if costs is None:
         costs = not crowded and not bool((tree._costs == 1).all())
     # What is written at the edge above each node.
-    numbers, lengths = [""] * tree.num_nodes, node_costs(tree)
+    numbers, lengths = [""] * tree.num_nodes, tree._node_costs()
     for node in np.flatnonzero(tree._parents >= 0).tolist():
         parts = [] if flow is None or crowded else [f"{_direction(flow[node])[0]}{_short(abs(flow[node]))}"]
         numbers[node] = ", ".join(parts + [f"cost {_short(lengths[node])}"] * costs)
@@ -136,7 +135,7 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
             shown[child] = "whole"
             if children[child]:
                 heapq.heappush(todo, (-int(counts[child]), child))
-    names, costs = _names(tree), node_costs(tree)
+    names, costs = _names(tree), tree._node_costs()
     # The new node that each node has become, or become part of.
     new = np.zeros(tree.num_nodes, dtype=np.int64)
     made: list[tuple[int, str, float]] = []
@@ -146,15 +145,13 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
         if node in shown:
             count = f" ({counts[node]:,} classes)" if shown[node] == "whole" and children[node] else ""
             made.append((above, names[node] + count, costs[node]))
+            new[node] = len(made) - 1
         elif parent in more:
             rest = more.pop(parent)
             made.append((above, f"… {len(rest):,} more ({counts[rest].sum():,} classes)", 1.0))
             new[rest] = len(made) - 1
-            continue
         else:
             new[node] = new[node] or above
-            continue
-        new[node] = len(made) - 1
     bins, groups = np.unique(new[tree._bins], return_inverse=True)
     parents, called, lengths = zip(*made, strict=True)
     return Tree(parents, lengths, bins, called), groups

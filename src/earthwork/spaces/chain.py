@@ -15,8 +15,8 @@ from torch.nn.functional import pad
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import Costs, EdgeSpace, Intervals, running_sum
 from earthwork.spaces.log_masses import LOG_ZERO, running_logsumexp
-from earthwork.spaces.parts import Part, chain_part
-from earthwork.spaces.space import check_count, check_names, to_array, widest
+from earthwork.spaces.parts import chain_part
+from earthwork.spaces.space import check_count, check_names, fixed_numbers, widest
 
 
 class Chain(EdgeSpace):
@@ -87,18 +87,16 @@ class Chain(EdgeSpace):
         x = x.double().clamp(min=LOG_ZERO)
         return running_logsumexp(x)[..., :-1], running_logsumexp(x.flip(-1)).flip(-1)[..., 1:]
 
-    def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]]:
+    def kernel_tables(self) -> list[NDArray[Any]]:
         """Return the costs."""
-        return [self._costs if weights is None else weights]
+        return [self._costs]
 
     def intervals(self) -> Intervals:
         """Return the bins before each edge."""
         bins = np.arange(self.num_bins)
         return Intervals(bins, np.zeros_like(bins[1:]), bins[1:])
 
-    def part(self, bounds: Sequence[int], rank: int) -> Part:
-        """Return one shard of the chain."""
-        return chain_part(self, bounds, rank)
+    part = chain_part
 
     def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         position = derived(self, positions, i.device)
@@ -132,10 +130,8 @@ def neighbours(allowed: Tensor) -> tuple[Tensor, Tensor]:
     return before, after
 
 
-def _check_values(values: ArrayLike | Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
-    array = to_array(values) if isinstance(values, Tensor) else np.asarray(values)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"values: expected real numbers, got {array.dtype}")
+def _check_values(values: ArrayLike | Tensor) -> NDArray[np.float64]:
+    array = fixed_numbers("values", values.detach() if isinstance(values, Tensor) else values, "real numbers")
     if array.ndim != 1 or len(array) == 0:
         raise ValueError(f"values: expected one axis of at least one number, got shape {array.shape}")
     bad = np.flatnonzero(~np.isfinite(array))
@@ -145,4 +141,4 @@ def _check_values(values: ArrayLike | Tensor) -> np.ndarray[Any, np.dtype[np.flo
     if len(unique) < len(array):
         again = int(np.setdiff1d(np.arange(len(array)), first)[0])
         raise ValueError(f"values: expected distinct numbers, got {array[again]:g} again at position {again}")
-    return array.astype(np.float64)
+    return array

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import (
-    MAX_COST,
     Space,
-    bad_cost,
+    check_costs,
     check_names,
     distance_matrix,
     first_true,
@@ -97,8 +96,7 @@ class CostMatrix(Space):
 def _check_matrix(matrix: Tensor) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
         raise ValueError(f"matrix: expected a square matrix of at least one bin, got shape {tuple(matrix.shape)}")
-    if (place := first_true(~((matrix >= 0) & (matrix <= MAX_COST)))) is not None:
-        raise bad_cost("matrix", "costs", matrix[place].item(), f"from bin {place[0]} to bin {place[1]}")
+    check_costs("matrix", matrix, "costs", "from bin {} to bin {}")
     own = matrix.diagonal()
     if (place := first_true(own != 0)) is not None:
         raise ValueError(f"matrix: expected a diagonal of 0, got {own[place].item():g} from bin {place[0]} to itself")
@@ -107,10 +105,8 @@ def _check_matrix(matrix: Tensor) -> None:
 def _check_symmetric(matrix: Tensor) -> None:
     if (place := first_true((matrix - matrix.T).abs() > _rounding(matrix))) is not None:
         i, j = place
-        raise ValueError(
-            f"matrix: expected a symmetric matrix, got {matrix[i, j].item():g} from bin {i} to bin {j} and "
-            f"{matrix[j, i].item():g} back"
-        )
+        way, back = matrix[i, j].item(), matrix[j, i].item()
+        raise ValueError(f"matrix: expected a symmetric matrix, got {way:g} from bin {i} to bin {j} and {back:g} back")
 
 
 def _check_triangle(matrix: Tensor) -> None:

@@ -50,14 +50,13 @@ class _Constants:
 @private_api.constant_for_compiler
 def _constant(owner: Any, make: Callable[..., Any], options: tuple[Any, ...]) -> str:
     """Return the name of an attribute of ``owner._constants`` that holds a result, for the compiler to read."""
-    constants = owner.__dict__.setdefault("_constants", _Constants())
+    constants: _Constants = owner.__dict__.setdefault("_constants", _Constants())
     key = (make, *options)
     if key not in constants.names:
         name = f"{make.__name__}_{len(constants.names)}"
         setattr(constants, name, derived(owner, make, *options))
         constants.names[key] = name
-    result: str = constants.names[key]
-    return result
+    return constants.names[key]
 
 
 def _lifted(result: Any) -> Any:

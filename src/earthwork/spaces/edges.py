@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -56,13 +56,9 @@ class EdgeSpace(Space):
     def _edge_costs(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the costs, or raise a ``ValueError`` unless they are one number or one for each edge."""
         if costs.shape not in ((), (self.num_edges,)):
-            raise self._wrong_costs(costs, str(self.num_edges))
+            kind, count = type(self).__name__, self.num_edges
+            raise ValueError(f"costs: expected a number or {count} edge costs for this {kind}, got shape {costs.shape}")
         return costs
-
-    def _wrong_costs(self, costs: NDArray[np.float64], expected: str) -> ValueError:
-        return ValueError(
-            f"costs: expected a number or {expected} edge costs for this {type(self).__name__}, got shape {costs.shape}"
-        )
 
     def _tables(self) -> tuple[NDArray[Any], ...]:
         return (self.costs.numpy(),)
@@ -167,11 +163,8 @@ class EdgeSpace(Space):
     def _split_costs(self) -> tuple[Tensor, Tensor | None]:
         return to_tensor(self.flow_costs), None
 
-    def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]] | None:
-        """Return the arrays from which compiled kernels compute on this space; ``None`` if there are no kernels for it.
-
-        A kernel takes ``weights`` in place of the costs of the edges.
-        """
+    def kernel_tables(self) -> list[NDArray[Any]] | None:
+        """Return the arrays from which compiled kernels compute on this space; ``None`` if there are none for it."""
         return None
 
     def intervals(self) -> Intervals | None:
@@ -224,6 +217,28 @@ def running_sum(x: Tensor) -> Tensor:
     """
     # Converting with cumsum's `dtype` argument instead takes ten times as long on a CPU.
     return (x.float() if x.device.type == "mps" else x.double()).cumsum(-1)
+
+
+def first_derivative(gradient: Tensor, message: str, *inputs: Tensor) -> Tensor:
+    """Return ``gradient`` as a function of the inputs whose own derivative is unknown: an error instead of 0."""
+    result: Tensor = _FirstDerivative.apply(gradient, message, *inputs)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _FirstDerivative(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: Tensor, message: str, *inputs: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.message = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> NoReturn:
+        raise NotImplementedError(ctx.message)
 
 
 def linear(x: Tensor, direct: Map, transpose: Map) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork import private_api
-from earthwork.spaces.topology import Indices
+
+if TYPE_CHECKING:
+    from earthwork.spaces.tree import Tree
 
 # Stands for log 0: finite in every type, and so are differences. Not −inf, whose derivatives would be NaN.
 LOG_ZERO = -1e30
@@ -27,23 +29,14 @@ _LOG_HALF = math.log(0.5)
 
 
 class Levels(NamedTuple):
-    """The nodes of a tree, numbered level by level from the root, so that each level is a slice.
+    """The nodes of a tree, numbered level by level from the root, so that each level is a slice."""
 
-    Attributes:
-        own: The bin at each node, the number of bins if it is none.
-        edges: The node below each edge.
-        bins: The node of each bin.
-        parents: The parent of each node, as a place in the level above.
-        edges_above: The edge above each node.
-        counts: The number of nodes of each level.
-    """
-
-    own: Tensor
-    edges: Tensor
-    bins: Tensor
-    parents: Tensor
-    edges_above: Tensor
-    counts: tuple[int, ...]
+    own: Tensor  # the bin at each node, the number of bins if it is none
+    edges: Tensor  # the node below each edge
+    bins: Tensor  # the node of each bin
+    parents: Tensor  # the parent of each node, as a place in the level above
+    edges_above: Tensor  # the edge above each node
+    counts: tuple[int, ...]  # the number of nodes of each level
 
     def split(self, x: Tensor, empty: float) -> Sequence[Tensor]:
         """Return what the bins hold, ``[..., num_bins]``, by level; ``empty`` at nodes that are not bins."""
@@ -63,8 +56,9 @@ class Levels(NamedTuple):
         return torch.cat(list(levels), -1).index_select(-1, self.bins)
 
 
-def levels_of(parents: Indices, depths: Indices, bins: Indices, device: torch.device) -> Levels:
-    """Return the nodes of a tree level by level, on a device."""
+def levels(tree: Tree, device: torch.device) -> Levels:
+    """Return the nodes of a tree level by level, on a device; to be read only."""
+    parents, depths, bins = tree._parents, tree._depths, tree._bins
     order = np.argsort(depths, kind="stable")
     number = np.empty_like(order)
     number[order] = np.arange(len(order))
@@ -74,7 +68,7 @@ def levels_of(parents: Indices, depths: Indices, bins: Indices, device: torch.de
     own[number[bins]] = np.arange(len(bins))
     # An edge has the number of the node below it, less one for each node before it that is the root.
     nodes = np.arange(len(parents))
-    edge = nodes - (nodes > np.flatnonzero(parents < 0)[0])
+    edge = nodes - (nodes > tree.root)
     tables = {
         "own": own,
         "edges": number[parents >= 0],
@@ -89,15 +83,11 @@ def levels_of(parents: Indices, depths: Indices, bins: Indices, device: torch.de
 def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logarithms of the masses below each edge of a tree and beyond it, in O(nodes) for each row."""
     own, up = levels.split(x.double(), LOG_ZERO), levels.up()
-    below = _below(own, up)
-    return levels.at_edges(below), levels.at_edges(_beyond(own, up, below))
-
-
-def _below(own: Sequence[Tensor], up: Sequence[Tensor]) -> list[Tensor]:
     below = [own[-1]]
     for depth in range(len(own) - 1, 0, -1):
-        below.append(log_add(own[depth - 1], _sum(below[-1], up[depth], own[depth - 1])))
-    return below[::-1]
+        below.append(log_add(own[depth - 1], _sum(below[-1], up[depth], own[depth - 1].shape[-1])))
+    below.reverse()
+    return levels.at_edges(below), levels.at_edges(_beyond(own, up, below))
 
 
 def _beyond(own: Sequence[Tensor], up: Sequence[Tensor], below: Sequence[Tensor]) -> list[Tensor]:
@@ -106,7 +96,7 @@ def _beyond(own: Sequence[Tensor], up: Sequence[Tensor], below: Sequence[Tensor]
     for depth in range(1, len(own)):
         share = below[depth] - total
         heavy = share > _LOG_HALF
-        beside = _sum(torch.where(heavy, LOG_ZERO, below[depth]), up[depth], own[depth - 1])
+        beside = _sum(torch.where(heavy, LOG_ZERO, below[depth]), up[depth], own[depth - 1].shape[-1])
         outside = log_add(log_add(beside, own[depth - 1]), beyond[-1])
         # The unused branch gets a share whose logarithm has a finite slope.
         light = total + torch.where(heavy, _LOG_HALF, share).exp().neg().log1p()
@@ -114,13 +104,9 @@ def _beyond(own: Sequence[Tensor], up: Sequence[Tensor], below: Sequence[Tensor]
     return beyond
 
 
-def _sum(x: Tensor, up: Tensor, above: Tensor) -> Tensor:
-    return grouped_logsumexp(x, up, above.shape[-1], LOG_ZERO)
-
-
-def grouped_logsumexp(x: Tensor, group: Tensor, count: int, empty: float) -> Tensor:
-    """Compute the logarithm of the sum of exp for each group of the last axis; ``empty`` if it has no members."""
-    largest = grouped_min(-x.detach(), group, count, -empty).neg()
+def _sum(x: Tensor, group: Tensor, count: int) -> Tensor:
+    """Compute the logarithm of the sum of exp for each group of the last axis; `LOG_ZERO` if it has no members."""
+    largest = grouped_min(-x.detach(), group, count, -LOG_ZERO).neg()
     scaled = (x - largest.index_select(-1, group)).exp()
     total = torch.zeros_like(largest).index_add(-1, group, scaled)
     return largest + torch.where(total > 0, total, 1).log()

@@ -21,47 +21,40 @@ def outline(tree: Tree, depth: int | None = None) -> str:
     By default, as many levels as fit into 200 lines. Of a node with more than 30 children only the first 30 are shown.
     Wherever nodes are left out, a line says how many.
     """
-    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+    if depth is None:
+        nodes = np.cumsum(np.bincount(tree._depths))
+        depth = max(1, int((nodes <= _MAX_LINES).sum()) - 1)
+    elif isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
         raise ValueError(f"depth: expected a number of levels ≥ 0, got {depth!r}")
-    depths = tree._depths
-    children = _children(tree, np.flatnonzero(depths <= (_fitting_depth(depths) if depth is None else depth)))
+    visible = np.flatnonzero(tree._depths <= depth)
+    children: dict[int, list[int]] = {}
+    for node, parent in zip(visible.tolist(), tree._parents[visible].tolist(), strict=True):
+        children.setdefault(parent, []).append(node)
     size = tree._size
     label = _labels(tree)
     lines = []
     # (text, what stands before it, what stands before the lines below it, the node or None)
     todo: list[tuple[str, str, str, int | None]] = [(label(tree.root), "", "", tree.root)]
     while todo:
-        text, before, below, node = todo.pop()
+        text, before, below, at = todo.pop()
         lines.append(before + text)
-        if node is None:
+        if at is None:
             continue
-        shown = children.get(node, [])[:_MAX_CHILDREN]
+        shown = children.get(at, [])[:_MAX_CHILDREN]
         entries: list[tuple[str, int | None]] = [(label(child), child) for child in shown]
-        hidden = int(size[node]) - 1 - int(size[shown].sum())
+        hidden = int(size[at]) - 1 - int(size[shown].sum())
         if hidden:
             entries.append((f"… {hidden:,} more", None))
         last = len(entries) - 1
         todo += [
-            (entry, below + ("└── " if at == last else "├── "), below + ("    " if at == last else "│   "), child)
-            for at, (entry, child) in reversed(list(enumerate(entries)))
+            (entry, below + ("└── " if place == last else "├── "), below + ("    " if place == last else "│   "), child)
+            for place, (entry, child) in reversed(list(enumerate(entries)))
         ]
     return "\n".join(lines)
 
 
-def _fitting_depth(depths: Any) -> int:
-    lines = np.cumsum(np.bincount(depths))
-    return max(1, int((lines <= _MAX_LINES).sum()) - 1)
-
-
-def _children(tree: Tree, nodes: Any) -> dict[int, list[int]]:
-    children: dict[int, list[int]] = {}
-    for node, parent in zip(nodes.tolist(), tree._parents[nodes].tolist(), strict=True):
-        children.setdefault(parent, []).append(node)
-    return children
-
-
 def _labels(tree: Tree) -> Any:
-    costs = np.insert(tree._costs, tree.root, 0.0)
+    costs = tree._node_costs()
     plain = bool((tree._costs == 1).all())
     inner_bins = {n for n in tree._bins.tolist() if tree._size[n] > 1} if tree.num_bins < tree.num_nodes else set()
 

@@ -41,24 +41,17 @@ PIECE = 2**18
 class Part:
     """One shard of a space.
 
-    Attributes:
-        bounds: The first class of each shard, and the number of classes.
-        rank: Which shard it is.
-        local: The space of the local edges; ``None`` if the shard is empty. On a chain its bins are all classes before
-            it, if there are any, those of the shard, and all after it; on a tree those of the shard, and all others.
-        shared: The tree of the shared nodes; ``None`` if it has no edge.
-        slots: The shared node directly above each run of classes of the shard, as a bin of ``shared``.
-        lengths: The number of classes in each run.
-        ordered: Whether the space is a chain.
+    The bins of `local` are, on a chain, all classes before the shard, if there are any, those of the shard, and all
+    after it; on a tree those of the shard, and all others.
     """
 
-    bounds: tuple[int, ...]
-    rank: int
-    local: EdgeSpace | None
-    shared: EdgeSpace | None
-    slots: Tensor
-    lengths: Tensor
-    ordered: bool = False
+    bounds: tuple[int, ...]  # the first class of each shard, and the number of classes
+    rank: int  # which shard it is
+    local: EdgeSpace | None  # the space of the local edges; None if the shard is empty
+    shared: EdgeSpace | None  # the tree of the shared nodes; None if it has no edge
+    slots: Tensor  # the shared node directly above each run of classes of the shard, as a bin of `shared`
+    lengths: Tensor  # the number of classes in each run
+    ordered: bool = False  # whether the space is a chain
     _derived: OrderedDict[Any, Any] = field(default_factory=OrderedDict, repr=False)
 
     @property
@@ -100,15 +93,6 @@ def shard_bounds(classes: int, ranks: int) -> tuple[int, ...]:
     return tuple(min(rank * size, classes) for rank in range(ranks + 1))
 
 
-def sharding(tree: Tree, ranks: int) -> Sharding:
-    """Return the classes in the order of a walk around the tree, and the nodes that shards then share."""
-    order = np.argsort(tree._order[tree._bins])
-    bins = tree._bins[order]
-    ordered = type(tree)(tree._parents, tree._costs, bins, tree.names, node_data=tree.node_data, info=tree.info)
-    shared, _ = shared_nodes(tree._order, tree._size, bins, shard_bounds(tree.num_bins, ranks))
-    return Sharding(ordered, torch.from_numpy(order), torch.from_numpy(np.flatnonzero(shared)))
-
-
 def chain_part(chain: Chain, bounds: Sequence[int], rank: int) -> Part:
     """Return one shard of a chain. The edge between two shards belongs to the one before it."""
     start, stop = bounds[rank], bounds[rank + 1]
@@ -125,7 +109,7 @@ def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
     """Return one shard of a tree whose classes may be in any order."""
     start, stop = bounds[rank], bounds[rank + 1]
     order, size, bins, parents = tree._order, tree._size, tree._bins, tree._parents
-    costs = np.insert(tree._costs, tree.root, 0.0)
+    costs = tree._node_costs()
     is_shared, owner = shared_nodes(order, size, bins, bounds)
     shared = np.flatnonzero(is_shared)
     is_local = owner == rank
@@ -171,8 +155,8 @@ class Pieces(NamedTuple):
         parents = np.zeros(1 + count + len(self.inner), dtype=nodes.dtype)
         parents[0] = -1
         for piece in slices(count):
-            up, found = self._places(self.parents[piece])
-            parents[1 : 1 + count][piece] = np.where(found, up + 1, 0)
+            up = np.searchsorted(nodes, self.parents[piece])
+            parents[1 : 1 + count][piece] = np.where(are_among(self.parents[piece], nodes), up + 1, 0)
         costs = self.costs
         if len(self.inner) or not isinstance(costs, float):
             costs = np.zeros(len(parents))
@@ -186,10 +170,7 @@ class Pieces(NamedTuple):
     def attachments(self, shared: Indices) -> tuple[Tensor, Tensor]:
         """Return the shared node above each class, by number, and the lengths of runs below the same one."""
         # The local nodes that are attached to a shared one; the walk visits each of their subtrees without a gap.
-        attached = np.zeros(len(self.nodes), dtype=bool)
-        for piece in slices(len(self.nodes)):
-            attached[piece] = ~self._places(self.parents[piece])[1]
-        tops = np.flatnonzero(attached)
+        tops = np.flatnonzero(~are_among(self.parents, self.nodes))
         tops = tops[np.argsort(self.order[tops])]
         above = np.searchsorted(shared, self.parents[tops]).astype(self.bins.dtype)
         starts = self.order[tops]
@@ -201,11 +182,15 @@ class Pieces(NamedTuple):
         first = np.flatnonzero(np.append(True, slots[1:] != slots[:-1]))
         return torch.from_numpy(slots[first].astype(np.int64)), torch.from_numpy(np.diff(first, append=len(slots)))
 
-    def _places(self, nodes: Indices) -> tuple[Indices, NDArray[np.bool_]]:
-        """Return the places of these nodes among the local ones, and whether they are among them."""
-        places = np.searchsorted(self.nodes, nodes)
-        places[places == len(self.nodes)] = 0
-        return places, self.nodes[places] == nodes
+
+def are_among(values: NDArray[Any], ascending: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether each value is among others, which are in ascending order."""
+    found = np.zeros(len(values), dtype=bool)
+    if len(ascending):
+        for piece in slices(len(values)):
+            places = np.searchsorted(ascending, values[piece])
+            found[piece] = np.take(ascending, places, mode="clip") == values[piece]
+    return found
 
 
 def slices(length: int) -> Iterator[slice]:

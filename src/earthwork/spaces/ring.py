@@ -111,10 +111,9 @@ class Ring(EdgeSpace):
         result = result + sign * (position * all_mass - all_moment) + length * all_mass * (sign > 0)
         return result.to(p.dtype)
 
-    def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]]:
+    def kernel_tables(self) -> list[NDArray[Any]]:
         """Return the place of each bin, and what `far_sides` says."""
-        space = self if weights is None else self.with_costs(weights)
-        position, half, sign = far_sides(space, torch.device("cpu"), torch.float64)
+        position, half, sign = far_sides(self, torch.device("cpu"), torch.float64)
         return [np.arange(self.num_bins), position.numpy(), half.numpy(), sign.numpy()]
 
     def _distance(self, i: Tensor, j: Tensor) -> Tensor:

@@ -31,8 +31,8 @@ class Space(ABC):
     """A set of bins, and the cost of moving a unit of mass from one to another.
 
     A space is an immutable value over NumPy arrays: it is compared, hashed, pickled and shared, and has no device.
-    Results live where the tensors that are passed live; methods that take no tensor have ``device`` and ``dtype``
-    options.
+    Results live where the tensors that are passed live. Methods that take no tensor have the options ``device`` and
+    ``dtype``, by default the CPU and float64.
 
     A subclass sets :attr:`num_bins` and implements ``_distance``; see also :class:`~earthwork.EdgeSpace`.
     """
@@ -40,17 +40,11 @@ class Space(ABC):
     num_bins: int
     names: tuple[str, ...] | None = None
 
-    default_rho: ClassVar[float] = 1.0
-    """The exponent that :class:`~earthwork.EMDLoss` takes if none is given."""
-
-    ordered: ClassVar[bool] = False
-    """Whether the bins are in a row."""
-
-    hierarchical: ClassVar[bool] = False
-    """Whether there are inner nodes, which can be answers too."""
-
+    default_rho: ClassVar[float] = 1.0  # the exponent that EMDLoss takes if none is given
+    ordered: ClassVar[bool] = False  # whether the bins are in a row
+    hierarchical: ClassVar[bool] = False  # whether there are inner nodes, which can be answers too
+    # Whether there are edges, and each divides the bins in two, so that what the bins hold determines the flow.
     acyclic: ClassVar[bool] = False
-    """Whether there are edges, and each divides the bins in two, so that what the bins hold determines the flow."""
 
     _sealed = False
 
@@ -146,12 +140,7 @@ class Space(ABC):
         """Return the distances between bins on one device, which are in range, at least in float32."""
 
     def distances(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the full matrix of distances, shape ``[num_bins, num_bins]``.
-
-        Args:
-            device: Where to compute it; by default the CPU.
-            dtype: The type of the result; by default float64.
-        """
+        """Return the full matrix of distances, shape ``[num_bins, num_bins]``, by default in float64 on the CPU."""
         return self._distances().to(dtype or torch.float64).to(device or "cpu")
 
     def _distances(self) -> Tensor:
@@ -188,12 +177,7 @@ class Space(ABC):
             return p @ derived(self, distance_matrix, p.device, p.dtype).T
 
     def diameter(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the largest distance between two bins, as a tensor without axes.
-
-        Args:
-            device: Where to compute it; by default the CPU.
-            dtype: The type of the result; by default float64.
-        """
+        """Return the largest distance between two bins, a tensor without axes, by default in float64 on the CPU."""
         return self._diameter().to(dtype or torch.float64).to(device or "cpu")
 
     def _diameter(self) -> Tensor:
@@ -211,10 +195,7 @@ class Space(ABC):
             >>> ew.Chain(5).normalized().costs
             tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
         """
-        if not isinstance(diameter, (int, float)) or isinstance(diameter, bool):
-            raise TypeError(f"diameter: expected a number > 0, got {diameter!r}")
-        if not 0 < diameter < math.inf:
-            raise ValueError(f"diameter: expected a finite number > 0, got {diameter}")
+        check_positive("diameter", diameter)
         largest = float(self.diameter())
         if largest == 0:
             raise ValueError(f"space: expected two bins with a distance > 0 to scale by, got {self}")
@@ -289,16 +270,11 @@ def to_tensor(values: NDArray[Any], device: torch.device | str = "cpu", dtype: t
     return (copied if dtype is None else copied.to(dtype)).to(device)
 
 
-def check_real(name: str, values: Tensor) -> None:
-    """Raise a ``TypeError`` for a fake tensor, whose values cannot be checked."""
-    if private_api.is_fake(values) and not torch.compiler.is_compiling():
-        raise TypeError(f"{name}: expected values to check, got a fake tensor; make spaces before FakeTensorMode")
-
-
 def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
     """Return the values of a number, a sequence, an array or a tensor in double precision, as an array of its own."""
     if isinstance(values, Tensor):
-        check_real(name, values)
+        if private_api.is_fake(values) and not torch.compiler.is_compiling():
+            raise TypeError(f"{name}: expected values to check, got a fake tensor; make spaces before FakeTensorMode")
         if values.requires_grad:
             raise TypeError(
                 f"{name}: expected {expected} that are fixed, got a tensor that requires grad; learned costs are an "
@@ -315,12 +291,7 @@ def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
     except (TypeError, ValueError) as error:
         if is_complex(values):
             raise TypeError(f"{name}: expected real numbers, got {values.dtype}") from None
-        raise TypeError(f"{name}: expected {expected}, got {_short(values)}") from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        raise TypeError(f"{name}: expected {expected}, got {values!r:.60}") from error
 
 
 def from_array(values: NDArray[Any]) -> Tensor:
@@ -364,8 +335,16 @@ def check_rho(rho: float) -> None:
         raise ValueError(f"rho: expected a finite number ≥ 1, got {rho}")
 
 
+def check_positive(name: str, value: float, expected: str = "a finite number > 0") -> None:
+    """Raise unless ``value`` is a finite real number > 0."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected {expected}, got {value!r}")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}: expected {expected}, got {value}")
+
+
 def check_indices(
-    indices: dict[str, Tensor | int], what: str, count: int, device: torch.device | str | None
+    indices: dict[str, Tensor | int], what: str, count: int, device: torch.device | str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return two indices, given by the names of the arguments, as tensors on one device, if they are in range.
 
@@ -373,11 +352,12 @@ def check_indices(
     """
     tensors = sorted((x for x in indices.values() if isinstance(x, Tensor)), key=lambda x: x.ndim == 0)
     place = device if device is not None else tensors[0].device if tensors else "cpu"
-    first, second = (_check_index(name, x, what, count, place) for name, x in indices.items())
+    first, second = (check_index(name, x, what, count, place) for name, x in indices.items())
     return first, second
 
 
-def _check_index(name: str, index: Tensor | int, what: str, count: int, device: torch.device | str) -> Tensor:
+def check_index(name: str, index: Any, what: str, count: int, device: torch.device | str | None = None) -> Tensor:
+    """Return indices of bins, nodes or classes as a tensor, if they are in range."""
     try:
         tensor = torch.as_tensor(index, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -387,7 +367,7 @@ def _check_index(name: str, index: Tensor | int, what: str, count: int, device: 
     # Values cannot be read inside a functional transform or on the meta device; the compiler cannot trace the question.
     readable = torch.compiler.is_compiling() or not (tensor.is_meta or private_api.is_wrapped(tensor))
     if readable and (bad := tensor[(tensor < 0) | (tensor >= count)]).numel():
-        raise ValueError(f"{name}: expected {what}s from 0 to {count - 1}, got {int(bad[0])}")
+        raise ValueError(f"{name}: expected {what} indices from 0 to {count - 1}, got {int(bad[0])}")
     return tensor.long()
 
 
@@ -410,16 +390,13 @@ def check_word(name: str, word: Word, *words: str) -> Word:
     return word
 
 
-def check_costs(name: str, costs: Tensor) -> None:
-    """Raise a ``ValueError`` that names the first cost that is negative, not finite or above `MAX_COST`."""
+def check_costs(name: str, costs: Tensor, what: str = "numbers", where: str = "") -> None:
+    """Raise a ``ValueError`` that says where the first cost is that is negative, not finite or above `MAX_COST`."""
     if (place := first_true(~((costs >= 0) & (costs <= MAX_COST)))) is not None:
-        raise bad_cost(name, "numbers", costs[place].item(), f"at {', '.join(map(str, place)) or 0}")
-
-
-def bad_cost(name: str, what: str, cost: float, where: str) -> ValueError:
-    """Return the error for a cost that is negative, not finite or above `MAX_COST`."""
-    limits = f"{what} up to {MAX_COST:g}" if MAX_COST < cost < math.inf else f"finite {what} ≥ 0"
-    return ValueError(f"{name}: expected {limits}, got {cost:g} {where}")
+        cost = costs[place].item()
+        limits = f"{what} up to {MAX_COST:g}" if MAX_COST < cost < math.inf else f"finite {what} ≥ 0"
+        at = where.format(*place) if where else f"at {', '.join(map(str, place)) or 0}"
+        raise ValueError(f"{name}: expected {limits}, got {cost:g} {at}")
 
 
 def check_count(name: str, n: int) -> int:

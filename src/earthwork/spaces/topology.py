@@ -33,9 +33,8 @@ def topology(parents: Indices, names: Sequence[str] | None = None) -> Topology:
         raise ValueError("parents: expected at least one node, got none")
     bad = np.flatnonzero((parents < -1) | (parents >= count))
     if len(bad):
-        raise ValueError(
-            f"parents: expected indices from -1 to {count - 1}, got {parents[bad[0]]} at node {call(bad[0], names)}"
-        )
+        parent, node = parents[bad[0]], call(bad[0], names)
+        raise ValueError(f"parents: expected indices from -1 to {count - 1}, got {parent} at node {node}")
     roots = np.flatnonzero(parents == -1)
     if len(roots) > 1:
         shown = ", ".join(call(r, names) for r in roots[:10]) + (", …" if len(roots) > 10 else "")

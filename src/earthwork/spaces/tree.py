@@ -17,12 +17,12 @@ from torch.nn.functional import pad
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import Costs, Intervals, cost_tensor, running_sum
 from earthwork.spaces.hierarchy import Hierarchy
-from earthwork.spaces.log_masses import Levels, grouped_min, levels_of, log_masses
+from earthwork.spaces.log_masses import grouped_min, levels, log_masses
 from earthwork.spaces.outline import outline
-from earthwork.spaces.parts import Part, Sharding, sharding, tree_part
+from earthwork.spaces.parts import Sharding, shard_bounds, shared_nodes, tree_part
 from earthwork.spaces.space import Space, check_indices, check_names, to_tensor, widest
-from earthwork.spaces.topology import Topology, as_indices, topology
-from earthwork.spaces.tree_maps import Plan, plan_of
+from earthwork.spaces.topology import as_indices, topology
+from earthwork.spaces.tree_maps import plan
 
 
 class Tree(Hierarchy):
@@ -74,7 +74,9 @@ class Tree(Hierarchy):
         self.root = shape.root
         self.depth = int(shape.depth.max())
         self._node_data = _check_node_data(node_data or {}, self.num_nodes)
-        self._info = _check_info(info or {})
+        if not isinstance(info, Mapping | None):
+            raise TypeError(f"info: expected a mapping from names to facts, got {info!r}")
+        self._info = dict(info or {})
         self._parents, self._depths, self._order, self._size = shape.parents, shape.depth, shape.order, shape.size
         self._set_bins(np.flatnonzero(shape.size == 1) if bins is None else bins)
         self._set_costs(costs)
@@ -82,11 +84,11 @@ class Tree(Hierarchy):
 
     def _edge_costs(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
         # Of one cost for each node, that of the root is not used.
-        if costs.shape == (self.num_nodes,):
-            return np.delete(costs, self.root)
-        if costs.shape not in ((), (self.num_edges,)):
-            raise self._wrong_costs(costs, f"{self.num_edges} or {self.num_nodes}")
-        return costs
+        return np.delete(costs, self.root) if costs.shape == (self.num_nodes,) else super()._edge_costs(costs)
+
+    def _node_costs(self) -> NDArray[np.float64]:
+        """Return the cost of the edge above each node, with 0 at the root."""
+        return np.insert(self._costs, self.root, 0.0)
 
     def _tables(self) -> tuple[NDArray[Any], ...]:
         return self._parents, self._bins, self._costs
@@ -180,10 +182,9 @@ class Tree(Hierarchy):
         costs = pad(to_tensor(self.flow_costs), (0, 1))
         return costs[maps.branch_edge], costs[maps.bin_edge]
 
-    def kernel_tables(self, weights: NDArray[np.float64] | None = None) -> list[NDArray[Any]]:
+    def kernel_tables(self) -> list[NDArray[Any]]:
         """Return what numbers nodes: parents, depths, order, size and bins; and the costs."""
-        shape = [self._parents, self._depths, self._order, self._size, self._bins]
-        return [*shape, self.flow_costs if weights is None else weights]
+        return [self._parents, self._depths, self._order, self._size, self._bins, self.flow_costs]
 
     def intervals(self) -> Intervals:
         """Return the bins below each edge, in the order in which a walk around the tree visits them."""
@@ -194,9 +195,7 @@ class Tree(Hierarchy):
         starts = np.searchsorted(place[walk], order[nodes])
         return Intervals(walk, starts, np.searchsorted(place[walk], order[nodes] + size[nodes]))
 
-    def part(self, bounds: Sequence[int], rank: int) -> Part:
-        """Return one shard of the tree."""
-        return tree_part(self, bounds, rank)
+    part = tree_part
 
     def sharding(self, ranks: int) -> Sharding:
         """Return an order of the classes in which shards follow subtrees, and the nodes that shards then share.
@@ -213,7 +212,11 @@ class Tree(Hierarchy):
             >>> sharding.tree.bins
             tensor([3, 5, 4, 6])
         """
-        return sharding(self, ranks)
+        order = np.argsort(self._order[self._bins])
+        bins = self._bins[order]
+        tree = Tree(self._parents, self._costs, bins, self.names, node_data=self.node_data, info=self.info)
+        shared, _ = shared_nodes(self._order, self._size, bins, shard_bounds(self.num_bins, ranks))
+        return Sharding(tree, torch.from_numpy(order), torch.from_numpy(np.flatnonzero(shared)))
 
     def lowest_common_ancestor(
         self, a: Tensor | int, b: Tensor | int, *, device: torch.device | str | None = None
@@ -342,17 +345,6 @@ def _at_nodes(costs: Tensor, root: int) -> Tensor:
     return torch.cat([costs[:root], none, costs[root:], none])
 
 
-def plan(tree: Tree, device: torch.device) -> Plan:
-    """Return the tables of both maps, to be read only."""
-    shape = Topology(tree._parents, tree.root, tree._depths, tree._order, tree._size)
-    return plan_of(shape, tree._bins, device)
-
-
-def levels(tree: Tree, device: torch.device) -> Levels:
-    """Return the nodes level by level, to be read only."""
-    return levels_of(tree._parents, tree._depths, tree._bins, device)
-
-
 def as_tree(space: Space, argument: str, reason: str) -> Tree:
     """Return ``space``, or a ``TypeError`` that says which ``argument`` needs a tree and for what ``reason``."""
     if not isinstance(space, Tree):
@@ -374,9 +366,3 @@ def _check_node_data(node_data: Mapping[str, Sequence[Any]], count: int) -> dict
         if len(values) != count:
             raise ValueError(f"node_data[{name!r}]: expected {count} values, one for each node, got {len(values)}")
     return {name: tuple(values) for name, values in node_data.items()}
-
-
-def _check_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(info, Mapping):
-        raise TypeError(f"info: expected a mapping from names to facts, got {info!r}")
-    return dict(info)

@@ -1,18 +1,17 @@
-"""The tables from which a tree computes its two maps, `Tree.flow` and `Tree.potential`.
-
-An edge above a leaf carries what its bin holds; the other edges are branches. A walk around the tree visits the bins
-below a branch one after another, so that what they hold is a difference of two running sums.
-"""
+"""The tables from which a tree computes its two maps, `Tree.flow` and `Tree.potential`."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from earthwork.spaces.topology import Indices, Topology
+from earthwork.spaces.topology import Indices
+
+if TYPE_CHECKING:
+    from earthwork.spaces.tree import Tree
 
 
 class Plan(NamedTuple):
@@ -29,42 +28,44 @@ class Plan(NamedTuple):
     bin_edge: Tensor
 
 
-def plan_of(shape: Topology, bins: Indices, device: torch.device) -> Plan:
-    """Return the tables of both maps of a tree, on a device."""
-    flow = _flow_plan(shape, bins)
-    potential = _potential_plan(shape, bins, flow["branch_edge"])
-    source = _edge_source(len(shape.parents), flow["branch_edge"], potential["bin_edge"])
+def plan(tree: Tree, device: torch.device) -> Plan:
+    """Return the tables of both maps of a tree, on a device; to be read only."""
+    flow = _flow_plan(tree)
+    potential = _potential_plan(tree, flow["branch_edge"])
+    source = _edge_source(tree.num_nodes, flow["branch_edge"], potential["bin_edge"])
     tables = {**flow, **potential, "edge_source": source}
     return Plan(**{name: torch.tensor(table, device="cpu").to(device) for name, table in tables.items()})
 
 
 # In the three functions below, the largest temporary arrays are freed before further tables are made.
-def _flow_plan(shape: Topology, bins: Indices) -> dict[str, Indices]:
+def _flow_plan(tree: Tree) -> dict[str, Indices]:
     """Return which edges are branches, and where `Tree._branch_flow` finds the content of each of them."""
-    place = shape.order[bins]
+    bins, order, size = tree._bins, tree._order, tree._size
+    place = order[bins]
     walk = np.argsort(place)
     place = place[walk]
-    is_branch = np.ones(len(shape.parents), dtype=bool)
-    is_branch[bins] = shape.size[bins] > 1
-    is_branch[shape.root] = False
+    is_branch = np.ones(tree.num_nodes, dtype=bool)
+    is_branch[bins] = size[bins] > 1
+    is_branch[tree.root] = False
     nodes = np.flatnonzero(is_branch)
     return {
         "walk": walk.astype(bins.dtype, copy=False),
-        "branch_edge": nodes - (nodes > shape.root),
-        "branch_start": np.searchsorted(place, shape.order[nodes]),
-        "branch_end": np.searchsorted(place, shape.order[nodes] + shape.size[nodes]),
+        "branch_edge": nodes - (nodes > tree.root),
+        "branch_start": np.searchsorted(place, order[nodes]),
+        "branch_end": np.searchsorted(place, order[nodes] + size[nodes]),
     }
 
 
-def _potential_plan(shape: Topology, bins: Indices, branches: Indices) -> dict[str, Indices]:
+def _potential_plan(tree: Tree, branches: Indices) -> dict[str, Indices]:
     """Return when the walk of `Tree._branch_potential` enters and leaves each branch, and where it meets the bins."""
-    nodes = np.flatnonzero((shape.size > 1) & (shape.parents >= 0))
-    when = np.concatenate([shape.order[nodes], shape.order[nodes] + shape.size[nodes]])
+    bins, order, size = tree._bins, tree._order, tree._size
+    nodes = np.flatnonzero((size > 1) & (tree._parents >= 0))
+    when = np.concatenate([order[nodes], order[nodes] + size[nodes]])
     steps = np.argsort(when, kind="stable")
-    bin_step = np.searchsorted(when[steps], shape.order[bins], side="right").astype(bins.dtype, copy=False)
-    step_branch = np.tile(np.searchsorted(branches, nodes - (nodes > shape.root)), 2)[steps]
-    bin_edge = bins - (bins > shape.root)
-    bin_edge[(shape.size[bins] > 1) | (bins == shape.root)] = len(shape.parents) - 1
+    bin_step = np.searchsorted(when[steps], order[bins], side="right").astype(bins.dtype, copy=False)
+    step_branch = np.tile(np.searchsorted(branches, nodes - (nodes > tree.root)), 2)[steps]
+    bin_edge = bins - (bins > tree.root)
+    bin_edge[(size[bins] > 1) | (bins == tree.root)] = tree.num_edges
     return {
         "step_branch": step_branch.astype(bins.dtype, copy=False),
         "step_sign": np.repeat(np.array([1, -1], dtype=bins.dtype), len(nodes))[steps],

@@ -1,12 +1,7 @@
-r"""The relaxed Earth Mover's Distance, its gradient and its Hessian.
+"""The relaxed Earth Mover's Distance, its gradient and its Hessian.
 
-With the flow :math:`\varphi` of :math:`p - q` and the edge costs :math:`w`,
-
-.. math:: \mathrm{EMD}^\rho(p, q) = \sum_i w_i |\varphi_i|^\rho, \qquad
-          \nabla_p = \mathrm{centre}(\mathrm{potential}(\rho\, w\, \mathrm{sgn}(\varphi)\, |\varphi|^{\rho - 1})).
-
-The distance is that of the centred difference, so this gradient, which conserves mass, is its exact derivative and not
-a projection of it; so is every higher one.
+The distance is that of the centred difference, so its gradient, which conserves mass, is its exact derivative and not a
+projection of it; so is every higher one.
 """
 
 from __future__ import annotations
@@ -18,8 +13,6 @@ from earthwork.ops import pair_costs, pair_gradients
 from earthwork.ops.definition import settled_flow
 from earthwork.ops.masses import Normalize, as_pair, can_read, check_edge_costs, check_masses, of_row
 from earthwork.spaces import EdgeSpace, Space
-from earthwork.spaces.derived import derived
-from earthwork.spaces.edges import cost_tensor
 from earthwork.spaces.space import check_rho, check_space
 
 # In place of an infinite curvature: a compromise with an error of 1e-8 relative to the other edges.
@@ -38,7 +31,7 @@ def emd(
 ) -> Tensor:
     r"""Compute the relaxed Earth Mover's Distance of distributions (not samples, and not logits unless normalised).
 
-    .. math:: \mathrm{EMD}^\rho(p, q) = \sum_i w_i |\varphi_i|^\rho
+    .. math:: \mathrm{EMD}^\rho(p, q) = \sum_i w_i |\varphi_i|^\rho, \qquad \varphi = \mathrm{flow}(p - q)
 
     At :math:`\rho = 1` this is the Earth Mover's Distance. At :math:`\rho = 2` it is *not* the squared 2-Wasserstein
     distance: on a chain it is the Cramér distance, and for a one-hot ``q`` the ranked probability score.
@@ -85,14 +78,14 @@ def emd(
     if costs is not None:
         check_edge_costs(costs, space, validate)
     distances = pair_costs(p, q, space, rho, costs, check=stored if validate else None)
-    if rho > 2 and validate and can_read(distances):
+    if rho > 2 and validate:
         _check_range(distances, rho)
     return distances if distances.dtype is stored else distances.to(stored)
 
 
 def _check_range(result: Tensor, rho: float) -> None:
     """Raise if a high power of masses above 1 has left the range of the type."""
-    if not result.isfinite().all():
+    if can_read(result) and not result.isfinite().all():
         raise ValueError(
             f"p and q: expected masses whose distance at rho = {rho:g} is in the range of {result.dtype}; "
             'pass float64, or normalize="l1" for a mass of 1'
@@ -109,13 +102,7 @@ def emd_gradient(
     with :math:`\mathrm{sgn}(0) = 0`. Each row sums to 0, so mass is conserved. The gradient with respect to ``q`` is
     its negative. With ``normalize`` it is the gradient with respect to ``p`` before the normalisation.
 
-    Args:
-        p: Masses, as for :func:`emd`, shape ``[..., num_bins]``.
-        q: Masses of a shape that broadcasts with that of ``p``.
-        space: How the bins are arranged.
-        rho: The exponent, any real number ≥ 1; 1 on a cost matrix.
-        normalize: As for :func:`emd`.
-        validate: As for :func:`emd`.
+    The arguments are those of :func:`emd`, without ``costs``.
 
     Returns:
         The gradients, of the shape to which ``p`` and ``q`` broadcast.
@@ -133,7 +120,7 @@ def emd_gradient(
         if validate and can_read(p, q):
             check_masses(p, q, stored)
         gradient = pair_gradients(p, q, space, rho)
-        if rho > 2 and validate and can_read(gradient):
+        if rho > 2 and validate:
             _check_range(gradient, rho)
         if normalize == "softmax":
             gradient = p * (gradient - (gradient * p).sum(-1, keepdim=True))
@@ -187,12 +174,9 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
     if can_read(p, q):
         check_masses(p, q, stored)
     with torch.no_grad():
-        if rho == 2:
-            batch = torch.broadcast_shapes(p.shape, q.shape)[:-1]
-            return _curvature(space, (2 * derived(space, cost_tensor, p.device, p.dtype)).expand(*batch, -1)).to(stored)
         flow, costs = settled_flow(p - q, space, rho)
-        moved = flow != 0
-        weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(moved, flow, 1).abs().pow(rho - 2), 0)
+        moved = (flow != 0) | (rho == 2)
+        weights = rho * (rho - 1) * costs * torch.where(moved, torch.where(flow != 0, flow, 1).abs().pow(rho - 2), 0)
         if rho < 2:
             if len(places := space.kinks(flow, costs, rho).nonzero()):
                 *row, edge = places[0].tolist()

@@ -1,25 +1,16 @@
-r"""The Sinkhorn distance: optimal transport made smooth by an entropy, on any ground cost.
-
-.. math:: T = \arg\min_{T \in U(p, q)} \langle M, T \rangle + \frac{1}{\lambda} \langle T, \log T \rangle
-          = \mathrm{diag}(u)\, e^{-\lambda M}\, \mathrm{diag}(v)
-
-(the paper's equation prints the entropy with the other sign). The distance is :math:`\langle M, T \rangle`, as in the
-paper; the gradient is that of the minimum, :math:`\mathrm{centre}(\log(u) / \lambda)`, a by-product of the iteration.
-"""
+"""The Sinkhorn distance: optimal transport made smooth by an entropy, on any ground cost."""
 
 from __future__ import annotations
 
-import math
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from earthwork.ops.labels import ground_costs
-from earthwork.ops.linear_programme import with_gradients
+from earthwork.ops.linear_programme import ground_costs, with_gradients
 from earthwork.ops.masses import as_pair, can_read, check_masses
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_word
+from earthwork.spaces.space import check_positive, check_word
 from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve
 
 __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "sinkhorn", "sinkhorn_prepared"]
@@ -59,9 +50,12 @@ def sinkhorn(
     .. math:: \mathrm{SD}_\lambda(p, q) = \langle M, T \rangle, \qquad
               \nabla_p = \mathrm{centre}(\log(u) / \lambda), \qquad \nabla_q = \mathrm{centre}(\log(v) / \lambda)
 
-    The gradient is that of the smoothed minimum and not of its part :math:`\langle M, T \rangle`; this is the
-    direction in the paper and its predecessors. Where a bin is empty it is −∞; here the bin counts as the smallest
-    normal number of the type, so that it stays finite. One-hot targets determine the plan and need no iterations.
+    where the plan :math:`T = \mathrm{diag}(u)\, e^{-\lambda M}\, \mathrm{diag}(v)` from ``p`` to ``q`` minimises
+    :math:`\langle M, T \rangle + \langle T, \log T \rangle / \lambda` (the paper prints the other sign).
+
+    The gradient is that of this minimum and not of its part :math:`\langle M, T \rangle`; this is the direction in the
+    paper and its predecessors. Where a bin is empty it is −∞; here the bin counts as the smallest normal number of the
+    type, so that it stays finite. One-hot targets determine the plan and need no iterations.
 
     How to choose λ: the entropy blurs distances below 1/λ, and the iterations that are needed grow with λ·max(M).
 
@@ -138,20 +132,13 @@ def check_options(
     chunk_size: int | None = None,
 ) -> None:
     """Raise unless the options of :func:`sinkhorn` make sense."""
-    _check_number("lam", lam, "a finite number > 0")
+    check_positive("lam", lam)
     _check_count("max_iter", max_iter)
     if tol is not None:
-        _check_number("tol", tol, "None or a finite number > 0")
+        check_positive("tol", tol, "None or a finite number > 0")
     check_word("method", method, "log", "paper")
     if chunk_size is not None:
         _check_count("chunk_size", chunk_size)
-
-
-def _check_number(name: str, value: float, expected: str) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{name}: expected {expected}, got {value!r}")
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name}: expected {expected}, got {value}")
 
 
 def _check_count(name: str, value: int) -> None:

@@ -1,11 +1,7 @@
-r"""Sinkhorn's solver as one operator.
+"""Sinkhorn's solver as one operator.
 
 Each row of a batch is solved by the fastest form that stays in range: in closed form, by matrix products in the type of
-the input, in float64, or on logarithms.
-
-`scale` uses matrix products with one kernel :math:`K = e^{-\lambda M}` for the whole batch: fast, but numbers may leave
-the range of their type. `iterate_logs` works on logarithms: slow, and finite for any λ and any masses. `algorithm_1` is
-the paper's, as printed.
+the input, in float64 (`scale`), or on logarithms (`iterate_logs`). `algorithm_1` is the paper's, as printed.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
 from earthwork.spaces.topology import call
-from earthwork.text import abbreviate, clean_name, quoted, with_near_matches
+from earthwork.text import abbreviate, find_nodes, quoted
 
 Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
 Indices: TypeAlias = NDArray[np.int64]
@@ -103,11 +103,6 @@ def need_names(tree: Tree, what: str) -> tuple[str, ...]:
     return tree.names
 
 
-def node_costs(tree: Tree) -> NDArray[np.float64]:
-    """Return the cost of the edge above each node, with 0 at the root."""
-    return np.insert(tree._costs, tree.root, 0.0)
-
-
 def class_order(classes: Classes) -> list[str]:
     """Return the names of the classes in their order, from a sequence or from a dataset's ``class_to_idx``."""
     if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
@@ -118,14 +113,20 @@ def class_order(classes: Classes) -> list[str]:
         raise TypeError(f"classes: expected names, got {wrong[0]!r}")
     if not names:
         raise ValueError("classes: expected at least one name, got none")
-    if not isinstance(classes, Mapping):
-        check_unique("classes", names)
-        return names
-    places: list[Any] = list(classes.values())
-    whole = all(isinstance(place, Integral) and not isinstance(place, bool) for place in places)
-    if not whole or sorted(places) != list(range(len(places))):
-        raise ValueError(f"classes: expected the indices 0 to {len(places) - 1}, each once, got {abbreviate(places)}")
-    return sorted(names, key=classes.__getitem__)
+    if isinstance(classes, Mapping):
+        return in_order("classes", classes)
+    check_unique("classes", names)
+    return names
+
+
+def in_order(what: str, places: Mapping[Any, Any]) -> list[Any]:
+    """Return the keys of a mapping in the order of its values, which are the numbers from 0 on."""
+    values = list(places.values())
+    whole = all(isinstance(value, Integral) and not isinstance(value, bool) for value in values)
+    if not whole or sorted(values) != list(range(len(values))):
+        shown = abbreviate(f"{value!r:.60}" for value in values)
+        raise ValueError(f"{what}: expected the indices 0 to {len(values) - 1}, each once, got {shown}")
+    return sorted(places, key=places.__getitem__)
 
 
 def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
@@ -136,25 +137,12 @@ def check_unique(what: str, names: Sequence[str], hint: str = "") -> None:
             raise ValueError(f"{what}: expected each name once, got {abbreviate(again)}{hint}")
 
 
-def find_nodes(
-    what: str, wanted: Sequence[str], names: Sequence[str] | None, ids: Sequence[str] | None = None
-) -> list[int]:
-    """Return the node of each wanted name, as it is written or cleaned, or of each wanted id (such as a synset id).
-
-    Names that are unknown (all of them, with near matches) or that several nodes have are errors.
-    """
-    if names is None:
-        raise ValueError(f"{what}: the tree's nodes have no names to find {wanted[0]!r} among")
-    found = [(str(name), node) for node, name in enumerate(ids or ()) if name]
-    found += [(name, node) for node, name in enumerate(names)]
-    places = dict(found)
-    wanted = [name if name in places else clean_name(name) for name in wanted]
-    unknown = [name for name in wanted if name not in places]
-    if unknown:
-        raise ValueError(f"{what}: {len(unknown)} not in the tree: {with_near_matches(unknown, names)}")
-    # A node whose name is also its id has it once.
-    counts = Counter(name for name, _ in set(found))
-    ambiguous = next((name for name in wanted if counts[name] > 1), None)
-    if ambiguous is not None:
-        raise ValueError(f"{what}: expected a name or id that only one node of the tree has, got {ambiguous!r}")
-    return [places[name] for name in wanted]
+def by_name(what: str, values: Any, names: Sequence[str], optional: Sequence[str] = ()) -> Any:
+    """Return values by name as one for each name, 0 for those without one that are optional; other values as given."""
+    if not isinstance(values, Mapping):
+        return values
+    find_nodes(what, list(values), names)
+    missing = [name for name in names if name not in values and name not in optional]
+    if missing:
+        raise ValueError(f"{what}: missing for {abbreviate(map(repr, missing))}")
+    return [values.get(name, 0.0) for name in names]

@@ -9,6 +9,7 @@ from typing import Unpack
 
 from earthwork.files import read_lines
 from earthwork.spaces import Tree
+from earthwork.spaces.space import check_word
 from earthwork.trees.assemble import check_unique
 from earthwork.trees.builder import Builder, BuilderOptions
 
@@ -103,8 +104,7 @@ def read_obo(
         names: What to call the terms: ``"name"``, or ``"id"`` (``GO:0008150``).
         relations: Which relations count as "is below": ``"is_a"``, and others such as ``"part_of"``.
     """
-    if names not in ("name", "id"):
-        raise ValueError(f'names: expected "name" or "id", got {names!r}')
+    check_word("names", names, "name", "id")
     # The values of each tag of a stanza, with the lines that they stand in.
     stanzas: list[dict[str, list[tuple[str, int]]]] = [{}]
     for at, line in enumerate(read_lines(Path(path)), 1):

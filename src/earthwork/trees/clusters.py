@@ -12,7 +12,7 @@ from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.spaces import Tree
-from earthwork.spaces.space import to_array
+from earthwork.spaces.space import check_word, fixed_numbers
 from earthwork.trees.assemble import Classes, assemble, class_order
 
 Floats = NDArray[np.float64]
@@ -174,9 +174,7 @@ def from_confusion(
 
 def _cluster(distances: Floats, names: Sequence[str] | None, method: str, classes: Classes | None, source: str) -> Tree:
     hierarchy = require("scipy.cluster.hierarchy", "trees", "clustering")
-    methods = ("average", "single", "complete", "ward", "weighted")
-    if method not in methods:
-        raise ValueError(f"method: expected one of {', '.join(methods)}, got {method!r}")
+    check_word("method", method, "average", "single", "complete", "ward", "weighted")
     merges = hierarchy.linkage(distances, method)
     # Merges of equal height may come out of order by a rounding error.
     merges[:, 2] = np.maximum.accumulate(merges[:, 2])
@@ -185,14 +183,7 @@ def _cluster(distances: Floats, names: Sequence[str] | None, method: str, classe
 
 
 def _numbers(name: str, values: Any) -> Floats:
-    if isinstance(values, Tensor):
-        values = to_array(values)
-    if np.iscomplexobj(values):
-        raise TypeError(f"{name}: expected real numbers, got complex ones")
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name}: expected numbers, got {error}") from None
+    array = fixed_numbers(name, values.detach() if isinstance(values, Tensor) else values, "numbers")
     if not np.isfinite(array).all():
         raise ValueError(f"{name}: expected finite numbers, got one that is not")
     return array

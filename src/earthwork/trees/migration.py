@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from earthwork.files import parse_json, to_json
 from earthwork.spaces import Space, Tree
-from earthwork.spaces.space import check_space
+from earthwork.spaces.space import check_index, check_space
 from earthwork.text import abbreviate, with_near_matches
 from earthwork.trees.assemble import check_tree, check_unique, need_names
 
@@ -48,9 +48,7 @@ class Migration(NamedTuple):
 
     def labels(self, labels: Tensor, missing: int = -100) -> Tensor:
         """Return old labels as new ones; ``missing``, which losses ignore, for a class that is gone."""
-        bad = labels[(labels < 0) | (labels >= len(self.kept))]
-        if len(bad):
-            raise ValueError(f"labels: expected old classes from 0 to {len(self.kept) - 1}, got {int(bad[0])}")
+        labels = check_index("labels", labels, "old class", len(self.kept))
         new = self.kept.to(labels.device)[labels]
         return torch.where(new < 0, missing, new)
 
@@ -190,10 +188,12 @@ def _check(given: Space | None, module: Any, state: dict[str, Any], prefix: str,
         missing.append(key)
         return
     theirs, ours = recorded_classes({"classes": state.pop(key)}), recorded_classes(expected)
-    if isinstance(theirs, int) or isinstance(ours, int) or len(theirs) != len(ours):
-        counts = [names if isinstance(names, int) else len(names) for names in (ours, theirs)]
-        differences = [f"{counts[0]} classes, got a checkpoint for {counts[1]}"] if theirs != ours else []
+    if theirs == ours:
+        return
+    if isinstance(theirs, tuple) and isinstance(ours, tuple) and len(theirs) == len(ours):
+        at = next(at for at, name in enumerate(ours) if name != theirs[at])
+        found = f"{ours[at]!r} as class {at}, got a checkpoint with {theirs[at]!r}"
     else:
-        pairs = enumerate(zip(ours, theirs, strict=True))
-        differences = [f"{a!r} as class {at}, got a checkpoint with {b!r}" for at, (a, b) in pairs if a != b]
-    errors += [f"{key}: expected {what}; ew.trees.migrate carries weights over" for what in differences[:1]]
+        counts = [f"{x} classes without names" if isinstance(x, int) else f"{len(x)} classes" for x in (ours, theirs)]
+        found = f"{counts[0]}, got a checkpoint for {counts[1]}"
+    errors.append(f"{key}: expected {found}; ew.trees.migrate carries weights over")

@@ -10,7 +10,7 @@ import numpy as np
 
 from earthwork.files import to_json
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import Classes, assemble, check_names, need_names, node_costs
+from earthwork.trees.assemble import Classes, assemble, check_names, need_names
 from earthwork.trees.builder import Builder, BuilderOptions
 
 
@@ -130,7 +130,7 @@ def to_nested(tree: Tree) -> dict[str, Any]:
         {'animal': {'cat': {}, 'dog': {}}}
     """
     names = need_names(tree, "to_nested")
-    costs = node_costs(tree).tolist()
+    costs = tree._node_costs().tolist()
     # {"name": …} is how the other form begins, so a plain tree must not look like it.
     plain = bool((tree.costs == 1).all()) and "name" not in names
     made: list[dict[str, Any]] = [
@@ -151,24 +151,9 @@ VERSION = 1
 
 
 def dump_json(tree: Tree) -> str:
-    """Return the JSON text of a tree with its names, costs, classes, node data and info.
-
-    .. code-block:: json
-
-        {
-        "format": "earthwork-tree",
-        "version": 1,
-        "info": {"source": "WordNet 3.0"},
-        "columns": ["parent", "cost", "name", "id"],
-        "nodes": [
-        [-1, 0, "animal", "n00015388"],
-        [0, 1, "cat", "n02121620"]
-        ],
-        "bins": [1]
-        }
-    """
+    """Return the JSON text of a tree with its names, costs, classes, node data and info, as in docs/formats.md."""
     check_names(tree, "save")
-    costs = [int(cost) if cost.is_integer() else cost for cost in node_costs(tree).tolist()]
+    costs = [int(cost) if cost.is_integer() else cost for cost in tree._node_costs().tolist()]
     columns: dict[str, Sequence[Any]] = {"parent": tree.parents.tolist(), "cost": costs}
     if tree.names is not None:
         columns["name"] = tree.names

@@ -14,7 +14,7 @@ import numpy as np
 
 from earthwork.files import place
 from earthwork.spaces import Tree
-from earthwork.trees.assemble import check_names, node_costs
+from earthwork.trees.assemble import check_names
 from earthwork.trees.builder import Builder, BuilderOptions
 
 _QUOTED = r"'[^']*(?:''[^']*)*'"
@@ -163,7 +163,7 @@ def to_newick(tree: Tree) -> str:
     check_names(tree, "to_newick")
     names = tree.names or [""] * tree.num_nodes
     labels = [name if _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'" for name in names]
-    lengths = [":" + repr(cost).removesuffix(".0") for cost in node_costs(tree).tolist()]
+    lengths = [":" + repr(cost).removesuffix(".0") for cost in tree._node_costs().tolist()]
     lengths[tree.root] = ""
     parents, depths = tree.parents.tolist(), tree.depths.tolist()
     parts: list[str] = []

@@ -12,16 +12,14 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Self, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.array_files import ArrayFile
-from earthwork.spaces import Space, Tree
-from earthwork.spaces.parts import Part, Pieces, TakeOnce, part_of, shard_bounds, slices
-from earthwork.spaces.space import check_rho
-from earthwork.trees.assemble import node_costs
+from earthwork.spaces import EdgeSpace, Space, Tree
+from earthwork.spaces.parts import Part, Pieces, TakeOnce, are_among, part_of, shard_bounds, slices
 
 
 class TreePart(Space):
@@ -58,10 +56,6 @@ class TreePart(Space):
             raise ValueError(f"space: expected shard {rank} of {len(bounds) - 1}, got shard {mine}")
         return own
 
-    def check_rho(self, rho: float) -> None:
-        """Raise unless ``rho`` is a real number ≥ 1."""
-        check_rho(rho)
-
     def _tables(self) -> list[NDArray[Any]]:
         part = self._part
         sizes = np.array([self.num_nodes, part.rank, part.local is None, part.shared is None, *part.bounds])
@@ -75,11 +69,9 @@ class TreePart(Space):
         """Raise, because a plain tensor holds the masses of all classes."""
         raise TypeError(f"input: expected a DTensor for {self}, got a plain tensor")
 
+    check_rho = EdgeSpace.check_rho
     # What operations on plain tensors ask a space for.
     log_masses = kernel_tables = _split_costs = distances_to = nearest = expected_distances = flow  # type: ignore[assignment]
-
-    def _scaled(self, factor: float) -> Self:
-        raise TypeError(f"space: expected a whole tree to scale its costs, got {self}")
 
     def __repr__(self) -> str:
         shared = 1 if self._part.shared is None else self._part.shared.num_bins
@@ -155,7 +147,7 @@ def dump_arrays(tree: Tree) -> bytes:
         "bins": place[tree._bins].astype(small),
     }
     if (tree._costs != 1).any():
-        arrays["costs"] = node_costs(tree)[walk]
+        arrays["costs"] = tree._node_costs()[walk]
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
@@ -203,13 +195,11 @@ class _TreeFile:
             above = self.ancestors(int(bins[0]))
             nodes = np.arange(bins[0] - len(above), int(bins[-1]) + 1, dtype=bins.dtype)
             nodes[: len(above)] = above
-            nodes = nodes[~_are_among(nodes, shared)]
+            nodes = nodes[~are_among(nodes, shared)]
         parents = self.parents_of(nodes)
-        for piece in slices(len(nodes)):
-            known = _are_among(parents[piece], nodes) | _are_among(parents[piece], shared)
-            if not known.all():
-                raise _not_in_preorder(self.path)
-        inner = np.flatnonzero(_are_among(bins, shared))
+        if not (are_among(parents, nodes) | are_among(parents, shared)).all():
+            raise _not_in_preorder(self.path)
+        inner = np.flatnonzero(are_among(bins, shared))
         return Pieces(nodes, parents, nodes, self.node_costs(nodes), bins, bins, inner)
 
     def parents_of(self, nodes: NDArray[Any]) -> NDArray[Any]:
@@ -246,16 +236,6 @@ class _TreeFile:
         for piece in slices(len(nodes)):
             costs[piece] = self.costs[nodes[piece]]
         return costs
-
-
-def _are_among(values: NDArray[Any], ascending: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether each value is among others, which are in ascending order."""
-    found = np.zeros(len(values), dtype=bool)
-    if len(ascending):
-        for piece in slices(len(values)):
-            places = np.searchsorted(ascending, values[piece])
-            found[piece] = np.take(ascending, places, mode="clip") == values[piece]
-    return found
 
 
 def _not_in_preorder(path: str | os.PathLike[str]) -> ValueError:

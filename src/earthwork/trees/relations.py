@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from earthwork.extras import require
 from earthwork.spaces import Dag, Tree
-from earthwork.text import abbreviate, with_near_matches
-from earthwork.trees.assemble import Classes, check_tree, check_unique, class_order, find_nodes, need_names, node_costs
+from earthwork.text import abbreviate, find_nodes, with_near_matches
+from earthwork.trees.assemble import Classes, by_name, check_tree, check_unique, class_order, in_order, need_names
 from earthwork.trees.builder import Builder, BuilderOptions
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def from_parents(
                 f"{unknown[0][1]!r}; every parent needs an entry of its own, None at the root"
             )
         roots = [name for name, above in graph.nodes.items() if not above]
-        return _tree(builder, graph, rule, _by_name(costs, list(graph.nodes), roots))
+        return _tree(builder, graph, rule, by_name("costs", costs, list(graph.nodes), roots))
     array = np.asarray(parents)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"parents: expected indices, or names together with `names`, got {array.dtype}")
     roots = [name for name, parent in zip(names or (), array, strict=False) if parent == -1]
-    return builder.tree(array.tolist(), names, _by_name(costs, names or (), roots))
+    return builder.tree(array.tolist(), names, by_name("costs", costs, names or (), roots))
 
 
 class _Graph:
@@ -176,20 +176,6 @@ def _graph(what: str, builder: Builder, names: Sequence[str], parents: Collectio
     return graph
 
 
-def _by_name(costs: Any, names: Sequence[str], roots: Sequence[str] = ()) -> Any:
-    """Return costs by name as one for each node, which roots need not have; other costs as they are."""
-    if not isinstance(costs, Mapping):
-        return costs
-    known = set(names)
-    unknown = [name for name in costs if name not in known]
-    if unknown:
-        raise ValueError(f"costs: {len(unknown)} not in the tree: {with_near_matches(unknown, names)}")
-    missing = [name for name in names if name not in costs and name not in roots]
-    if missing:
-        raise ValueError(f"costs: missing for {abbreviate(map(repr, missing))}")
-    return [costs.get(name, 0.0) for name in names]
-
-
 def _tree(
     builder: Builder,
     graph: _Graph,
@@ -278,23 +264,20 @@ def from_dag(
         graph, given = _edge_graph(builder, edges)
         if given is not None:
             raise ValueError("edges: expected (child, parent); the cost is that of a node, costs={name: …}")
-    graph.parents_first()
+    ordered = graph.parents_first()
     inner = dict.fromkeys(chain.from_iterable(graph.nodes.values()))
     names = list(graph.nodes | inner)
     wanted = [name for name in names if name not in inner] if classes is None else class_order(classes)
-    kept: set[str] = set()
-    todo = [names[node] for node in find_nodes("classes", wanted, names)]
-    while todo:
-        name = todo.pop()
-        if name not in kept:
-            kept.add(name)
-            todo += graph.nodes.get(name, ())
+    kept = {names[node] for node in find_nodes("classes", wanted, names)}
+    for name in reversed(ordered):
+        if name in kept:
+            kept.update(graph.nodes.get(name, ()))
     names = [name for name in names if name in kept]
     index = {name: node for node, name in enumerate(names)}
     parents = [[index[parent] for parent in graph.nodes.get(name, ())] for name in names]
     first, places = [next(iter(above), -1) for above in parents], [graph.places.get(name, "") for name in names]
     notes = builder.notes(names, first, places, graph.repeated)
-    return Dag(parents, _by_name(costs, names), find_nodes("classes", wanted, names), names, notes=notes)
+    return Dag(parents, by_name("costs", costs, names), find_nodes("classes", wanted, names), names, notes=notes)
 
 
 def _edge_graph(
@@ -351,7 +334,7 @@ def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
         [('cat', 'thing', 1.0), ('rock', 'thing', 1.0)]
     """
     names = need_names(tree, "to_edges")
-    costs = node_costs(tree).tolist()
+    costs = tree._node_costs().tolist()
     pairs = [(node, parent) for node, parent in enumerate(tree.parents.tolist()) if parent >= 0]
     return [(names[node], names[parent], costs[node]) for node, parent in pairs]
 
@@ -404,12 +387,13 @@ def from_networkx(
         raise ValueError(f"graph: expected {weight!r} on all edges or on none, got none above {bare[0]!r}")
     attributes = [dict(graph.nodes[label]) for label in names]
     keys = [key for key in attributes[0] if isinstance(key, str) and key != "bin"]
+    marked = {node: found["bin"] for node, found in enumerate(attributes) if "bin" in found}
     return _tree(
         builder,
         links,
         rule,
         edge_costs=None if bare else [float(value) for value in weights],
-        bins=_marked_bins(attributes),
+        bins=in_order("graph: attributes `bin`", marked) or None,
         inner_bins=builder.classes is None,
         node_data={key: [x[key] for x in attributes] for key in keys if all(key in x for x in attributes)},
         info={key: value for key, value in graph.graph.items() if isinstance(key, str)},
@@ -429,15 +413,6 @@ def _directed(nx: Any, graph: Any, root: Any) -> Any:
     directed = graph.to_directed()
     directed.remove_edges_from([(child, parent) for parent, child in reached.edges])
     return directed
-
-
-def _marked_bins(attributes: Sequence[Mapping[Any, Any]]) -> list[int] | None:
-    marked = {node: found["bin"] for node, found in enumerate(attributes) if "bin" in found}
-    whole = all(isinstance(place, Integral) and not isinstance(place, bool) for place in marked.values())
-    if not whole or sorted(marked.values()) != list(range(len(marked))):
-        places = abbreviate(f"{place!r:.60}" for place in marked.values())
-        raise ValueError(f"graph: expected the attributes `bin` to be 0 to {len(marked) - 1}, each once, got {places}")
-    return sorted(marked, key=marked.__getitem__) if marked else None
 
 
 def to_networkx(tree: Tree) -> nx.DiGraph[Any]:
@@ -460,7 +435,7 @@ def to_networkx(tree: Tree) -> nx.DiGraph[Any]:
         graph.add_node(label, **{key: values[node] for key, values in tree.node_data.items()})
     for place, node in enumerate(tree.bins.tolist()):
         graph.nodes[labels[node]]["bin"] = place
-    costs = node_costs(tree).tolist()
+    costs = tree._node_costs().tolist()
     for node, parent in enumerate(tree.parents.tolist()):
         if parent >= 0:
             graph.add_edge(labels[parent], labels[node], weight=costs[node])

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.spaces import Tree
+from earthwork.spaces.space import check_names, check_positive
 from earthwork.spaces.topology import call
-from earthwork.text import abbreviate
-from earthwork.trees.assemble import Classes, assemble, check_tree, class_nodes, find_nodes, need_names, node_costs
+from earthwork.text import find_nodes
+from earthwork.trees.assemble import Classes, assemble, by_name, check_tree, class_nodes, need_names
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -90,11 +91,9 @@ def relabel(tree: Tree, names: Mapping[str, str] | Sequence[str] | Callable[[str
         new = [names(name) for name in need_names(tree, "relabel with a function")]
     else:
         new = list(names)
-    wrong = [name for name in new if not isinstance(name, str)]
-    if wrong:
-        raise TypeError(f"names: expected strings, got {wrong[0]!r}")
+    check_names(new, tree.num_nodes, "node")
     facts: Any = {"inner_bins": True, "node_data": tree.node_data, "info": tree.info}
-    return assemble(tree._parents, new, node_costs(tree), bins=tree._bins, **facts)
+    return assemble(tree._parents, new, tree._node_costs(), bins=tree._bins, **facts)
 
 
 def _keep(tree: Tree, keep: NDArray[np.bool_], bins: NDArray[np.int64], inner_bins: bool) -> Tree:
@@ -102,7 +101,7 @@ def _keep(tree: Tree, keep: NDArray[np.bool_], bins: NDArray[np.int64], inner_bi
     none = tree.num_nodes
     up = np.append(np.where(tree._parents < 0, none, tree._parents), none)
     kept = np.append(keep, True)
-    sums = [np.append(node_costs(tree), 0.0)]
+    sums = [np.append(tree._node_costs(), 0.0)]
     if "hops" in tree.node_data:
         sums.append(np.append(np.asarray(tree.node_data["hops"], dtype=np.int64), 0))
     while not kept[up].all():  # pointer jumping: each round doubles the steps that are skipped
@@ -168,8 +167,7 @@ def reweight(
         height = tree.heights().numpy().astype(np.float64)
         costs = np.where(parents < 0, 0.0, height[parents] - height)
     elif scheme == "depth":
-        if not (isinstance(decay, int | float) and 0 < decay < float("inf")):
-            raise ValueError(f"decay: expected a number > 0, got {decay!r}")
+        check_positive("decay", decay)
         costs = np.where(depth == 0, 0.0, float(decay) ** (np.maximum(depth, 1) - 1.0))
     elif scheme == "information":
         costs = _information_costs(tree, counts)
@@ -182,14 +180,7 @@ def reweight(
 def _information_costs(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor | None) -> Floats:
     if counts is None:
         raise ValueError('counts: the scheme "information" needs how often each class occurs')
-    if isinstance(counts, Mapping):
-        bins = tree.bin_names or ()
-        find_nodes("counts", list(counts), bins)
-        missing = [name for name in bins if name not in counts]
-        if missing:
-            raise ValueError(f"counts: missing for {abbreviate(map(repr, missing))}")
-        counts = [counts[name] for name in bins]
-    values = np.asarray(counts, dtype=np.float64)
+    values = np.asarray(by_name("counts", counts, tree.bin_names or ()), dtype=np.float64)
     if values.shape != (tree.num_bins,):
         raise ValueError(f"counts: expected {tree.num_bins}, one for each class, got shape {values.shape}")
     bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 from earthwork.files import parse_json
 from earthwork.spaces import Tree
+from earthwork.spaces.space import check_word
 from earthwork.trees.nested import from_document
 from earthwork.trees.shaping import reweight
 
@@ -102,10 +103,8 @@ SHIPPED: dict[str, Callable[..., Tree]] = {
 
 
 def _from_wordnet(name: str, costs: str, rule: str) -> Tree:
-    if costs not in ("unit", "hops"):
-        raise ValueError(f"costs: expected unit or hops, got {costs!r}")
-    if rule not in ("first", "paper"):
-        raise ValueError(f"rule: expected first or paper, got {rule!r}")
+    check_word("costs", costs, "unit", "hops")
+    check_word("rule", rule, "first", "paper")
     tree = _shipped(name if rule == "first" else f"{name}_paper")
     return tree if costs == "unit" else reweight(tree, costs)
 

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import earthwork as ew
+from earthwork import private_api
 from earthwork.kernels.cpu import loading, run
 from earthwork.ops import operations as routes
 from tests.cases import random_distribution
@@ -31,9 +32,10 @@ def _as_many_threads_as_before():
 
 @pytest.fixture(params=["torch", "own"])
 def _each_thread_pool(request):
-    loading.use_threads(loading.library(), request.param)
+    core, torch_threads = loading.library(), private_api.parallel_for()
+    core.ew_use_parallel_for(torch_threads if request.param == "torch" else None)
     yield
-    loading.use_threads(loading.library())
+    core.ew_use_parallel_for(torch_threads)
 
 
 @pytest.mark.usefixtures("_each_thread_pool")
@@ -151,9 +153,10 @@ def test_a_signal_handler_that_raises_during_a_kernel(threads):
     """Python runs it when the kernel has returned, so no thread uses buffers that have been freed."""
     code = f"""
         import signal, torch, earthwork as ew
+        from earthwork import private_api
         from earthwork.kernels.cpu import loading
 
-        loading.use_threads(loading.library(), "{threads}")
+        loading.library().ew_use_parallel_for(private_api.parallel_for() if "{threads}" == "torch" else None)
         torch.set_num_threads(2)
         loss, caught = ew.EMDLoss(ew.Chain(200), 1.7), 0
         logits, labels = torch.randn(4000, 200, requires_grad=True), torch.randint(200, (4000,))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import earthwork as ew
 from earthwork.kernels.cpu import without_kernels
 from earthwork.kernels.gpu import pairs
-from earthwork.kernels.gpu.tables import branches_of, height_of, slope_scale, steps_of
+from earthwork.kernels.gpu.tables import branches_of, slope_scale, steps_of
 from tests.cases import KINDS, random_space
 from tests.kernels.cpu.cases import space_of
 from tests.kernels.gpu.oracle import dyadic, error, pair_costs
@@ -123,4 +123,4 @@ def test_branches_carry_what_edges_do(kind, size, seed):
     expected = space.potential(space.costs.double() * space.flow(torch_x)).numpy()
     np.testing.assert_allclose(potential - potential.mean(), expected - expected.mean(), rtol=1e-9, atol=1e-9)
     size = np.abs(np.cumsum(signs * branches.costs[branch])).max(initial=0)
-    assert size * slope_scale(height_of(branches)) < 2**62
+    assert size * slope_scale(branches) < 2**62

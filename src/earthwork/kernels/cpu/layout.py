@@ -22,14 +22,10 @@ _HEADER = 4  # numbers that precede the tables in what `tree_tables` returns
 
 
 class Layout:
-    """A space of the compiled core.
+    """A space of the compiled core, from tensors or arrays as `ops.cpu.kernel_tables` returns them.
 
-    Args:
-        tables: What ``kernel_tables`` of a space returns, tensors or arrays: of a chain the costs; of a tree what
-            `tree_tables` returns and the costs; of a ring its four tables. Costs are one number, or one for each edge;
-            of a tree also one for each node.
-        bins: The number of bins.
-        own: The cost of the missing edge between a bin that is an inner node and that node.
+    Costs are one number, or one for each edge; of a tree also one for each node. ``own`` is that of the missing edge
+    between a bin that is an inner node and that node.
 
     Raises:
         ImportError: If there is no compiled core.
@@ -49,7 +45,10 @@ class Layout:
             nodes, arrays = _unpacked(found[0], found[1], bins, own)
             address = _make(core.ew_tree, [bins, nodes], *arrays)
         else:
-            address = _make(core.ew_ring, [bins], *_checked_ring(bins, *found))
+            places, positions, far_sides, signs = found
+            _check(np.array_equal(places, np.arange(bins)) and far_sides.dtype == np.int64)
+            _check(positions.shape == (bins + 1,) and far_sides.shape == signs.shape == (bins,))
+            address = _make(core.ew_ring, [bins], positions, far_sides, signs)
         _check(address is not None)
         self.address: int = address
         weakref.finalize(self, core.ew_free, address)
@@ -89,14 +88,6 @@ def _unpacked(packed: Indices, costs: Numbers, count: int, own: float) -> tuple[
     # Where there is no edge, -1 takes the last entry.
     costs = np.append(_edge_costs(costs, edges, root), own)
     return nodes, [places, leaves, children, costs[leaf_edges], costs[node_edges]]
-
-
-def _checked_ring(
-    bins: int, places: Indices, positions: Numbers, far_sides: Indices, signs: Numbers
-) -> tuple[Numbers, Indices, Numbers]:
-    _check(np.array_equal(places, np.arange(bins)) and far_sides.dtype == np.int64)
-    _check(positions.shape == (bins + 1,) and far_sides.shape == signs.shape == (bins,))
-    return positions, far_sides, signs
 
 
 def _check(valid: bool) -> None:

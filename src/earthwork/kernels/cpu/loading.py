@@ -118,15 +118,7 @@ def library() -> Any:
         function.restype, function.argtypes = result, [_TYPES[kind] for kind in arguments]
     if _chosen in BUILDS and not core.ew_use_build(_chosen.encode()):
         raise ValueError(f"EARTHWORK_KERNELS: expected a build that this machine can run, got {_chosen!r}")
-    use_threads(core)
+    # After each operation torch's threads spin for a while, waiting for the next one; other threads would compete with
+    # them for the cores. Where torch exports none, and in a forked process, the core makes its own for each call.
+    core.ew_use_parallel_for(private_api.parallel_for())
     return core
-
-
-def use_threads(core: Any, kind: str = "torch") -> None:
-    """Let the kernels run on the threads of ``"torch"``, if it exports them, or on their ``"own"``.
-
-    After each operation torch's threads spin for a while, waiting for the next one; other threads would compete with
-    them for the cores. The core's own threads end with each call. A forked process always has those.
-    """
-    function = private_api.parallel_for() if kind == "torch" else None
-    core.ew_use_parallel_for(None if function is None else ctypes.cast(function, ctypes.c_void_p))

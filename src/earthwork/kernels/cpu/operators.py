@@ -19,17 +19,18 @@ from torch import Tensor, nn
 from earthwork.kernels.cpu import run
 from earthwork.kernels.cpu.layout import Layout
 from earthwork.kernels.cpu.loading import find_library
+from earthwork.spaces.edges import first_derivative
 
 # Looked up once, so that the compiler can treat it as a constant.
 AVAILABLE = find_library() is not None
+
+_TWICE = "a compiled distance can be differentiated once; for a second derivative, do not compile it"
 
 # A value of ``ignore`` that never occurs as a label.
 NONE_IGNORED = -(2**63)
 
 _PAIR = "Tensor p, Tensor q, Tensor[] tables, float rho"
-_LABEL = (
-    "Tensor logits, Tensor labels, Tensor? weight, Tensor[] tables, float rho, int ignore, str reduction, float empty"
-)
+_LABEL = "Tensor logits, Tensor labels, Tensor[] tables, float rho, int ignore, str reduction, float empty"
 
 # The compiler's cache on disk is looked up by the names of operators and not by what they are decomposed into, so the
 # names of those that are decomposed contain a checksum of this file. Otherwise another version of it would be ignored.
@@ -62,7 +63,6 @@ def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradien
 def _label_kernel(
     logits: Tensor,
     labels: Tensor,
-    weight: Tensor | None,
     tables: list[Tensor],
     rho: float,
     ignore: int,
@@ -74,21 +74,16 @@ def _label_kernel(
     layout = _layout_of(tables, logits)
     _check_bins("logits", logits, layout)
     if labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
-        raise ValueError(
-            f"labels: expected {logits.shape[0]} labels of type torch.int64, got shape {tuple(labels.shape)} of type "
-            f"{labels.dtype}"
-        )
-    if weight is not None and (weight.shape != (layout.bins,) or weight.dtype != torch.float64):
-        raise ValueError(
-            f"weight: expected {layout.bins} numbers of type torch.float64, got shape {tuple(weight.shape)} of type "
-            f"{weight.dtype}"
-        )
-    labels = labels.contiguous()
-    weight = None if weight is None else weight.contiguous()
-    mean = reduction == "mean"
-    losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, weight, ignore, mean)
+        rows, shape, dtype = logits.shape[0], tuple(labels.shape), labels.dtype
+        raise ValueError(f"labels: expected {rows} labels of type torch.int64, got shape {shape} of type {dtype}")
+    labels, mean = labels.contiguous(), reduction == "mean"
+    losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, None, ignore, mean)
     if not valid:
-        _raise_out_of_range(labels, layout.bins, ignore)
+        expected = f"target: expected class indices from 0 to {layout.bins - 1} (or ignore_index)"
+        wrong = ((labels != ignore) & ((labels < 0) | (labels >= layout.bins))).nonzero()
+        if len(wrong) == 0:
+            raise ValueError(f"{expected}, got another one that has been changed since")
+        raise ValueError(f"{expected}, got {int(labels[wrong[0]])} at position {int(wrong[0])}")
     if reduction != "none":
         losses = losses.sum() if total else losses.new_full((), empty)
     return losses, logits.new_empty(0) if slopes is None else slopes
@@ -100,58 +95,30 @@ pair_kernel: Any = torch.ops.earthwork.pair_kernel.default
 label_kernel: Any = torch.ops.earthwork.label_kernel.default
 
 
-class _Known:
-    """A layout, and the tables that it was built from."""
-
-    def __init__(self, tables: list[Tensor], bins: int) -> None:
-        self.layout = Layout(tables, bins)
-        self.tables = [(weakref.ref(table), table._version, table.data_ptr()) for table in tables]
-
-    def fits(self, tables: list[Tensor], bins: int) -> bool:
-        """Return whether these are the same tables, unchanged."""
-        known = self.tables
-        if len(known) != len(tables) or self.layout.bins != bins:
-            return False
-        for (ref, version, address), table in zip(known, tables, strict=True):
-            # Another tensor may have got the same identity. Sharing a tensor with another process moves its memory, and
-            # writes by that process cannot be detected.
-            if ref() is not table or table._version != version or table.data_ptr() != address:
-                return False
-        return True
-
-
-# Layouts by the identity of the last of their tables, the costs.
-_layouts: dict[int, _Known] = {}
+# Layouts by the number of bins and, for each table, its identity, version and address.
+_layouts: dict[tuple[Any, ...], Layout] = {}
 
 
 def _layout_of(tables: list[Tensor], x: Tensor) -> Layout:
     """Return the layout of these tables for the rows of ``x``, which is built again only if they have changed."""
-    bins, costs = x.shape[-1], tables[-1]
-    key = id(costs)
-    known = _layouts.get(key)
-    if known is not None and known.fits(tables, bins):
-        return known.layout
+    bins = x.shape[-1]
     # The data of a parameter can be replaced without changing its version, and inference tensors have none.
-    if isinstance(costs, nn.Parameter) or any(table.is_inference() for table in tables):
+    if any(isinstance(table, nn.Parameter) or table.is_inference() for table in tables):
         return Layout(tables, bins)
-    if known is None:
-        weakref.finalize(costs, _layouts.pop, key, None)
-    known = _layouts[key] = _Known(tables, bins)
-    return known.layout
+    # Sharing a tensor with another process moves its memory, and writes by that process cannot be detected.
+    key = bins, *((id(table), table._version, table.data_ptr()) for table in tables)
+    layout = _layouts.get(key)
+    if layout is None:
+        layout = _layouts[key] = Layout(tables, bins)
+        for table in tables:
+            # Another tensor may get the same identity later.
+            weakref.finalize(table, _layouts.pop, key, None)
+    return layout
 
 
 def _check_bins(name: str, x: Tensor, layout: Layout) -> None:
     if x.ndim != 2 or x.shape[1] != layout.bins:
         raise ValueError(f"{name}: expected shape (rows, {layout.bins}), got {tuple(x.shape)}")
-
-
-def _raise_out_of_range(labels: Tensor, bins: int, ignore: int) -> None:
-    expected = f"target: expected class indices from 0 to {bins - 1} (or ignore_index)"
-    wrong = ((labels != ignore) & ((labels < 0) | (labels >= bins))).nonzero()
-    if len(wrong) == 0:
-        raise ValueError(f"{expected}, got another one that has been changed since")
-    position = int(wrong[0])
-    raise ValueError(f"{expected}, got {int(labels[position])} at position {position}")
 
 
 def _fake_pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradient: bool) -> tuple[Tensor, Tensor]:
@@ -176,55 +143,34 @@ class _Costs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kernel: Any, x: Tensor, *arguments: Any) -> Tensor:
+        costs: Tensor
         costs, slopes = kernel(x, *arguments, True)
         ctx.save_for_backward(slopes, x)
         # The second masses of a pair have the opposite derivative.
         ctx.pair, ctx.count = kernel is pair_kernel, len(arguments)
-        result: Tensor = costs
-        return result
+        return costs
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
         slopes, x = ctx.saved_tensors
         if torch.is_grad_enabled():
-            slopes = _DifferentiableOnce.apply(slopes, x)  # type: ignore[no-untyped-call]
+            slopes = first_derivative(slopes, _TWICE, x)
         slopes = slopes * (upstream.unsqueeze(-1) if upstream.ndim else upstream)
         second = -slopes if ctx.pair and ctx.needs_input_grad[2] else None
         return None, slopes, second, *[None] * (ctx.count - 1)
 
 
-class _DifferentiableOnce(torch.autograd.Function):
-    """The slopes, as a function of the operator's input that cannot be differentiated."""
-
-    @staticmethod
-    def forward(ctx: Any, slopes: Tensor, x: Tensor) -> Tensor:
-        return slopes.view_as(slopes)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[None, None]:
-        raise RuntimeError("a compiled distance can be differentiated once; for a second derivative, do not compile it")
-
-
-def _pair_costs(p: Tensor, q: Tensor, *options: Any) -> Tensor:
-    """Return the costs that `pair_kernel` returns, differentiable."""
-    return _costs(pair_kernel, p.requires_grad or q.requires_grad, p, q, *options)
-
-
-def _label_loss(logits: Tensor, *options: Any) -> Tensor:
-    """Return the loss that `label_kernel` returns, differentiable."""
-    return _costs(label_kernel, logits.requires_grad, logits, *options)
-
-
-def _costs(kernel: Any, differentiable: bool, *arguments: Any) -> Tensor:
+def _costs(kernel: Any, x: Tensor, target: Tensor, *options: Any) -> Tensor:
+    """Return the costs that a kernel returns, differentiable."""
     costs: Tensor
-    if differentiable and torch.is_grad_enabled():
-        costs = _Costs.apply(kernel, *arguments)  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled() and (x.requires_grad or target.requires_grad):
+        costs = _Costs.apply(kernel, x, target, *options)  # type: ignore[no-untyped-call]
     else:
-        costs, _ = kernel(*arguments, False)
+        costs, _ = kernel(x, target, *options, False)
     return costs
 
 
-_LIBRARY.impl(f"pair_costs_{_CHECKSUM}", _pair_costs, "CompositeImplicitAutograd")
-_LIBRARY.impl(f"label_loss_{_CHECKSUM}", _label_loss, "CompositeImplicitAutograd")
+_LIBRARY.impl(f"pair_costs_{_CHECKSUM}", lambda *inputs: _costs(pair_kernel, *inputs), "CompositeImplicitAutograd")
+_LIBRARY.impl(f"label_loss_{_CHECKSUM}", lambda *inputs: _costs(label_kernel, *inputs), "CompositeImplicitAutograd")
 pair_costs: Any = getattr(torch.ops.earthwork, f"pair_costs_{_CHECKSUM}").default
 label_loss: Any = getattr(torch.ops.earthwork, f"label_loss_{_CHECKSUM}").default

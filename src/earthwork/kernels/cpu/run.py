@@ -39,18 +39,12 @@ def labels(
 ) -> tuple[Tensor, Tensor | None, bool, float]:
     """Compute a loss of the softmax of each row of ``logits[rows, bins]`` against its label.
 
-    - ``"labels"``: the cost of moving the softmax to the label; the option is the exponent ρ.
-    - ``"edges"``: edge cross entropy; no option.
-    - ``"questions"``: hierarchical cross entropy; no option. In place of costs the layout holds the weights of nodes.
-    - ``"soft labels"``: cross entropy against soft labels; the option is the label smoothing. In place of costs the
-      layout holds what crossing an edge multiplies a soft label by.
-
-    All tensors are contiguous, the logits in single or double precision, targets int64, weights float64.
+    What each operation computes, from which option and costs, is described in csrc/earthwork.h. All tensors are
+    contiguous, the logits in single or double precision, targets int64, weights float64.
 
     Returns:
         The weighted losses of the rows, divided by the total weight if ``mean``; their gradients; whether all labels
-        are in range or ignored; and that total. The loss of ``edges`` and ``questions`` is NaN, and its gradient
-        undefined, where the probability of the label underflows.
+        are in range or ignored; and that total.
     """
     # `len` of a tensor, and helper functions on this path, take longer than the kernel does on a small batch.
     rows, dtype = logits.shape[0], logits.dtype

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from earthwork.kernels.gpu.tables import Tables, branches_of, tables_of
+from earthwork.kernels.gpu.tables import Tables, tables_of
 from earthwork.spaces import EdgeSpace
 from earthwork.spaces.derived import derived
 
@@ -58,7 +58,7 @@ def _checked_tables(
         return None
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise _CaptureError
-    tables = derived(space, _tables, device)
+    tables = derived(space, tables_of, device)
     compare: Any = _compare_labels if operator == "labels" else _compare_pairs
     try:
         kernels = import_module(f"earthwork.kernels.gpu.{operator}")
@@ -79,12 +79,6 @@ def _checked_tables(
         stacklevel=2,
     )
     return None
-
-
-def _tables(space: EdgeSpace, device: torch.device) -> Tables:
-    intervals = space.intervals()
-    assert intervals is not None, "every acyclic space has them"
-    return tables_of(branches_of(*intervals, space.flow_costs), device)
 
 
 def _compare_labels(

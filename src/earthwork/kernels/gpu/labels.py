@@ -210,36 +210,6 @@ def cost_and_mean(weight, flow, away, same_side, rho, KIND: tl.constexpr):
     return cost, tl.sum(steep * away, 1, keep_dims=True)
 
 
-@triton.jit
-def own_cost_and_mean(weight, mass, c, top, label, rest, flow_unit, top_share, rho, KIND: tl.constexpr):
-    """Compute `cost_and_mean` of the edges of single classes ``c`` with these relative masses."""
-    away = tl.where(c == top, rest, mass)
-    same_side = (c == top) == (c == label)
-    flow = tl.where(same_side, away * flow_unit, (rest - away) * flow_unit + top_share)
-    return cost_and_mean(weight, flow, away, same_side, rho, KIND)
-
-
-@triton.jit
-def own_slope_of_top(weight, is_label, rest, flow_unit, top_share, rho, KIND: tl.constexpr):
-    """Compute the slope of the top class's own edge."""
-    slope = weight * slope_of_flow(tl.where(is_label, rest * flow_unit, top_share), rho, KIND)
-    return tl.where(is_label, -slope, slope)
-
-
-@triton.jit
-def class_slopes(
-    mass, weight, rise, own_top, mean, c, top, label, rest, softmax_unit, top_share, flow_unit, rho, KIND: tl.constexpr
-):  # fmt: skip
-    """Compute the derivatives with respect to the logits of classes ``c``, up to a factor of the row.
-
-    ``rise`` is by how much the potential of the branches above them exceeds that of the branches above the top class.
-    """
-    flow = tl.where(c == label, (rest - mass) * flow_unit + top_share, mass * flow_unit)
-    own = weight * slope_of_flow(flow, rho, KIND)
-    height = rise + (tl.where(c == label, -own, own) - own_top)
-    return tl.where(c == top, -top_share * mean, mass * softmax_unit * (height - mean))
-
-
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
@@ -277,7 +247,10 @@ def label_costs_kernel(
             c = first + tl.arange(0, BLOCK)[None, :]
             mass = class_masses(x, c, top, second, class_step, here, bins)
             weight = tl.load(own_costs + c, mask=c < bins, other=0.0)
-            more, rise = own_cost_and_mean(weight, mass, c, top, label, rest, flow_unit, top_share, rho, KIND)
+            own_away = tl.where(c == top, rest, mass)
+            own_side = (c == top) == (c == label)
+            own_flow = tl.where(own_side, own_away * flow_unit, (rest - own_away) * flow_unit + top_share)
+            more, rise = cost_and_mean(weight, own_flow, own_away, own_side, rho, KIND)
             cost += more
             mean += rise
         # The next group overwrites the scratch buffer.
@@ -339,7 +312,9 @@ def label_slopes_kernel(
             factor = tl.where(weights == 0.0, 0.0, factor / weights)
         factor *= rho * power_of_row(moved, rho - 1.0)
         level = potential_at(potentials, tl.load(steps_before + top))
-        own_top = own_slope_of_top(tl.load(own_costs + top), top == label, rest, flow_unit, top_share, rho, KIND)
+        own_flow = tl.where(top == label, rest * flow_unit, top_share)
+        own_top = tl.load(own_costs + top) * slope_of_flow(own_flow, rho, KIND)
+        own_top = tl.where(top == label, -own_top, own_top)
         ignored = is_ignored(labels, row, here, ignore)
         out = row_pointers(slopes, row, inner, outer_step, inner_step)
         for first in range(0, BLOCKS * BLOCK, BLOCK):
@@ -347,10 +322,11 @@ def label_slopes_kernel(
             mass = class_masses(x, c, top, second, class_step, here, bins)
             weight = tl.load(own_costs + c, mask=c < bins, other=0.0)
             rise = potential_at(potentials, tl.load(steps_before + c, mask=c < bins, other=0)) - level
-            slope = factor * class_slopes(
-                mass, weight, rise.to(tl.float32) * (1.0 / scale), own_top, mean, c, top, label, rest,
-                softmax_unit, top_share, flow_unit, rho, KIND,
-            )  # fmt: skip
+            flow = tl.where(c == label, (rest - mass) * flow_unit + top_share, mass * flow_unit)
+            own = weight * slope_of_flow(flow, rho, KIND)
+            # The potential above each class, less that above the top class.
+            height = rise.to(tl.float32) * (1.0 / scale) + (tl.where(c == label, -own, own) - own_top)
+            slope = factor * tl.where(c == top, -top_share * mean, mass * softmax_unit * (height - mean))
             tl.store(out + c.to(tl.int64) * class_step, tl.where(ignored, 0.0, slope), mask=here & (c < bins))
 
 

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from earthwork.spaces import EdgeSpace
+
 # A program goes through all classes of a row, so with more of them most of a GPU would be idle.
 MOST_BINS = 16_384
 
@@ -56,15 +58,14 @@ def steps_of(branches: Branches) -> tuple[Indices, Indices, Indices]:
     return places[order], np.concatenate([numbers[leaves], numbers[enters]])[order], signs[order]
 
 
-def height_of(branches: Branches) -> float:
-    """Return the largest sum of the costs of the branches above a bin."""
+def slope_scale(branches: Branches) -> float:
+    """Return a power of two, a float32, that brings sums of slopes to at most 60 bits.
+
+    They are at most twice the costs of the branches above a bin.
+    """
     change = np.bincount(branches.starts, branches.costs, len(branches.walk) + 1)
     change -= np.bincount(branches.ends, branches.costs, len(branches.walk) + 1)
-    return float(np.cumsum(change).max(initial=0.0))
-
-
-def slope_scale(height: float) -> float:
-    """Return a power of two, a float32, that brings sums of slopes, at most ``2 * height``, to at most 60 bits."""
+    height = float(np.cumsum(change).max(initial=0.0))
     return 2.0 ** min(126, 58 - math.ceil(math.log2(height))) if height > 0 else 1.0
 
 
@@ -84,15 +85,18 @@ class Tables(NamedTuple):
     slope_scale: Tensor  # the number that turns slopes into fixed-point numbers
 
 
-def tables_of(branches: Branches, device: torch.device) -> Tables:
-    """Lay out a space for the kernels."""
+def tables_of(space: EdgeSpace, device: torch.device) -> Tables:
+    """Lay out a space whose bins have an order in which those below each edge are contiguous, for the kernels."""
+    intervals = space.intervals()
+    assert intervals is not None, "`gpu_route` asked"
+    branches = branches_of(*intervals, space.flow_costs)
     place = np.empty_like(branches.walk)
     place[branches.walk] = np.arange(len(place))
     when, branch, signs = steps_of(branches)
     starts, ends, costs = branches.starts, branches.ends, branches.costs
     before = np.searchsorted(when, place, side="right")
     indices = branches.walk, place, before, starts, ends, starts[branch], ends[branch]
-    scale = np.array(slope_scale(height_of(branches)))
+    scale = np.array(slope_scale(branches))
     numbers = branches.own_costs, costs, costs[branch] * signs, scale
     arrays = *(x.astype(np.int32) for x in indices), *(x.astype(np.float32) for x in numbers)
     return Tables(*(torch.from_numpy(x).to(device) for x in arrays))
