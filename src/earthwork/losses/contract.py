@@ -63,24 +63,30 @@ class Options(TypedDict, total=False):
     empty: Empty
 
 
+def check_class_dim(class_dim: int | None) -> int | None:
+    """Return ``class_dim`` as a plain integer, or ``None``."""
+    try:
+        return None if class_dim is None else index(class_dim)
+    except TypeError as error:
+        raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
+
+
 class CheckedLoss(nn.Module):
     """A loss whose options are checked whenever they are set, in the constructor and later.
 
     An option ``name`` is checked by the method ``_checked_name``, which returns the value to keep, or raises.
     """
 
+    _checked_ignore_index = staticmethod(check_ignore_index)
+    _checked_class_dim = staticmethod(check_class_dim)
+
     def __setattr__(self, name: str, value: Any) -> None:
-        checked = getattr(type(self), f"_checked_{name}", None)
-        super().__setattr__(name, value if checked is None else checked(self, value))
+        if hasattr(type(self), checked := f"_checked_{name}"):
+            value = getattr(self, checked)(value)
+        super().__setattr__(name, value)
 
     def _checked_reduction(self, reduction: Reduction) -> Reduction:
         return check_word("reduction", reduction, "none", "mean", "sum")
-
-    def _checked_ignore_index(self, ignore_index: int) -> int:
-        return check_ignore_index(ignore_index)
-
-    def _checked_class_dim(self, class_dim: int | None) -> int | None:
-        return check_class_dim(class_dim)
 
     def _checked_empty(self, empty: Empty) -> Empty:
         return check_word("empty", empty, "nan", "zero")
@@ -160,6 +166,7 @@ class StructuredLoss(CheckedLoss):
     """
 
     weight: Tensor | None
+    _checked_normalize = staticmethod(check_normalize)
 
     logarithmic: ClassVar[bool] = False
     """Whether the formulas take the logarithms of probabilities, which stay finite where those underflow."""
@@ -201,8 +208,8 @@ class StructuredLoss(CheckedLoss):
         """Return the space; another one that a loss is given later must fit its options."""
         check_space(space)
         weight = self.__dict__.get("_buffers", {}).get("weight")
-        if weight is not None and weight.shape != (space.num_bins,):
-            raise _wrong_weight(weight, space)
+        if weight is not None:
+            _check_weight_shape(weight, space)
         return space
 
     def _checked_weight(self, weight: Tensor | NDArray[Any] | None) -> Tensor | None:
@@ -212,8 +219,7 @@ class StructuredLoss(CheckedLoss):
             return None
         if not isinstance(weight, Tensor) or not weight.is_floating_point():
             raise TypeError(f"weight: expected a floating point tensor or array, got {dtype_or_type(weight)}")
-        if weight.shape != (self.space.num_bins,):
-            raise _wrong_weight(weight, self.space)
+        _check_weight_shape(weight, self.space)
         # What replaces a buffer may be uninitialised memory that Hugging Face's `from_pretrained` fills later.
         if self._buffers.get("weight") is None and can_read(weight):
             check_costs("weight", weight)
@@ -223,9 +229,6 @@ class StructuredLoss(CheckedLoss):
         if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected a number from 0 to 1, got {label_smoothing!r}")
         return label_smoothing
-
-    def _checked_normalize(self, normalize: Normalize) -> Normalize:
-        return check_normalize(normalize)
 
     # ---- the formulas ------------------------------------------------------------------------------------------------
 
@@ -287,9 +290,9 @@ class StructuredLoss(CheckedLoss):
         target = target.mask if isinstance(target, AnyOf) else target
         # A lookup as an attribute takes several times as long.
         weight = self._buffers["weight"] if "weight" in self._buffers else self.weight  # noqa: SIM401
-        if weight is not None and weight.shape != (self.space.num_bins,):
-            # It was resized, or replaced by `functional_call`, and a kernel trusts its length.
-            raise _wrong_weight(weight, self.space)
+        if weight is not None:
+            # It may have been resized, or replaced by `functional_call`, and a kernel trusts its length.
+            _check_weight_shape(weight, self.space)
         if mask is not None:
             check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
         if other is not None:
@@ -543,14 +546,6 @@ def can_read_without_sync(*tensors: Tensor) -> bool:
     return can_read(*tensors) and tensors[0].device.type == "cpu"
 
 
-def check_class_dim(class_dim: int | None) -> int | None:
-    """Return ``class_dim`` as a plain integer, or ``None``."""
-    try:
-        return None if class_dim is None else index(class_dim)
-    except TypeError as error:
-        raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
-
-
 def check_mask(mask: Tensor, shape: torch.Size) -> None:
     """Raise unless ``mask`` is boolean and of this shape."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
@@ -565,7 +560,8 @@ def _check_sets(allowed: Tensor) -> None:
         raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
 
 
-def _wrong_weight(weight: Tensor, space: Space) -> ValueError:
-    return ValueError(
-        f"weight: expected {space.num_bins} numbers, one for each class of {space}, got shape {tuple(weight.shape)}"
-    )
+def _check_weight_shape(weight: Tensor, space: Space) -> None:
+    if weight.shape != (space.num_bins,):
+        raise ValueError(
+            f"weight: expected {space.num_bins} numbers, one for each class of {space}, got shape {tuple(weight.shape)}"
+        )

@@ -112,9 +112,6 @@ class EMDLoss(StructuredLoss):
         self.space.check_rho(rho)
         return float(rho)
 
-    def _checked_root(self, root: bool) -> bool:
-        return bool(root)
-
     def _edge_costs(self) -> Tensor | None:
         """Return what the edges cost, if not what the space says."""
         if self.costs is None:

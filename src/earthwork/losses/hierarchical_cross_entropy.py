@@ -19,21 +19,13 @@ from earthwork.spaces.tree import as_tree
 
 
 class _EdgeTables(NamedTuple):
-    """The edges of a tree, which have the numbers of the nodes below them; the root has one more.
+    """The edges of a tree, which have the numbers of the nodes below them; the root has one more."""
 
-    Attributes:
-        above: The edge above each edge.
-        heights: The height of the node below each edge, as float64.
-        depths: The depth of that node.
-        stops: Whether each bin is an inner node or the root.
-        own: The edge above each bin.
-    """
-
-    above: Tensor
-    heights: Tensor
-    depths: Tensor
-    stops: Tensor
-    own: Tensor
+    above: Tensor  # The edge above each edge
+    heights: Tensor  # The height of the node below each edge, as float64
+    depths: Tensor  # The depth of that node
+    stops: Tensor  # Whether each bin is an inner node or the root
+    own: Tensor  # The edge above each bin
 
 
 def _edge_tables(tree: Tree, device: torch.device) -> _EdgeTables:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -208,10 +207,5 @@ def _cross_entropy_terms(loss: Any, target: Tensor) -> list[Term]:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    repeated = {name for name, count in Counter(names).items() if count > 1}
-    seen: Counter[str] = Counter()
-    result = []
-    for name in names:
-        seen[name] += 1
-        result.append(f"{name}_{seen[name]}" if name in repeated else name)
-    return result
+    numbers = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [f"{name}_{n}" if names.count(name) > 1 else name for name, n in zip(names, numbers, strict=True)]

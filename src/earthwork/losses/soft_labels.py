@@ -15,13 +15,14 @@ from earthwork.spaces.derived import derived
 from earthwork.spaces.space import to_tensor
 
 
-def _diameter(space: Space) -> float:
-    return float(space.diameter())
+def _scale(space: Space) -> float:
+    # Where everything is at distance 0 there is nothing to scale.
+    return float(space.diameter()) or 1.0
 
 
 def _edge_factors(space: EdgeSpace, beta: float) -> Tensor:
     """Return what crossing each edge multiplies a soft label by."""
-    return torch.exp(-beta * to_tensor(space.flow_costs) / (derived(space, _diameter) or 1.0))
+    return torch.exp(-beta * to_tensor(space.flow_costs) / derived(space, _scale))
 
 
 class SoftLabelLoss(StructuredLoss):
@@ -31,9 +32,7 @@ class SoftLabelLoss(StructuredLoss):
 
     On a tree these are the soft labels of Bertinetto et al. (CVPR 2020), on a chain SORD (Díaz & Marathe, CVPR 2019).
     As ``beta`` grows it becomes cross entropy. The labels are computed for each row, without a matrix of all distances.
-
-    A distribution is taken as it is, because it is soft already. A set of possible classes has the distance of its
-    nearest class.
+    A distribution is taken as it is. A set of possible classes has the distance of its nearest class.
 
     Args:
         space: How the classes are arranged.
@@ -83,8 +82,7 @@ class SoftLabelLoss(StructuredLoss):
         return self._fall_off(distances.double()).to(p.dtype)
 
     def _fall_off(self, distances: Tensor) -> Tensor:
-        # Where everything is at distance 0 there is nothing to scale.
-        return (-self.beta * distances / (derived(self.space, _diameter) or 1.0)).softmax(-1)
+        return (-self.beta * distances / derived(self.space, _scale)).softmax(-1)
 
     def _shown_options(self) -> str:
         return f"beta={self.beta:g}, {super()._shown_options()}"
