@@ -129,7 +129,8 @@ class LeastRiskClassifier(_Wrapper):
             same = CostMatrix(1 - torch.eye(len(classes), dtype=torch.float64))
             self._adopt(fitted, classes, same, np.arange(len(classes)))
         else:
-            self._adopt(fitted, classes, *_arranged(classes, self.space, _order_of(y)))
+            space, _, bins = _arranged(classes, self.space, _order_of(y))
+            self._adopt(fitted, classes, space, bins)
         self.temperature_, self.decision_ = 1.0, None
         if (self.calibrate or self.maximize) and len(classes) > 1:
             p, rows = self._held_out(X, target, fit_params)
@@ -230,7 +231,8 @@ class ConformalClassifier(_Wrapper):
             X, y, test_size=self.calibration, random_state=self.random_state
         )
         fitted, classes = clone(self.estimator).fit(train_x, train_y), np.unique(y)
-        self._adopt(fitted, classes, *_arranged(classes, self.space, order))
+        space, _, bins = _arranged(classes, self.space, order)
+        self._adopt(fitted, classes, space, bins)
         self.predictor_ = ConformalPredictor(self.space_, self.alpha, self.kind)
         self.predictor_.fit(self._all_bins(held_x), self._bins[_places(classes, held_y)])
         return self
@@ -326,9 +328,11 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-        if len(np.unique(y)) == 1:
+        found, places = np.unique(y, return_inverse=True)
+        if len(found) == 1:
             raise ValueError(f"y: expected at least 2 classes, got one class, {y[0]!r}")
-        self.space_, self.classes_, bins = self._arrange(y, order)
+        self.space_, self.classes_, known = _arranged(found, self.space, order)
+        bins = known[places]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         held_out = None
         if self.early_stopping is not None:
@@ -344,16 +348,6 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._objective = Objective(self.space_, self.rho, loss=self.loss, mix=self.mix)  # type: ignore[arg-type]
         self.booster_, self.n_rounds_ = _trained(self, x, bins, weight, held_out, seed)
         return self
-
-    def _arrange(self, y: Array, order: list[Any] | None) -> tuple[Space, Array, Array]:
-        """Return the space, all of its classes as the labels are written, and the bin of each row."""
-        if self.space is None:
-            names = _ordered_classes(y, order)
-            return Chain(len(names)), names, _places(names, y)
-        _arranged(np.unique(y), self.space)
-        bins, by_name = ClassIndex(self.space, remedy=_REMEDY).read("y", y)
-        names = np.asarray(self.space.bin_names) if by_name else np.arange(self.space.num_bins)
-        return self.space, names.astype(y.dtype) if y.dtype.kind in "fiu" else names, bins
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Return the probabilities of ``classes_``, shape ``[rows, classes]``."""
@@ -459,7 +453,7 @@ class _Scorer:
             index = None
         else:
             space, index = self.space, ClassIndex(self.space, remedy=_REMEDY)
-            labels, bins = index.labels("y", truth), index.kinds("classes_", known)
+            labels, bins = index.labels("y", truth), index.kinds("classes_", known)[0]
         measure, truth_bins = measure_named(self.name, space), torch.from_numpy(labels)
         if measure.needs_probabilities:
             batch = Batch(space, truth_bins, _spread(_probabilities(estimator, X), space, bins))
@@ -511,14 +505,19 @@ def _places(names: Array, labels: Array, what: str = "y") -> Array:
     return places
 
 
-def _arranged(classes: Array, space: Space | None, order: list[Any] | None = None) -> tuple[Space, Array]:
-    """Return the space, by default a chain, and the bin of each class, by the rule of :func:`~earthwork.evaluate`."""
+def _arranged(classes: Array, space: Space | None, order: list[Any] | None) -> tuple[Space, Array, Array]:
+    """Return the space, by default a chain, all of its classes as the labels are written, and the bins of ``classes``.
+
+    Labels are read by the rule of :func:`~earthwork.evaluate`.
+    """
     if space is None:
         names = _ordered_classes(classes, order)
-        return Chain(len(names)), _places(names, classes)
+        return Chain(len(names)), names, _places(names, classes)
     if not isinstance(space, Space):
         raise TypeError(f"space: expected a Chain, Ring, Tree, CostMatrix or None, got {space!r}")
-    return space, ClassIndex(space, remedy=_REMEDY).kinds("y", classes)
+    bins, by_name = ClassIndex(space, remedy=_REMEDY).kinds("y", classes)
+    names = np.asarray(space.bin_names) if by_name else np.arange(space.num_bins)
+    return space, names.astype(classes.dtype) if classes.dtype.kind in "fiu" else names, bins
 
 
 def _objective(estimator: Any) -> Objective | None:

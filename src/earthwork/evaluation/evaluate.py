@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -129,7 +129,10 @@ def evaluate(
     )
     if plan.is_asked and all(source.kind == "answers" for source in sources.values()):
         raise ValueError("predictions: expected probabilities, to decide or calibrate by, got answers")
-    measures = [*_measures(space, top_k, decide, sources.values()), *extra]
+    kinds = [Batch.empty(space, probs=source.kind != "answers") for source in sources.values()]
+    inner = decide == "inner" or any(source.nodes for source in sources.values())
+    lines = standard_measures(space, top_k, inner)
+    measures = [*(line for line in lines if any(map(line.is_defined, kinds))), *extra]
     if conformal is not None:
         measures += [SetCoverage(), SetSize(), SetWidth()]
     tuning = sample = None
@@ -148,15 +151,6 @@ def evaluate(
     report = report_of(names, rows, measures, space, intervals)
     differences = compare(models, measures, space) if intervals else []
     return Evaluation(space, tuple(models), report, tuple(differences), 0 if tuning is None else int(tuning.sum()))
-
-
-def _measures(
-    space: Space, top_k: int | None, decide: Deciding | None, sources: Iterable[Predictions]
-) -> list[Measure]:
-    """Return the measures that are defined for at least one model."""
-    nodes = decide == "inner" or any(source.nodes for source in sources)
-    kinds = [Batch.empty(space, probs=source.kind != "answers") for source in sources]
-    return [one for one in standard_measures(space, top_k, inner=nodes) if any(map(one.is_defined, kinds))]
 
 
 class _Plan(NamedTuple):

@@ -101,10 +101,11 @@ class ClassIndex:
         found, by_name = self._read(what, unique, typed, first)
         return found[inverse], by_name
 
-    def kinds(self, what: str, values: NDArray[Any]) -> Indices:
-        """Return what :meth:`labels` does, for the distinct labels of some rows; error messages name no row."""
+    def kinds(self, what: str, values: NDArray[Any]) -> tuple[Indices, bool]:
+        """Return what :meth:`read` does, for the distinct labels of some rows; error messages name no row."""
         unique, _, inverse = _unique(what, values)
-        return self._read(what, unique, True, None)[0][inverse]
+        found, by_name = self._read(what, unique, True, None)
+        return found[inverse], by_name
 
     def nearest(self, what: str, values: NDArray[np.floating[Any]], by_name: bool) -> Indices:
         """Return the class of a chain that is nearest to each real number, on the scale of the labels.

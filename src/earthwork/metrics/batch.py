@@ -34,7 +34,7 @@ IGNORED = -100
 
 
 class Options(TypedDict, total=False):
-    """How predictions become answers, for all metrics; `earthwork.metrics.functional` describes them."""
+    """How predictions become answers, for all metrics; `earthwork.metrics.SpaceMetric` describes them."""
 
     decision: Decision
     vagueness: float
@@ -345,12 +345,6 @@ def check_bins_first(tree: Tree, name: str, option: str) -> None:
             f"{name}: answers on a tree can be classes or nodes, and here class 0 is node {int(tree.bins[0])}; pass "
             f'{option}="class" for class indices, {option}="node" for nodes, such as those of decide(allow_inner=True)'
         )
-
-
-def check_ranking(top_k: int, decision: str) -> None:
-    """Raise if more than the best answer is asked for where answers have no ranking."""
-    if decision in ("inner", *_GIVEN) and top_k != 1:
-        raise ValueError(f'top_k: expected 1 with decision="{decision}", got {top_k}')
 
 
 def _check_target(target: Tensor, shape: torch.Size, space: Space, ignore_index: int | None) -> Tensor:

@@ -1,14 +1,7 @@
 """The metrics as functions of one batch: ``mean_emd`` is that of ``MeanEMD``.
 
-All of them take ``preds``, probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]`` (or answers of the labels'
-shape, where no probabilities are needed), ``target``, class indices of the shape of the probabilities without ``C``,
-the space, the options of the metric, and those of all metrics:
-
-- ``decision``: ``"argmax"``, ``"least_risk"``, or ``"inner"`` for inner nodes as well, at the cost ``vagueness``; if
-  the predictions are answers, ``"class"`` for class indices and ``"node"`` for nodes of a tree.
-- ``normalize``: ``"softmax"`` for logits, ``"l1"`` for masses.
-- ``ignore_index``: the label of rows that do not count, by default -100.
-- ``class_dim``: the axis of the predictions that holds the classes, by default 1.
+All of them take ``preds`` and ``target``, as :meth:`~earthwork.metrics.SpaceMetric.update` does, the space, the options
+of the metric, and those of :class:`~earthwork.metrics.SpaceMetric`.
 """
 
 from __future__ import annotations

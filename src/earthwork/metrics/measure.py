@@ -106,7 +106,7 @@ class Measure(ABC):
         return self.value(self.sums(batch), batch.space)
 
     def __call__(self, preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Tensor:
-        """Return the value for predictions and labels; see `earthwork.metrics.functional`."""
+        """Return the value for predictions and labels; see `earthwork.metrics.SpaceMetric`."""
         return self.of(as_batch(preds, target, space, **options))
 
     def points(self, space: Space) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import check_k
-from earthwork.metrics.batch import Batch, check_ranking
+from earthwork.metrics.batch import Batch
 from earthwork.metrics.measure import MeanMeasure, Measure, MedianMeasure, Rows
 from earthwork.spaces import Space
 from earthwork.spaces.space import check_word
@@ -37,7 +37,8 @@ class _Ranked(MeanMeasure):
 
     def check(self, space: Space, decision: str) -> None:
         check_k("top_k", self.top_k, space)
-        check_ranking(self.top_k, decision)
+        if self.top_k != 1 and decision not in ("argmax", "least_risk"):
+            raise ValueError(f'top_k: expected 1 with decision="{decision}", got {self.top_k}')
 
     def is_defined(self, batch: Batch) -> bool:
         return self.top_k == 1 or (batch.probs is not None and not batch.nodes)

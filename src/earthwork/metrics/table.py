@@ -71,11 +71,7 @@ class Report:
         return next(iter(self.line(label).estimates))
 
     def line(self, label: str) -> Line:
-        """Return the line of a metric.
-
-        Raises:
-            KeyError: If there is no such metric; the message lists those there are.
-        """
+        """Return the line of a metric, or raise a ``KeyError`` that lists those there are."""
         for line in self.lines:
             if line.label == label:
                 return line
