@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork.decisions.decide import P, as_tensor, check_labels
-from earthwork.decisions.nested_sets import FAMILIES, EqualBalls, maximal_nodes
+from earthwork.decisions.nested_sets import FAMILIES, maximal_nodes, radius_scores
 from earthwork.decisions.risk import mean_passes, p_values
 from earthwork.files import errors_naming, parse_json, read_json, to_json, write_atomically
 from earthwork.ops.masses import Normalize, as_distributions
@@ -119,7 +119,7 @@ class ConformalPredictor:
         self.space = space
         suited = (name for name, (_, needed) in FAMILIES.items() if isinstance(space, needed))
         self.kind: str = next(suited) if kind is None else check_word("kind", kind, *FAMILIES)
-        family, needed = FAMILIES[self.kind]
+        scores, needed = FAMILIES[self.kind]
         if not isinstance(space, needed):
             raise TypeError(f"kind: expected one for {space}, got {kind!r}, which is for a {needed.__name__}")
         self.score = check_word("score", score, "adaptive", "distance")
@@ -134,7 +134,7 @@ class ConformalPredictor:
             raise ValueError('by_class, randomized: expected False unless risk="miss" and confidence=None, got True')
         self.groups: list[Any] | None = None
         self.thresholds: list[Threshold] = []
-        self._family = EqualBalls if score == "distance" else family
+        self._scores = radius_scores if score == "distance" else scores
 
     def fit(self, p: Any, labels: Any, groups: Any = None, *, normalize: Normalize = None) -> Self:
         """Choose how large the sets must be, from rows that the model was not trained on.
@@ -185,12 +185,11 @@ class ConformalPredictor:
         limits = self._limits(rows, self._members(groups, p.shape[:-1]), generator)
         sets = torch.empty(rows.shape, dtype=torch.bool, device=rows.device)
         for part in self._blocks(len(rows)):
-            family, limit = self._family(rows[part], self.space), limits[part] if len(limits) > 1 else limits
+            scores, limit = self._scores(rows[part], self.space), limits[part] if len(limits) > 1 else limits
             if self.by_class:
                 # Up to the last of the classes that are within their own limits.
-                scores = family.at(torch.arange(self.space.num_bins, device=rows.device).expand(rows[part].shape))
                 limit = torch.where(scores <= limit, scores, -1.0).amax(-1, keepdim=True)
-            sets[part] = family.sets(limit)
+            sets[part] = scores <= limit
         sets = sets.view(p.shape)
         return sets if isinstance(p, Tensor) else sets.numpy()
 
@@ -226,14 +225,12 @@ class ConformalPredictor:
             sets: Sets of this predictor, shape ``[rows, num_bins]``.
         """
         x = _as_sets(sets, self.space)
-        if self.kind in ("interval", "arc"):
-            names = self.space.bin_names or tuple(map(str, range(self.space.num_bins)))
-            pairs = self.ends(x).reshape(-1, 2).tolist()
-            return ["none" if a < 0 else names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in pairs]
         if self.space.hierarchical:
             x = self.nodes(x)
-        given = self.space.names if self.space.hierarchical else self.space.bin_names
-        names = given or tuple(map(str, range(x.shape[-1])))
+        names = self.space.names or tuple(map(str, range(x.shape[-1])))
+        if self.kind in ("interval", "arc"):
+            pairs = self.ends(x).reshape(-1, 2).tolist()
+            return ["none" if a < 0 else names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in pairs]
         rows = (row.nonzero()[:, 0].tolist() for row in x.reshape(-1, x.shape[-1]))
         return [" or ".join(names[place] for place in row) or "none" for row in rows]
 
@@ -285,13 +282,12 @@ class ConformalPredictor:
         """Return the scores at which the loss of each row falls, ascending, and the loss from each of them on."""
         scores, losses = [], []
         for part in self._blocks(len(rows)):
-            family, y = self._family(rows[part], self.space), labels[part].to(rows.device)
+            found, y = self._scores(rows[part], self.space), labels[part].to(rows.device)
             if self.risk == "miss":
-                scores.append(family.at(y.unsqueeze(-1)))
+                scores.append(found.gather(-1, y.unsqueeze(-1)))
                 losses.append(torch.zeros_like(scores[-1]))
             else:
-                every = torch.arange(self.space.num_bins, device=rows.device).expand(len(y), -1)
-                ordered, order = family.at(every).sort(-1)
+                ordered, order = found.sort(-1)
                 scores.append(ordered)
                 losses.append(self.space.distances_to(y, ordered).gather(-1, order).cummin(-1).values)
         return torch.cat(scores).cpu().double(), torch.cat(losses).cpu().double()
