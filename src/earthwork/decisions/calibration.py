@@ -26,8 +26,7 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     r"""Find the temperature at which a model's probabilities fit held-out labels best.
 
     It minimises the log loss of :math:`\mathrm{softmax}(z / T)` over :math:`T` (Guo et al., "On calibration of modern
-    neural networks", ICML 2017). Least-risk decisions rely on the probabilities, so they are only as good as the
-    calibration.
+    neural networks", ICML 2017).
 
     Args:
         logits: The logits of held-out rows, shape ``[N, C]``: a tensor or an array. The logarithms of probabilities

@@ -51,8 +51,7 @@ class ConformalPredictor:
 
     Split conformal prediction: rows that the model was not trained on, with their labels, say how large the sets must
     be. If those rows and a new one are exchangeable, the new row's set holds its label with a probability of at least
-    :math:`1 - \alpha` (over the draw of all of them), for any model and any number of rows. How small the sets are
-    depends on the model.
+    :math:`1 - \alpha` (over the draw of all of them), for any model and any number of rows.
 
     The sets of a row are nested, and :meth:`fit` chooses how far they grow:
 
@@ -86,7 +85,7 @@ class ConformalPredictor:
 
     Attributes:
         groups: The groups that were fitted, or all classes with ``by_class``; ``None`` for one threshold.
-        thresholds: How far the sets grow, one for each of the groups.
+        thresholds: How far the sets grow, for each of the groups.
 
     Example:
         >>> import numpy as np, earthwork as ew
@@ -183,14 +182,14 @@ class ConformalPredictor:
         """
         rows = self._rows(p, normalize)
         limits = self._limits(rows, self._members(groups, p.shape[:-1]), generator)
-        sets = torch.empty(rows.shape, dtype=torch.bool, device=rows.device)
-        for part in self._blocks(len(rows)):
-            scores, limit = self._scores(rows[part], self.space), limits[part] if len(limits) > 1 else limits
+        found = []
+        for part, limit in self._blocks(rows, limits.expand(len(rows), -1)):
+            scores = self._scores(part, self.space)
             if self.by_class:
                 # Up to the last of the classes that are within their own limits.
                 limit = torch.where(scores <= limit, scores, -1.0).amax(-1, keepdim=True)
-            sets[part] = scores <= limit
-        sets = sets.view(p.shape)
+            found.append(scores <= limit)
+        sets = torch.cat(found).view(p.shape)
         return sets if isinstance(p, Tensor) else sets.numpy()
 
     def ends(self, sets: Any) -> Any:
@@ -209,21 +208,16 @@ class ConformalPredictor:
         return found.numpy() if isinstance(sets, np.ndarray) else found
 
     def nodes(self, sets: Any) -> Any:
-        """Return the fewest nodes of a tree whose classes are those of each set, ``[..., num_bins]`` to booleans.
+        """Return the fewest nodes of a tree whose classes are those of each set: booleans ``[..., num_nodes]``.
 
-        Returns:
-            Whether each node is one of them, shape ``[..., num_nodes]``; of nodes with the same classes, the lowest.
+        Of nodes with the same classes it is the lowest.
         """
         tree = as_tree(self.space, "sets", "whose nodes are above classes")
         found = maximal_nodes(_as_sets(sets, tree), tree)
         return found.numpy() if isinstance(sets, np.ndarray) else found
 
     def describe(self, sets: Any) -> list[str]:
-        """Return each set in words: ``"3 to 5"``, the names of nodes, or those of all classes.
-
-        Args:
-            sets: Sets of this predictor, shape ``[rows, num_bins]``.
-        """
+        """Return each of the sets ``[rows, num_bins]`` in words: ``"3 to 5"``, or the names of nodes or classes."""
         x = _as_sets(sets, self.space)
         if self.space.hierarchical:
             x = self.nodes(x)
@@ -274,15 +268,14 @@ class ConformalPredictor:
     def _rows(self, p: Any, normalize: Normalize) -> Tensor:
         return as_distributions(as_tensor(p), self.space, normalize).detach().reshape(-1, self.space.num_bins)
 
-    def _blocks(self, rows: int) -> Iterator[slice]:
-        step = max(1, _BLOCK // self.space.num_bins)
-        return (slice(start, start + step) for start in range(0, max(rows, 1), step))
+    def _blocks(self, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        return zip(*(x.split(max(1, _BLOCK // self.space.num_bins)) for x in tensors), strict=True)
 
     def _steps(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores at which the loss of each row falls, ascending, and the loss from each of them on."""
         scores, losses = [], []
-        for part in self._blocks(len(rows)):
-            found, y = self._scores(rows[part], self.space), labels[part].to(rows.device)
+        for part, y in self._blocks(rows, labels.to(rows.device)):
+            found = self._scores(part, self.space)
             if self.risk == "miss":
                 scores.append(found.gather(-1, y.unsqueeze(-1)))
                 losses.append(torch.zeros_like(scores[-1]))

@@ -59,10 +59,9 @@ class FittedDecision:
     r"""Answers that maximise a metric over a batch.
 
     The quadratic kappa rewards answers that are as spread out as the labels are, while the answer of least expected
-    distance to each label by itself is near the middle wherever a model is not sure. On a chain the rule for kappa is
-    cut points on the mean of the predicted distribution, drawn together around the mean of all rows by the factor
-    kappa. Fitting each of these cut points on held-out labels, as is common in competitions, fits their noise too;
-    here the probabilities say where they are, and labels only calibrate the probabilities.
+    distance is near the middle wherever a model is not sure. On a chain the rule for kappa is cut points on the mean of
+    the predicted distribution, drawn together around the mean of all rows by the factor kappa. The probabilities say
+    where they are, and labels only calibrate the probabilities, so that the noise of held-out labels is not fitted.
 
     Args:
         space: How the classes are arranged.
