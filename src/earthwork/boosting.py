@@ -60,8 +60,7 @@ class Objective:
         mix: The share of cross entropy in the loss, from 0 to 1.
         weight: A weight ≥ 0 for each class, shape ``[num_bins]``.
         curvature: ``"gauss-newton"``: the diagonal of the Gauss–Newton matrix. ``"majorant"``: the diagonal of a matrix
-            that is nowhere below the full Hessian, so that to second order a Newton step never overshoots; more
-            conservative, and slower to learn.
+            that is nowhere below the full Hessian, so that to second order a Newton step never overshoots.
 
     Example:
         >>> import numpy as np, earthwork as ew
@@ -189,9 +188,7 @@ class Objective:
                 return costs / (below * (1 - below)).clamp(min=least)
             return costs / (1 - (below - label).abs()).clamp(min=least).square()
         size = self.space.settle(below - label, costs, rho).abs()
-        if rho == 2:
-            return (2 * costs).expand_as(size)
-        if rho > 2:
+        if rho >= 2:
             return rho * (rho - 1) * costs * size.pow(rho - 2)
         return rho * costs * size.clamp(min=_LEAST_FLOW).pow(rho - 2)
 

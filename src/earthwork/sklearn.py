@@ -1,7 +1,4 @@
-"""Estimators and scorers for scikit-learn that know how classes are arranged.
-
-Needs scikit-learn: ``pip install 'earthwork[sklearn]'``.
-"""
+"""Estimators and scorers for scikit-learn that know how classes are arranged."""
 
 from __future__ import annotations
 
@@ -81,8 +78,7 @@ class LeastRiskClassifier(_Wrapper):
 
     Args:
         estimator: A classifier with ``predict_proba``, or ``LGBMClassifier`` or ``XGBClassifier`` with an
-            :class:`~earthwork.boosting.Objective`, which is then trained in the order of the space. It is cloned before
-            it is fitted.
+            :class:`~earthwork.boosting.Objective`. It is cloned before it is fitted.
         space: How the classes are arranged. The labels are names of its bins, or bin indices. ``None``: every mistake
             costs the same, so the answer is the most probable class; with ``maximize`` a chain of the labels, which are
             numbers or an ordered Categorical, with unit gaps.
@@ -180,8 +176,7 @@ class LeastRiskClassifier(_Wrapper):
             risk = expected_distance(_spread(self.predict_proba(X), self.space_, self._bins), self.space_)
         else:
             risk = -self.decision_.scores(self._all_bins(X))
-        labels: Array = self.classes_[first_least(risk[:, self._bins]).numpy()]
-        return labels
+        return self.classes_.take(first_least(risk[:, self._bins]).numpy())
 
 
 @dataclass(eq=False, repr=False)
@@ -243,14 +238,11 @@ class ConformalClassifier(_Wrapper):
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the most probable class of each row."""
-        answers = self.predict_proba(X).argmax(-1)
-        labels: Array = self.classes_[answers]
-        return labels
+        return self.classes_.take(self.predict_proba(X).argmax(-1))
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
         """Return whether each class of the space is in the set of each row, shape ``[rows, num_bins]``."""
-        p = self._all_bins(X)
-        return self.predictor_.predict(p).numpy()
+        return self.predictor_.predict(self._all_bins(X)).numpy()
 
 
 @dataclass(eq=False, repr=False)
@@ -280,8 +272,7 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         booster_: The trained model of the library.
         classes_: All classes of the space in its order, as names if the labels are names; also those that no row has.
-            The columns of ``predict_proba`` have this order, which need not be the alphabetical one that metrics of
-            scikit-learn such as ``neg_log_loss`` expect: use :func:`scorer`.
+            Metrics of scikit-learn such as ``neg_log_loss`` expect the alphabetical order: use :func:`scorer`.
         space_: The space that was used.
         n_rounds_: The number of rounds that are used to predict.
 
@@ -363,9 +354,7 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the class of least expected distance for each row, or the most probable one."""
         p = self.predict_proba(X)
-        answers = p.argmax(1) if self.decision == "argmax" else decide(p, self.space_, validate=False)
-        labels: Array = self.classes_[answers]
-        return labels
+        return self.classes_.take(p.argmax(1) if self.decision == "argmax" else decide(p, self.space_, validate=False))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -418,9 +407,7 @@ def scorer(name: str, space: Space | None = None) -> Callable[[Any, Any, Any], f
     It is defined for classes that the estimator has not seen, and for regressors, for which the nearest class counts.
 
     Args:
-        name: A metric, as for :class:`~earthwork.boosting.EvalMetric`: ``"kappa"`` (quadratic), ``"mae"`` (minus the
-            mean distance of ``predict`` to the label), ``"rps"`` (minus the ranked probability score of
-            ``predict_proba``), the name of a function of ``earthwork.metrics.functional`` or of a line of the report.
+        name: A metric, as for :class:`~earthwork.boosting.EvalMetric`; one that should be low has a minus sign.
         space: How the classes are arranged; ``None``: a chain of the labels, which are numbers or an ordered
             Categorical, with unit gaps.
 
@@ -444,16 +431,10 @@ class _Scorer:
     space: Space | None
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:  # noqa: N803
-        truth, order = np.asarray(y), _order_of(y)
+        truth = np.asarray(y)
         known = np.asarray(getattr(estimator, "classes_", np.unique(truth)))
-        if self.space is None:
-            names = _ordered_classes(np.concatenate([known, truth]), order)
-            space: Space = Chain(len(names))
-            labels, bins = _places(names, truth), _places(names, known)
-            index = None
-        else:
-            space, index = self.space, ClassIndex(self.space, remedy=_REMEDY)
-            labels, bins = index.labels("y", truth), index.kinds("classes_", known)[0]
+        space, names, found = _arranged(np.concatenate([known, truth]), self.space, _order_of(y))
+        bins, labels = np.split(found, [len(known)])
         measure, truth_bins = measure_named(self.name, space), torch.from_numpy(labels)
         if measure.needs_probabilities:
             batch = Batch(space, truth_bins, _spread(_probabilities(estimator, X), space, bins))
@@ -461,9 +442,10 @@ class _Scorer:
             answers = np.asarray(estimator.predict(X))
             if hasattr(estimator, "classes_"):
                 given = bins[_places(known, answers, "predict")]
-            elif index is None:
+            elif self.space is None:
                 given = np.searchsorted((names[1:] + names[:-1]) / 2, answers)
             else:
+                index = ClassIndex(space, remedy=_REMEDY)
                 given = index.nearest("predict", answers, index.read("y", truth)[1])
             batch = Batch(space, truth_bins, given=torch.from_numpy(given), decision="class")
         value = float(measure.of(batch))

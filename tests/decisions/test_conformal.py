@@ -295,6 +295,12 @@ def test_intervals_arcs_and_nodes_in_words() -> None:
         chain.ends(np.zeros((2, 4), dtype=bool))
 
 
+def test_classes_of_dag_have_their_names() -> None:
+    dag = ew.Dag([[], [0], [0], [1], [1, 2], [2]], names=["shop", "home", "food", "sofa", "kitchen", "bread"])
+    predictor = ew.ConformalPredictor(dag)
+    assert predictor.describe(torch.tensor([[True, False, True]])) == ["sofa or bread"]
+
+
 def test_nodes_with_same_classes_lowest_named() -> None:
     tree = ew.Tree([-1, 0, 1, 2, 0], names=["root", "canine", "dog", "poodle", "cat"])
     predictor = ew.ConformalPredictor(tree, kind="node")

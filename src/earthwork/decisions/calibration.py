@@ -13,6 +13,7 @@ from earthwork.decisions.decide import as_tensor, check_labels, first_least, fix
 from earthwork.decisions.risk import control_risk
 from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Tree
+from earthwork.spaces.space import first_true
 from earthwork.spaces.tree import as_tree
 
 # Temperatures outside this range make no measurable difference.
@@ -51,9 +52,8 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     if not isinstance(z, Tensor) or not z.is_floating_point():
         raise TypeError(f"logits: expected floating point numbers, got {getattr(z, 'dtype', type(z).__name__)}")
     y = check_rows("logits", z, labels)
-    if not bool(torch.isfinite(z).all()):
-        row = int((~torch.isfinite(z)).any(-1).int().argmax())
-        raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
+    if (place := first_true(~torch.isfinite(z))) is not None:
+        raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {place[0]}")
     z = z.detach().double()
     z = z - z.amax(-1, keepdim=True)
     own = z.gather(-1, y.unsqueeze(-1)).squeeze(-1)

@@ -221,7 +221,8 @@ class ConformalPredictor:
         x = _as_sets(sets, self.space)
         if self.space.hierarchical:
             x = self.nodes(x)
-        names = self.space.names or tuple(map(str, range(x.shape[-1])))
+        given = self.space.names if self.space.hierarchical else self.space.bin_names
+        names = given or tuple(map(str, range(x.shape[-1])))
         if self.kind in ("interval", "arc"):
             pairs = self.ends(x).reshape(-1, 2).tolist()
             return ["none" if a < 0 else names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in pairs]
@@ -339,16 +340,13 @@ class ConformalPredictor:
 
     def _limits(self, rows: Tensor, member: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the largest score in the set of each row: ``[rows or 1, num_bins or 1]``."""
-
-        def table(values: list[float], dtype: torch.dtype) -> Tensor:
-            numbers = torch.tensor(values, dtype=torch.float64, device="cpu").to(dtype).to(rows.device)
-            return numbers.unsqueeze(0) if self.by_class else numbers[member.to(rows.device)].unsqueeze(-1)
-
-        limit = table([threshold.limit for threshold in self.thresholds], rows.dtype)
+        table = [(each.limit, each.below, *each.cuts) for each in self.thresholds]
+        numbers = torch.tensor(table, dtype=torch.float64, device="cpu")
+        numbers = numbers.unsqueeze(0) if self.by_class else numbers[member].unsqueeze(1)
+        limit, below = numbers[..., :2].to(rows.dtype).to(rows.device).unbind(-1)
         if not self.randomized:
             return limit
-        below = table([threshold.below for threshold in self.thresholds], rows.dtype)
-        first, second, third = (table([t.cuts[k] for t in self.thresholds], torch.float64) for k in range(3))
+        first, second, third = numbers[..., 2:].to(rows.device).unbind(-1)
         u = torch.rand(len(rows), 1, generator=generator, dtype=torch.float64, device=rows.device)
         none = torch.full_like(limit, -math.inf)
         drawn = torch.where(u > first, below, torch.nextafter(below, none))

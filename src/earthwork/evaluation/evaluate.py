@@ -25,7 +25,7 @@ from earthwork.metrics.report import joined, measure_rows, report_of, standard_m
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
 from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_space, check_word, from_array
+from earthwork.spaces.space import check_space, check_word, first_true, from_array
 from earthwork.spaces.tree import as_tree
 
 Progress: TypeAlias = Callable[[str, float], None]
@@ -63,11 +63,9 @@ def evaluate(
     Everything is computed in double precision, whatever the type of the predictions.
 
     Args:
-        predictions: Probabilities, ``[rows, classes]``, or answers, ``[rows]``: classes by index or name, names of a
-            tree's inner nodes, or on a chain real numbers, for which the nearest class counts. An array, a tensor, a
-            pandas or polars data frame, or the path of a file (.npz, .npy, .csv, .tsv or .parquet, see
-            :func:`~earthwork.evaluation.open_predictions`). Several models: a mapping from names to those, or a list
-            of paths, also of different kinds. All have the same rows in the same order.
+        predictions: Probabilities, ``[rows, classes]``, or answers, ``[rows]``: an array, a tensor, a pandas or polars
+            data frame, or the path of a file; see :func:`~earthwork.evaluation.open_predictions`. Several models: a
+            mapping from names to those, or a list of paths. All have the same rows in the same order.
         labels: The classes, by index or by name: an array, a series, a list or the path of a file. ``None``: those that
             the files or data frames hold. Names of a tree's inner nodes are coarse labels, see below.
         space: How the classes are arranged.
@@ -76,14 +74,11 @@ def evaluate(
         decide: Adds a model for each model: its ``"least_risk"`` decisions, or those that may be ``"inner"`` nodes of a
             tree (see :func:`~earthwork.decide`).
         vagueness: The cost of an inner node, with ``decide="inner"``.
-        accuracy: In place of ``vagueness``: the share of inner decisions to be the label or an ancestor of it. The
-            vagueness is tuned on one half of the rows, and all models are evaluated on the other half.
-        coverage: In place of ``vagueness``: the share of inner decisions to be classes, tuned in the same way.
-        calibrate: Adds a model for each model: its probabilities at the temperature that fits one half of the rows; all
-            models are evaluated on the other half.
+        accuracy: In place of ``vagueness``, which is tuned: the share of inner decisions to be the label or above it.
+        coverage: In place of ``vagueness``, which is tuned: the share of inner decisions to be classes.
+        calibrate: Adds a model for each model: its probabilities at the temperature that fits best.
         conformal: Adds the coverage, the size and the width of sets that hold the label of a new row with probability
-            ``1 - conformal``: those of :class:`~earthwork.ConformalPredictor`, fitted on one half of the rows; all
-            models are evaluated on the other half.
+            ``1 - conformal``: those of :class:`~earthwork.ConformalPredictor`.
         label_kind: How to read labels that could be either: as ``"index"`` or as ``"name"``.
         label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
         answers: What integers that are answers on a tree mean: ``"class"`` indices, or ``"node"``.
@@ -93,11 +88,13 @@ def evaluate(
         seed: The seed of the split into halves.
         progress: Called with the name of the current step and the fraction of it that is done.
 
-    A label may be the name of an inner node of a tree: a coarse label, "one of the classes below". Then an answer is
-    right if it lies below that node (or is it); its distance is that to the nearest class below the node; the log loss
-    is −log of the mass of these classes; the EMD moves each class's mass to the nearest of them. What needs the class
-    itself leaves such rows out: hierarchical precision, recall and F1, accuracy at depth, the gap between expected and
-    measured cost, calibration, and the tuning on held-out rows.
+    What ``accuracy``, ``coverage``, ``calibrate`` and ``conformal`` ask for is fitted on one half of the rows, and all
+    models are evaluated on the other half.
+
+    A label may be the name of an inner node of a tree: a coarse label, "one of the classes below". Then an answer at or
+    below that node is right; its distance is that to the nearest class below the node; the log loss is −log of the mass
+    of these classes; the EMD moves each class's mass to the nearest of them. What needs the class itself leaves such
+    rows out: hierarchical precision, recall and F1, accuracy at depth, expected − measured cost, and all tuning.
 
     Returns:
         A result that prints as the command ``earthwork evaluate`` does, also with rich, and has ``to_frame()``.
@@ -309,9 +306,9 @@ def _checked(values: NDArray[Any], source: Predictions, normalize: Normalize, fi
     """Return distributions, or logits if ``normalize`` is ``"softmax"``."""
     stored = torch.float16 if source.half or values.dtype == np.float16 else torch.float32
     x = from_array(values.astype(np.float64, copy=False))
-    if normalize is not None and not bool(torch.isfinite(x).all()):
-        row = int((~torch.isfinite(x)).any(-1).int().argmax())
-        raise ValueError(f"{source.source}: expected finite numbers, got NaN or infinity in row {first_row + row}")
+    if normalize is not None and (place := first_true(~torch.isfinite(x))) is not None:
+        row = first_row + place[0]
+        raise ValueError(f"{source.source}: expected finite numbers, got NaN or infinity in row {row}")
     if normalize == "softmax":
         return x
     if normalize == "l1":

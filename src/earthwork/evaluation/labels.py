@@ -60,9 +60,11 @@ class ClassIndex:
         self.names = space.bin_names or ()
         self._kind, self._remedy = label_kind, remedy
         tree = space if isinstance(space, Tree) else None
-        bins = [*(_ids(tree) if tree else ()), *((name, place) for place, name in enumerate(self.names) if name)]
+        tables = (tree.node_data.get("id"), tree.names) if tree else (self.names,)
+        bins = _meanings(tables, tree.bins.tolist() if tree else range(self.count), range(self.count))
         self._places = dict(bins)
-        groups = _inner_nodes(tree) if tree and inner else []
+        nodes = _inner_nodes(tree) if tree and inner else []
+        groups = _meanings(tables, nodes, [self.count + node for node in nodes])
         self._groups = dict(groups)
         self._labels = self._groups | self._places
         self._repeated = _repeated(pair for pair in groups if pair[0] not in self._places) | _repeated(bins)
@@ -78,7 +80,7 @@ class ClassIndex:
         return all(name in self._places for name in names)
 
     def labels(self, what: str, values: NDArray[Any], *, typed: bool = True) -> Indices:
-        """Return the classes that an array of labels means.
+        """Return the class index that each label means, or ``num_bins + v`` for the inner node ``v`` of a tree.
 
         Args:
             what: What the labels are called in error messages.
@@ -87,9 +89,6 @@ class ClassIndex:
 
         Raises:
             ValueError: If a label is missing or unknown, or can be read in two ways.
-
-        Returns:
-            A class index for each row, or ``num_bins + v`` for the inner node ``v`` of a tree.
         """
         return self.read(what, values, typed=typed)[0]
 
@@ -186,11 +185,8 @@ class ClassIndex:
     def order(self, what: str, names: Sequence[str]) -> tuple[Indices | None, Kind | None]:
         """Find from the names of columns which one holds each class, and what the names say they hold.
 
-        Columns are named by class, by id, or by number (``3``, ``prob_3``, ``logit_3``).
-
-        Returns:
-            The column of each class, ``None`` if they are in the space's order; and ``"logits"``, ``"probs"`` or
-            ``None``.
+        Columns are named by class, by id, or by number (``3``, ``prob_3``, ``logit_3``). There is no order if they are
+        in that of the space.
         """
         found = [_NUMBERED.fullmatch(name) for name in names]
         kind: Kind | None = None
@@ -224,17 +220,19 @@ class ClassIndex:
         return np.array(named if by_name else numbered, dtype=np.int64)
 
 
-def _ids(tree: Tree) -> list[tuple[str, int]]:
-    ids = tree.node_data.get("id")
-    return [(str(ids[node]), place) for place, node in enumerate(tree.bins.tolist()) if ids[node]] if ids else []
-
-
-def _inner_nodes(tree: Tree) -> list[tuple[str, int]]:
-    """Return the ids and names of the nodes that are not classes but have classes below them, each with its label."""
+def _inner_nodes(tree: Tree) -> list[int]:
+    """Return the nodes that are not classes but have classes below them."""
     is_class = torch.zeros(tree.num_nodes, dtype=torch.long, device="cpu").index_fill(0, tree.bins, 1)
-    inner = (tree.largest_below(is_class) > is_class).nonzero().squeeze(-1).tolist()
-    known = [names for names in (tree.node_data.get("id"), tree.names) if names is not None]
-    return [(str(names[node]), tree.num_bins + node) for names in known for node in inner if names[node]]
+    nodes: list[int] = (tree.largest_below(is_class) > is_class).nonzero().squeeze(-1).tolist()
+    return nodes
+
+
+def _meanings(
+    tables: Iterable[Sequence[Any] | None], places: Sequence[int], labels: Sequence[int]
+) -> list[tuple[str, int]]:
+    """Return what tables of ids and names have at some places, each with its label."""
+    pairs = list(zip(places, labels, strict=True))
+    return [(str(names[place]), label) for names in tables if names for place, label in pairs if names[place]]
 
 
 def _repeated(meanings: Iterable[tuple[str, int]]) -> set[str]:

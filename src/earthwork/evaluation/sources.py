@@ -96,9 +96,8 @@ def open_predictions(
     ============ ==============================================================================================
 
     Answers are an array ``[rows]``, an array ``answers`` of an .npz file, or a column ``answer`` of a table: classes by
-    index or by name, names of a tree's inner nodes, or on a chain real numbers, for which the nearest class counts.
-    They are on the scale of the labels: the names of the classes if these are numbers and the labels are names, else
-    their indices.
+    index or by name, names of a tree's inner nodes, or on a chain real numbers, for which the nearest class counts, on
+    the scale of the labels: the names of the classes if these are numbers and the labels are names, else their indices.
 
     Args:
         source: A path, a data frame or an array.

@@ -26,11 +26,9 @@ class EdgeCrossEntropyLoss(StructuredLoss):
 
     A set of possible classes answers only the questions on which all its classes agree.
 
-    The options ``weight``, ``ignore_index``, ``reduction``, ``label_smoothing``, ``normalize``, ``class_dim`` and
-    ``empty`` are those of :class:`~earthwork.EMDLoss`.
-
     Args:
         space: A chain or a tree.
+        **options: As for :class:`~earthwork.EMDLoss`, from ``weight`` on, without ``root``.
 
     Raises:
         TypeError: If the edges of ``space`` do not divide the classes in two: a ring or a cost matrix.

@@ -61,8 +61,7 @@ class HierarchicalCrossEntropyLoss(StructuredLoss):
     Args:
         tree: The hierarchy.
         alpha: How fast the weight falls with the height, ≥ 0.
-        **options: ``weight``, ``ignore_index``, ``reduction``, ``label_smoothing``, ``normalize``, ``class_dim`` and
-            ``empty``, as for :class:`~earthwork.EMDLoss`.
+        **options: As for :class:`~earthwork.EMDLoss`, from ``weight`` on, without ``root``.
 
     Example:
         >>> import torch, earthwork as ew

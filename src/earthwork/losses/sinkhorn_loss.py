@@ -40,8 +40,7 @@ class SinkhornLoss(StructuredLoss):
         tol: Stop with a row when the error of its plan's marginals is at most this; see :func:`~earthwork.sinkhorn`.
         method: ``"log"``, or ``"paper"`` for Algorithm 1 as printed, NaNs included.
         value: ``"cost"`` for :math:`\langle M, T \rangle`, or ``"regularized"`` for the minimum.
-        **options: ``weight``, ``ignore_index``, ``reduction``, ``label_smoothing``, ``normalize``, ``class_dim`` and
-            ``empty``, as for :class:`~earthwork.EMDLoss`.
+        **options: As for :class:`~earthwork.EMDLoss`, from ``weight`` on, without ``root``.
 
     Example:
         >>> import torch, earthwork as ew

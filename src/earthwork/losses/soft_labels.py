@@ -37,8 +37,7 @@ class SoftLabelLoss(StructuredLoss):
     Args:
         space: How the classes are arranged.
         beta: How fast the labels decay with the distance, > 0.
-        **options: ``weight``, ``ignore_index``, ``reduction``, ``label_smoothing``, ``normalize``, ``class_dim`` and
-            ``empty``, as for :class:`~earthwork.EMDLoss`.
+        **options: As for :class:`~earthwork.EMDLoss`, from ``weight`` on, without ``root``.
 
     Example:
         >>> import torch, earthwork as ew

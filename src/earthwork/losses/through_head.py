@@ -32,14 +32,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Tensor])
 class Term(NamedTuple):
     """One of the losses that are added."""
 
+    # What computes the loss of each row of `logits[n, C]`, at least in float32, given their targets
     row_losses: Callable[[Tensor, Tensor], Tensor]
-    """What computes the loss of each row of ``logits[n, C]``, at least in float32, given their targets."""
-    divisor: Tensor
-    """What the sum over all rows is divided by; 1 for a sum."""
-    empty: float = 0.0
-    """The loss if the divisor is 0."""
-    share: float = 1.0
-    """The weight of the loss among the others."""
+    divisor: Tensor  # What the sum over all rows is divided by; 1 for a sum
+    empty: float = 0.0  # The loss if the divisor is 0
+    share: float = 1.0  # The weight of the loss among the others
 
 
 class Layer(NamedTuple):
@@ -50,12 +47,7 @@ class Layer(NamedTuple):
     bias: Tensor | None
 
     def check(self, classes: int | None, tokens: int = 0) -> None:
-        """Raise unless shapes and types fit together.
-
-        Args:
-            classes: The number of classes; ``None``: any.
-            tokens: The least number of classes.
-        """
+        """Raise unless shapes and types fit together; if given, also the number of classes, or the least of tokens."""
         hidden, weight, bias = self
         for name, x in (("hidden", hidden), ("weight", weight), ("bias", bias)):
             check_not_sharded(name, x)
@@ -114,7 +106,7 @@ def loss_through_head(
     learned: Sequence[Tensor] = (),
     chunk_rows: int | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Compute a weighted sum of losses of the logits of a layer.
+    """Compute a weighted sum of losses of the logits of a layer, and that of each term, detached and without its share.
 
     Args:
         terms: The losses.
@@ -122,11 +114,7 @@ def loss_through_head(
         target: What the losses take for these rows, on its first axis.
         by_row: Return a loss for each row, instead of the sum over all rows divided by the divisors.
         learned: The tensors that the losses themselves depend on.
-        chunk_rows: The number of rows whose logits are held at a time; by default as many as are 64 MiB, or a
-            quarter of the features if that is more.
-
-    Returns:
-        The loss, and that of each term, detached and without its share.
+        chunk_rows: As for :meth:`CheckedLoss.from_hidden`.
     """
     if chunk_rows is None:
         # The gradient of the weight is read and written for every chunk, so that chunks of few rows are slow. One of a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args
 
@@ -78,9 +78,8 @@ class Batch:
 
     def where(self, rows: Tensor) -> Batch:
         """Return those of the rows that a mask chooses."""
-        given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        given |= {name: x[rows] for name, x in given.items() if isinstance(x, Tensor)}
-        return type(self)(**given)
+        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return replace(self, **{name: x[rows] for name, x in given.items() if isinstance(x, Tensor)})
 
     @property
     def nodes(self) -> bool:

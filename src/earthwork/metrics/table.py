@@ -35,14 +35,9 @@ class Line(NamedTuple):
     estimates: tuple[Estimate, ...]  # Its values, in the order of the models
 
     @property
-    def arrow(self) -> str:
-        """Which way is better."""
-        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
-
-    @property
     def title(self) -> str:
-        """The metric, with its arrow."""
-        return f"{self.label} {self.arrow}".rstrip()
+        """The metric, with an arrow that says which way is better."""
+        return self.label + {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
 
     def best(self) -> set[int]:
         """Return which models are best: none if there is only one, or if all are equal."""

@@ -70,7 +70,7 @@ def as_batch(preds: DTensor, labels: Tensor, counted: Any, space: Space, options
 
     ``counted`` are the rows that count, as an index of all rows; the labels of others may be any number.
     """
-    decision, normalize = options.get("decision", "argmax"), options.get("normalize")
+    decision, normalize = options["decision"], options["normalize"]
     if decision == "inner":
         raise TypeError(
             'decision: expected "argmax" or "least_risk" for a DTensor, got "inner"; pass preds.full_tensor()'
