@@ -49,9 +49,9 @@ _FEW_CLASSES = 16
 class Objective:
     r"""EMD^ρ or edge cross entropy as a custom objective for LightGBM and XGBoost.
 
-    The labels are class indices, the bins of ``space``. Pass :attr:`lightgbm` or :attr:`xgboost` as the objective to
-    the libraries' own training function or to their scikit-learn classes, and the number of classes as ``num_class``. A
-    trained model then predicts raw scores, which :meth:`predict_proba` turns into probabilities.
+    Pass :attr:`lightgbm` or :attr:`xgboost` as the objective to the libraries' own training function or to their
+    scikit-learn classes, and the number of classes as ``num_class``. The labels are class indices. A trained model
+    predicts raw scores, which :meth:`predict_proba` turns into probabilities.
 
     Args:
         space: How the classes are arranged: a chain, a ring or a tree.
@@ -100,7 +100,7 @@ class Objective:
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[Array, Array]:
         """Serve ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
-        # LightGBM keeps one class after the other, and would otherwise copy them into that order.
+        # LightGBM stores derivatives in single precision, one class after the other, and would otherwise copy them.
         return self.derivatives(*_arguments(first, second, weight, np.float32), by_class=True)
 
     def xgboost(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
@@ -255,10 +255,7 @@ class EvalMetric:
         return self.name, self.value(scores, labels, weight), bool(self.measure.higher_is_better)
 
     def xgboost(self, scores: Any, matrix: Any) -> tuple[str, float]:
-        """Serve ``custom_metric`` of ``xgboost.train``; its scikit-learn classes take the metric itself.
-
-        XGBoost minimises a metric that it does not know, so one that should be high is negative.
-        """
+        """Serve ``custom_metric`` of ``xgboost.train``, which is minimised: one that should be high is negative."""
         scores, labels, weight = _arguments(scores, matrix, None)
         return self.__name__, self(labels, scores, weight)
 
@@ -269,10 +266,7 @@ class EvalMetric:
 
 
 def _arguments(first: Any, second: Any, weight: Any, dtype: Any = None) -> tuple[Array, Any, Any]:
-    """Return scores, labels and weights, whether called as (scores, dataset) or as (labels, scores, weight).
-
-    Both libraries store derivatives in single precision, the ``dtype`` for these.
-    """
+    """Return scores, labels and weights, whether called as (scores, dataset) or as (labels, scores, weight)."""
     labels, scores = first, second
     if hasattr(second, "get_label"):
         scores, labels, weight = first, second.get_label(), second.get_weight()

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 import earthwork as ew
+from earthwork.decisions.calibration import p_values
 from earthwork.decisions.conformal import Threshold, exact_threshold
 from earthwork.decisions.nested_sets import FAMILIES, radius_scores, subtree_scores
-from earthwork.decisions.risk import p_values
 from tests.cases import random_distribution, random_space, random_tree
 
 STARS = ew.Chain(5, names=[f"{k} stars" for k in range(1, 6)])

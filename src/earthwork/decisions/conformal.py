@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from earthwork.decisions.calibration import mean_passes, p_values
 from earthwork.decisions.decide import P, as_tensor, check_labels
 from earthwork.decisions.nested_sets import FAMILIES, maximal_nodes, radius_scores
-from earthwork.decisions.risk import mean_passes, p_values
 from earthwork.files import errors_naming, parse_json, read_json, to_json, write_atomically
 from earthwork.ops.masses import Normalize, as_distributions
 from earthwork.spaces import Space
@@ -63,10 +63,9 @@ class ConformalPredictor:
     | `"node"` | | all classes below one node, an ancestor of the most probable class |
     | `"ball"` | other spaces | the classes within a distance from that of least expected distance |
 
-    They grow until their mass exceeds a threshold (subtrees: while their density is a given share of the largest one),
-    so that an uncertain row has a larger set than a certain one (adaptive prediction sets, Romano et al., NeurIPS 2020;
-    for ordered classes Lu et al., MICCAI 2022; for nodes Goren et al., NeurIPS 2024, and Mortier et al., 2025). Only a
-    randomised set can be empty.
+    They grow until their mass exceeds a threshold (subtrees: while their density is a given share of the largest one):
+    adaptive prediction sets (Romano et al., NeurIPS 2020; for ordered classes Lu et al., MICCAI 2022; for nodes Goren
+    et al., NeurIPS 2024, and Mortier et al., 2025).
 
     Args:
         space: How the classes are arranged.
@@ -74,10 +73,9 @@ class ConformalPredictor:
         kind: The shape of the sets; by default by the space, see above.
         score: ``"adaptive"``, or ``"distance"`` for balls whose radius is the same for all rows.
         risk: ``"miss"``: how often the label is not in the set. ``"distance"``: how far the label is from the nearest
-            class of the set; the sets are the smallest whose expected distance is at most ``alpha`` (conformal risk
-            control).
+            class of the set (conformal risk control).
         confidence: ``None``: the guarantee holds on average over calibration rows. A number between 0 and 1: with this
-            probability over the calibration rows, the risk on new rows is at most ``alpha``, which takes larger sets.
+            probability over the calibration rows, the risk on new rows is at most ``alpha``.
         by_class: Guarantee the coverage for the rows of each class, and not only on average over classes. A class with
             fewer than ``1 / alpha - 1`` calibration rows is then in every set.
         randomized: Draw the last step of the growth at random, so that the coverage is exactly ``1 - alpha``. A set may
@@ -218,11 +216,10 @@ class ConformalPredictor:
 
     def describe(self, sets: Any) -> list[str]:
         """Return each of the sets ``[rows, num_bins]`` in words: ``"3 to 5"``, or the names of nodes or classes."""
-        x = _as_sets(sets, self.space)
+        x, names = _as_sets(sets, self.space), self.space.bin_names
         if self.space.hierarchical:
-            x = self.nodes(x)
-        given = self.space.names if self.space.hierarchical else self.space.bin_names
-        names = given or tuple(map(str, range(x.shape[-1])))
+            x, names = self.nodes(x), self.space.names
+        names = names or tuple(map(str, range(x.shape[-1])))
         if self.kind in ("interval", "arc"):
             pairs = self.ends(x).reshape(-1, 2).tolist()
             return ["none" if a < 0 else names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in pairs]

@@ -121,11 +121,7 @@ class FittedDecision:
         return self
 
     def predict(self, p: Any) -> Any:
-        """Return the answers: class indices, or nodes with ``allow_inner``; an array if ``p`` is one.
-
-        Args:
-            p: Probabilities, shape ``[..., num_bins]``.
-        """
+        """Return classes for ``p[..., num_bins]``, or nodes with ``allow_inner``; an array if ``p`` is one."""
         answers = first_least(-self.scores(p))
         return answers if isinstance(p, Tensor) else answers.numpy()
 

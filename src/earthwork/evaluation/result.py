@@ -45,8 +45,7 @@ class Difference(NamedTuple):
 def compare(models: Sequence[Model], measures: Sequence[Measure], space: Space) -> list[Difference]:
     """Return the differences of all models from their baselines.
 
-    Curves are left out, and metrics that are equal in every row, as those of the probabilities are where two models
-    differ only in their decisions.
+    Curves are left out, and metrics that are equal in every row.
     """
     compared = [(place, model.baseline) for place, model in enumerate(models) if model.baseline is not None]
     found: dict[int, list[Difference]] = {place: [] for place, _ in compared}

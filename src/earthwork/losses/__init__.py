@@ -1,10 +1,9 @@
 """Losses with the contract of ``nn.CrossEntropyLoss``."""
 
 from earthwork.losses.edge_cross_entropy import EdgeCrossEntropyLoss
-from earthwork.losses.emd_loss import EMDLoss
+from earthwork.losses.emd_loss import EMDLoss, LearnedCosts
 from earthwork.losses.head import Head
 from earthwork.losses.hierarchical_cross_entropy import HierarchicalCrossEntropyLoss
-from earthwork.losses.learned_costs import LearnedCosts
 from earthwork.losses.mixed import MixedLoss
 from earthwork.losses.sinkhorn_loss import SinkhornLoss
 from earthwork.losses.soft_labels import SoftLabelLoss

@@ -242,30 +242,21 @@ class StructuredLoss(CheckedLoss):
         """
 
     def label_targets(self, labels: Tensor, like: Tensor) -> Tensor:
-        """Return the distributions that class indices stand for, ``[...]`` to ``[..., C]``, in the type of ``like``.
-
-        By default they are one-hot.
-        """
+        """Return the distributions ``[..., C]`` that class indices stand for, in the type of ``like``: one-hot ones."""
         return one_hot(labels, like)
 
     def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
-        """Compute the loss of each row against its class index, if there is a faster way than by :meth:`losses`.
-
-        The class indices are in range and not smoothed.
-        """
+        """Compute the loss of each row against its class index, which is in range, if there is a faster way."""
         return self.losses(p, self.label_targets(labels, p))
 
     def set_targets(self, p: Tensor, allowed: Tensor) -> Tensor:
-        """Return a target for each row, given the set of classes where ``allowed[..., C]`` is true, which is not empty.
-
-        It is smoothed, and passed to :meth:`losses`.
-        """
+        """Return a target for :meth:`losses`, given the classes of each row: where ``allowed`` is true."""
         raise TypeError(f"target: expected class indices or distributions, got sets, which {type(self).__name__} lacks")
 
     def set_losses(self, p: Tensor, allowed: Tensor) -> Tensor:
-        """Compute the loss of each row against its set, for a loss that is linear in the target.
+        """Compute the loss of each row against its set, if no distribution says what is known of it.
 
-        In place of :meth:`set_targets`, where no distribution says what is known of a set.
+        The loss must be linear in the target.
         """
         raise NotImplementedError
 
@@ -311,10 +302,7 @@ class StructuredLoss(CheckedLoss):
         return loss if loss.dtype is dtype else loss.to(dtype)
 
     def defined_loss(self, rows: Tensor, labels: Tensor, row_losses: RowLosses | None = None) -> Tensor:
-        """Compute the whole loss of ``rows[..., C]`` against class indices by the formulas, without a kernel.
-
-        ``row_losses`` computes the losses of logits against valid labels in place of :meth:`row_losses`.
-        """
+        """Compute the whole loss against class indices without a kernel, by :meth:`row_losses` or what replaces it."""
         return self.reduced(*self._label_losses(rows, labels, row_losses or self.row_losses))
 
     def row_losses(self, rows: Tensor, labels: Tensor) -> Tensor:

@@ -29,9 +29,8 @@ class SinkhornLoss(StructuredLoss):
     which ``value="regularized"`` returns, for a line search or where ``gradcheck`` has to pass. It may be negative.
 
     A class index determines the plan, so it needs no iterations and no matrix of distances: the value is the expected
-    distance to the class :math:`l`, and :math:`\nabla_p = \mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`. The
-    regularised value is then :math:`\tfrac1\lambda \mathrm{KL}(p \,\|\, \mathrm{softmax}(-\lambda M_{\cdot l}))` up to
-    a constant of the class. A soft or smoothed target is iterated.
+    distance to the class :math:`l`, and :math:`\nabla_p = \mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`. A soft or
+    smoothed target is iterated.
 
     Args:
         space: How the classes are arranged.

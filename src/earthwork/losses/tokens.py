@@ -172,14 +172,8 @@ class TokenEMDLoss(CheckedLoss):
         Computes only the logits of the number tokens where the label is a number; with ``outside`` those of all tokens,
         but still only where the label is a number, and only a few rows at a time. Second derivatives are an error.
 
-        Args:
-            hidden: The input of the output layer, shape ``[..., features]``; weight and bias are those of the layer.
-            weight: Shape ``[vocabulary, features]``.
-            labels: Tokens, shape ``[...]``.
-            bias: Shape ``[vocabulary]``.
-            num_items: As for :meth:`forward`.
-            mask: True for the positions whose labels count, shape ``[...]``.
-            chunk_rows: As for :meth:`EMDLoss.from_hidden`.
+        The arguments are those of :meth:`EMDLoss.from_hidden`, with tokens ``[...]`` as labels, and ``num_items`` that
+        of :meth:`forward`.
         """
         tokens = _checked_tokens("hidden", hidden, labels)
         if mask is not None:
@@ -253,10 +247,7 @@ class TokenEMDLoss(CheckedLoss):
         return loss + extra
 
     def _numbers(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where a position predicts a number token, and the bins of these tokens.
-
-        With ``shift`` there is one position less: the last one predicts nothing.
-        """
+        """Return where a position predicts a number token, and the bins of these; with ``shift`` one position less."""
         if self.shift:
             if labels.ndim == 0:
                 raise ValueError("labels: expected a sequence to shift, got a single token")
@@ -385,10 +376,9 @@ def _parts(total: Tensor | None, width: int) -> list[slice]:
 
 
 def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
-    """Return zeros of the dtype of a tensor.
+    """Return zeros of the dtype of a tensor, in zeroed pages of the system, huge ones where it has them.
 
-    ``torch.zeros`` writes all of them, and most of its time goes into page faults. The memory here comes from calloc,
-    which takes zeroed pages from the system, in huge pages where it has them.
+    ``torch.zeros`` writes all of them, and most of its time goes into page faults.
     """
     if _is_special(like):
         return like.new_zeros(shape)

@@ -52,10 +52,9 @@ _DEFAULTS: Options = {
 class Batch:
     """Rows of predictions with their labels, all of them checked.
 
-    Answers are bins, or nodes of the tree if ``nodes`` is true; the truth is of the same kind.
-
-    A coarse label is an inner node of a tree: the class is one of those below it. An answer at or below it is right;
-    the distance of another answer is that to the nearest class below it.
+    Answers are bins, or nodes of the tree if ``nodes`` is true; the truth is of the same kind. A coarse label is an
+    inner node of a tree: the class is one of those below it. An answer at or below it is right; the distance of another
+    answer is that to the nearest class below it.
     """
 
     space: Space  # How the classes are arranged

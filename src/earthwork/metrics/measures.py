@@ -79,10 +79,7 @@ class MistakeSeverity(MeanMeasure):
 
     Example:
         >>> import torch, earthwork as ew
-        >>> tree = ew.Tree([-1, 0, 0, 1, 1])   # three leaves: one under the root, two under node 1
-        >>> answers, labels = torch.tensor([0, 1, 2, 2]), torch.tensor([0, 2, 1, 0])
-        >>> ew.metrics.functional.mistake_severity(answers, labels, tree, decision="class")
-        tensor(2.3333, dtype=torch.float64)
+        >>> tree, answers, labels = ew.Tree([-1, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 2]), torch.tensor([0, 2, 1, 0])
         >>> ew.metrics.functional.mistake_severity(answers, labels, tree, "height", decision="class")
         tensor(1.3333, dtype=torch.float64)
     """

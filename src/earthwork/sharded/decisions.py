@@ -35,10 +35,7 @@ def expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: 
 
 @not_traced
 def decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, rounding: float) -> DTensor:
-    """Return the class of least expected distance for each row, found by one more sum over the shards.
-
-    Risks that differ by no more than ``rounding`` units in the last place count as equal.
-    """
+    """Return the class of least expected distance of rows; risks tie within ``rounding`` units in the last place."""
     with torch.no_grad():
         risk, axes = _risks(p, space, normalize, validate)
     return axes.spread(_first_least(risk, axes, rounding), p.shape[:-1], axes.rows)

@@ -72,10 +72,7 @@ def _not_twice(*_: Tensor) -> Tensor:
 
 
 class Slots:
-    """Which shared node each class of a shard is below, and sums and maxima over the classes below each of them.
-
-    It is made of the shared node of each run of classes, and the number of classes in each run.
-    """
+    """Which shared node each class of a shard is below, and sums and maxima over the classes below each of them."""
 
     def __init__(self, part: Part, device: torch.device) -> None:
         slots, lengths = part.slots, part.lengths
