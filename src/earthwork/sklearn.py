@@ -238,7 +238,8 @@ class ConformalClassifier(_Wrapper):
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the most probable class of each row."""
-        return self.classes_.take(self.predict_proba(X).argmax(-1))
+        answers: Array = self.predict_proba(X).argmax(-1)
+        return self.classes_.take(answers)
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
         """Return whether each class of the space is in the set of each row, shape ``[rows, num_bins]``."""
@@ -497,7 +498,7 @@ def _arranged(classes: Array, space: Space | None, order: list[Any] | None) -> t
         return Chain(len(names)), names, _places(names, classes)
     if not isinstance(space, Space):
         raise TypeError(f"space: expected a Chain, Ring, Tree, CostMatrix or None, got {space!r}")
-    bins, by_name = ClassIndex(space, remedy=_REMEDY).kinds("y", classes)
+    bins, by_name = ClassIndex(space, remedy=_REMEDY).read("y", classes, with_rows=False)
     names = np.asarray(space.bin_names) if by_name else np.arange(space.num_bins)
     return space, names.astype(classes.dtype) if classes.dtype.kind in "fiu" else names, bins
 

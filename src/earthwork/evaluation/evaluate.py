@@ -235,9 +235,8 @@ def _forms(
             chosen = torch.randperm(rows, generator=torch.Generator().manual_seed(0)) < (rows + 1) // 2
             kept, rest = kept.where(chosen), kept.where(~chosen)
         if plan.calibrate:
-            last = last._replace(
-                name=f"{model.name}, calibrated", temperature=fit_temperature(_log_p(kept), kept.labels)
-            )
+            temperature = fit_temperature(_log_p(kept), kept.labels)
+            last = last._replace(name=f"{model.name}, calibrated", temperature=temperature)
             forms.append(last._replace(vagueness=0.0))
         if plan.accuracy is not None or plan.coverage is not None:
             tree = as_tree(space, "decide", 'for "inner"')
@@ -250,9 +249,8 @@ def _forms(
         forms.append(last._replace(name=f"{last.name}, {words}", baseline=base, decision=plan.decide))
     if sample is None or plan.conformal is None:
         return forms
-    predictors = [ConformalPredictor(space, plan.conformal) for _ in forms]
-    for form, predictor in zip(forms, predictors, strict=True):
-        predictor.fit(_softened(rest, form.temperature).p, rest.labels)
+    probs = [_softened(rest, form.temperature).p for form in forms]
+    predictors = [ConformalPredictor(space, plan.conformal).fit(p, rest.labels) for p in probs]
     return [form._replace(predictor=predictor) for form, predictor in zip(forms, predictors, strict=True)]
 
 

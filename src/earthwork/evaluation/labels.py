@@ -92,18 +92,14 @@ class ClassIndex:
         """
         return self.read(what, values, typed=typed)[0]
 
-    def read(self, what: str, values: NDArray[Any], *, typed: bool = True) -> tuple[Indices, bool]:
-        """Return what :meth:`labels` does, and whether the labels were names."""
+    def read(
+        self, what: str, values: NDArray[Any], *, typed: bool = True, with_rows: bool = True
+    ) -> tuple[Indices, bool]:
+        """Return what :meth:`labels` does, and whether the labels were names; errors name a row unless told not to."""
         if values.ndim != 1:
             raise ValueError(f"{what}: expected one label for each row, shape [rows], got shape {values.shape}")
         unique, first, inverse = _unique(what, values)
-        found, by_name = self._read(what, unique, typed, first)
-        return found[inverse], by_name
-
-    def kinds(self, what: str, values: NDArray[Any]) -> tuple[Indices, bool]:
-        """Return what :meth:`read` does, for the distinct labels of some rows; error messages name no row."""
-        unique, _, inverse = _unique(what, values)
-        found, by_name = self._read(what, unique, True, None)
+        found, by_name = self._read(what, unique, typed, first if with_rows else None)
         return found[inverse], by_name
 
     def nearest(self, what: str, values: NDArray[np.floating[Any]], by_name: bool) -> Indices:

@@ -77,7 +77,7 @@ class Batch:
 
     def where(self, rows: Tensor) -> Batch:
         """Return those of the rows that a mask chooses."""
-        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return replace(self, **{name: x[rows] for name, x in given.items() if isinstance(x, Tensor)})
 
     @property
