@@ -117,9 +117,6 @@ class Objective:
             labels: Class indices, shape ``[rows]``.
             sample_weight: A weight ≥ 0 for each row, shape ``[rows]``.
             by_class: Whether the classes of the results lie one after the other in memory.
-
-        Returns:
-            Gradient and curvature, of the shape of ``scores``.
         """
         x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
         if len(x) != len(y):
@@ -215,9 +212,8 @@ class EvalMetric:
 
     Args:
         space: How the classes are arranged.
-        name: A metric: the name of a function of ``earthwork.metrics.functional``, such as ``"weighted_kappa"``, of a
-            line of the report, or a short one: ``"rps"`` (the ranked probability score; on a tree EMD² to the label),
-            ``"mae"`` (the mean distance), ``"kappa"`` (quadratic), ``"severity"``.
+        name: A metric: a function of ``earthwork.metrics.functional``, a line of the report, or ``"rps"`` (the ranked
+            probability score; on a tree EMD² to the label), ``"mae"``, ``"kappa"`` (quadratic) or ``"severity"``.
         decision: How a prediction becomes an answer: ``"argmax"``, ``"least_risk"`` or, on a tree, ``"inner"``.
         raw: Whether the library passes raw scores, as it does with an :class:`Objective`; with its built-in multiclass
             objective it passes probabilities.

@@ -80,8 +80,7 @@ class LeastRiskClassifier(_Wrapper):
         estimator: A classifier with ``predict_proba``, or ``LGBMClassifier`` or ``XGBClassifier`` with an
             :class:`~earthwork.boosting.Objective`. It is cloned before it is fitted.
         space: How the classes are arranged. The labels are names of its bins, or bin indices. ``None``: every mistake
-            costs the same, so the answer is the most probable class; with ``maximize`` a chain of the labels, which are
-            numbers or an ordered Categorical, with unit gaps.
+            costs the same; with ``maximize`` a chain of the labels, which are numbers or an ordered Categorical.
         maximize: A metric, such as ``"kappa"``, for which the answers are chosen by
             :class:`~earthwork.FittedDecision`, fitted on cross-validated predictions.
         calibrate: Scale the log-probabilities by a temperature that is fitted on cross-validated predictions.

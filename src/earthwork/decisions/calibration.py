@@ -81,7 +81,7 @@ def check_rows(name: str, rows: Tensor, labels: Any) -> Tensor:
 
 
 def control_risk(losses: Any, level: float, *, confidence: float | None = None, bound: float = 1.0) -> int | None:
-    r"""Return the boldest of several answers whose risk is guaranteed, or ``None`` if none is.
+    r"""Return the index of the boldest of several answers whose risk is guaranteed, or ``None`` if none is.
 
     Without ``confidence`` the guarantee is on the mean: over calibration and new rows, the expected loss is at most
     ``level`` (conformal risk control, Angelopoulos et al., ICLR 2024). Each loss counts as the largest up to it.
@@ -97,9 +97,6 @@ def control_risk(losses: Any, level: float, *, confidence: float | None = None, 
         level: The risk, from 0 to ``bound``.
         confidence: The confidence, between 0 and 1.
         bound: The largest loss there can be.
-
-    Returns:
-        The index of the candidate.
 
     Example:
         >>> import torch, earthwork as ew

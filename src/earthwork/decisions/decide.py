@@ -165,7 +165,7 @@ def decide(
 
 @takes_arrays
 def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
-    """Return the ``k`` bins with the least expected distance to the truth, the best first.
+    """Return the ``k`` bins with the least expected distance to the truth, the best first: ``[..., k]``.
 
     Ties (up to rounding) go to the lowest index. Takes O(k · bins).
 
@@ -175,9 +175,6 @@ def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None
         k: How many, from 1 to the number of bins.
         normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` or ``"l1"``.
         validate: Check that each row is a distribution.
-
-    Returns:
-        Bin indices, shape ``[..., k]``. An array if ``p`` is one.
 
     Example:
         >>> import torch, earthwork as ew

@@ -2,7 +2,7 @@ r"""Answers for a metric: those that maximise its expected value over a batch, n
 
 Kappa and the F-measures are ratios of two sums over rows, :math:`\sum_i g(a_i, y_i) / \sum_i c(a_i, y_i)`. The answers
 that maximise such a ratio maximise :math:`g - t\, c` row by row, where :math:`t` is the ratio that they reach
-(Dinkelbach, 1967). So a single number :math:`t` is all that has to be fitted.
+(Dinkelbach, 1967), the only number to fit.
 """
 
 from __future__ import annotations

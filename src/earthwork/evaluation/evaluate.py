@@ -111,20 +111,18 @@ def evaluate(
         >>> result = ew.evaluate(models, labels, ew.Chain(5), normalize="softmax")
         >>> result.report.line("accuracy").estimates[0].value
         0.635
-        >>> result.to_frame().columns.tolist()
-        ['model', 'metric', 'value', 'low', 'high', 'baseline', 'difference', 'p', 'verdict']
     """
     check_space(space)
     check_normalize(normalize)
     check_whole("seed", seed)
-    plan = _Plan(decide, vagueness, accuracy, coverage, calibrate, conformal)
-    plan.check(space)
+    plan = _Plan(space, normalize, decide, vagueness, accuracy, coverage, calibrate, conformal)
+    plan.check()
     if answers is not None:
         check_word("answers", answers, "class", "node")
     sources = _open(
         predictions, ClassIndex(space, label_kind, inner=True), labels, label_column=label_column, answers=answers
     )
-    if plan.is_asked and all(source.kind == "answers" for source in sources.values()):
+    if (plan.tunes or decide is not None) and all(source.kind == "answers" for source in sources.values()):
         raise ValueError("predictions: expected probabilities, to decide or calibrate by, got answers")
     kinds = [Batch.empty(space, probs=source.kind != "answers") for source in sources.values()]
     inner = decide == "inner" or any(source.nodes for source in sources.values())
@@ -138,9 +136,9 @@ def evaluate(
     models: list[Model] = []
     for name, source in sources.items():
         told = None if progress is None else partial(progress, f"reading {name}")
-        forms = _forms(Model(name, 0 if models else None), len(models), source, space, normalize, plan, sample)
+        forms = _forms(Model(name, 0 if models else None), len(models), source, plan, sample)
         pieces: list[list[Rows]] = [[] for _ in forms]
-        for batch in _batches(source, space, normalize, tuning, told):
+        for batch in _batches(source, plan, tuning, told):
             for form, found in zip(forms, pieces, strict=True):
                 found.append(measure_rows(_answered(batch, form), measures))
         models += [form._replace(rows=joined(found, measures)) for form, found in zip(forms, pieces, strict=True)]
@@ -153,6 +151,8 @@ def evaluate(
 class _Plan(NamedTuple):
     """What is evaluated of each model; see :func:`evaluate`."""
 
+    space: Space
+    normalize: Normalize
     decide: Deciding | None
     vagueness: float
     accuracy: float | None
@@ -161,22 +161,17 @@ class _Plan(NamedTuple):
     conformal: float | None
 
     @property
-    def is_asked(self) -> bool:
-        """Whether more is asked for than the predictions as they are."""
-        return self.tunes or self.decide is not None
-
-    @property
     def tunes(self) -> bool:
         """Whether something is tuned on held-out rows."""
         return self.calibrate or any(each is not None for each in (self.accuracy, self.coverage, self.conformal))
 
-    def check(self, space: Space) -> None:
+    def check(self) -> None:
         """Raise unless the options fit each other and the space."""
         decide, conformal = self.decide, self.conformal
         if decide is not None:
             check_word("decide", decide, "least_risk", "inner")
         if decide == "inner":
-            as_tree(space, "decide", 'for "inner"')
+            as_tree(self.space, "decide", 'for "inner"')
         targets = {"accuracy": self.accuracy, "coverage": self.coverage, "vagueness": self.vagueness or None}
         given = {name: value for name, value in targets.items() if value is not None}
         for name, value in given.items():
@@ -214,21 +209,13 @@ def _answered(batch: Batch, form: Model) -> Batch:
     return replace(batch, decision=form.decision, vagueness=form.vagueness, sets=sets)
 
 
-def _forms(
-    model: Model,
-    place: int,
-    source: Predictions,
-    space: Space,
-    normalize: Normalize,
-    plan: _Plan,
-    sample: NDArray[np.bool_] | None,
-) -> list[Model]:
+def _forms(model: Model, place: int, source: Predictions, plan: _Plan, sample: NDArray[np.bool_] | None) -> list[Model]:
     """Return the forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
     if source.kind == "answers":
         return [model._replace(decision="node" if source.nodes else "class")]
     forms, last = [model], model._replace(baseline=place, vagueness=plan.vagueness)
     if sample is not None:
-        kept = rest = _kept(_batches(source, space, normalize, ~sample, None))
+        kept = rest = _kept(_batches(source, plan, ~sample, None))
         if plan.calibrate and plan.conformal is not None:
             # Sets have no guarantee on the rows that the temperature was fitted on.
             rows = len(kept.labels)
@@ -239,7 +226,7 @@ def _forms(
             last = last._replace(name=f"{model.name}, calibrated", temperature=temperature)
             forms.append(last._replace(vagueness=0.0))
         if plan.accuracy is not None or plan.coverage is not None:
-            tree = as_tree(space, "decide", 'for "inner"')
+            tree = as_tree(plan.space, "decide", 'for "inner"')
             p = _softened(kept, last.temperature).p
             tuned = tune_vagueness(p, kept.labels, tree, accuracy=plan.accuracy, coverage=plan.coverage)
             last = last._replace(vagueness=tuned)
@@ -250,7 +237,7 @@ def _forms(
     if sample is None or plan.conformal is None:
         return forms
     probs = [_softened(rest, form.temperature).p for form in forms]
-    predictors = [ConformalPredictor(space, plan.conformal).fit(p, rest.labels) for p in probs]
+    predictors = [ConformalPredictor(plan.space, plan.conformal).fit(p, rest.labels) for p in probs]
     return [form._replace(predictor=predictor) for form, predictor in zip(forms, predictors, strict=True)]
 
 
@@ -275,13 +262,10 @@ def _kept(batches: Iterator[Batch]) -> Batch:
 
 
 def _batches(
-    source: Predictions,
-    space: Space,
-    normalize: Normalize,
-    left_out: NDArray[np.bool_] | None,
-    progress: Callable[[float], None] | None,
+    source: Predictions, plan: _Plan, left_out: NDArray[np.bool_] | None, progress: Callable[[float], None] | None
 ) -> Iterator[Batch]:
     """Return the rows that are not left out, checked once."""
+    space, normalize = plan.space, plan.normalize
     if normalize is None and source.kind == "logits":
         normalize = "softmax"
     start = 0

@@ -132,7 +132,7 @@ class ClassIndex:
         if by_name and by_index and not is_text:
             self._check_one_reading(what, texts, named, numbered)
         if not (by_name or by_index):
-            self._raise_unknown(what, texts, rows, self._kind, self._labels)
+            self._raise_unknown(what, texts, rows, self._labels)
         repeated = [text for text in texts if by_name and text.strip() in self._repeated]
         if repeated:
             raise ValueError(f"{what}: expected names that only one node or class has, got {repeated[0]!r}")
@@ -156,13 +156,9 @@ class ClassIndex:
         return int(number[1]) if number and 0 <= int(number[1]) < self.count else None
 
     def _raise_unknown(
-        self,
-        what: str,
-        texts: Sequence[str],
-        rows: Sequence[int] | None,
-        kind: LabelKind | None,
-        known: Mapping[str, int],
+        self, what: str, texts: Sequence[str], rows: Sequence[int] | None, known: Mapping[str, int]
     ) -> NoReturn:
+        kind = self._kind
         if kind == "name" and not known:
             raise ValueError(f"{what}: expected indices, because the classes have no names, got label_kind={kind!r}")
         odd = [text for text in texts if not _INTEGRAL.fullmatch(text.strip())]
@@ -212,7 +208,7 @@ class ClassIndex:
             self._check_one_reading(what, texts, named, numbered)
         by_name = (self._kind != "index" or not whole[1]) if whole[0] else not whole[1] and None not in named
         if not by_name and None in numbered:
-            self._raise_unknown(what, texts, None, None, self._places)
+            self._raise_unknown(what, texts, None, self._places)
         return np.array(named if by_name else numbered, dtype=np.int64)
 
 

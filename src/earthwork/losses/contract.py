@@ -20,14 +20,7 @@ from torch import Tensor, nn
 from earthwork.losses.through_head import Layer, Term, loss_through_head, untraced
 from earthwork.ops import LabelKernel, label_loss
 from earthwork.ops.labels import check_labels, of_class
-from earthwork.ops.masses import (
-    Normalize,
-    can_read,
-    check_masses,
-    check_normalize,
-    check_not_sharded,
-    l1_normalized,
-)
+from earthwork.ops.masses import Normalize, can_read, check_masses, check_normalize, check_not_sharded, l1_normalized
 from earthwork.overrides import override
 from earthwork.spaces import Space
 from earthwork.spaces.edges import one_hot

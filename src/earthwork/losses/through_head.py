@@ -5,9 +5,8 @@ With a loss :math:`L = \sum_{k,r} f_k\, l_k(x_r)` of logits :math:`x_r = W h_r +
 .. math:: \nabla_{h_r} = W^\top g_r, \qquad \nabla_W = \sum_r g_r h_r^\top, \qquad \nabla_b = \sum_r g_r,
           \qquad g_r = \sum_k f_k \nabla l_k(x_r)
 
-so a chunk of rows is computed from its logits to its share of the gradients, and forgotten. If the loss is one number,
-the factors :math:`f_k` are known in the forward pass, which does all of it, and the backward pass only multiplies. If
-there is a loss for each row, the backward pass computes the logits again.
+so a chunk of rows is computed from its logits to its share of the gradients: in the forward pass if the loss is one
+number, and in the backward pass, with the logits again, if there is a loss for each row.
 """
 
 from __future__ import annotations

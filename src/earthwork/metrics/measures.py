@@ -122,8 +122,6 @@ class MeanDistance(_Ranked):
 class MedianDistance(MedianMeasure):
     """Compute the median distance from the answer to the label.
 
-    Its state is the distances of all rows.
-
     Example:
         >>> import torch, earthwork as ew
         >>> ages = ew.Chain.from_values([3, 12, 30, 65])

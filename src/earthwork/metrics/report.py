@@ -125,11 +125,7 @@ def joined(pieces: Sequence[Rows], measures: Sequence[Measure]) -> Rows:
 
 
 def report_of(
-    models: Sequence[str],
-    rows: Sequence[Rows],
-    measures: Sequence[Measure],
-    space: Space,
-    intervals: bool,
+    models: Sequence[str], rows: Sequence[Rows], measures: Sequence[Measure], space: Space, intervals: bool
 ) -> Report:
     """Return the table of several models."""
     lines = []

@@ -41,8 +41,6 @@ class RiskCoverageArea(Measure):
     :math:`n` classes covers :math:`1 - \log |v| / \log n` of a row: a class 1, the root 0. The risk is the share of
     all answers that are neither the label nor above it.
 
-    Its state is a few numbers for each row.
-
     Args:
         loss: ``"error"``: whether an answer is wrong; its confidence is its probability. ``"distance"``: how far it is
             from the label; its confidence is minus its expected distance.

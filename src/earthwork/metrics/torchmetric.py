@@ -24,9 +24,9 @@ from torchmetrics.utilities import dim_zero_cat  # noqa: E402
 
 
 class SpaceMetric(Metric):
-    """A measure over all batches. Its state is sums, so it merges exactly across batches and processes.
+    """A measure over all batches, which merges exactly across batches and processes.
 
-    The state of a median is a number for each row.
+    Its state is sums, or for a median and the area under a curve numbers for each row.
 
     Args:
         space: How the classes are arranged.

@@ -89,15 +89,11 @@ def read_axes(name: str, x: DTensor, axis: int) -> Axes:
     classes = over[0] if over else None
     bounds = shard_bounds(x.shape[axis], 1 if classes is None else mesh.size(classes))
     rank = 0 if classes is None else mesh.get_local_rank(classes)
-    rows = tuple(_without(placement, axis) for placement in placements)
+    # A tensor without the classes is replicated where they are sharded.
+    rows = tuple(
+        Shard(p.dim - (p.dim > axis)) if isinstance(p, Shard) and p.dim != axis else Replicate() for p in placements
+    )
     return Axes(mesh, classes, rows, bounds, rank)
-
-
-def _without(placement: Placement, axis: int) -> Placement:
-    """Return the placement of a tensor without an axis."""
-    if not isinstance(placement, Shard) or placement.dim == axis:
-        return Replicate()
-    return Shard(placement.dim - (placement.dim > axis))
 
 
 def _shown(placements: tuple[Placement, ...]) -> str:

@@ -9,8 +9,7 @@ number of classes:
 2. the masses of the shared nodes; the logarithm of the mass of each shard; and the shared node above each label;
 3. the losses of the local edges, and their derivatives w.r.t. the logarithms of the masses of the other shards.
 
-Only the processes that hold a class know where it is in the tree, so it is them that say which shared node is above a
-label. Without shared nodes, as on a chain, there is no first sum.
+Only the process that holds a class knows which shared node is above it. On a chain there is none, and no first sum.
 
 The derivative by a logit :math:`x_j` of shard :math:`r` is that of the local loss, plus that by the logarithm of each
 mass that the class is part of, times its share of that mass.
