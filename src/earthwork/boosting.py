@@ -289,7 +289,6 @@ def _as_labels(labels: Array, space: Space) -> Tensor:
     wrong = (indices != array) | (indices < 0) | (indices >= space.num_bins)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        raise ValueError(
-            f"labels: expected class indices from 0 to {space.num_bins - 1}, got {array[row]} at position {row}"
-        )
+        got = f"{array[row]} at position {row}"
+        raise ValueError(f"labels: expected class indices from 0 to {space.num_bins - 1}, got {got}")
     return torch.from_numpy(indices)

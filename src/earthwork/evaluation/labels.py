@@ -27,9 +27,8 @@ _INTEGRAL = re.compile(r"([+-]?\d{1,18})(?:\.0*)?")
 class ClassIndex:
     """Finds the classes of a space by index, by name, or by the ids of a tree's nodes.
 
-    Labels are names if they are given as text that are class names, and indices if they are integers that can only be
-    indices. A text file does not tell ``3`` from ``"3"``, and the classes of a scale are often called "1" to "5":
-    where both readings are possible, and differ, an error shows both.
+    Labels are names if they are text that are class names, and indices if they are integers that can only be indices.
+    Where both readings are possible, as in a text file with classes called "1" to "5", and differ, an error shows both.
 
     Args:
         space: How the classes are arranged.
@@ -170,9 +169,8 @@ class ClassIndex:
         # Where numbers and names are mixed, the unknown names are what is wrong.
         unknown = [text for text in odd if _found(text, known) is None]
         unknown = unknown or [text for text in texts if _found(text, known) is None]
-        raise ValueError(
-            f"{what}: {len(unknown)} not among the classes of the space: {with_near_matches(unknown, known)}"
-        )
+        shown = with_near_matches(unknown, known)
+        raise ValueError(f"{what}: {len(unknown)} not among the classes of the space: {shown}")
 
     def order(self, what: str, names: Sequence[str]) -> tuple[Indices | None, Kind | None]:
         """Find from the names of columns which one holds each class, and what the names say they hold.

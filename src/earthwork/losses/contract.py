@@ -40,8 +40,6 @@ Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Empty: TypeAlias = Literal["nan", "zero"]
 RowLosses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Kind: TypeAlias = Literal["labels", "distributions", "sets"]
-# A weighted loss for each row, and the weight of all rows, by which the mean divides.
-Weighted: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Options(TypedDict, total=False):
@@ -148,9 +146,6 @@ class CheckedLoss(nn.Module):
         """Keep the values of the terms."""
 
 
-_SHORTCUTS = ("label_losses", "set_losses", "_checked_losses", "label_kernel")
-
-
 class StructuredLoss(CheckedLoss):
     """A loss over a space, with the call signature of ``nn.CrossEntropyLoss``.
 
@@ -171,7 +166,8 @@ class StructuredLoss(CheckedLoss):
         super().__init_subclass__(**options)
         # What a base class has beside its formula computes that one, and not the formula of a subclass.
         own = set(vars(cls))
-        replaced = {"losses": _SHORTCUTS, "label_losses": ("label_kernel",), "label_targets": ("label_kernel",)}
+        shortcuts = ("label_losses", "set_losses", "_checked_losses", "label_kernel")
+        replaced = {"losses": shortcuts, "label_losses": ("label_kernel",), "label_targets": ("label_kernel",)}
         for name in {name for formula in own & set(replaced) for name in replaced[formula]} - own:
             setattr(cls, name, vars(StructuredLoss)[name])
 
@@ -305,7 +301,8 @@ class StructuredLoss(CheckedLoss):
             return self._each(self.label_losses(p, labels), rows)
         return self._each(self.losses(p, self._smoothed(self.label_targets(labels, p))), rows)
 
-    def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> Weighted:
+    def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> tuple[Tensor, Tensor]:
+        """Return the weighted loss of each row, and the weight of all rows, by which the mean divides."""
         stored, bins = rows.dtype, self.space.num_bins
         rows, labels = at_least_float32(rows), labels.long()
         valid = counted = labels != self.ignore_index
@@ -327,8 +324,8 @@ class StructuredLoss(CheckedLoss):
         weight = torch.where(counted, of_class(self.weight.to(rows), labels), 0)
         return losses * weight, weight.sum()
 
-    def _soft_losses(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> Weighted:
-        """Compute the losses of ``rows[..., C]`` against distributions or sets ``target[..., C]``."""
+    def _soft_losses(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the same for distributions or sets ``target[..., C]``."""
         bins, sets = self.space.num_bins, target.dtype == torch.bool
         # The masses miss each other by what the narrower type rounds.
         stored = target.dtype if target.dtype in HALF else rows.dtype

@@ -21,9 +21,8 @@ class EMDLoss(StructuredLoss):
 
     .. math:: \mathrm{EMD}^\rho(\mathrm{softmax}(x), q) = \sum_i w_i |\varphi_i|^\rho
 
-    With ``weight``, the loss of a class index is multiplied by its class's weight, and the mean divides by the sum of
-    these; the loss of a distribution is multiplied by its mean weight :math:`\sum_c w_c q_c`, and the mean divides by
-    the number of rows. This is the behaviour of cross entropy.
+    With ``weight``, as for cross entropy, the loss of a class index is multiplied by its class's weight, and the mean
+    divides by their sum; that of a distribution by its mean weight :math:`\sum_c w_c q_c`, and the mean by the rows.
 
     A class index gives the loss of its one-hot distribution: bit for bit in plain PyTorch, and up to rounding by the
     compiled kernels.

@@ -16,8 +16,7 @@ from earthwork.targets import AnyOf
 class Head(nn.Linear):
     """The last layer of a network and its loss, which never holds all logits.
 
-    Without labels it is ``nn.Linear``, and returns logits. With labels it returns the loss, by
-    :meth:`EMDLoss.from_hidden`.
+    Without labels it returns logits, as ``nn.Linear``; with labels the loss, by :meth:`EMDLoss.from_hidden`.
 
     Args:
         hidden: The number of features that come in.

@@ -12,7 +12,7 @@ number, and in the backward pass, with the logits again, if there is a loss for 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -24,8 +24,6 @@ from earthwork.spaces.space import HALF
 
 # The size of the logits that are held at a time, in bytes.
 CHUNK_BYTES = 2**26
-
-_Function = TypeVar("_Function", bound=Callable[..., Tensor])
 
 
 class Term(NamedTuple):
@@ -88,12 +86,12 @@ class Layer(NamedTuple):
         return torch.float32 if self.autocast and self.dtype in HALF else self.dtype
 
 
-def untraced(function: _Function) -> _Function:
+def untraced(function: private_api.Function) -> private_api.Function:
     """Return the function, which ``torch.compile`` calls as it is, with a graph break."""
     # Not as a decorator, which would import the compiler with this library.
     if not torch.compiler.is_dynamo_compiling():
         return function
-    disabled: _Function = torch.compiler.disable(function)
+    disabled: private_api.Function = torch.compiler.disable(function)
     return disabled
 
 
@@ -107,13 +105,8 @@ def loss_through_head(
 ) -> tuple[Tensor, list[Tensor]]:
     """Compute a weighted sum of losses of the logits of a layer, and that of each term, detached and without its share.
 
-    Args:
-        terms: The losses.
-        layer: The last layer, and its input ``hidden[rows, features]``.
-        target: What the losses take for these rows, on its first axis.
-        by_row: Return a loss for each row, instead of the sum over all rows divided by the divisors.
-        learned: The tensors that the losses themselves depend on.
-        chunk_rows: As for :meth:`CheckedLoss.from_hidden`.
+    The losses take rows of ``target`` and depend on the tensors ``learned``. With ``by_row`` there is a loss for each
+    row, instead of the sum over all rows divided by the divisors.
     """
     if chunk_rows is None:
         # The gradient of the weight is read and written for every chunk, so that chunks of few rows are slow. One of a

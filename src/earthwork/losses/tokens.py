@@ -140,10 +140,7 @@ class TokenEMDLoss(CheckedLoss):
         labels = _checked_tokens("logits", logits, labels)
         least = self._vocabulary.least_size
         if logits.shape[-1] < least:
-            raise ValueError(
-                f"logits: expected a vocabulary of at least {least} tokens on the last axis, got shape "
-                f"{tuple(logits.shape)}"
-            )
+            raise ValueError(f"logits: expected a vocabulary of at least {least} tokens, got {tuple(logits.shape)}")
         self._check_range(labels, logits.shape[-1])
         where, bins = self._numbers(labels)
         tokens = derived(self._vocabulary, _token_tables, logits.device).tokens

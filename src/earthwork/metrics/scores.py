@@ -24,9 +24,8 @@ class _Score(MeanMeasure):
 class MeanEMD(_Score):
     r"""Compute the paper's holistic error: the mean of :math:`\mathrm{EMD}^\rho` from probabilities to labels.
 
-    At :math:`\rho = 1` it is the mean expected distance to the label. That is linear in the probabilities, so a model
-    lowers it by putting all mass on one class: to compare models, take a proper score, such as this one at
-    :math:`\rho = 2`.
+    At :math:`\rho = 1` it is the mean expected distance to the label, which a model lowers by putting all mass on one
+    class: to compare models, take a proper score, such as this one at :math:`\rho = 2`.
 
     Args:
         rho: The exponent, ≥ 1.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -12,13 +11,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
-from earthwork.private_api import disable_compiler
+from earthwork.private_api import Function, disable_compiler
 from earthwork.spaces.parts import shard_bounds
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def not_traced(function: _Function) -> _Function:
+def not_traced(function: Function) -> Function:
     """Return the function, which ``torch.compile`` calls as it is; with ``fullgraph=True`` its error says why."""
     reason = (
         "earthwork: all-reduces over the shards of a DTensor are not traced; leave fullgraph=False, or compile the "
