@@ -114,10 +114,8 @@ class LeastRiskClassifier(_Wrapper):
         """Fit the estimator, and the temperature and the decision if asked for."""
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
-        objective, classes = _objective(self.estimator), None
-        target = y
-        if objective is not None:
-            target, classes = self._as_bins(y, objective)
+        objective = _objective(self.estimator)
+        target, classes = (y, None) if objective is None else self._as_bins(y, objective)
         fitted = clone(self.estimator).fit(X, target, **fit_params)
         classes = np.asarray(fitted.classes_) if classes is None else classes
         if self.space is None and self.maximize in (None, "accuracy"):

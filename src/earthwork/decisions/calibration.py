@@ -164,10 +164,9 @@ def tune_vagueness(
         labels: Their class indices, shape ``[N]``.
         tree: The tree.
         accuracy: The share of answers to new rows that shall be the label or one of its ancestors. The result is the
-            largest vagueness for which :func:`~earthwork.control_risk` guarantees it, with the most specific answers;
-            if the rows are too few for that, the answer is always the root.
-        coverage: The share of answers that shall be classes. The result is the least vagueness that reaches it on the
-            held-out rows, with the most cautious answers.
+            largest vagueness for which :func:`~earthwork.control_risk` guarantees it; if the rows are too few for that,
+            the answer is always the root.
+        coverage: The share of answers that shall be classes. The result is the least vagueness that reaches it.
         confidence: The probability with which ``accuracy`` is reached, over the held-out rows; by default it is reached
             on average.
 

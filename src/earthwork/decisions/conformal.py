@@ -76,8 +76,8 @@ class ConformalPredictor:
             class of the set (conformal risk control).
         confidence: ``None``: the guarantee holds on average over calibration rows. A number between 0 and 1: with this
             probability over the calibration rows, the risk on new rows is at most ``alpha``.
-        by_class: Guarantee the coverage for the rows of each class, and not only on average over classes. A class with
-            fewer than ``1 / alpha - 1`` calibration rows is then in every set.
+        by_class: Guarantee the coverage for the rows of each class. A class with fewer than ``1 / alpha - 1``
+            calibration rows is then in every set.
         randomized: Draw the last step of the growth at random, so that the coverage is exactly ``1 - alpha``. A set may
             then be empty.
 

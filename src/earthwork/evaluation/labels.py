@@ -242,15 +242,11 @@ def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indi
     """Return the distinct labels, the first row of each, and the index of the label of each row."""
     if values.dtype.kind not in "OUSTiufb":
         raise ValueError(f"{what}: expected class indices or names, got {values.dtype}")
-    if values.dtype.kind == "O":
-        places: dict[Any, int] = {}
-        inverse = np.array([places.setdefault((type(x), x), len(places)) for x in values.tolist()], dtype=np.int64)
-        unique, first = [value for _, value in places], np.unique(inverse, return_index=True)[1]
-    else:
-        found, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-        unique = found.tolist()
+    places: dict[Any, int] = {}
+    inverse = np.array([places.setdefault((type(x), x), len(places)) for x in values.tolist()], dtype=np.int64)
+    first = np.unique(inverse, return_index=True)[1]
     try:
-        unique = [value.decode() if isinstance(value, bytes) else value for value in unique]
+        unique = [value.decode() if isinstance(value, bytes) else value for _, value in places]
     except UnicodeDecodeError as error:
         raise ValueError(f"{what}: expected names in UTF-8, got {error.object!r}") from None
     for value, row in zip(unique, first.tolist(), strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple, Unpack
 
 import torch
@@ -15,7 +14,7 @@ from earthwork.spaces import EdgeSpace, Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor, dividing
 from earthwork.spaces.log_masses import LOG_ZERO
-from earthwork.spaces.space import to_tensor, widest
+from earthwork.spaces.space import check_number, to_tensor, widest
 from earthwork.spaces.tree import as_tree
 
 
@@ -145,9 +144,7 @@ class HierarchicalCrossEntropyLoss(StructuredLoss):
         return super()._checked_space(as_tree(space, "tree", "whose levels are asked for"))
 
     def _checked_alpha(self, alpha: float) -> float:
-        if not isinstance(alpha, (int, float)) or isinstance(alpha, bool) or not 0 <= alpha < math.inf:
-            raise ValueError(f"alpha: expected a finite number ≥ 0, got {alpha!r}")
-        return float(alpha)
+        return check_number("alpha", alpha, "a finite number ≥ 0")
 
     def losses(self, p: Tensor, q: Tensor) -> Tensor:
         """Compute the loss of each row against its target."""
@@ -222,9 +219,7 @@ class SoftLabelLoss(StructuredLoss):
         self.beta = beta
 
     def _checked_beta(self, beta: float) -> float:
-        if not isinstance(beta, (int, float)) or isinstance(beta, bool) or not 0 < beta < math.inf:
-            raise ValueError(f"beta: expected a finite number > 0, got {beta!r}")
-        return float(beta)
+        return check_number("beta", beta, "a finite number > 0")
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the distributions around the classes ``labels[...]``, shape ``[..., C]``."""

@@ -254,7 +254,7 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors
         gradients = ctx.chunks.run(slopes[0], ctx.needs_input_grad[1:], tensors)[1]
-        return None, *(_once(gradient, tensors, x) for gradient, x in zip(gradients, tensors, strict=True))
+        return None, *_once(gradients, tensors)
 
 
 class _Sum(torch.autograd.Function):
@@ -281,19 +281,16 @@ class _Sum(torch.autograd.Function):
             ctx.gradients = None
             gradients = [None if gradient is None else gradient.mul_(slope) for gradient in gradients]
         by_factors = slope * sums if ctx.needs_input_grad[1] else None
-        found = (_once(gradient, tensors, x) for gradient, x in zip(gradients, tensors, strict=True))
-        return None, by_factors, *found
+        return None, by_factors, *_once(gradients, tensors)
 
 
-def _once(gradient: Tensor | None, tensors: Sequence[Tensor | None], x: Tensor | None) -> Tensor | None:
-    """Return the gradient by ``x``, which raises if it is differentiated, in the type of ``x``."""
-    if gradient is None or x is None:
-        return None
-    gradient = gradient.to(x.dtype)
+def _once(gradients: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Return the gradients in the types of the tensors; they raise if they are differentiated."""
+    pairs = zip(gradients, tensors, strict=True)
+    found = [None if gradient is None or x is None else gradient.to(x.dtype) for gradient, x in pairs]
     if not torch.is_grad_enabled():
-        return gradient
-    result: Tensor = _Once.apply(gradient, *tensors)  # type: ignore[no-untyped-call]
-    return result
+        return found
+    return [None if x is None else _Once.apply(x, *tensors) for x in found]  # type: ignore[no-untyped-call]
 
 
 class _Once(torch.autograd.Function):

@@ -77,8 +77,9 @@ class Batch:
 
     def where(self, rows: Tensor) -> Batch:
         """Return those of the rows that a mask chooses."""
-        given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return replace(self, **{name: x[rows] for name, x in given.items() if isinstance(x, Tensor)})
+        tables = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        chosen: dict[str, Any] = {name: x[rows] for name, x in tables.items() if isinstance(x, Tensor)}
+        return replace(self, **chosen)
 
     @property
     def nodes(self) -> bool:

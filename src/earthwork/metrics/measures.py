@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,16 +13,8 @@ from earthwork.decisions.decide import check_k
 from earthwork.metrics.batch import Batch
 from earthwork.metrics.measure import MeanMeasure, Measure, MedianMeasure, Rows
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_word
+from earthwork.spaces.space import check_number, check_word
 from earthwork.spaces.tree import as_tree
-
-
-def check_number(name: str, number: Any, least: str) -> None:
-    """Raise unless ``number`` is a finite number that is ``"> 0"`` or ``"≥ 0"``."""
-    if not isinstance(number, int | float) or isinstance(number, bool):
-        raise TypeError(f"{name}: expected a number {least}, got {number!r}")
-    if not 0 <= number < math.inf or (least == "> 0" and number == 0):
-        raise ValueError(f"{name}: expected a finite number {least}, got {number}")
 
 
 @dataclass(frozen=True)
@@ -178,7 +170,7 @@ class WithinDistance(MeanMeasure):
     limits = (0.0, 1.0)
 
     def check(self, space: Space, decision: str) -> None:
-        check_number("distance", self.distance, "≥ 0")
+        check_number("distance", self.distance, "a finite number ≥ 0")
 
     def terms(self, batch: Batch) -> Tensor:
         # A distance is a sum of edge costs, which rounds.
@@ -252,7 +244,7 @@ class WeightedKappa(MeanMeasure):
 
     def check(self, space: Space, decision: str) -> None:
         super().check(space, decision)
-        check_number("power", self.power, "> 0")
+        check_number("power", self.power, "a finite number > 0")
 
     def terms(self, batch: Batch) -> Tensor:
         return batch.distance.pow(self.power)

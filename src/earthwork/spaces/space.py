@@ -356,6 +356,15 @@ def check_space(space: Space) -> None:
         raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, got {type(space).__name__}")
 
 
+def check_number(name: str, number: Any, expected: str) -> float:
+    """Return ``number``, if it is as ``expected``: finite, and ``"… > 0"`` or ``"… ≥ 0"``."""
+    if not isinstance(number, (int, float)) or isinstance(number, bool):
+        raise TypeError(f"{name}: expected {expected}, got {number!r}")
+    if not 0 <= number < math.inf or (number == 0 and expected.endswith("> 0")):
+        raise ValueError(f"{name}: expected {expected}, got {number}")
+    return float(number)
+
+
 def check_rho(rho: float) -> None:
     """Raise unless ``rho`` is a real number ≥ 1."""
     if not isinstance(rho, (int, float)) or isinstance(rho, bool):

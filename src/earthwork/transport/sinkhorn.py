@@ -9,7 +9,6 @@ paper; the gradient is that of the minimum, :math:`\mathrm{centre}(\log(u) / \la
 
 from __future__ import annotations
 
-import math
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -19,7 +18,7 @@ from earthwork.ops.labels import ground_costs
 from earthwork.ops.linear_programme import with_gradients
 from earthwork.ops.masses import as_pair, can_read, check_masses
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_word
+from earthwork.spaces.space import check_number, check_word
 from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve
 
 __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "sinkhorn", "sinkhorn_prepared"]
@@ -138,20 +137,13 @@ def check_options(
     chunk_size: int | None = None,
 ) -> None:
     """Raise unless the options of :func:`sinkhorn` make sense."""
-    _check_number("lam", lam, "a finite number > 0")
+    check_number("lam", lam, "a finite number > 0")
     _check_count("max_iter", max_iter)
     if tol is not None:
-        _check_number("tol", tol, "None or a finite number > 0")
+        check_number("tol", tol, "None or a finite number > 0")
     check_word("method", method, "log", "paper")
     if chunk_size is not None:
         _check_count("chunk_size", chunk_size)
-
-
-def _check_number(name: str, value: float, expected: str) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{name}: expected {expected}, got {value!r}")
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name}: expected {expected}, got {value}")
 
 
 def _check_count(name: str, value: int) -> None:
