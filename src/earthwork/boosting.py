@@ -7,9 +7,6 @@ indicator :math:`a_{ej}` of "bin :math:`j` lies below edge :math:`e`", the mass 
 the Gauss–Newton matrix is :math:`J^T \mathrm{diag}(h) J`, and its diagonal takes one pass over the edges:
 
 .. math:: p_j^2 \sum_e h_e (a_{ej} - m_e)^2 = p_j^2 \Big[\sum_e h_e m_e^2 + \mathrm{potential}(h (1 - 2m))_j\Big].
-
-On a chain or a tree with :math:`\rho = 2` this is :math:`2 p_j^2 (E_j - \frac12 \sum_k p_k E_k)` with the expected
-distance :math:`E_j` from bin :math:`j` to a random bin, because :math:`\sum_k p_k E_k = 2 \sum_e w_e m_e (1 - m_e)`.
 """
 
 from __future__ import annotations
@@ -154,6 +151,7 @@ class Objective:
     def _curvature(self, p: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
         space = self.space
         if self.curvature == "gauss-newton" and self.loss == "emd" and self.rho == 2 and space.acyclic:
+            # 2 p² (E − ½ Σ p E) with the expected distance E to a random bin, because Σ p E = 2 Σ w m (1 − m).
             distance = expected_distance(p, space, validate=False)
             mean = torch.linalg.vecdot(p, distance).unsqueeze(-1)
             return distance.sub_(mean, alpha=0.5).mul_(p).mul_(p).mul_(2)

@@ -300,13 +300,9 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> BoostedClassifier:  # noqa: N803
-        """Train the model.
+        """Train the model; ``eval_set`` has features and labels for early stopping, in place of held-out rows.
 
-        Args:
-            X: Features, shape ``[rows, features]``; NaN is a missing value.
-            y: Labels, shape ``[rows]``.
-            sample_weight: A weight ≥ 0 for each row.
-            eval_set: Features and labels for early stopping, in place of held-out rows.
+        NaN in ``X`` is a missing value.
         """
         check_word("library", self.library, "lightgbm", "xgboost")
         check_word("decision", self.decision, "least_risk", "argmax")

@@ -167,16 +167,13 @@ class ConformalPredictor:
     def predict(
         self, p: P, groups: Any = None, *, normalize: Normalize = None, generator: torch.Generator | None = None
     ) -> P:
-        """Return the sets of new rows.
+        """Return the sets of new rows: booleans of the shape of ``p``, an array if ``p`` is one.
 
         Args:
             p: Their probabilities, shape ``[..., num_bins]``: a tensor or an array.
             groups: The group of each row, if the predictor was fitted with groups.
             normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
             generator: What random numbers are drawn from with ``randomized``; by default PyTorch's own.
-
-        Returns:
-            Whether each class is in the set: booleans of the shape of ``p``, an array if ``p`` is one.
         """
         rows = self._rows(p, normalize)
         limits = self._limits(rows, self._members(groups, p.shape[:-1]), generator)
@@ -236,12 +233,7 @@ class ConformalPredictor:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a predictor that :meth:`save` wrote.
-
-        Raises:
-            ValueError: If the file does not hold a predictor; the message says what is wrong.
-            OSError: If the file cannot be read.
-        """
+        """Read a predictor that :meth:`save` wrote, or raise a ``ValueError`` that says what is wrong with the file."""
         path = Path(path)
         document = read_json(path)
         with errors_naming(path):

@@ -225,9 +225,7 @@ class StructuredLoss(CheckedLoss):
     def losses(self, p: Tensor, q: Tensor) -> Tensor:
         """Compute the loss of each row of ``p[..., C]`` against its target ``q[..., C]``: a tensor ``[...]``.
 
-        Args:
-            p: Distributions, or their logarithms if the class is :attr:`logarithmic`; at least in float32.
-            q: Distributions in the same type, smoothed and checked.
+        Both are distributions, at least in float32; of ``p`` the logarithms if the class is :attr:`logarithmic`.
         """
 
     def label_targets(self, labels: Tensor, like: Tensor) -> Tensor:

@@ -111,11 +111,8 @@ class TokenEMDLoss(CheckedLoss):
 
         A token counts if the text that it decodes to, without spaces around it, is a number in ASCII digits.
 
-        Args:
-            tokenizer: The tokenizer.
-            rho: The exponent, ≥ 1.
-            digits: Only single digits. Otherwise all numbers, such as ``12``, ``-3`` and ``0.5``.
-            **options: As for :class:`TokenEMDLoss`.
+        By default only single digits, otherwise all numbers, such as ``12``, ``-3`` and ``0.5``. The other options are
+        those of :class:`TokenEMDLoss`.
         """
         found = number_tokens(tokenizer, digits)
         if not found:

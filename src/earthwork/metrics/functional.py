@@ -34,9 +34,7 @@ _SHORT = {"kappa": "weighted_kappa", "mae": "mean_distance", "severity": "mistak
 def function_of(measure: type[Measure], module: str = __name__) -> Callable[..., Tensor]:
     """Return the function of a measure: ``function_of(MeanEMD)(preds, target, space, rho=2)``.
 
-    Args:
-        measure: The class of the measure.
-        module: Where the result is found under the measure's function name, for pickling.
+    To be pickled it has to be found in the module, under the measure's function name.
     """
 
     def function(preds: Tensor, target: Tensor, space: Any, *args: Any, **options: Any) -> Tensor:

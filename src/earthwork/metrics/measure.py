@@ -38,12 +38,9 @@ class Measure(ABC):
     """A function of sums over rows, or of all rows.
 
     Calling a measure gives its value for one batch: ``MeanEMD(rho=2)(preds, target, space, **options)``.
-
-    Args:
-        name: The name in a table, if it is not that of the class.
     """
 
-    name: str = field(default="", kw_only=True)
+    name: str = field(default="", kw_only=True)  # The name in a table, if it is not that of the class
 
     title: ClassVar[str]  # The name in a table, in which fields of the measure may be filled in
     # Whether a higher value means a better model; `None` if the value alone does not tell

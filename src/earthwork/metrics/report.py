@@ -36,6 +36,8 @@ def hierarchical_report(
 ) -> Report:
     """Compute all metrics that are defined in a space, as a table: proper scores of the probabilities first.
 
+    It prints itself, also with rich, and has ``to_frame()``, ``to_markdown()``, ``to_latex()`` and ``to_dict()``.
+
     Args:
         probs: Probabilities, shape ``[N, C]``, or answers, shape ``[N]``, which have fewer lines: a tensor or an array.
         labels: Class indices, shape ``[N]``: a tensor or an array.
@@ -44,10 +46,6 @@ def hierarchical_report(
         extra: Further measures, also of your own, each a line of the table.
         intervals: Whether to add 95 % confidence intervals, by the jackknife.
         options: ``decision``, ``vagueness``, ``normalize``, ``ignore_index`` and ``class_dim``, as for all metrics.
-
-    Returns:
-        A table that prints itself, also with rich, and has ``to_frame()``, ``to_markdown()``, ``to_latex()`` and
-        ``to_dict()``.
 
     Example:
         >>> import torch, earthwork as ew

@@ -111,9 +111,7 @@ class SpaceMetric(Metric):
 def metric_of(measure: type[Measure], module: str = __name__) -> type[SpaceMetric]:
     """Return the torchmetrics class of a measure: ``metric_of(MeanEMD)(space, rho=2, decision="least_risk")``.
 
-    Args:
-        measure: The class of the measure.
-        module: Where the result is found under the name of the measure, for pickling.
+    To be pickled it has to be found in the module, under the name of the measure.
     """
 
     def init(self: SpaceMetric, space: Space, *args: Any, **options: Any) -> None:
