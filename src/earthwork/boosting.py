@@ -245,8 +245,7 @@ class EvalMetric:
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[str, float, bool]:
         """Serve ``feval`` of ``lightgbm.train`` and ``eval_metric`` of its scikit-learn classes."""
-        scores, labels, weight = _arguments(first, second, weight)
-        return self.name, self.value(scores, labels, weight), bool(self.measure.higher_is_better)
+        return self.name, self.value(*_arguments(first, second, weight)), bool(self.measure.higher_is_better)
 
     def xgboost(self, scores: Any, matrix: Any) -> tuple[str, float]:
         """Serve ``custom_metric`` of ``xgboost.train``, which is minimised: one that should be high is negative."""

@@ -247,8 +247,6 @@ class ConformalClassifier(_Wrapper):
 class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gradient boosting by LightGBM or XGBoost with an objective that knows how classes are arranged.
 
-    Needs one of these libraries: ``pip install 'earthwork[boosting]'``.
-
     Args:
         space: How the classes are arranged: a chain, a ring or a tree. The labels are names of its bins, or indices.
             ``None``: a chain of the labels, in the order of an ordered Categorical, or of numbers, with unit gaps.

@@ -207,7 +207,8 @@ def tune_vagueness(
 def _answers(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> tuple[Tensor, Tensor]:
     """For each vagueness which answers are neither the label nor above it, and the share of those that are classes."""
     fixed = [fixed_risk(tree, vagueness, p) for vagueness in candidates]
-    bins = tree.bins.to(p.device)
+    is_class = torch.zeros(tree.num_nodes, dtype=torch.bool, device=p.device)
+    is_class[tree.bins.to(p.device)] = True
     wrong = torch.zeros(len(p), len(candidates), dtype=torch.bool, device=p.device)
     classes = torch.zeros(len(candidates), dtype=torch.float64, device="cpu")
     for part in torch.arange(len(p)).split(max(1, _BLOCK // tree.num_nodes)):
@@ -216,5 +217,5 @@ def _answers(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> 
         for place, cost in enumerate(fixed):
             answers = first_least(risk, cost)
             wrong[part, place] = tree.lowest_common_ancestor(answers, truth) != answers
-            classes[place] += torch.isin(answers, bins).sum()
+            classes[place] += is_class[answers].sum()
     return wrong, classes / len(p)

@@ -52,10 +52,6 @@ class TokenEMDLoss(CheckedLoss):
         ignore_index: The label of positions that do not count. Labels outside the vocabulary do not count either.
         reduction: ``"mean"`` over the number tokens, ``"sum"``, or ``"none"``: the shape of the labels, 0 elsewhere.
 
-    Shape:
-        - logits: ``[..., vocabulary]``
-        - labels: ``[...]``
-
     Example:
         >>> import torch, earthwork as ew
         >>> loss_function = ew.TokenEMDLoss(token_ids=[3, 1, 2], values=[0.0, 1.0, 2.0], rho=1, diameter=None)

@@ -1,8 +1,7 @@
 """Decisions from a ``DTensor`` whose classes are sharded over several processes.
 
-The distance between two classes is a sum over the edges between them. So the expected distance has the same two parts
-as a loss (see `rows`), and a third one for the edges that are local in other shards. The third is the same for all
-classes of this shard, and the other shards compute it. Two sums over all processes are needed.
+The expected distance has the same two parts as a loss (see `rows`), and a third one for the edges that are local in
+other shards: it is the same for all classes of this shard. Two sums over all processes are needed.
 """
 
 from __future__ import annotations
