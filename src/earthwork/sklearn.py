@@ -320,14 +320,14 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         held_out = None
         if self.early_stopping is not None:
             if eval_set is None:
-                rows = np.arange(len(x))
-                train, rest = train_test_split(rows, test_size=self.validation_fraction, random_state=seed)
-                held_out = (x[rest], bins[rest], weight[rest])
-                x, bins, weight = x[train], bins[train], weight[train]
+                x, other, bins, labels, weight, weights = train_test_split(
+                    x, bins, weight, test_size=self.validation_fraction, random_state=seed
+                )
             else:
                 other = validate_data(self, eval_set[0], dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
                 labels = _places(self.classes_, np.asarray(eval_set[1]), "eval_set")
-                held_out = (other, labels, np.ones(len(other)))
+                weights = np.ones(len(other))
+            held_out = other, labels, weights
         self._objective = Objective(self.space_, self.rho, loss=self.loss, mix=self.mix)  # type: ignore[arg-type]
         self.booster_, self.n_rounds_ = _trained(self, x, bins, weight, held_out, seed)
         return self

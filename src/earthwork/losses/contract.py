@@ -334,8 +334,9 @@ class StructuredLoss(CheckedLoss):
             target = target | ~mask.unsqueeze(-1) if sets else torch.where(mask.unsqueeze(-1), target, 1 / bins)
         readable = can_read_without_sync(rows, target)
         if sets:
-            if readable:
-                _check_sets(target)
+            if readable and (row := first_true(~target.any(-1))) is not None:
+                where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
+                raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
             losses = self._set_losses(self._predictions(self._normalized_input(rows, stored, readable)), target)
             target = target.to(rows.dtype)
             target = target / target.sum(-1, keepdim=True)
@@ -528,12 +529,6 @@ def check_mask(mask: Tensor, shape: torch.Size) -> None:
         raise TypeError(f"mask: expected a boolean tensor, got {dtype_or_type(mask)}")
     if mask.shape != shape:
         raise ValueError(f"mask: expected shape {tuple(shape)}, one entry for each row, got {tuple(mask.shape)}")
-
-
-def _check_sets(allowed: Tensor) -> None:
-    if (row := first_true(~allowed.any(-1))) is not None:
-        where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
-        raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
 
 
 def _check_weight_shape(weight: Tensor, space: Space) -> None:

@@ -53,13 +53,8 @@ class EMDLoss(StructuredLoss):
     Example:
         >>> import torch, earthwork as ew
         >>> loss_function = ew.EMDLoss(ew.Chain(5))
-        >>> logits = torch.zeros(2, 5, requires_grad=True)
-        >>> loss = loss_function(logits, torch.tensor([0, 2]))
-        >>> loss
-        tensor(0.8000, grad_fn=...)
-        >>> loss.backward()
-        >>> logits.grad.sum(-1).abs().max() < 1e-6
-        tensor(True)
+        >>> loss_function(torch.zeros(2, 5), torch.tensor([0, 2]))
+        tensor(0.8000)
     """
 
     label_kernel = LabelKernel("labels", "rho", unless=("label_smoothing", "root", "costs"))
@@ -190,8 +185,6 @@ class LearnedCosts(nn.Module):
         >>> loss_function(torch.zeros(2, 4), torch.tensor([0, 2])).backward()
         >>> loss_function.costs()
         tensor([1., 1., 1.], grad_fn=...)
-        >>> [name for name, _ in loss_function.named_parameters()]
-        ['costs.log_costs']
     """
 
     def __init__(self, space: Space) -> None:

@@ -63,7 +63,7 @@ def forward(
     if loss.reduction == "none":
         return axes.spread(values.to(dtype), input.shape[:axis] + input.shape[axis + 1 :], axes.rows)
     total, weight = axes.sum_over_rows(torch.stack([values.sum(), weight.sum()]))
-    return axes.replicated(loss.reduced(total, weight).to(dtype))
+    return DTensor.from_local(loss.reduced(total, weight).to(dtype), axes.mesh, run_check=False)
 
 
 def check_options(loss: StructuredLoss, kind: Kind) -> None:

@@ -63,10 +63,6 @@ class Axes(NamedTuple):
             raise ValueError(f"{name}: expected no partial sums, got placements {_shown(x.placements)}")
         return x.redistribute(placements=self.rows).to_local()
 
-    def replicated(self, x: Tensor) -> DTensor:
-        """Return a number that all processes have."""
-        return DTensor.from_local(x, self.mesh, [Replicate()] * self.mesh.ndim, run_check=False)
-
     def spread(self, x: Tensor, shape: torch.Size, placements: tuple[Placement, ...]) -> DTensor:
         """Return this process's part of a tensor of this shape."""
         stride = torch.empty(shape, device="meta").stride()

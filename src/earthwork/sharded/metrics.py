@@ -56,7 +56,7 @@ class ShardedBatch(Batch):
         """Return the EMD^ρ from each distribution to its label."""
         logits = self.preds.log() if self.normalize is None else self.preds
         axes = read_axes("preds", logits, logits.ndim - 1)
-        targets = axes.replicated(self.targets).redistribute(placements=axes.rows)
+        targets = DTensor.from_local(self.targets, axes.mesh, run_check=False).redistribute(placements=axes.rows)
         losses = EMDLoss(self.space, rho, reduction="none", class_dim=-1)(logits, targets)
         return self._gathered(losses).double()
 
