@@ -20,7 +20,7 @@ from torch.nn.functional import linear
 
 from earthwork import private_api
 from earthwork.ops.masses import check_not_sharded
-from earthwork.spaces.space import HALF
+from earthwork.spaces.space import HALF, dtype_or_type
 
 # The size of the logits that are held at a time, in bytes.
 CHUNK_BYTES = 2**26
@@ -46,11 +46,11 @@ class Layer(NamedTuple):
     def check(self, classes: int | None, tokens: int = 0) -> None:
         """Raise unless shapes and types fit together; if given, also the number of classes, or the least of tokens."""
         hidden, weight, bias = self
-        for name, x in (("hidden", hidden), ("weight", weight), ("bias", bias)):
+        tensors = {"hidden": hidden, "weight": weight} | ({} if bias is None else {"bias": bias})
+        for name, x in tensors.items():
             check_not_sharded(name, x)
-            if not (isinstance(x, Tensor) and x.is_floating_point()) and not (name == "bias" and x is None):
-                what = x.dtype if isinstance(x, Tensor) else type(x).__name__
-                raise TypeError(f"{name}: expected a floating point tensor, got {what}")
+            if not isinstance(x, Tensor) or not x.is_floating_point():
+                raise TypeError(f"{name}: expected a floating point tensor, got {dtype_or_type(x)}")
         if hidden.ndim == 0:
             raise ValueError("hidden: expected shape (…, features), got a number")
         features, rows = hidden.shape[-1], weight.shape[0] if weight.ndim else 0
@@ -64,8 +64,8 @@ class Layer(NamedTuple):
         if bias is not None and bias.shape != weight.shape[:1]:
             raise ValueError(f"bias: expected shape {tuple(weight.shape[:1])}, as weight, got {tuple(bias.shape)}")
         if self.dtype is hidden.dtype:
-            for name, x in (("weight", weight), ("bias", bias)):
-                if x is not None and x.dtype is not hidden.dtype:
+            for name, x in tensors.items():
+                if x.dtype is not hidden.dtype:
                     raise TypeError(f"{name}: expected {hidden.dtype}, the type of hidden, got {x.dtype}")
 
     @property
