@@ -268,8 +268,8 @@ class StructuredLoss(CheckedLoss):
         target = target.mask if isinstance(target, AnyOf) else target
         # A lookup as an attribute takes several times as long.
         weight = self._buffers["weight"] if "weight" in self._buffers else self.weight  # noqa: SIM401
-        if weight is not None:
-            # It may have been resized, or replaced by `functional_call`, and a kernel trusts its length.
+        if weight is not None and weight.shape != (self.space.num_bins,):
+            # It was resized, or replaced by `functional_call`, and a kernel trusts its length.
             _check_weight_shape(weight, self.space)
         if mask is not None:
             check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
