@@ -334,9 +334,6 @@ class HierarchicalRecall(_AncestorScore):
     r"""Compute the share of the labels' ancestors that are the answers' too; see ``hierarchical_precision``.
 
     .. math:: \frac{\sum_i |\alpha_i \cap \beta_i|}{\sum_i |\beta_i|}
-
-    Args:
-        average: ``"micro"``, or ``"macro"`` for the mean of the rows' shares.
     """
 
     kind = "recall"
