@@ -269,7 +269,7 @@ def splits(names: Iterable[str], repeats: int, alpha: float, data: Path) -> list
         space, p, y = load(data)
         p, n = torch.from_numpy(p / p.sum(-1, keepdims=True)), len(y) // 2
         for kind in kinds:
-            scores = FAMILIES[kind][0](p, space).at(torch.from_numpy(y).unsqueeze(-1)).squeeze(-1)
+            scores = FAMILIES[kind][0](p, space).gather(-1, torch.from_numpy(y).unsqueeze(-1)).squeeze(-1)
             found = []
             for _ in range(repeats):
                 half, rest = scores[torch.from_numpy(rng.permutation(len(y)))].tensor_split([n])

@@ -7,11 +7,10 @@ if TYPE_CHECKING:
     # Functions are imported from the modules that define them: in their packages some share a name with their module,
     # and documentation tools would take `earthwork.emd` for the module.
     from earthwork import boosting, metrics, plot, sklearn, targets, trees
-    from earthwork.decisions.calibration import fit_temperature, tune_vagueness
+    from earthwork.decisions.calibration import control_risk, fit_temperature, tune_vagueness
     from earthwork.decisions.conformal import ConformalPredictor
     from earthwork.decisions.decide import decide, decide_top_k, expected_distance
     from earthwork.decisions.fitted import FittedDecision
-    from earthwork.decisions.risk import control_risk
     from earthwork.evaluation.evaluate import evaluate
     from earthwork.kernels.cpu.loading import backend
     from earthwork.losses import (

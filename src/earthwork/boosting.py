@@ -7,9 +7,6 @@ indicator :math:`a_{ej}` of "bin :math:`j` lies below edge :math:`e`", the mass 
 the Gauss–Newton matrix is :math:`J^T \mathrm{diag}(h) J`, and its diagonal takes one pass over the edges:
 
 .. math:: p_j^2 \sum_e h_e (a_{ej} - m_e)^2 = p_j^2 \Big[\sum_e h_e m_e^2 + \mathrm{potential}(h (1 - 2m))_j\Big].
-
-On a chain or a tree with :math:`\rho = 2` this is :math:`2 p_j^2 (E_j - \frac12 \sum_k p_k E_k)` with the expected
-distance :math:`E_j` from bin :math:`j` to a random bin, because :math:`\sum_k p_k E_k = 2 \sum_e w_e m_e (1 - m_e)`.
 """
 
 from __future__ import annotations
@@ -49,9 +46,9 @@ _FEW_CLASSES = 16
 class Objective:
     r"""EMD^ρ or edge cross entropy as a custom objective for LightGBM and XGBoost.
 
-    The labels are class indices, the bins of ``space``. Pass :attr:`lightgbm` or :attr:`xgboost` as the objective to
-    the libraries' own training function or to their scikit-learn classes, and the number of classes as ``num_class``. A
-    trained model then predicts raw scores, which :meth:`predict_proba` turns into probabilities.
+    Pass :attr:`lightgbm` or :attr:`xgboost` as the objective to the libraries' own training function or to their
+    scikit-learn classes, and the number of classes as ``num_class``. The labels are class indices. A trained model
+    predicts raw scores, which :meth:`predict_proba` turns into probabilities.
 
     Args:
         space: How the classes are arranged: a chain, a ring or a tree.
@@ -60,8 +57,7 @@ class Objective:
         mix: The share of cross entropy in the loss, from 0 to 1.
         weight: A weight ≥ 0 for each class, shape ``[num_bins]``.
         curvature: ``"gauss-newton"``: the diagonal of the Gauss–Newton matrix. ``"majorant"``: the diagonal of a matrix
-            that is nowhere below the full Hessian, so that to second order a Newton step never overshoots; more
-            conservative, and slower to learn.
+            that is nowhere below the full Hessian, so that to second order a Newton step never overshoots.
 
     Example:
         >>> import numpy as np, earthwork as ew
@@ -101,7 +97,7 @@ class Objective:
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[Array, Array]:
         """Serve ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
-        # LightGBM keeps one class after the other, and would otherwise copy them into that order.
+        # LightGBM stores derivatives in single precision, one class after the other, and would otherwise copy them.
         return self.derivatives(*_arguments(first, second, weight, np.float32), by_class=True)
 
     def xgboost(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
@@ -118,9 +114,6 @@ class Objective:
             labels: Class indices, shape ``[rows]``.
             sample_weight: A weight ≥ 0 for each row, shape ``[rows]``.
             by_class: Whether the classes of the results lie one after the other in memory.
-
-        Returns:
-            Gradient and curvature, of the shape of ``scores``.
         """
         x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
         if len(x) != len(y):
@@ -158,6 +151,7 @@ class Objective:
     def _curvature(self, p: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
         space = self.space
         if self.curvature == "gauss-newton" and self.loss == "emd" and self.rho == 2 and space.acyclic:
+            # 2 p² (E − ½ Σ p E) with the expected distance E to a random bin, because Σ p E = 2 Σ w m (1 − m).
             distance = expected_distance(p, space, validate=False)
             mean = torch.linalg.vecdot(p, distance).unsqueeze(-1)
             return distance.sub_(mean, alpha=0.5).mul_(p).mul_(p).mul_(2)
@@ -189,9 +183,7 @@ class Objective:
                 return costs / (below * (1 - below)).clamp(min=least)
             return costs / (1 - (below - label).abs()).clamp(min=least).square()
         size = self.space.settle(below - label, costs, rho).abs()
-        if rho == 2:
-            return (2 * costs).expand_as(size)
-        if rho > 2:
+        if rho >= 2:
             return rho * (rho - 1) * costs * size.pow(rho - 2)
         return rho * costs * size.clamp(min=_LEAST_FLOW).pow(rho - 2)
 
@@ -218,9 +210,8 @@ class EvalMetric:
 
     Args:
         space: How the classes are arranged.
-        name: A metric: the name of a function of ``earthwork.metrics.functional``, such as ``"weighted_kappa"``, of a
-            line of the report, or a short one: ``"rps"`` (the ranked probability score; on a tree EMD² to the label),
-            ``"mae"`` (the mean distance), ``"kappa"`` (quadratic), ``"severity"``.
+        name: A metric: a function of ``earthwork.metrics.functional``, a line of the report, or ``"rps"`` (the ranked
+            probability score; on a tree EMD² to the label), ``"mae"``, ``"kappa"`` (quadratic) or ``"severity"``.
         decision: How a prediction becomes an answer: ``"argmax"``, ``"least_risk"`` or, on a tree, ``"inner"``.
         raw: Whether the library passes raw scores, as it does with an :class:`Objective`; with its built-in multiclass
             objective it passes probabilities.
@@ -254,14 +245,10 @@ class EvalMetric:
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[str, float, bool]:
         """Serve ``feval`` of ``lightgbm.train`` and ``eval_metric`` of its scikit-learn classes."""
-        scores, labels, weight = _arguments(first, second, weight)
-        return self.name, self.value(scores, labels, weight), bool(self.measure.higher_is_better)
+        return self.name, self.value(*_arguments(first, second, weight)), bool(self.measure.higher_is_better)
 
     def xgboost(self, scores: Any, matrix: Any) -> tuple[str, float]:
-        """Serve ``custom_metric`` of ``xgboost.train``; its scikit-learn classes take the metric itself.
-
-        XGBoost minimises a metric that it does not know, so one that should be high is negative.
-        """
+        """Serve ``custom_metric`` of ``xgboost.train``, which is minimised: one that should be high is negative."""
         scores, labels, weight = _arguments(scores, matrix, None)
         return self.__name__, self(labels, scores, weight)
 
@@ -272,10 +259,7 @@ class EvalMetric:
 
 
 def _arguments(first: Any, second: Any, weight: Any, dtype: Any = None) -> tuple[Array, Any, Any]:
-    """Return scores, labels and weights, whether called as (scores, dataset) or as (labels, scores, weight).
-
-    Both libraries store derivatives in single precision, the ``dtype`` for these.
-    """
+    """Return scores, labels and weights, whether called as (scores, dataset) or as (labels, scores, weight)."""
     labels, scores = first, second
     if hasattr(second, "get_label"):
         scores, labels, weight = first, second.get_label(), second.get_weight()
@@ -302,7 +286,6 @@ def _as_labels(labels: Array, space: Space) -> Tensor:
     wrong = (indices != array) | (indices < 0) | (indices >= space.num_bins)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        raise ValueError(
-            f"labels: expected class indices from 0 to {space.num_bins - 1}, got {array[row]} at position {row}"
-        )
+        got = f"{array[row]} at position {row}"
+        raise ValueError(f"labels: expected class indices from 0 to {space.num_bins - 1}, got {got}")
     return torch.from_numpy(indices)

@@ -1,7 +1,4 @@
-"""Estimators and scorers for scikit-learn that know how classes are arranged.
-
-Needs scikit-learn: ``pip install 'earthwork[sklearn]'``.
-"""
+"""Estimators and scorers for scikit-learn that know how classes are arranged."""
 
 from __future__ import annotations
 
@@ -81,11 +78,9 @@ class LeastRiskClassifier(_Wrapper):
 
     Args:
         estimator: A classifier with ``predict_proba``, or ``LGBMClassifier`` or ``XGBClassifier`` with an
-            :class:`~earthwork.boosting.Objective`, which is then trained in the order of the space. It is cloned before
-            it is fitted.
+            :class:`~earthwork.boosting.Objective`. It is cloned before it is fitted.
         space: How the classes are arranged. The labels are names of its bins, or bin indices. ``None``: every mistake
-            costs the same, so the answer is the most probable class; with ``maximize`` a chain of the labels, which are
-            numbers or an ordered Categorical, with unit gaps.
+            costs the same; with ``maximize`` a chain of the labels, which are numbers or an ordered Categorical.
         maximize: A metric, such as ``"kappa"``, for which the answers are chosen by
             :class:`~earthwork.FittedDecision`, fitted on cross-validated predictions.
         calibrate: Scale the log-probabilities by a temperature that is fitted on cross-validated predictions.
@@ -119,17 +114,16 @@ class LeastRiskClassifier(_Wrapper):
         """Fit the estimator, and the temperature and the decision if asked for."""
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
-        objective, classes = _objective(self.estimator), None
-        target = y
-        if objective is not None:
-            target, classes = self._as_bins(y, objective)
+        objective = _objective(self.estimator)
+        target, classes = (y, None) if objective is None else self._as_bins(y, objective)
         fitted = clone(self.estimator).fit(X, target, **fit_params)
         classes = np.asarray(fitted.classes_) if classes is None else classes
         if self.space is None and self.maximize in (None, "accuracy"):
             same = CostMatrix(1 - torch.eye(len(classes), dtype=torch.float64))
             self._adopt(fitted, classes, same, np.arange(len(classes)))
         else:
-            self._adopt(fitted, classes, *_arranged(classes, self.space, _order_of(y)))
+            space, _, bins = _arranged(classes, self.space, _order_of(y))
+            self._adopt(fitted, classes, space, bins)
         self.temperature_, self.decision_ = 1.0, None
         if (self.calibrate or self.maximize) and len(classes) > 1:
             p, rows = self._held_out(X, target, fit_params)
@@ -179,8 +173,7 @@ class LeastRiskClassifier(_Wrapper):
             risk = expected_distance(_spread(self.predict_proba(X), self.space_, self._bins), self.space_)
         else:
             risk = -self.decision_.scores(self._all_bins(X))
-        labels: Array = self.classes_[first_least(risk[:, self._bins]).numpy()]
-        return labels
+        return self.classes_.take(first_least(risk[:, self._bins]).numpy())
 
 
 @dataclass(eq=False, repr=False)
@@ -230,7 +223,8 @@ class ConformalClassifier(_Wrapper):
             X, y, test_size=self.calibration, random_state=self.random_state
         )
         fitted, classes = clone(self.estimator).fit(train_x, train_y), np.unique(y)
-        self._adopt(fitted, classes, *_arranged(classes, self.space, order))
+        space, _, bins = _arranged(classes, self.space, order)
+        self._adopt(fitted, classes, space, bins)
         self.predictor_ = ConformalPredictor(self.space_, self.alpha, self.kind)
         self.predictor_.fit(self._all_bins(held_x), self._bins[_places(classes, held_y)])
         return self
@@ -241,21 +235,17 @@ class ConformalClassifier(_Wrapper):
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the most probable class of each row."""
-        answers = self.predict_proba(X).argmax(-1)
-        labels: Array = self.classes_[answers]
-        return labels
+        answers: Array = self.predict_proba(X).argmax(-1)
+        return self.classes_.take(answers)
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
         """Return whether each class of the space is in the set of each row, shape ``[rows, num_bins]``."""
-        p = self._all_bins(X)
-        return self.predictor_.predict(p).numpy()
+        return self.predictor_.predict(self._all_bins(X)).numpy()
 
 
 @dataclass(eq=False, repr=False)
 class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gradient boosting by LightGBM or XGBoost with an objective that knows how classes are arranged.
-
-    Needs one of these libraries: ``pip install 'earthwork[boosting]'``.
 
     Args:
         space: How the classes are arranged: a chain, a ring or a tree. The labels are names of its bins, or indices.
@@ -278,8 +268,7 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         booster_: The trained model of the library.
         classes_: All classes of the space in its order, as names if the labels are names; also those that no row has.
-            The columns of ``predict_proba`` have this order, which need not be the alphabetical one that metrics of
-            scikit-learn such as ``neg_log_loss`` expect: use :func:`scorer`.
+            Metrics of scikit-learn such as ``neg_log_loss`` expect the alphabetical order: use :func:`scorer`.
         space_: The space that was used.
         n_rounds_: The number of rounds that are used to predict.
 
@@ -309,13 +298,9 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> BoostedClassifier:  # noqa: N803
-        """Train the model.
+        """Train the model; ``eval_set`` has features and labels for early stopping, in place of held-out rows.
 
-        Args:
-            X: Features, shape ``[rows, features]``; NaN is a missing value.
-            y: Labels, shape ``[rows]``.
-            sample_weight: A weight ≥ 0 for each row.
-            eval_set: Features and labels for early stopping, in place of held-out rows.
+        NaN in ``X`` is a missing value.
         """
         check_word("library", self.library, "lightgbm", "xgboost")
         check_word("decision", self.decision, "least_risk", "argmax")
@@ -326,34 +311,26 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-        if len(np.unique(y)) == 1:
+        found, places = np.unique(y, return_inverse=True)
+        if len(found) == 1:
             raise ValueError(f"y: expected at least 2 classes, got one class, {y[0]!r}")
-        self.space_, self.classes_, bins = self._arrange(y, order)
+        self.space_, self.classes_, known = _arranged(found, self.space, order)
+        bins = known[places]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         held_out = None
         if self.early_stopping is not None:
             if eval_set is None:
-                rows = np.arange(len(x))
-                train, rest = train_test_split(rows, test_size=self.validation_fraction, random_state=seed)
-                held_out = (x[rest], bins[rest], weight[rest])
-                x, bins, weight = x[train], bins[train], weight[train]
+                x, other, bins, labels, weight, weights = train_test_split(
+                    x, bins, weight, test_size=self.validation_fraction, random_state=seed
+                )
             else:
                 other = validate_data(self, eval_set[0], dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
                 labels = _places(self.classes_, np.asarray(eval_set[1]), "eval_set")
-                held_out = (other, labels, np.ones(len(other)))
+                weights = np.ones(len(other))
+            held_out = other, labels, weights
         self._objective = Objective(self.space_, self.rho, loss=self.loss, mix=self.mix)  # type: ignore[arg-type]
         self.booster_, self.n_rounds_ = _trained(self, x, bins, weight, held_out, seed)
         return self
-
-    def _arrange(self, y: Array, order: list[Any] | None) -> tuple[Space, Array, Array]:
-        """Return the space, all of its classes as the labels are written, and the bin of each row."""
-        if self.space is None:
-            names = _ordered_classes(y, order)
-            return Chain(len(names)), names, _places(names, y)
-        _arranged(np.unique(y), self.space)
-        bins, by_name = ClassIndex(self.space, remedy=_REMEDY).read("y", y)
-        names = np.asarray(self.space.bin_names) if by_name else np.arange(self.space.num_bins)
-        return self.space, names.astype(y.dtype) if y.dtype.kind in "fiu" else names, bins
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Return the probabilities of ``classes_``, shape ``[rows, classes]``."""
@@ -369,9 +346,7 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the class of least expected distance for each row, or the most probable one."""
         p = self.predict_proba(X)
-        answers = p.argmax(1) if self.decision == "argmax" else decide(p, self.space_, validate=False)
-        labels: Array = self.classes_[answers]
-        return labels
+        return self.classes_.take(p.argmax(1) if self.decision == "argmax" else decide(p, self.space_, validate=False))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -424,9 +399,7 @@ def scorer(name: str, space: Space | None = None) -> Callable[[Any, Any, Any], f
     It is defined for classes that the estimator has not seen, and for regressors, for which the nearest class counts.
 
     Args:
-        name: A metric, as for :class:`~earthwork.boosting.EvalMetric`: ``"kappa"`` (quadratic), ``"mae"`` (minus the
-            mean distance of ``predict`` to the label), ``"rps"`` (minus the ranked probability score of
-            ``predict_proba``), the name of a function of ``earthwork.metrics.functional`` or of a line of the report.
+        name: A metric, as for :class:`~earthwork.boosting.EvalMetric`; one that should be low has a minus sign.
         space: How the classes are arranged; ``None``: a chain of the labels, which are numbers or an ordered
             Categorical, with unit gaps.
 
@@ -450,16 +423,10 @@ class _Scorer:
     space: Space | None
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:  # noqa: N803
-        truth, order = np.asarray(y), _order_of(y)
+        truth = np.asarray(y)
         known = np.asarray(getattr(estimator, "classes_", np.unique(truth)))
-        if self.space is None:
-            names = _ordered_classes(np.concatenate([known, truth]), order)
-            space: Space = Chain(len(names))
-            labels, bins = _places(names, truth), _places(names, known)
-            index = None
-        else:
-            space, index = self.space, ClassIndex(self.space, remedy=_REMEDY)
-            labels, bins = index.labels("y", truth), index.kinds("classes_", known)
+        space, names, found = _arranged(np.concatenate([known, truth]), self.space, _order_of(y))
+        bins, labels = np.split(found, [len(known)])
         measure, truth_bins = measure_named(self.name, space), torch.from_numpy(labels)
         if measure.needs_probabilities:
             batch = Batch(space, truth_bins, _spread(_probabilities(estimator, X), space, bins))
@@ -467,9 +434,10 @@ class _Scorer:
             answers = np.asarray(estimator.predict(X))
             if hasattr(estimator, "classes_"):
                 given = bins[_places(known, answers, "predict")]
-            elif index is None:
+            elif self.space is None:
                 given = np.searchsorted((names[1:] + names[:-1]) / 2, answers)
             else:
+                index = ClassIndex(space, remedy=_REMEDY)
                 given = index.nearest("predict", answers, index.read("y", truth)[1])
             batch = Batch(space, truth_bins, given=torch.from_numpy(given), decision="class")
         value = float(measure.of(batch))
@@ -511,14 +479,19 @@ def _places(names: Array, labels: Array, what: str = "y") -> Array:
     return places
 
 
-def _arranged(classes: Array, space: Space | None, order: list[Any] | None = None) -> tuple[Space, Array]:
-    """Return the space, by default a chain, and the bin of each class, by the rule of :func:`~earthwork.evaluate`."""
+def _arranged(classes: Array, space: Space | None, order: list[Any] | None) -> tuple[Space, Array, Array]:
+    """Return the space, by default a chain, all of its classes as the labels are written, and the bins of ``classes``.
+
+    Labels are read by the rule of :func:`~earthwork.evaluate`.
+    """
     if space is None:
         names = _ordered_classes(classes, order)
-        return Chain(len(names)), _places(names, classes)
+        return Chain(len(names)), names, _places(names, classes)
     if not isinstance(space, Space):
         raise TypeError(f"space: expected a Chain, Ring, Tree, CostMatrix or None, got {space!r}")
-    return space, ClassIndex(space, remedy=_REMEDY).kinds("y", classes)
+    bins, by_name = ClassIndex(space, remedy=_REMEDY).read("y", classes, with_rows=False)
+    names = np.asarray(space.bin_names) if by_name else np.arange(space.num_bins)
+    return space, names.astype(classes.dtype) if classes.dtype.kind in "fiu" else names, bins
 
 
 def _objective(estimator: Any) -> Objective | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from earthwork.spaces import Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import check_index, check_indices, check_positive, dtype_or_type, first_true
+from earthwork.spaces.space import check_index, check_indices, check_number, dtype_or_type, first_true
 from earthwork.spaces.tree import as_tree, node_tables
 from earthwork.text import find_nodes
 
@@ -84,7 +84,7 @@ def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
     """
     values = _numbers("values", values)
     edges = _increasing("edges", edges, values)
-    check_positive("sigma", sigma)
+    check_number("sigma", sigma)
     centre = values.double().clamp(edges[0].item(), edges[-1].item()).unsqueeze(-1)
     z = (edges.double() - centre) / (sigma * math.sqrt(2))
     # Differences of the smaller tail, so that nothing cancels far from the value; ndtr loses digits there.

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 import earthwork as ew
+from earthwork.decisions.calibration import p_values
 from earthwork.decisions.conformal import Threshold, exact_threshold
-from earthwork.decisions.nested_sets import FAMILIES, EqualBalls, Family, Subtrees
-from earthwork.decisions.risk import p_values
+from earthwork.decisions.nested_sets import FAMILIES, radius_scores, subtree_scores
 from tests.cases import random_distribution, random_space, random_tree
 
 STARS = ew.Chain(5, names=[f"{k} stars" for k in range(1, 6)])
@@ -30,12 +30,8 @@ def families(rng: np.random.Generator, size: int = 8) -> list[tuple[str, ew.Spac
     return [(kind, space) for kind, (_, needed) in FAMILIES.items() for space in spaces if isinstance(space, needed)]
 
 
-def made(kind: str, space: ew.Space, p: Tensor) -> Family:
+def scores_of(kind: str, space: ew.Space, p: Tensor) -> Tensor:
     return FAMILIES[kind][0](p, space)
-
-
-def all_scores(family: Family, p: Tensor) -> Tensor:
-    return family.at(torch.arange(p.shape[-1]).expand(p.shape))
 
 
 def labelled(rng: np.random.Generator, space: ew.Space, rows: int, noise: float = 1.5) -> tuple[Tensor, Tensor]:
@@ -73,14 +69,14 @@ def test_intervals_grow_to_more_probable_neighbour(n: int, kind: str, ties: bool
     p = torch.cat([p, torch.ones(1, n, dtype=p.dtype)])
     p = p / p.sum(-1, keepdim=True)
     wanted = torch.tensor([grown(row, kind == "arc") for row in p.tolist()], dtype=p.dtype)
-    torch.testing.assert_close(all_scores(made(kind, space, p), p), wanted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(scores_of(kind, space, p), wanted, rtol=0, atol=1e-12)
 
 
 def test_node_scores_masses_nodes_without_class(rng: np.random.Generator) -> None:
     for shape in ("any", "path", "binary"):
         tree = random_tree(rng, 14, shape)
         p = random_distribution(rng, 20, tree.num_bins).double()
-        found = all_scores(made("node", tree, p), p)
+        found = scores_of("node", tree, p)
         for row, y in itertools.product(range(20), range(tree.num_bins)):
             node, truth, without = int(tree.bins[p[row].argmax()]), int(tree.bins[y]), 0.0
             while int(tree.lowest_common_ancestor(node, truth)) != node:
@@ -95,7 +91,7 @@ def test_subtrees_are_those_of_largest_density(rng: np.random.Generator) -> None
     below = torch.stack([tree.lowest_common_ancestor(v, tree.bins) == v for v in range(tree.num_nodes)])
     density = (p @ below.double().T) / below.sum(-1).clamp(min=1)
     wanted = torch.where(below, density.unsqueeze(-1), 0).amax(1)
-    torch.testing.assert_close(Subtrees(p, tree).scores, 1 - wanted / wanted.amax(-1, keepdim=True), rtol=0, atol=1e-9)
+    torch.testing.assert_close(subtree_scores(p, tree), 1 - wanted / wanted.amax(-1, keepdim=True), rtol=0, atol=1e-9)
 
 
 def test_balls_hold_all_nearer_classes(rng: np.random.Generator) -> None:
@@ -104,29 +100,28 @@ def test_balls_hold_all_nearer_classes(rng: np.random.Generator) -> None:
         distance = space.distances()[ew.decide(p, space)]
         nearer = distance.unsqueeze(-1) > distance.unsqueeze(-2)
         wanted = (nearer * p.unsqueeze(-2)).sum(-1)
-        torch.testing.assert_close(made("ball", space, p).scores, wanted, rtol=0, atol=1e-12)
-        torch.testing.assert_close(EqualBalls(p, space).scores, distance, rtol=0, atol=0)
+        torch.testing.assert_close(scores_of("ball", space, p), wanted, rtol=0, atol=1e-12)
+        torch.testing.assert_close(radius_scores(p, space), distance, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sets_are_scores_up_to_limit(dtype: torch.dtype, rng: np.random.Generator) -> None:
     for kind, space in families(rng):
         p = random_distribution(rng, 60, space.num_bins).to(dtype)
-        family = made(kind, space, p)
-        scores = all_scores(family, p)
-        assert bool((scores >= 0).all())
+        scores = scores_of(kind, space, p)
+        assert bool((scores.amin(-1) == 0).all())
+        predictor = ew.ConformalPredictor(space, kind=kind)  # type: ignore[arg-type]
         for limit in (-1.0, 0.0, 0.2, 0.5, 0.9, 1.1, math.inf):
-            limits = torch.full((60, 1), limit, dtype=dtype)
-            assert torch.equal(family.sets(limits), scores <= limits), (kind, space, limit)
-        own = scores.gather(-1, torch.from_numpy(rng.integers(0, space.num_bins, (60, 1))))
-        assert torch.equal(family.sets(own), scores <= own), (kind, space)
+            predictor.thresholds = [Threshold(limit, 1)]
+            expected = scores <= torch.tensor(limit, dtype=dtype)
+            assert torch.equal(predictor.predict(p), expected), (kind, space, limit)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_set_has_its_shape(dtype: torch.dtype, rng: np.random.Generator) -> None:
     for kind, space in families(rng, 9):
         p = random_distribution(rng, 80, space.num_bins).to(dtype)
-        scores = all_scores(made(kind, space, p), p)
+        scores = scores_of(kind, space, p)
         predictor = ew.ConformalPredictor(space, kind=kind)  # type: ignore[arg-type]
         for sets in (scores <= limit for limit in (0.0, 0.3, 0.6, 0.95)):
             assert bool(sets.any(-1).all())
@@ -159,7 +154,7 @@ def test_coverage_exact_if_row_new_one_in_turn(rows: int, alpha: float, rng: np.
     """Of n + 1 rows, exactly ⌊α(n + 1)⌋ are missed if scores differ; the quantile of n rows misses one more."""
     for kind, space in (("interval", ew.Chain(30)), ("arc", ew.Ring(30))):
         p, y = labelled(rng, space, rows, noise=3.0)
-        scores = all_scores(made(kind, space, p), p).gather(-1, y.unsqueeze(-1))
+        scores = scores_of(kind, space, p).gather(-1, y.unsqueeze(-1))
         # A class that is right has the score 0 in every row; those rows are never missed.
         assert (scores > 0).sum() > alpha * rows + 1
         sets = each_in_turn(lambda space=space: ew.ConformalPredictor(space, alpha), p, y)  # type: ignore[misc]
@@ -230,7 +225,7 @@ def test_randomised_sets_drawn_threshold_says(rng: np.random.Generator) -> None:
         rows = p[:8].to(dtype)
         sets = predictor.predict(rows.repeat(20_000, 1), generator=torch.Generator().manual_seed(0))
         share = sets.view(20_000, 8, 4).double().mean(0)
-        scores = all_scores(made("interval", ew.Chain(4), rows), rows).double()
+        scores = scores_of("interval", ew.Chain(4), rows).double()
         wanted = torch.tensor([[drawn(threshold, score) for score in row] for row in scores.tolist()])
         assert {0.0, 1.0} < set(wanted.flatten().tolist())
         torch.testing.assert_close(share, wanted.double(), rtol=0, atol=5 * 0.5 / math.sqrt(20_000))
@@ -241,7 +236,7 @@ def test_risk_is_controlled_with_confidence() -> None:
     rng = np.random.default_rng(5)
     space = ew.Chain(12)
     p, y = labelled(rng, space, 30_000, noise=2.5)
-    scores = made("interval", space, p).at(y.unsqueeze(-1))[:, 0]
+    scores = scores_of("interval", space, p).gather(-1, y.unsqueeze(-1))[:, 0]
     missed = dict.fromkeys(("plain", "confident"), 0)
     for sample in torch.from_numpy(rng.permutation(30_000)[:24_000]).view(400, 60):
         for name, confidence in (("plain", None), ("confident", 0.9)):
@@ -298,6 +293,12 @@ def test_intervals_arcs_and_nodes_in_words() -> None:
         tree.ends(sets)
     with pytest.raises(TypeError, match="sets: expected booleans with a last axis of 5, got"):
         chain.ends(np.zeros((2, 4), dtype=bool))
+
+
+def test_classes_of_dag_have_their_names() -> None:
+    dag = ew.Dag([[], [0], [0], [1], [1, 2], [2]], names=["shop", "home", "food", "sofa", "kitchen", "bread"])
+    predictor = ew.ConformalPredictor(dag)
+    assert predictor.describe(torch.tensor([[True, False, True]])) == ["sofa or bread"]
 
 
 def test_nodes_with_same_classes_lowest_named() -> None:

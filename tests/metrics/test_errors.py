@@ -107,9 +107,9 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: F.ranked_probability_score(P, Y, TREE), TypeError, "space: expected a Chain or a Ring, for the ranked"),
     (lambda: F.mean_emd(P, Y, CHAIN, rho=0.5), ValueError, r"rho: expected a finite number ≥ 1, got 0\.5"),
     (lambda: F.within_distance(P, Y, CHAIN, -1), ValueError, "distance: expected a finite number ≥ 0, got -1"),
-    (lambda: F.within_distance(P, Y, CHAIN, "1"), TypeError, "distance: expected a number ≥ 0, got '1'"),
+    (lambda: F.within_distance(P, Y, CHAIN, "1"), TypeError, "distance: expected a finite number ≥ 0, got '1'"),
     (lambda: F.weighted_kappa(P, Y, CHAIN, 0), ValueError, "power: expected a finite number > 0, got 0"),
-    (lambda: ew.metrics.WeightedKappa(CHAIN, "2"), TypeError, "power: expected a number > 0, got '2'"),
+    (lambda: ew.metrics.WeightedKappa(CHAIN, "2"), TypeError, "power: expected a finite number > 0, got '2'"),
     (
         lambda: ew.metrics.WeightedKappa(TREE, decision="inner"),
         ValueError,

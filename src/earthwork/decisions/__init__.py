@@ -1,10 +1,9 @@
 """Least-risk decisions from predicted probabilities, sets with a guarantee, and their tuning on held-out data."""
 
-from earthwork.decisions.calibration import fit_temperature, tune_vagueness
+from earthwork.decisions.calibration import control_risk, fit_temperature, tune_vagueness
 from earthwork.decisions.conformal import ConformalPredictor
 from earthwork.decisions.decide import decide, decide_top_k, expected_distance
 from earthwork.decisions.fitted import FittedDecision
-from earthwork.decisions.risk import control_risk
 
 __all__ = [
     "ConformalPredictor",

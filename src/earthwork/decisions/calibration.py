@@ -1,4 +1,4 @@
-"""Tuning on held-out data: the temperature of probabilities, and how vague answers in a tree may be."""
+"""Tuning on held-out data: the temperature of probabilities, the risk of answers, and how vague they may be."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import as_tensor, check_labels, first_least, fixed_risk, node_risk
-from earthwork.decisions.risk import control_risk
 from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Tree
+from earthwork.spaces.space import first_true
 from earthwork.spaces.tree import as_tree
 
 # Temperatures outside this range make no measurable difference.
@@ -26,8 +26,7 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     r"""Find the temperature at which a model's probabilities fit held-out labels best.
 
     It minimises the log loss of :math:`\mathrm{softmax}(z / T)` over :math:`T` (Guo et al., "On calibration of modern
-    neural networks", ICML 2017). Least-risk decisions rely on the probabilities, so they are only as good as the
-    calibration.
+    neural networks", ICML 2017).
 
     Args:
         logits: The logits of held-out rows, shape ``[N, C]``: a tensor or an array. The logarithms of probabilities
@@ -52,9 +51,8 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     if not isinstance(z, Tensor) or not z.is_floating_point():
         raise TypeError(f"logits: expected floating point numbers, got {getattr(z, 'dtype', type(z).__name__)}")
     y = check_rows("logits", z, labels)
-    if not bool(torch.isfinite(z).all()):
-        row = int((~torch.isfinite(z)).any(-1).int().argmax())
-        raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
+    if (place := first_true(~torch.isfinite(z))) is not None:
+        raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {place[0]}")
     z = z.detach().double()
     z = z - z.amax(-1, keepdim=True)
     own = z.gather(-1, y.unsqueeze(-1)).squeeze(-1)
@@ -82,6 +80,74 @@ def check_rows(name: str, rows: Tensor, labels: Any) -> Tensor:
     return check_labels(labels, rows.shape[:1], rows.shape[1]).to(rows.device)
 
 
+def control_risk(losses: Any, level: float, *, confidence: float | None = None, bound: float = 1.0) -> int | None:
+    r"""Return the index of the boldest of several answers whose risk is guaranteed, or ``None`` if none is.
+
+    Without ``confidence`` the guarantee is on the mean: over calibration and new rows, the expected loss is at most
+    ``level`` (conformal risk control, Angelopoulos et al., ICLR 2024). Each loss counts as the largest up to it.
+
+    With ``confidence`` the expected loss of the chosen candidate on new rows is at most ``level``, except with
+    probability ``1 - confidence`` over the calibration rows (Learn then Test, Angelopoulos et al., 2021). Candidates
+    are tested from the most cautious one on, until one fails: by the p-value of Hoeffding and Bentkus, or if all losses
+    are 0 or ``bound`` by that of the binomial distribution.
+
+    Args:
+        losses: The loss of each row with each candidate, shape ``[rows, candidates]``, from 0 to ``bound``: a tensor
+            or an array. The first candidate is the most cautious, the last one the boldest.
+        level: The risk, from 0 to ``bound``.
+        confidence: The confidence, between 0 and 1.
+        bound: The largest loss there can be.
+
+    Example:
+        >>> import torch, earthwork as ew
+        >>> losses = (torch.rand(200, 1, generator=torch.manual_seed(0)) < torch.tensor([0.0, 0.02, 0.05, 0.3])).float()
+        >>> ew.control_risk(losses, 0.1), ew.control_risk(losses, 0.1, confidence=0.99)
+        (2, 1)
+    """
+    losses = as_tensor(losses)
+    if not isinstance(losses, Tensor) or losses.ndim != 2 or 0 in losses.shape:
+        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise ValueError(f"losses: expected a tensor of shape [rows, candidates], at least one each, got {shape}")
+    losses = losses.detach().double() / bound
+    if not bool(((losses >= 0) & (losses <= 1)).all()):
+        bad = losses[~((losses >= 0) & (losses <= 1))][0]
+        raise ValueError(f"losses: expected numbers from 0 to {bound:g}, got {float(bad) * bound:g}")
+    if not 0 <= level <= bound or not (confidence is None or 0 < confidence < 1):
+        got = f"{level!r} and {confidence!r}"
+        raise ValueError(f"level, confidence: expected 0 to {bound:g}, and None or between 0 and 1, got {got}")
+    if confidence is None:
+        passes = mean_passes(losses.cummax(-1).values.mean(0), len(losses), level / bound)
+    else:
+        binary = bool(((losses == 0) | (losses == 1)).all())
+        passes = p_values(losses.mean(0), len(losses), level / bound, binary) <= 1 - confidence
+    accepted = int(passes.cumprod(0).sum())
+    return accepted - 1 if accepted else None
+
+
+def mean_passes(means: Tensor, rows: int, level: float) -> Tensor:
+    """Return where a mean loss bounds the expected loss on a new row: if the row's loss were 1, it would still do."""
+    return (means * rows + 1) / (rows + 1) <= level + 1e-12
+
+
+def p_values(means: Tensor, rows: int, level: float, binary: bool) -> Tensor:
+    """Return the p-values of the hypothesis that the expected loss is above ``level``, from the mean losses of rows."""
+    if not 0 < level < 1:
+        return torch.full_like(means, float(level <= 0))
+    tail = _binomial_tails(rows, level).to(means.device)[(means * rows - 1e-9).ceil().long()]
+    if binary:
+        return tail
+    least = means.clamp(max=level)
+    entropy = torch.xlogy(least, least / level) + torch.xlogy(1 - least, (1 - least) / (1 - level))
+    return torch.minimum((-rows * entropy).exp(), math.e * tail)
+
+
+def _binomial_tails(rows: int, level: float) -> Tensor:
+    """Return the probabilities of at most 0, 1, … ``rows`` successes."""
+    k = torch.arange(rows + 1, dtype=torch.float64, device="cpu")
+    log_ways = math.lgamma(rows + 1) - torch.lgamma(k + 1) - torch.lgamma(rows - k + 1)
+    return (log_ways + k * math.log(level) + (rows - k) * math.log1p(-level)).logcumsumexp(0).exp().clamp(max=1)
+
+
 def tune_vagueness(
     p: Any,
     labels: Any,
@@ -98,10 +164,9 @@ def tune_vagueness(
         labels: Their class indices, shape ``[N]``.
         tree: The tree.
         accuracy: The share of answers to new rows that shall be the label or one of its ancestors. The result is the
-            largest vagueness for which :func:`~earthwork.control_risk` guarantees it, with the most specific answers;
-            if the rows are too few for that, the answer is always the root.
-        coverage: The share of answers that shall be classes. The result is the least vagueness that reaches it on the
-            held-out rows, with the most cautious answers.
+            largest vagueness for which :func:`~earthwork.control_risk` guarantees it; if the rows are too few for that,
+            the answer is always the root.
+        coverage: The share of answers that shall be classes. The result is the least vagueness that reaches it.
         confidence: The probability with which ``accuracy`` is reached, over the held-out rows; by default it is reached
             on average.
 

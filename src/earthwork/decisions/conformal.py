@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from earthwork.decisions.calibration import mean_passes, p_values
 from earthwork.decisions.decide import P, as_tensor, check_labels
-from earthwork.decisions.nested_sets import FAMILIES, EqualBalls, maximal_nodes
-from earthwork.decisions.risk import mean_passes, p_values
+from earthwork.decisions.nested_sets import FAMILIES, maximal_nodes, radius_scores
 from earthwork.files import errors_naming, parse_json, read_json, to_json, write_atomically
 from earthwork.ops.masses import Normalize, as_distributions
 from earthwork.spaces import Space
@@ -51,8 +51,7 @@ class ConformalPredictor:
 
     Split conformal prediction: rows that the model was not trained on, with their labels, say how large the sets must
     be. If those rows and a new one are exchangeable, the new row's set holds its label with a probability of at least
-    :math:`1 - \alpha` (over the draw of all of them), for any model and any number of rows. How small the sets are
-    depends on the model.
+    :math:`1 - \alpha` (over the draw of all of them), for any model and any number of rows.
 
     The sets of a row are nested, and :meth:`fit` chooses how far they grow:
 
@@ -64,10 +63,9 @@ class ConformalPredictor:
     | `"node"` | | all classes below one node, an ancestor of the most probable class |
     | `"ball"` | other spaces | the classes within a distance from that of least expected distance |
 
-    They grow until their mass exceeds a threshold (subtrees: while their density is a given share of the largest one),
-    so that an uncertain row has a larger set than a certain one (adaptive prediction sets, Romano et al., NeurIPS 2020;
-    for ordered classes Lu et al., MICCAI 2022; for nodes Goren et al., NeurIPS 2024, and Mortier et al., 2025). Only a
-    randomised set can be empty.
+    They grow until their mass exceeds a threshold (subtrees: while their density is a given share of the largest one):
+    adaptive prediction sets (Romano et al., NeurIPS 2020; for ordered classes Lu et al., MICCAI 2022; for nodes Goren
+    et al., NeurIPS 2024, and Mortier et al., 2025).
 
     Args:
         space: How the classes are arranged.
@@ -75,18 +73,17 @@ class ConformalPredictor:
         kind: The shape of the sets; by default by the space, see above.
         score: ``"adaptive"``, or ``"distance"`` for balls whose radius is the same for all rows.
         risk: ``"miss"``: how often the label is not in the set. ``"distance"``: how far the label is from the nearest
-            class of the set; the sets are the smallest whose expected distance is at most ``alpha`` (conformal risk
-            control).
+            class of the set (conformal risk control).
         confidence: ``None``: the guarantee holds on average over calibration rows. A number between 0 and 1: with this
-            probability over the calibration rows, the risk on new rows is at most ``alpha``, which takes larger sets.
-        by_class: Guarantee the coverage for the rows of each class, and not only on average over classes. A class with
-            fewer than ``1 / alpha - 1`` calibration rows is then in every set.
+            probability over the calibration rows, the risk on new rows is at most ``alpha``.
+        by_class: Guarantee the coverage for the rows of each class. A class with fewer than ``1 / alpha - 1``
+            calibration rows is then in every set.
         randomized: Draw the last step of the growth at random, so that the coverage is exactly ``1 - alpha``. A set may
             then be empty.
 
     Attributes:
         groups: The groups that were fitted, or all classes with ``by_class``; ``None`` for one threshold.
-        thresholds: How far the sets grow, one for each of the groups.
+        thresholds: How far the sets grow, for each of the groups.
 
     Example:
         >>> import numpy as np, earthwork as ew
@@ -119,7 +116,7 @@ class ConformalPredictor:
         self.space = space
         suited = (name for name, (_, needed) in FAMILIES.items() if isinstance(space, needed))
         self.kind: str = next(suited) if kind is None else check_word("kind", kind, *FAMILIES)
-        family, needed = FAMILIES[self.kind]
+        scores, needed = FAMILIES[self.kind]
         if not isinstance(space, needed):
             raise TypeError(f"kind: expected one for {space}, got {kind!r}, which is for a {needed.__name__}")
         self.score = check_word("score", score, "adaptive", "distance")
@@ -134,7 +131,7 @@ class ConformalPredictor:
             raise ValueError('by_class, randomized: expected False unless risk="miss" and confidence=None, got True')
         self.groups: list[Any] | None = None
         self.thresholds: list[Threshold] = []
-        self._family = EqualBalls if score == "distance" else family
+        self._scores = radius_scores if score == "distance" else scores
 
     def fit(self, p: Any, labels: Any, groups: Any = None, *, normalize: Normalize = None) -> Self:
         """Choose how large the sets must be, from rows that the model was not trained on.
@@ -170,28 +167,24 @@ class ConformalPredictor:
     def predict(
         self, p: P, groups: Any = None, *, normalize: Normalize = None, generator: torch.Generator | None = None
     ) -> P:
-        """Return the sets of new rows.
+        """Return the sets of new rows: booleans of the shape of ``p``, an array if ``p`` is one.
 
         Args:
             p: Their probabilities, shape ``[..., num_bins]``: a tensor or an array.
             groups: The group of each row, if the predictor was fitted with groups.
             normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` for logits or ``"l1"``.
             generator: What random numbers are drawn from with ``randomized``; by default PyTorch's own.
-
-        Returns:
-            Whether each class is in the set: booleans of the shape of ``p``, an array if ``p`` is one.
         """
         rows = self._rows(p, normalize)
         limits = self._limits(rows, self._members(groups, p.shape[:-1]), generator)
-        sets = torch.empty(rows.shape, dtype=torch.bool, device=rows.device)
-        for part in self._blocks(len(rows)):
-            family, limit = self._family(rows[part], self.space), limits[part] if len(limits) > 1 else limits
+        found = []
+        for part, limit in self._blocks(rows, limits.expand(len(rows), -1)):
+            scores = self._scores(part, self.space)
             if self.by_class:
                 # Up to the last of the classes that are within their own limits.
-                scores = family.at(torch.arange(self.space.num_bins, device=rows.device).expand(rows[part].shape))
                 limit = torch.where(scores <= limit, scores, -1.0).amax(-1, keepdim=True)
-            sets[part] = family.sets(limit)
-        sets = sets.view(p.shape)
+            found.append(scores <= limit)
+        sets = torch.cat(found).view(p.shape)
         return sets if isinstance(p, Tensor) else sets.numpy()
 
     def ends(self, sets: Any) -> Any:
@@ -210,30 +203,23 @@ class ConformalPredictor:
         return found.numpy() if isinstance(sets, np.ndarray) else found
 
     def nodes(self, sets: Any) -> Any:
-        """Return the fewest nodes of a tree whose classes are those of each set, ``[..., num_bins]`` to booleans.
+        """Return the fewest nodes of a tree whose classes are those of each set: booleans ``[..., num_nodes]``.
 
-        Returns:
-            Whether each node is one of them, shape ``[..., num_nodes]``; of nodes with the same classes, the lowest.
+        Of nodes with the same classes it is the lowest.
         """
         tree = as_tree(self.space, "sets", "whose nodes are above classes")
         found = maximal_nodes(_as_sets(sets, tree), tree)
         return found.numpy() if isinstance(sets, np.ndarray) else found
 
     def describe(self, sets: Any) -> list[str]:
-        """Return each set in words: ``"3 to 5"``, the names of nodes, or those of all classes.
-
-        Args:
-            sets: Sets of this predictor, shape ``[rows, num_bins]``.
-        """
-        x = _as_sets(sets, self.space)
+        """Return each of the sets ``[rows, num_bins]`` in words: ``"3 to 5"``, or the names of nodes or classes."""
+        x, names = _as_sets(sets, self.space), self.space.bin_names
+        if self.space.hierarchical:
+            x, names = self.nodes(x), self.space.names
+        names = names or tuple(map(str, range(x.shape[-1])))
         if self.kind in ("interval", "arc"):
-            names = self.space.bin_names or tuple(map(str, range(self.space.num_bins)))
             pairs = self.ends(x).reshape(-1, 2).tolist()
             return ["none" if a < 0 else names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in pairs]
-        if self.space.hierarchical:
-            x = self.nodes(x)
-        given = self.space.names if self.space.hierarchical else self.space.bin_names
-        names = given or tuple(map(str, range(x.shape[-1])))
         rows = (row.nonzero()[:, 0].tolist() for row in x.reshape(-1, x.shape[-1]))
         return [" or ".join(names[place] for place in row) or "none" for row in rows]
 
@@ -247,12 +233,7 @@ class ConformalPredictor:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a predictor that :meth:`save` wrote.
-
-        Raises:
-            ValueError: If the file does not hold a predictor; the message says what is wrong.
-            OSError: If the file cannot be read.
-        """
+        """Read a predictor that :meth:`save` wrote, or raise a ``ValueError`` that says what is wrong with the file."""
         path = Path(path)
         document = read_json(path)
         with errors_naming(path):
@@ -277,21 +258,19 @@ class ConformalPredictor:
     def _rows(self, p: Any, normalize: Normalize) -> Tensor:
         return as_distributions(as_tensor(p), self.space, normalize).detach().reshape(-1, self.space.num_bins)
 
-    def _blocks(self, rows: int) -> Iterator[slice]:
-        step = max(1, _BLOCK // self.space.num_bins)
-        return (slice(start, start + step) for start in range(0, max(rows, 1), step))
+    def _blocks(self, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        return zip(*(x.split(max(1, _BLOCK // self.space.num_bins)) for x in tensors), strict=True)
 
     def _steps(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores at which the loss of each row falls, ascending, and the loss from each of them on."""
         scores, losses = [], []
-        for part in self._blocks(len(rows)):
-            family, y = self._family(rows[part], self.space), labels[part].to(rows.device)
+        for part, y in self._blocks(rows, labels.to(rows.device)):
+            found = self._scores(part, self.space)
             if self.risk == "miss":
-                scores.append(family.at(y.unsqueeze(-1)))
+                scores.append(found.gather(-1, y.unsqueeze(-1)))
                 losses.append(torch.zeros_like(scores[-1]))
             else:
-                every = torch.arange(self.space.num_bins, device=rows.device).expand(len(y), -1)
-                ordered, order = family.at(every).sort(-1)
+                ordered, order = found.sort(-1)
                 scores.append(ordered)
                 losses.append(self.space.distances_to(y, ordered).gather(-1, order).cummin(-1).values)
         return torch.cat(scores).cpu().double(), torch.cat(losses).cpu().double()
@@ -350,16 +329,13 @@ class ConformalPredictor:
 
     def _limits(self, rows: Tensor, member: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the largest score in the set of each row: ``[rows or 1, num_bins or 1]``."""
-
-        def table(values: list[float], dtype: torch.dtype) -> Tensor:
-            numbers = torch.tensor(values, dtype=torch.float64, device="cpu").to(dtype).to(rows.device)
-            return numbers.unsqueeze(0) if self.by_class else numbers[member.to(rows.device)].unsqueeze(-1)
-
-        limit = table([threshold.limit for threshold in self.thresholds], rows.dtype)
+        table = [(each.limit, each.below, *each.cuts) for each in self.thresholds]
+        numbers = torch.tensor(table, dtype=torch.float64, device="cpu")
+        numbers = numbers.unsqueeze(0) if self.by_class else numbers[member].unsqueeze(1)
+        limit, below = numbers[..., :2].to(rows.dtype).to(rows.device).unbind(-1)
         if not self.randomized:
             return limit
-        below = table([threshold.below for threshold in self.thresholds], rows.dtype)
-        first, second, third = (table([t.cuts[k] for t in self.thresholds], torch.float64) for k in range(3))
+        first, second, third = numbers[..., 2:].to(rows.device).unbind(-1)
         u = torch.rand(len(rows), 1, generator=generator, dtype=torch.float64, device=rows.device)
         none = torch.full_like(limit, -math.inf)
         drawn = torch.where(u > first, below, torch.nextafter(below, none))

@@ -71,17 +71,14 @@ def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, v
 
     .. math:: e_i = \sum_j p_j\, d(i, j)
 
-    On a chain or a tree an edge of cost :math:`w` lies between bin :math:`i` and everything on its far side, so with
-    the flow :math:`m` of ``p`` and its mass :math:`M = 1` this is
-    :math:`\sum w\, m + \mathrm{potential}(w\, (M - 2 m))`, in O(nodes). On a ring one half of the circle is reached
-    clockwise and the other one counter-clockwise, and the sums over both are differences of running sums. Only a
-    ``CostMatrix`` needs its matrix; there :math:`d(i, j)` is the cost of answering :math:`i` where :math:`j` is true.
+    On a chain or a tree this is :math:`\sum w\, m + \mathrm{potential}(w\, (1 - 2 m))` with the flow :math:`m` of
+    ``p``, in O(nodes); on a ring it is a difference of running sums. Only a ``CostMatrix`` needs its matrix, in which
+    :math:`d(i, j)` is the cost of answering :math:`i` where :math:`j` is true.
 
     Args:
         p: Probabilities, shape ``[..., num_bins]``: a tensor or an array.
         space: How the bins are arranged.
-        normalize: ``None``: ``p`` is distributions. ``"softmax"``: logits. ``"l1"``: masses, to be divided by their
-            sum.
+        normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` for logits or ``"l1"`` for other masses.
         validate: Check that each row is a distribution. Without the check the result is :math:`p D^T` for any ``p``.
 
     Returns:
@@ -126,8 +123,7 @@ def decide(
     where :math:`\lambda` is ``vagueness`` and :math:`h(v)` the distance from :math:`v` to the farthest bin below it,
     0 where :math:`v` is a bin itself. At :math:`\lambda = 0` that is the median of the tree: go down as long as some
     branch holds more than half of the mass. At :math:`\lambda = 1` an inner node's extra cost is the worst mistake
-    below it, and above that the answer is always a bin. A negative :math:`\lambda` rewards vagueness, and below -1 the
-    answer is always the root. :func:`~earthwork.tune_vagueness` finds the value for a given accuracy or coverage.
+    below it. :func:`~earthwork.tune_vagueness` finds the value for a given accuracy or coverage.
 
     Args:
         p: Probabilities, shape ``[..., num_bins]``: a tensor or an array.
@@ -169,7 +165,7 @@ def decide(
 
 @takes_arrays
 def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
-    """Return the ``k`` bins with the least expected distance to the truth, the best first.
+    """Return the ``k`` bins with the least expected distance to the truth, the best first: ``[..., k]``.
 
     Ties (up to rounding) go to the lowest index. Takes O(k · bins).
 
@@ -179,9 +175,6 @@ def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None
         k: How many, from 1 to the number of bins.
         normalize: What makes ``p`` distributions: ``None``, ``"softmax"`` or ``"l1"``.
         validate: Check that each row is a distribution.
-
-    Returns:
-        Bin indices, shape ``[..., k]``. An array if ``p`` is one.
 
     Example:
         >>> import torch, earthwork as ew

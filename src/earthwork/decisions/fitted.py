@@ -2,7 +2,7 @@ r"""Answers for a metric: those that maximise its expected value over a batch, n
 
 Kappa and the F-measures are ratios of two sums over rows, :math:`\sum_i g(a_i, y_i) / \sum_i c(a_i, y_i)`. The answers
 that maximise such a ratio maximise :math:`g - t\, c` row by row, where :math:`t` is the ratio that they reach
-(Dinkelbach, 1967). So a single number :math:`t` is all that has to be fitted.
+(Dinkelbach, 1967), the only number to fit.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ class FittedDecision:
     r"""Answers that maximise a metric over a batch.
 
     The quadratic kappa rewards answers that are as spread out as the labels are, while the answer of least expected
-    distance to each label by itself is near the middle wherever a model is not sure. On a chain the rule for kappa is
-    cut points on the mean of the predicted distribution, drawn together around the mean of all rows by the factor
-    kappa. Fitting each of these cut points on held-out labels, as is common in competitions, fits their noise too;
-    here the probabilities say where they are, and labels only calibrate the probabilities.
+    distance is near the middle wherever a model is not sure. On a chain the rule for kappa is cut points on the mean of
+    the predicted distribution, drawn together around the mean of all rows by the factor kappa. The probabilities say
+    where they are, and labels only calibrate the probabilities, so that the noise of held-out labels is not fitted.
 
     Args:
         space: How the classes are arranged.
@@ -122,11 +121,7 @@ class FittedDecision:
         return self
 
     def predict(self, p: Any) -> Any:
-        """Return the answers: class indices, or nodes with ``allow_inner``; an array if ``p`` is one.
-
-        Args:
-            p: Probabilities, shape ``[..., num_bins]``.
-        """
+        """Return classes for ``p[..., num_bins]``, or nodes with ``allow_inner``; an array if ``p`` is one."""
         answers = first_least(-self.scores(p))
         return answers if isinstance(p, Tensor) else answers.numpy()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from earthwork.metrics.report import joined, measure_rows, report_of, standard_m
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
 from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_space, check_word, from_array
+from earthwork.spaces.space import check_space, check_word, first_true, from_array
 from earthwork.spaces.tree import as_tree
 
 Progress: TypeAlias = Callable[[str, float], None]
@@ -63,11 +63,9 @@ def evaluate(
     Everything is computed in double precision, whatever the type of the predictions.
 
     Args:
-        predictions: Probabilities, ``[rows, classes]``, or answers, ``[rows]``: classes by index or name, names of a
-            tree's inner nodes, or on a chain real numbers, for which the nearest class counts. An array, a tensor, a
-            pandas or polars data frame, or the path of a file (.npz, .npy, .csv, .tsv or .parquet, see
-            :func:`~earthwork.evaluation.open_predictions`). Several models: a mapping from names to those, or a list
-            of paths, also of different kinds. All have the same rows in the same order.
+        predictions: Probabilities, ``[rows, classes]``, or answers, ``[rows]``: an array, a tensor, a pandas or polars
+            data frame, or the path of a file; see :func:`~earthwork.evaluation.open_predictions`. Several models: a
+            mapping from names to those, or a list of paths. All have the same rows in the same order.
         labels: The classes, by index or by name: an array, a series, a list or the path of a file. ``None``: those that
             the files or data frames hold. Names of a tree's inner nodes are coarse labels, see below.
         space: How the classes are arranged.
@@ -76,14 +74,11 @@ def evaluate(
         decide: Adds a model for each model: its ``"least_risk"`` decisions, or those that may be ``"inner"`` nodes of a
             tree (see :func:`~earthwork.decide`).
         vagueness: The cost of an inner node, with ``decide="inner"``.
-        accuracy: In place of ``vagueness``: the share of inner decisions to be the label or an ancestor of it. The
-            vagueness is tuned on one half of the rows, and all models are evaluated on the other half.
-        coverage: In place of ``vagueness``: the share of inner decisions to be classes, tuned in the same way.
-        calibrate: Adds a model for each model: its probabilities at the temperature that fits one half of the rows; all
-            models are evaluated on the other half.
+        accuracy: In place of ``vagueness``, which is tuned: the share of inner decisions to be the label or above it.
+        coverage: In place of ``vagueness``, which is tuned: the share of inner decisions to be classes.
+        calibrate: Adds a model for each model: its probabilities at the temperature that fits best.
         conformal: Adds the coverage, the size and the width of sets that hold the label of a new row with probability
-            ``1 - conformal``: those of :class:`~earthwork.ConformalPredictor`, fitted on one half of the rows; all
-            models are evaluated on the other half.
+            ``1 - conformal``: those of :class:`~earthwork.ConformalPredictor`.
         label_kind: How to read labels that could be either: as ``"index"`` or as ``"name"``.
         label_column: The column of a table that holds the labels. Default: the one called label, labels or target.
         answers: What integers that are answers on a tree mean: ``"class"`` indices, or ``"node"``.
@@ -93,11 +88,13 @@ def evaluate(
         seed: The seed of the split into halves.
         progress: Called with the name of the current step and the fraction of it that is done.
 
-    A label may be the name of an inner node of a tree: a coarse label, "one of the classes below". Then an answer is
-    right if it lies below that node (or is it); its distance is that to the nearest class below the node; the log loss
-    is −log of the mass of these classes; the EMD moves each class's mass to the nearest of them. What needs the class
-    itself leaves such rows out: hierarchical precision, recall and F1, accuracy at depth, the gap between expected and
-    measured cost, calibration, and the tuning on held-out rows.
+    What ``accuracy``, ``coverage``, ``calibrate`` and ``conformal`` ask for is fitted on one half of the rows, and all
+    models are evaluated on the other half.
+
+    A label may be the name of an inner node of a tree: a coarse label, "one of the classes below". Then an answer at or
+    below that node is right; its distance is that to the nearest class below the node; the log loss is −log of the mass
+    of these classes; the EMD moves each class's mass to the nearest of them. What needs the class itself leaves such
+    rows out: hierarchical precision, recall and F1, accuracy at depth, expected − measured cost, and all tuning.
 
     Returns:
         A result that prints as the command ``earthwork evaluate`` does, also with rich, and has ``to_frame()``.
@@ -114,22 +111,23 @@ def evaluate(
         >>> result = ew.evaluate(models, labels, ew.Chain(5), normalize="softmax")
         >>> result.report.line("accuracy").estimates[0].value
         0.635
-        >>> result.to_frame().columns.tolist()
-        ['model', 'metric', 'value', 'low', 'high', 'baseline', 'difference', 'p', 'verdict']
     """
     check_space(space)
     check_normalize(normalize)
     check_whole("seed", seed)
-    plan = _Plan(decide, vagueness, accuracy, coverage, calibrate, conformal)
-    plan.check(space)
+    plan = _Plan(space, normalize, decide, vagueness, accuracy, coverage, calibrate, conformal)
+    plan.check()
     if answers is not None:
         check_word("answers", answers, "class", "node")
     sources = _open(
         predictions, ClassIndex(space, label_kind, inner=True), labels, label_column=label_column, answers=answers
     )
-    if plan.is_asked and all(source.kind == "answers" for source in sources.values()):
+    if (plan.tunes or decide is not None) and all(source.kind == "answers" for source in sources.values()):
         raise ValueError("predictions: expected probabilities, to decide or calibrate by, got answers")
-    measures = [*_measures(space, top_k, decide, sources.values()), *extra]
+    kinds = [Batch.empty(space, probs=source.kind != "answers") for source in sources.values()]
+    inner = decide == "inner" or any(source.nodes for source in sources.values())
+    lines = standard_measures(space, top_k, inner)
+    measures = [*(line for line in lines if any(map(line.is_defined, kinds))), *extra]
     if conformal is not None:
         measures += [SetCoverage(), SetSize(), SetWidth()]
     tuning = sample = None
@@ -138,9 +136,9 @@ def evaluate(
     models: list[Model] = []
     for name, source in sources.items():
         told = None if progress is None else partial(progress, f"reading {name}")
-        forms = _forms(Model(name, 0 if models else None), len(models), source, space, normalize, plan, sample)
+        forms = _forms(Model(name, 0 if models else None), len(models), source, plan, sample)
         pieces: list[list[Rows]] = [[] for _ in forms]
-        for batch in _batches(source, space, normalize, tuning, told):
+        for batch in _batches(source, plan, tuning, told):
             for form, found in zip(forms, pieces, strict=True):
                 found.append(measure_rows(_answered(batch, form), measures))
         models += [form._replace(rows=joined(found, measures)) for form, found in zip(forms, pieces, strict=True)]
@@ -150,18 +148,11 @@ def evaluate(
     return Evaluation(space, tuple(models), report, tuple(differences), 0 if tuning is None else int(tuning.sum()))
 
 
-def _measures(
-    space: Space, top_k: int | None, decide: Deciding | None, sources: Iterable[Predictions]
-) -> list[Measure]:
-    """Return the measures that are defined for at least one model."""
-    nodes = decide == "inner" or any(source.nodes for source in sources)
-    kinds = [Batch.empty(space, probs=source.kind != "answers") for source in sources]
-    return [one for one in standard_measures(space, top_k, inner=nodes) if any(map(one.is_defined, kinds))]
-
-
 class _Plan(NamedTuple):
     """What is evaluated of each model; see :func:`evaluate`."""
 
+    space: Space
+    normalize: Normalize
     decide: Deciding | None
     vagueness: float
     accuracy: float | None
@@ -170,22 +161,17 @@ class _Plan(NamedTuple):
     conformal: float | None
 
     @property
-    def is_asked(self) -> bool:
-        """Whether more is asked for than the predictions as they are."""
-        return self.tunes or self.decide is not None
-
-    @property
     def tunes(self) -> bool:
         """Whether something is tuned on held-out rows."""
         return self.calibrate or any(each is not None for each in (self.accuracy, self.coverage, self.conformal))
 
-    def check(self, space: Space) -> None:
+    def check(self) -> None:
         """Raise unless the options fit each other and the space."""
         decide, conformal = self.decide, self.conformal
         if decide is not None:
             check_word("decide", decide, "least_risk", "inner")
         if decide == "inner":
-            as_tree(space, "decide", 'for "inner"')
+            as_tree(self.space, "decide", 'for "inner"')
         targets = {"accuracy": self.accuracy, "coverage": self.coverage, "vagueness": self.vagueness or None}
         given = {name: value for name, value in targets.items() if value is not None}
         for name, value in given.items():
@@ -223,33 +209,24 @@ def _answered(batch: Batch, form: Model) -> Batch:
     return replace(batch, decision=form.decision, vagueness=form.vagueness, sets=sets)
 
 
-def _forms(
-    model: Model,
-    place: int,
-    source: Predictions,
-    space: Space,
-    normalize: Normalize,
-    plan: _Plan,
-    sample: NDArray[np.bool_] | None,
-) -> list[Model]:
+def _forms(model: Model, place: int, source: Predictions, plan: _Plan, sample: NDArray[np.bool_] | None) -> list[Model]:
     """Return the forms in which a model is evaluated; temperatures and decisions are tuned on the held-out rows."""
     if source.kind == "answers":
         return [model._replace(decision="node" if source.nodes else "class")]
     forms, last = [model], model._replace(baseline=place, vagueness=plan.vagueness)
     if sample is not None:
-        kept = rest = _kept(_batches(source, space, normalize, ~sample, None))
+        kept = rest = _kept(_batches(source, plan, ~sample, None))
         if plan.calibrate and plan.conformal is not None:
             # Sets have no guarantee on the rows that the temperature was fitted on.
             rows = len(kept.labels)
             chosen = torch.randperm(rows, generator=torch.Generator().manual_seed(0)) < (rows + 1) // 2
             kept, rest = kept.where(chosen), kept.where(~chosen)
         if plan.calibrate:
-            last = last._replace(
-                name=f"{model.name}, calibrated", temperature=fit_temperature(_log_p(kept), kept.labels)
-            )
+            temperature = fit_temperature(_log_p(kept), kept.labels)
+            last = last._replace(name=f"{model.name}, calibrated", temperature=temperature)
             forms.append(last._replace(vagueness=0.0))
         if plan.accuracy is not None or plan.coverage is not None:
-            tree = as_tree(space, "decide", 'for "inner"')
+            tree = as_tree(plan.space, "decide", 'for "inner"')
             p = _softened(kept, last.temperature).p
             tuned = tune_vagueness(p, kept.labels, tree, accuracy=plan.accuracy, coverage=plan.coverage)
             last = last._replace(vagueness=tuned)
@@ -259,9 +236,8 @@ def _forms(
         forms.append(last._replace(name=f"{last.name}, {words}", baseline=base, decision=plan.decide))
     if sample is None or plan.conformal is None:
         return forms
-    predictors = [ConformalPredictor(space, plan.conformal) for _ in forms]
-    for form, predictor in zip(forms, predictors, strict=True):
-        predictor.fit(_softened(rest, form.temperature).p, rest.labels)
+    probs = [_softened(rest, form.temperature).p for form in forms]
+    predictors = [ConformalPredictor(plan.space, plan.conformal).fit(p, rest.labels) for p in probs]
     return [form._replace(predictor=predictor) for form, predictor in zip(forms, predictors, strict=True)]
 
 
@@ -286,13 +262,10 @@ def _kept(batches: Iterator[Batch]) -> Batch:
 
 
 def _batches(
-    source: Predictions,
-    space: Space,
-    normalize: Normalize,
-    left_out: NDArray[np.bool_] | None,
-    progress: Callable[[float], None] | None,
+    source: Predictions, plan: _Plan, left_out: NDArray[np.bool_] | None, progress: Callable[[float], None] | None
 ) -> Iterator[Batch]:
     """Return the rows that are not left out, checked once."""
+    space, normalize = plan.space, plan.normalize
     if normalize is None and source.kind == "logits":
         normalize = "softmax"
     start = 0
@@ -315,9 +288,9 @@ def _checked(values: NDArray[Any], source: Predictions, normalize: Normalize, fi
     """Return distributions, or logits if ``normalize`` is ``"softmax"``."""
     stored = torch.float16 if source.half or values.dtype == np.float16 else torch.float32
     x = from_array(values.astype(np.float64, copy=False))
-    if normalize is not None and not bool(torch.isfinite(x).all()):
-        row = int((~torch.isfinite(x)).any(-1).int().argmax())
-        raise ValueError(f"{source.source}: expected finite numbers, got NaN or infinity in row {first_row + row}")
+    if normalize is not None and (place := first_true(~torch.isfinite(x))) is not None:
+        row = first_row + place[0]
+        raise ValueError(f"{source.source}: expected finite numbers, got NaN or infinity in row {row}")
     if normalize == "softmax":
         return x
     if normalize == "l1":

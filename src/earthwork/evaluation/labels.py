@@ -27,9 +27,8 @@ _INTEGRAL = re.compile(r"([+-]?\d{1,18})(?:\.0*)?")
 class ClassIndex:
     """Finds the classes of a space by index, by name, or by the ids of a tree's nodes.
 
-    Labels are names if they are given as text that are class names, and indices if they are integers that can only be
-    indices. A text file does not tell ``3`` from ``"3"``, and the classes of a scale are often called "1" to "5":
-    where both readings are possible, and differ, an error shows both.
+    Labels are names if they are text that are class names, and indices if they are integers that can only be indices.
+    Where both readings are possible, as in a text file with classes called "1" to "5", and differ, an error shows both.
 
     Args:
         space: How the classes are arranged.
@@ -60,9 +59,11 @@ class ClassIndex:
         self.names = space.bin_names or ()
         self._kind, self._remedy = label_kind, remedy
         tree = space if isinstance(space, Tree) else None
-        bins = [*(_ids(tree) if tree else ()), *((name, place) for place, name in enumerate(self.names) if name)]
+        tables = (tree.node_data.get("id"), tree.names) if tree else (self.names,)
+        bins = _meanings(tables, tree.bins.tolist() if tree else range(self.count), range(self.count))
         self._places = dict(bins)
-        groups = _inner_nodes(tree) if tree and inner else []
+        nodes = _inner_nodes(tree) if tree and inner else []
+        groups = _meanings(tables, nodes, [self.count + node for node in nodes])
         self._groups = dict(groups)
         self._labels = self._groups | self._places
         self._repeated = _repeated(pair for pair in groups if pair[0] not in self._places) | _repeated(bins)
@@ -78,7 +79,7 @@ class ClassIndex:
         return all(name in self._places for name in names)
 
     def labels(self, what: str, values: NDArray[Any], *, typed: bool = True) -> Indices:
-        """Return the classes that an array of labels means.
+        """Return the class index that each label means, or ``num_bins + v`` for the inner node ``v`` of a tree.
 
         Args:
             what: What the labels are called in error messages.
@@ -87,24 +88,18 @@ class ClassIndex:
 
         Raises:
             ValueError: If a label is missing or unknown, or can be read in two ways.
-
-        Returns:
-            A class index for each row, or ``num_bins + v`` for the inner node ``v`` of a tree.
         """
         return self.read(what, values, typed=typed)[0]
 
-    def read(self, what: str, values: NDArray[Any], *, typed: bool = True) -> tuple[Indices, bool]:
-        """Return what :meth:`labels` does, and whether the labels were names."""
+    def read(
+        self, what: str, values: NDArray[Any], *, typed: bool = True, with_rows: bool = True
+    ) -> tuple[Indices, bool]:
+        """Return what :meth:`labels` does, and whether the labels were names; errors name a row unless told not to."""
         if values.ndim != 1:
             raise ValueError(f"{what}: expected one label for each row, shape [rows], got shape {values.shape}")
         unique, first, inverse = _unique(what, values)
-        found, by_name = self._read(what, unique, typed, first)
+        found, by_name = self._read(what, unique, typed, first if with_rows else None)
         return found[inverse], by_name
-
-    def kinds(self, what: str, values: NDArray[Any]) -> Indices:
-        """Return what :meth:`labels` does, for the distinct labels of some rows; error messages name no row."""
-        unique, _, inverse = _unique(what, values)
-        return self._read(what, unique, True, None)[0][inverse]
 
     def nearest(self, what: str, values: NDArray[np.floating[Any]], by_name: bool) -> Indices:
         """Return the class of a chain that is nearest to each real number, on the scale of the labels.
@@ -136,7 +131,7 @@ class ClassIndex:
         if by_name and by_index and not is_text:
             self._check_one_reading(what, texts, named, numbered)
         if not (by_name or by_index):
-            self._raise_unknown(what, texts, rows, self._kind, self._labels)
+            self._raise_unknown(what, texts, rows, self._labels)
         repeated = [text for text in texts if by_name and text.strip() in self._repeated]
         if repeated:
             raise ValueError(f"{what}: expected names that only one node or class has, got {repeated[0]!r}")
@@ -160,13 +155,9 @@ class ClassIndex:
         return int(number[1]) if number and 0 <= int(number[1]) < self.count else None
 
     def _raise_unknown(
-        self,
-        what: str,
-        texts: Sequence[str],
-        rows: Sequence[int] | None,
-        kind: LabelKind | None,
-        known: Mapping[str, int],
+        self, what: str, texts: Sequence[str], rows: Sequence[int] | None, known: Mapping[str, int]
     ) -> NoReturn:
+        kind = self._kind
         if kind == "name" and not known:
             raise ValueError(f"{what}: expected indices, because the classes have no names, got label_kind={kind!r}")
         odd = [text for text in texts if not _INTEGRAL.fullmatch(text.strip())]
@@ -178,18 +169,14 @@ class ClassIndex:
         # Where numbers and names are mixed, the unknown names are what is wrong.
         unknown = [text for text in odd if _found(text, known) is None]
         unknown = unknown or [text for text in texts if _found(text, known) is None]
-        raise ValueError(
-            f"{what}: {len(unknown)} not among the classes of the space: {with_near_matches(unknown, known)}"
-        )
+        shown = with_near_matches(unknown, known)
+        raise ValueError(f"{what}: {len(unknown)} not among the classes of the space: {shown}")
 
     def order(self, what: str, names: Sequence[str]) -> tuple[Indices | None, Kind | None]:
         """Find from the names of columns which one holds each class, and what the names say they hold.
 
-        Columns are named by class, by id, or by number (``3``, ``prob_3``, ``logit_3``).
-
-        Returns:
-            The column of each class, ``None`` if they are in the space's order; and ``"logits"``, ``"probs"`` or
-            ``None``.
+        Columns are named by class, by id, or by number (``3``, ``prob_3``, ``logit_3``). There is no order if they are
+        in that of the space.
         """
         found = [_NUMBERED.fullmatch(name) for name in names]
         kind: Kind | None = None
@@ -219,21 +206,23 @@ class ClassIndex:
             self._check_one_reading(what, texts, named, numbered)
         by_name = (self._kind != "index" or not whole[1]) if whole[0] else not whole[1] and None not in named
         if not by_name and None in numbered:
-            self._raise_unknown(what, texts, None, None, self._places)
+            self._raise_unknown(what, texts, None, self._places)
         return np.array(named if by_name else numbered, dtype=np.int64)
 
 
-def _ids(tree: Tree) -> list[tuple[str, int]]:
-    ids = tree.node_data.get("id")
-    return [(str(ids[node]), place) for place, node in enumerate(tree.bins.tolist()) if ids[node]] if ids else []
-
-
-def _inner_nodes(tree: Tree) -> list[tuple[str, int]]:
-    """Return the ids and names of the nodes that are not classes but have classes below them, each with its label."""
+def _inner_nodes(tree: Tree) -> list[int]:
+    """Return the nodes that are not classes but have classes below them."""
     is_class = torch.zeros(tree.num_nodes, dtype=torch.long, device="cpu").index_fill(0, tree.bins, 1)
-    inner = (tree.largest_below(is_class) > is_class).nonzero().squeeze(-1).tolist()
-    known = [names for names in (tree.node_data.get("id"), tree.names) if names is not None]
-    return [(str(names[node]), tree.num_bins + node) for names in known for node in inner if names[node]]
+    nodes: list[int] = (tree.largest_below(is_class) > is_class).nonzero().squeeze(-1).tolist()
+    return nodes
+
+
+def _meanings(
+    tables: Iterable[Sequence[Any] | None], places: Sequence[int], labels: Sequence[int]
+) -> list[tuple[str, int]]:
+    """Return what tables of ids and names have at some places, each with its label."""
+    pairs = list(zip(places, labels, strict=True))
+    return [(str(names[place]), label) for names in tables if names for place, label in pairs if names[place]]
 
 
 def _repeated(meanings: Iterable[tuple[str, int]]) -> set[str]:
@@ -253,15 +242,11 @@ def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indi
     """Return the distinct labels, the first row of each, and the index of the label of each row."""
     if values.dtype.kind not in "OUSTiufb":
         raise ValueError(f"{what}: expected class indices or names, got {values.dtype}")
-    if values.dtype.kind == "O":
-        places: dict[Any, int] = {}
-        inverse = np.array([places.setdefault((type(x), x), len(places)) for x in values.tolist()], dtype=np.int64)
-        unique, first = [value for _, value in places], np.unique(inverse, return_index=True)[1]
-    else:
-        found, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-        unique = found.tolist()
+    places: dict[Any, int] = {}
+    inverse = np.array([places.setdefault((type(x), x), len(places)) for x in values.tolist()], dtype=np.int64)
+    first = np.unique(inverse, return_index=True)[1]
     try:
-        unique = [value.decode() if isinstance(value, bytes) else value for value in unique]
+        unique = [value.decode() if isinstance(value, bytes) else value for _, value in places]
     except UnicodeDecodeError as error:
         raise ValueError(f"{what}: expected names in UTF-8, got {error.object!r}") from None
     for value, row in zip(unique, first.tolist(), strict=True):

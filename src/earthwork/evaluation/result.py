@@ -43,11 +43,7 @@ class Difference(NamedTuple):
 
 
 def compare(models: Sequence[Model], measures: Sequence[Measure], space: Space) -> list[Difference]:
-    """Return the differences of all models from their baselines.
-
-    Curves are left out, and metrics that are equal in every row, as those of the probabilities are where two models
-    differ only in their decisions.
-    """
+    """Return the differences of all models from their baselines, without curves and what is equal in every row."""
     compared = [(place, model.baseline) for place, model in enumerate(models) if model.baseline is not None]
     found: dict[int, list[Difference]] = {place: [] for place, _ in compared}
     for label, measure, values, left_out in values_of([model.rows for model in models], measures, space):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -96,9 +96,8 @@ def open_predictions(
     ============ ==============================================================================================
 
     Answers are an array ``[rows]``, an array ``answers`` of an .npz file, or a column ``answer`` of a table: classes by
-    index or by name, names of a tree's inner nodes, or on a chain real numbers, for which the nearest class counts.
-    They are on the scale of the labels: the names of the classes if these are numbers and the labels are names, else
-    their indices.
+    index or by name, names of a tree's inner nodes, or on a chain real numbers, for which the nearest class counts, on
+    the scale of the labels: the names of the classes if these are numbers and the labels are names, else their indices.
 
     Args:
         source: A path, a data frame or an array.
@@ -352,14 +351,17 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
         text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 2}", text)
         return ValueError(f"{path}: not a readable table: {' '.join(text.split())}")
 
-    def read(wanted: list[str], kind: Any) -> Iterator[Any]:
-        types = dict.fromkeys(wanted, kind)
-        converting = csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=[])
+    @contextmanager
+    def opened(**options: Any) -> Iterator[Any]:
         try:
-            with csv.open_csv(path, reading, parsing, converting) as batches:
-                yield from batches
+            with csv.open_csv(path, reading, parsing, csv.ConvertOptions(null_values=[], **options)) as batches:
+                yield batches
         except pyarrow.ArrowInvalid as error:
             raise explain(error) from None
+
+    def read(wanted: list[str], kind: Any) -> Iterator[Any]:
+        with opened(column_types=dict.fromkeys(wanted, kind), include_columns=wanted) as batches:
+            yield from batches
 
     def labels(name: str) -> NDArray[Any]:
         found = [value for batch in read([name], pyarrow.string()) for value in batch.column(0).to_pylist()]
@@ -368,11 +370,8 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
     def pieces(wanted: list[str]) -> Iterator[list[NDArray[Any]]]:
         return ([np.asarray(column) for column in batch.columns] for batch in read(wanted, pyarrow.float64()))
 
-    try:
-        with csv.open_csv(path, reading, parsing) as file:
-            names += file.schema.names
-    except pyarrow.ArrowInvalid as error:
-        raise explain(error) from None
+    with opened() as batches:
+        names += batches.schema.names
     return _Table(names, labels, False, pieces)
 
 

@@ -1,13 +1,10 @@
 """Losses with the contract of ``nn.CrossEntropyLoss``."""
 
-from earthwork.losses.edge_cross_entropy import EdgeCrossEntropyLoss
-from earthwork.losses.emd_loss import EMDLoss
+from earthwork.losses.emd_loss import EMDLoss, LearnedCosts
 from earthwork.losses.head import Head
-from earthwork.losses.hierarchical_cross_entropy import HierarchicalCrossEntropyLoss
-from earthwork.losses.learned_costs import LearnedCosts
+from earthwork.losses.log_losses import EdgeCrossEntropyLoss, HierarchicalCrossEntropyLoss, SoftLabelLoss
 from earthwork.losses.mixed import MixedLoss
 from earthwork.losses.sinkhorn_loss import SinkhornLoss
-from earthwork.losses.soft_labels import SoftLabelLoss
 from earthwork.losses.tokens import TokenEMDLoss
 
 __all__ = [

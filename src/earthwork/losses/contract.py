@@ -20,14 +20,7 @@ from torch import Tensor, nn
 from earthwork.losses.through_head import Layer, Term, loss_through_head, untraced
 from earthwork.ops import LabelKernel, label_loss
 from earthwork.ops.labels import check_labels, of_class
-from earthwork.ops.masses import (
-    Normalize,
-    can_read,
-    check_masses,
-    check_normalize,
-    check_not_sharded,
-    l1_normalized,
-)
+from earthwork.ops.masses import Normalize, can_read, check_masses, check_normalize, check_not_sharded, l1_normalized
 from earthwork.overrides import override
 from earthwork.spaces import Space
 from earthwork.spaces.edges import one_hot
@@ -47,8 +40,6 @@ Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Empty: TypeAlias = Literal["nan", "zero"]
 RowLosses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Kind: TypeAlias = Literal["labels", "distributions", "sets"]
-# A weighted loss for each row, and the weight of all rows, by which the mean divides.
-Weighted: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Options(TypedDict, total=False):
@@ -63,24 +54,30 @@ class Options(TypedDict, total=False):
     empty: Empty
 
 
+def check_class_dim(class_dim: int | None) -> int | None:
+    """Return ``class_dim`` as a plain integer, or ``None``."""
+    try:
+        return None if class_dim is None else index(class_dim)
+    except TypeError as error:
+        raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
+
+
 class CheckedLoss(nn.Module):
     """A loss whose options are checked whenever they are set, in the constructor and later.
 
     An option ``name`` is checked by the method ``_checked_name``, which returns the value to keep, or raises.
     """
 
+    _checked_ignore_index = staticmethod(check_ignore_index)
+    _checked_class_dim = staticmethod(check_class_dim)
+
     def __setattr__(self, name: str, value: Any) -> None:
-        checked = getattr(type(self), f"_checked_{name}", None)
-        super().__setattr__(name, value if checked is None else checked(self, value))
+        if hasattr(type(self), checked := f"_checked_{name}"):
+            value = getattr(self, checked)(value)
+        super().__setattr__(name, value)
 
     def _checked_reduction(self, reduction: Reduction) -> Reduction:
         return check_word("reduction", reduction, "none", "mean", "sum")
-
-    def _checked_ignore_index(self, ignore_index: int) -> int:
-        return check_ignore_index(ignore_index)
-
-    def _checked_class_dim(self, class_dim: int | None) -> int | None:
-        return check_class_dim(class_dim)
 
     def _checked_empty(self, empty: Empty) -> Empty:
         return check_word("empty", empty, "nan", "zero")
@@ -149,9 +146,6 @@ class CheckedLoss(nn.Module):
         """Keep the values of the terms."""
 
 
-_SHORTCUTS = ("label_losses", "set_losses", "_checked_losses", "label_kernel")
-
-
 class StructuredLoss(CheckedLoss):
     """A loss over a space, with the call signature of ``nn.CrossEntropyLoss``.
 
@@ -160,6 +154,7 @@ class StructuredLoss(CheckedLoss):
     """
 
     weight: Tensor | None
+    _checked_normalize = staticmethod(check_normalize)
 
     logarithmic: ClassVar[bool] = False
     """Whether the formulas take the logarithms of probabilities, which stay finite where those underflow."""
@@ -171,7 +166,8 @@ class StructuredLoss(CheckedLoss):
         super().__init_subclass__(**options)
         # What a base class has beside its formula computes that one, and not the formula of a subclass.
         own = set(vars(cls))
-        replaced = {"losses": _SHORTCUTS, "label_losses": ("label_kernel",), "label_targets": ("label_kernel",)}
+        shortcuts = ("label_losses", "set_losses", "_checked_losses", "label_kernel")
+        replaced = {"losses": shortcuts, "label_losses": ("label_kernel",), "label_targets": ("label_kernel",)}
         for name in {name for formula in own & set(replaced) for name in replaced[formula]} - own:
             setattr(cls, name, vars(StructuredLoss)[name])
 
@@ -201,8 +197,8 @@ class StructuredLoss(CheckedLoss):
         """Return the space; another one that a loss is given later must fit its options."""
         check_space(space)
         weight = self.__dict__.get("_buffers", {}).get("weight")
-        if weight is not None and weight.shape != (space.num_bins,):
-            raise _wrong_weight(weight, space)
+        if weight is not None:
+            _check_weight_shape(weight, space)
         return space
 
     def _checked_weight(self, weight: Tensor | NDArray[Any] | None) -> Tensor | None:
@@ -212,8 +208,7 @@ class StructuredLoss(CheckedLoss):
             return None
         if not isinstance(weight, Tensor) or not weight.is_floating_point():
             raise TypeError(f"weight: expected a floating point tensor or array, got {dtype_or_type(weight)}")
-        if weight.shape != (self.space.num_bins,):
-            raise _wrong_weight(weight, self.space)
+        _check_weight_shape(weight, self.space)
         # What replaces a buffer may be uninitialised memory that Hugging Face's `from_pretrained` fills later.
         if self._buffers.get("weight") is None and can_read(weight):
             check_costs("weight", weight)
@@ -224,45 +219,31 @@ class StructuredLoss(CheckedLoss):
             raise ValueError(f"label_smoothing: expected a number from 0 to 1, got {label_smoothing!r}")
         return label_smoothing
 
-    def _checked_normalize(self, normalize: Normalize) -> Normalize:
-        return check_normalize(normalize)
-
     # ---- the formulas ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def losses(self, p: Tensor, q: Tensor) -> Tensor:
         """Compute the loss of each row of ``p[..., C]`` against its target ``q[..., C]``: a tensor ``[...]``.
 
-        Args:
-            p: Distributions, or their logarithms if the class is :attr:`logarithmic`; at least in float32.
-            q: Distributions in the same type, smoothed and checked.
+        Both are distributions, at least in float32; of ``p`` the logarithms if the class is :attr:`logarithmic`.
         """
 
     def label_targets(self, labels: Tensor, like: Tensor) -> Tensor:
-        """Return the distributions that class indices stand for, ``[...]`` to ``[..., C]``, in the type of ``like``.
-
-        By default they are one-hot.
-        """
+        """Return the distributions ``[..., C]`` that class indices stand for, in the type of ``like``: one-hot ones."""
         return one_hot(labels, like)
 
     def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
-        """Compute the loss of each row against its class index, if there is a faster way than by :meth:`losses`.
-
-        The class indices are in range and not smoothed.
-        """
+        """Compute the loss of each row against its class index, which is in range, if there is a faster way."""
         return self.losses(p, self.label_targets(labels, p))
 
     def set_targets(self, p: Tensor, allowed: Tensor) -> Tensor:
-        """Return a target for each row, given the set of classes where ``allowed[..., C]`` is true, which is not empty.
-
-        It is smoothed, and passed to :meth:`losses`.
-        """
+        """Return a target for :meth:`losses`, given the classes of each row: where ``allowed`` is true."""
         raise TypeError(f"target: expected class indices or distributions, got sets, which {type(self).__name__} lacks")
 
     def set_losses(self, p: Tensor, allowed: Tensor) -> Tensor:
-        """Compute the loss of each row against its set, for a loss that is linear in the target.
+        """Compute the loss of each row against its set, if no distribution says what is known of it.
 
-        In place of :meth:`set_targets`, where no distribution says what is known of a set.
+        The loss must be linear in the target.
         """
         raise NotImplementedError
 
@@ -289,7 +270,7 @@ class StructuredLoss(CheckedLoss):
         weight = self._buffers["weight"] if "weight" in self._buffers else self.weight  # noqa: SIM401
         if weight is not None and weight.shape != (self.space.num_bins,):
             # It was resized, or replaced by `functional_call`, and a kernel trusts its length.
-            raise _wrong_weight(weight, self.space)
+            _check_weight_shape(weight, self.space)
         if mask is not None:
             check_mask(mask, input.shape[:axis] + input.shape[axis + 1 :])
         if other is not None:
@@ -308,10 +289,7 @@ class StructuredLoss(CheckedLoss):
         return loss if loss.dtype is dtype else loss.to(dtype)
 
     def defined_loss(self, rows: Tensor, labels: Tensor, row_losses: RowLosses | None = None) -> Tensor:
-        """Compute the whole loss of ``rows[..., C]`` against class indices by the formulas, without a kernel.
-
-        ``row_losses`` computes the losses of logits against valid labels in place of :meth:`row_losses`.
-        """
+        """Compute the whole loss against class indices without a kernel, by :meth:`row_losses` or what replaces it."""
         return self.reduced(*self._label_losses(rows, labels, row_losses or self.row_losses))
 
     def row_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
@@ -321,7 +299,8 @@ class StructuredLoss(CheckedLoss):
             return self._each(self.label_losses(p, labels), rows)
         return self._each(self.losses(p, self._smoothed(self.label_targets(labels, p))), rows)
 
-    def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> Weighted:
+    def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> tuple[Tensor, Tensor]:
+        """Return the weighted loss of each row, and the weight of all rows, by which the mean divides."""
         stored, bins = rows.dtype, self.space.num_bins
         rows, labels = at_least_float32(rows), labels.long()
         valid = counted = labels != self.ignore_index
@@ -343,8 +322,8 @@ class StructuredLoss(CheckedLoss):
         weight = torch.where(counted, of_class(self.weight.to(rows), labels), 0)
         return losses * weight, weight.sum()
 
-    def _soft_losses(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> Weighted:
-        """Compute the losses of ``rows[..., C]`` against distributions or sets ``target[..., C]``."""
+    def _soft_losses(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the same for distributions or sets ``target[..., C]``."""
         bins, sets = self.space.num_bins, target.dtype == torch.bool
         # The masses miss each other by what the narrower type rounds.
         stored = target.dtype if target.dtype in HALF else rows.dtype
@@ -355,8 +334,9 @@ class StructuredLoss(CheckedLoss):
             target = target | ~mask.unsqueeze(-1) if sets else torch.where(mask.unsqueeze(-1), target, 1 / bins)
         readable = can_read_without_sync(rows, target)
         if sets:
-            if readable:
-                _check_sets(target)
+            if readable and (row := first_true(~target.any(-1))) is not None:
+                where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
+                raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
             losses = self._set_losses(self._predictions(self._normalized_input(rows, stored, readable)), target)
             target = target.to(rows.dtype)
             target = target / target.sum(-1, keepdim=True)
@@ -543,14 +523,6 @@ def can_read_without_sync(*tensors: Tensor) -> bool:
     return can_read(*tensors) and tensors[0].device.type == "cpu"
 
 
-def check_class_dim(class_dim: int | None) -> int | None:
-    """Return ``class_dim`` as a plain integer, or ``None``."""
-    try:
-        return None if class_dim is None else index(class_dim)
-    except TypeError as error:
-        raise TypeError(f"class_dim: expected an axis (an integer) or None, got {class_dim!r}") from error
-
-
 def check_mask(mask: Tensor, shape: torch.Size) -> None:
     """Raise unless ``mask`` is boolean and of this shape."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
@@ -559,13 +531,8 @@ def check_mask(mask: Tensor, shape: torch.Size) -> None:
         raise ValueError(f"mask: expected shape {tuple(shape)}, one entry for each row, got {tuple(mask.shape)}")
 
 
-def _check_sets(allowed: Tensor) -> None:
-    if (row := first_true(~allowed.any(-1))) is not None:
-        where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
-        raise ValueError(f"target: expected at least one possible class in each set, got none{where}")
-
-
-def _wrong_weight(weight: Tensor, space: Space) -> ValueError:
-    return ValueError(
-        f"weight: expected {space.num_bins} numbers, one for each class of {space}, got shape {tuple(weight.shape)}"
-    )
+def _check_weight_shape(weight: Tensor, space: Space) -> None:
+    if weight.shape != (space.num_bins,):
+        raise ValueError(
+            f"weight: expected {space.num_bins} numbers, one for each class of {space}, got shape {tuple(weight.shape)}"
+        )

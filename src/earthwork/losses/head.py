@@ -16,8 +16,7 @@ from earthwork.targets import AnyOf
 class Head(nn.Linear):
     """The last layer of a network and its loss, which never holds all logits.
 
-    Without labels it is ``nn.Linear``, and returns logits. With labels it returns the loss, by
-    :meth:`EMDLoss.from_hidden`.
+    Without labels it returns logits, as ``nn.Linear``; with labels the loss, by :meth:`EMDLoss.from_hidden`.
 
     Args:
         hidden: The number of features that come in.
@@ -59,13 +58,7 @@ class Head(nn.Linear):
         self.loss = MixedLoss((0.5, EMDLoss(space)), (0.5, nn.CrossEntropyLoss())) if loss is None else loss
 
     def forward(self, hidden: Tensor, labels: Tensor | AnyOf | None = None, mask: Tensor | None = None) -> Tensor:
-        """Compute logits, or the loss if there are labels.
-
-        Args:
-            hidden: Features, shape ``[..., hidden]``.
-            labels: Class indices ``[...]``, distributions ``[..., C]``, or sets ``any_of(mask)`` of ``[..., C]``.
-            mask: True for the rows that count, shape ``[...]``.
-        """
+        """Compute logits, or the loss if there are labels; the arguments are those of :meth:`EMDLoss.from_hidden`."""
         if labels is None:
             return super().forward(hidden)
         return self.loss.from_hidden(hidden, self.weight, labels, self.bias, mask=mask)

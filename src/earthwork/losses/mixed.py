@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -23,17 +22,16 @@ from earthwork.targets import AnyOf, without_meaning
 class MixedLoss(CheckedLoss):
     r"""A weighted sum of losses that take the same input and target.
 
-    After each call :attr:`parts` holds the value of each loss, unweighted and detached, for logging. It is empty after
-    a call inside a functional transform.
+    After each call :attr:`parts` holds the value of each loss, unweighted and detached, for logging; nothing inside a
+    functional transform.
 
     Args:
         *terms: Pairs of a weight and a loss. The paper's best is ``(0.5, EMDLoss(tree))`` with
             ``(0.5, nn.CrossEntropyLoss())``.
         class_dim: The axis of the input that holds the classes, for all terms, such as -1 for sequences ``(B, T, C)``,
             which ``nn.CrossEntropyLoss`` does not take. ``None``: each loss reads the input as it does on its own.
-        empty: The value of a term that is a mean if no row counts for it: ``"zero"``, also for
-            ``nn.CrossEntropyLoss``, or ``"nan"``: whatever the loss returns, which is NaN unless it has an option of
-            its own. Its gradient is 0.
+        empty: The value of a term that is a mean if no row counts for it: ``"zero"``, or ``"nan"``: whatever the loss
+            returns. Its gradient is 0.
 
     Example:
         >>> import torch, earthwork as ew
@@ -208,10 +206,5 @@ def _cross_entropy_terms(loss: Any, target: Tensor) -> list[Term]:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    repeated = {name for name, count in Counter(names).items() if count > 1}
-    seen: Counter[str] = Counter()
-    result = []
-    for name in names:
-        seen[name] += 1
-        result.append(f"{name}_{seen[name]}" if name in repeated else name)
-    return result
+    numbers = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [f"{name}_{n}" if names.count(name) > 1 else name for name, n in zip(names, numbers, strict=True)]

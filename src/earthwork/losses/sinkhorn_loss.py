@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
 from torch import Tensor
 
@@ -29,10 +29,8 @@ class SinkhornLoss(StructuredLoss):
     which ``value="regularized"`` returns, for a line search or where ``gradcheck`` has to pass. It may be negative.
 
     A class index determines the plan, so it needs no iterations and no matrix of distances: the value is the expected
-    distance to the class :math:`l`, and :math:`\nabla_p = \mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`. The
-    regularised value is then :math:`\tfrac1\lambda \mathrm{KL}(p \,\|\, \mathrm{softmax}(-\lambda M_{\cdot l}))` up to
-    a constant of the class. A soft or smoothed target is iterated. Weights and the mean are those of
-    :class:`~earthwork.EMDLoss`.
+    distance to the class :math:`l`, and :math:`\nabla_p = \mathrm{centre}(M_{\cdot l} + \log(p) / \lambda)`. A soft or
+    smoothed target is iterated.
 
     Args:
         space: How the classes are arranged.
@@ -41,23 +39,13 @@ class SinkhornLoss(StructuredLoss):
         tol: Stop with a row when the error of its plan's marginals is at most this; see :func:`~earthwork.sinkhorn`.
         method: ``"log"``, or ``"paper"`` for Algorithm 1 as printed, NaNs included.
         value: ``"cost"`` for :math:`\langle M, T \rangle`, or ``"regularized"`` for the minimum.
-        **options: ``weight``, ``ignore_index``, ``reduction``, ``label_smoothing``, ``normalize``, ``class_dim`` and
-            ``empty``, as for :class:`~earthwork.EMDLoss`.
-
-    Shape:
-        - input: ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis ``class_dim``
-        - target: class indices of the input's shape without ``C``, or distributions of the input's shape
+        **options: As for :class:`~earthwork.EMDLoss`, from ``weight`` on, without ``root``.
 
     Example:
         >>> import torch, earthwork as ew
         >>> loss_function = ew.SinkhornLoss(ew.Chain(5))
-        >>> logits = torch.zeros(2, 5, requires_grad=True)
-        >>> loss = loss_function(logits, torch.tensor([0, 2]))
-        >>> loss
-        tensor(1.6000, grad_fn=...)
-        >>> loss.backward()
-        >>> logits.grad.sum(-1).abs().max() < 1e-6
-        tensor(True)
+        >>> loss_function(torch.zeros(2, 5), torch.tensor([0, 2]))
+        tensor(1.6000)
     """
 
     def __init__(
@@ -78,21 +66,10 @@ class SinkhornLoss(StructuredLoss):
         self.method: Method = method
         self.value: Value = value
 
-    def _checked_lam(self, lam: float) -> float:
-        check_options(lam=lam)
-        return float(lam)
-
-    def _checked_max_iter(self, max_iter: int) -> int:
-        check_options(max_iter=max_iter)
-        return max_iter
-
-    def _checked_tol(self, tol: float | None) -> float | None:
-        check_options(tol=tol)
-        return tol
-
-    def _checked_method(self, method: Method) -> Method:
-        check_options(method=method)
-        return method
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("lam", "max_iter", "tol", "method"):
+            check_options(**{name: value})
+        super().__setattr__(name, value)
 
     def _checked_value(self, value: Value) -> Value:
         return check_word("value", value, "cost", "regularized")

@@ -5,15 +5,14 @@ With a loss :math:`L = \sum_{k,r} f_k\, l_k(x_r)` of logits :math:`x_r = W h_r +
 .. math:: \nabla_{h_r} = W^\top g_r, \qquad \nabla_W = \sum_r g_r h_r^\top, \qquad \nabla_b = \sum_r g_r,
           \qquad g_r = \sum_k f_k \nabla l_k(x_r)
 
-so a chunk of rows is computed from its logits to its share of the gradients, and forgotten. If the loss is one number,
-the factors :math:`f_k` are known in the forward pass, which does all of it, and the backward pass only multiplies. If
-there is a loss for each row, the backward pass computes the logits again.
+so a chunk of rows is computed from its logits to its share of the gradients: in the forward pass if the loss is one
+number, and in the backward pass, with the logits again, if there is a loss for each row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -21,25 +20,20 @@ from torch.nn.functional import linear
 
 from earthwork import private_api
 from earthwork.ops.masses import check_not_sharded
-from earthwork.spaces.space import HALF
+from earthwork.spaces.space import HALF, dtype_or_type
 
 # The size of the logits that are held at a time, in bytes.
 CHUNK_BYTES = 2**26
-
-_Function = TypeVar("_Function", bound=Callable[..., Tensor])
 
 
 class Term(NamedTuple):
     """One of the losses that are added."""
 
+    # What computes the loss of each row of `logits[n, C]`, at least in float32, given their targets
     row_losses: Callable[[Tensor, Tensor], Tensor]
-    """What computes the loss of each row of ``logits[n, C]``, at least in float32, given their targets."""
-    divisor: Tensor
-    """What the sum over all rows is divided by; 1 for a sum."""
-    empty: float = 0.0
-    """The loss if the divisor is 0."""
-    share: float = 1.0
-    """The weight of the loss among the others."""
+    divisor: Tensor  # What the sum over all rows is divided by; 1 for a sum
+    empty: float = 0.0  # The loss if the divisor is 0
+    share: float = 1.0  # The weight of the loss among the others
 
 
 class Layer(NamedTuple):
@@ -50,18 +44,13 @@ class Layer(NamedTuple):
     bias: Tensor | None
 
     def check(self, classes: int | None, tokens: int = 0) -> None:
-        """Raise unless shapes and types fit together.
-
-        Args:
-            classes: The number of classes; ``None``: any.
-            tokens: The least number of classes.
-        """
+        """Raise unless shapes and types fit together; if given, also the number of classes, or the least of tokens."""
         hidden, weight, bias = self
-        for name, x in (("hidden", hidden), ("weight", weight), ("bias", bias)):
+        tensors = {"hidden": hidden, "weight": weight} | ({} if bias is None else {"bias": bias})
+        for name, x in tensors.items():
             check_not_sharded(name, x)
-            if not (isinstance(x, Tensor) and x.is_floating_point()) and not (name == "bias" and x is None):
-                what = x.dtype if isinstance(x, Tensor) else type(x).__name__
-                raise TypeError(f"{name}: expected a floating point tensor, got {what}")
+            if not isinstance(x, Tensor) or not x.is_floating_point():
+                raise TypeError(f"{name}: expected a floating point tensor, got {dtype_or_type(x)}")
         if hidden.ndim == 0:
             raise ValueError("hidden: expected shape (…, features), got a number")
         features, rows = hidden.shape[-1], weight.shape[0] if weight.ndim else 0
@@ -75,8 +64,8 @@ class Layer(NamedTuple):
         if bias is not None and bias.shape != weight.shape[:1]:
             raise ValueError(f"bias: expected shape {tuple(weight.shape[:1])}, as weight, got {tuple(bias.shape)}")
         if self.dtype is hidden.dtype:
-            for name, x in (("weight", weight), ("bias", bias)):
-                if x is not None and x.dtype is not hidden.dtype:
+            for name, x in tensors.items():
+                if x.dtype is not hidden.dtype:
                     raise TypeError(f"{name}: expected {hidden.dtype}, the type of hidden, got {x.dtype}")
 
     @property
@@ -97,12 +86,12 @@ class Layer(NamedTuple):
         return torch.float32 if self.autocast and self.dtype in HALF else self.dtype
 
 
-def untraced(function: _Function) -> _Function:
+def untraced(function: private_api.Function) -> private_api.Function:
     """Return the function, which ``torch.compile`` calls as it is, with a graph break."""
     # Not as a decorator, which would import the compiler with this library.
     if not torch.compiler.is_dynamo_compiling():
         return function
-    disabled: _Function = torch.compiler.disable(function)
+    disabled: private_api.Function = torch.compiler.disable(function)
     return disabled
 
 
@@ -114,19 +103,10 @@ def loss_through_head(
     learned: Sequence[Tensor] = (),
     chunk_rows: int | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Compute a weighted sum of losses of the logits of a layer.
+    """Compute a weighted sum of losses of the logits of a layer, and that of each term, detached and without its share.
 
-    Args:
-        terms: The losses.
-        layer: The last layer, and its input ``hidden[rows, features]``.
-        target: What the losses take for these rows, on its first axis.
-        by_row: Return a loss for each row, instead of the sum over all rows divided by the divisors.
-        learned: The tensors that the losses themselves depend on.
-        chunk_rows: The number of rows whose logits are held at a time; by default as many as are 64 MiB, or a
-            quarter of the features if that is more.
-
-    Returns:
-        The loss, and that of each term, detached and without its share.
+    The losses take rows of ``target`` and depend on the tensors ``learned``. With ``by_row`` there is a loss for each
+    row, instead of the sum over all rows divided by the divisors.
     """
     if chunk_rows is None:
         # The gradient of the weight is read and written for every chunk, so that chunks of few rows are slow. One of a
@@ -274,7 +254,7 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors
         gradients = ctx.chunks.run(slopes[0], ctx.needs_input_grad[1:], tensors)[1]
-        return None, *(_once(gradient, tensors, x) for gradient, x in zip(gradients, tensors, strict=True))
+        return None, *_once(gradients, tensors)
 
 
 class _Sum(torch.autograd.Function):
@@ -301,19 +281,16 @@ class _Sum(torch.autograd.Function):
             ctx.gradients = None
             gradients = [None if gradient is None else gradient.mul_(slope) for gradient in gradients]
         by_factors = slope * sums if ctx.needs_input_grad[1] else None
-        found = (_once(gradient, tensors, x) for gradient, x in zip(gradients, tensors, strict=True))
-        return None, by_factors, *found
+        return None, by_factors, *_once(gradients, tensors)
 
 
-def _once(gradient: Tensor | None, tensors: Sequence[Tensor | None], x: Tensor | None) -> Tensor | None:
-    """Return the gradient by ``x``, which raises if it is differentiated, in the type of ``x``."""
-    if gradient is None or x is None:
-        return None
-    gradient = gradient.to(x.dtype)
+def _once(gradients: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Return the gradients in the types of the tensors; they raise if they are differentiated."""
+    pairs = zip(gradients, tensors, strict=True)
+    found = [None if gradient is None or x is None else gradient.to(x.dtype) for gradient, x in pairs]
     if not torch.is_grad_enabled():
-        return gradient
-    result: Tensor = _Once.apply(gradient, *tensors)  # type: ignore[no-untyped-call]
-    return result
+        return found
+    return [None if x is None else _Once.apply(x, *tensors) for x in found]  # type: ignore[no-untyped-call]
 
 
 class _Once(torch.autograd.Function):

@@ -7,7 +7,7 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from earthwork.ops.labels import check_labels, is_bad
 from earthwork.ops.masses import can_read, check_not_sharded
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import check_rho, to_tensor
+from earthwork.spaces.space import check_rho, dtype_or_type, to_tensor
 from earthwork.targets import AnyOf
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -52,10 +52,6 @@ class TokenEMDLoss(CheckedLoss):
         ignore_index: The label of positions that do not count. Labels outside the vocabulary do not count either.
         reduction: ``"mean"`` over the number tokens, ``"sum"``, or ``"none"``: the shape of the labels, 0 elsewhere.
 
-    Shape:
-        - logits: ``[..., vocabulary]``
-        - labels: ``[...]``
-
     Example:
         >>> import torch, earthwork as ew
         >>> loss_function = ew.TokenEMDLoss(token_ids=[3, 1, 2], values=[0.0, 1.0, 2.0], rho=1, diameter=None)
@@ -83,7 +79,6 @@ class TokenEMDLoss(CheckedLoss):
         self._vocabulary = _Vocabulary(tokens, numbers)
         chain = Chain.from_values(np.unique(numbers))
         chain = chain if diameter is None or chain.num_bins == 1 else chain.normalized(diameter)
-        self._rho = float(rho)
         self._outside = outside
         self.shift = bool(shift)
         self.ignore_index = ignore_index
@@ -99,7 +94,7 @@ class TokenEMDLoss(CheckedLoss):
     @property
     def rho(self) -> float:
         """The exponent, which is fixed."""
-        return self._rho
+        return self._distance.rho
 
     @property
     def outside(self) -> float | None:
@@ -112,11 +107,8 @@ class TokenEMDLoss(CheckedLoss):
 
         A token counts if the text that it decodes to, without spaces around it, is a number in ASCII digits.
 
-        Args:
-            tokenizer: The tokenizer.
-            rho: The exponent, ≥ 1.
-            digits: Only single digits. Otherwise all numbers, such as ``12``, ``-3`` and ``0.5``.
-            **options: As for :class:`TokenEMDLoss`.
+        By default only single digits, otherwise all numbers, such as ``12``, ``-3`` and ``0.5``. The other options are
+        those of :class:`TokenEMDLoss`.
         """
         found = number_tokens(tokenizer, digits)
         if not found:
@@ -138,13 +130,10 @@ class TokenEMDLoss(CheckedLoss):
             A tensor without axes, or with ``reduction="none"`` of the shape of ``labels``; with ``shift`` one position
             shorter. 0, with a gradient of 0, where there is no number.
         """
-        _check_pair("logits", logits, labels)
+        labels = _checked_tokens("logits", logits, labels)
         least = self._vocabulary.least_size
         if logits.shape[-1] < least:
-            raise ValueError(
-                f"logits: expected a vocabulary of at least {least} tokens on the last axis, got shape "
-                f"{tuple(logits.shape)}"
-            )
+            raise ValueError(f"logits: expected a vocabulary of at least {least} tokens, got {tuple(logits.shape)}")
         self._check_range(labels, logits.shape[-1])
         where, bins = self._numbers(labels)
         tokens = derived(self._vocabulary, _token_tables, logits.device).tokens
@@ -173,17 +162,10 @@ class TokenEMDLoss(CheckedLoss):
         Computes only the logits of the number tokens where the label is a number; with ``outside`` those of all tokens,
         but still only where the label is a number, and only a few rows at a time. Second derivatives are an error.
 
-        Args:
-            hidden: The input of the output layer, shape ``[..., features]``; weight and bias are those of the layer.
-            weight: Shape ``[vocabulary, features]``.
-            labels: Tokens, shape ``[...]``.
-            bias: Shape ``[vocabulary]``.
-            num_items: As for :meth:`forward`.
-            mask: True for the positions whose labels count, shape ``[...]``.
-            chunk_rows: As for :meth:`EMDLoss.from_hidden`.
+        The arguments are those of :meth:`EMDLoss.from_hidden`, with tokens ``[...]`` as labels, and ``num_items`` that
+        of :meth:`forward`.
         """
-        _check_pair("hidden", hidden, labels)
-        tokens = cast(Tensor, labels)
+        tokens = _checked_tokens("hidden", hidden, labels)
         if mask is not None:
             check_mask(mask, tokens.shape)
             tokens = torch.where(mask, tokens, self.ignore_index)
@@ -195,7 +177,7 @@ class TokenEMDLoss(CheckedLoss):
         """Compute the loss from the hidden states where the label is a number, and the weights of number tokens."""
         layer.check(None, self._vocabulary.least_size)
         self._check_range(labels, len(layer.weight))
-        (hidden, weight, bias), called = layer, copy.copy(self)
+        hidden, weight, bias = layer
         where, bins = self._numbers(labels)
         tokens = derived(self._vocabulary, _token_tables, hidden.device).tokens
         if self.outside is None:
@@ -203,9 +185,9 @@ class TokenEMDLoss(CheckedLoss):
             weight, bias = nn.functional.embedding(tokens, weight), None if bias is None else bias[tokens]
 
         def row_losses(logits: Tensor, bins: Tensor) -> Tensor:
-            if called.outside is None:
-                return called._losses(logits, bins, None)
-            return called._losses(logits.index_select(-1, tokens), bins, logits.logsumexp(-1, keepdim=True))
+            if self.outside is None:
+                return self._losses(logits, bins, None)
+            return self._losses(logits.index_select(-1, tokens), bins, logits.logsumexp(-1, keepdim=True))
 
         selected = Layer(_with_axis(hidden, where)[_places(where)], weight, bias)
         term, by_row = Term(row_losses, self._divisor(len(bins), num_items, hidden.device)), self._by_row()
@@ -213,11 +195,10 @@ class TokenEMDLoss(CheckedLoss):
         return loss.new_zeros(where.shape).masked_scatter(where, loss) if by_row else loss
 
     def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
-        _check_pair("hidden", layer.hidden, labels)
+        tokens = _checked_tokens("hidden", layer.hidden, labels)
         layer.check(None, self._vocabulary.least_size)
         if self.shift:
             raise ValueError("shift: expected False for rows of a MixedLoss, got True")
-        tokens = cast(Tensor, labels)
         self._check_range(tokens if mask is None else torch.where(mask, tokens, self.ignore_index), len(layer.weight))
 
     def _check_range(self, labels: Tensor, vocabulary: int) -> None:
@@ -239,8 +220,6 @@ class TokenEMDLoss(CheckedLoss):
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
         """Compute the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
         logits = at_least_float32(logits)
-        if not len(bins):
-            return logits.sum(-1)
         if self._fused:
             loss: Tensor = self._distance(logits, bins)
             return loss
@@ -258,10 +237,7 @@ class TokenEMDLoss(CheckedLoss):
         return loss + extra
 
     def _numbers(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where a position predicts a number token, and the bins of these tokens.
-
-        With ``shift`` there is one position less: the last one predicts nothing.
-        """
+        """Return where a position predicts a number token, and the bins of these; with ``shift`` one position less."""
         if self.shift:
             if labels.ndim == 0:
                 raise ValueError("labels: expected a sequence to shift, got a single token")
@@ -390,10 +366,9 @@ def _parts(total: Tensor | None, width: int) -> list[slice]:
 
 
 def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
-    """Return zeros of the dtype of a tensor.
+    """Return zeros of the dtype of a tensor, in zeroed pages of the system, huge ones where it has them.
 
-    ``torch.zeros`` writes all of them, and most of its time goes into page faults. The memory here comes from calloc,
-    which takes zeroed pages from the system, in huge pages where it has them.
+    ``torch.zeros`` writes all of them, and most of its time goes into page faults.
     """
     if _is_special(like):
         return like.new_zeros(shape)
@@ -420,15 +395,16 @@ def _check_numbers(
     return tokens.long().numpy(), numbers.numpy()
 
 
-def _check_pair(name: str, x: Tensor, labels: Tensor | AnyOf) -> None:
-    for one, tensor in ((name, x), ("labels", labels)):
-        check_not_sharded(one, tensor)
-        floating = isinstance(tensor, Tensor) and tensor.is_floating_point()
-        tokens = isinstance(tensor, Tensor) and not floating and tensor.dtype != torch.bool
-        if not (floating if one == name else tokens):
-            what = tensor.dtype if isinstance(tensor, Tensor) else "sets" if isinstance(tensor, AnyOf) else type(tensor)
-            kind = "a floating point tensor" if one == name else "tokens (integers)"
-            raise TypeError(f"{one}: expected {kind}, got {getattr(what, '__name__', what)}")
-    if x.shape[:-1] != cast(Tensor, labels).shape:
-        found, expected = tuple(cast(Tensor, labels).shape), tuple(x.shape[:-1])
+def _checked_tokens(name: str, x: Tensor, labels: Tensor | AnyOf) -> Tensor:
+    """Return the labels, if they are tokens, one for each row of ``x``, which the caller calls ``name``."""
+    check_not_sharded(name, x)
+    check_not_sharded("labels", labels)
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        raise TypeError(f"{name}: expected a floating point tensor, got {dtype_or_type(x)}")
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
+        what = "sets" if isinstance(labels, AnyOf) else dtype_or_type(labels)
+        raise TypeError(f"labels: expected tokens (integers), got {what}")
+    if x.shape[:-1] != labels.shape:
+        found, expected = tuple(labels.shape), tuple(x.shape[:-1])
         raise ValueError(f"labels: expected shape {expected}, as {name} without its last axis, got {found}")
+    return labels

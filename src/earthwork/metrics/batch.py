@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args
 
@@ -34,7 +34,7 @@ IGNORED = -100
 
 
 class Options(TypedDict, total=False):
-    """How predictions become answers, for all metrics; `earthwork.metrics.functional` describes them."""
+    """How predictions become answers, for all metrics; `earthwork.metrics.SpaceMetric` describes them."""
 
     decision: Decision
     vagueness: float
@@ -52,10 +52,9 @@ _DEFAULTS: Options = {
 class Batch:
     """Rows of predictions with their labels, all of them checked.
 
-    Answers are bins, or nodes of the tree if ``nodes`` is true; the truth is of the same kind.
-
-    A coarse label is an inner node of a tree: the class is one of those below it. An answer at or below it is right;
-    the distance of another answer is that to the nearest class below it.
+    Answers are bins, or nodes of the tree if ``nodes`` is true; the truth is of the same kind. A coarse label is an
+    inner node of a tree: the class is one of those below it. An answer at or below it is right; the distance of another
+    answer is that to the nearest class below it.
     """
 
     space: Space  # How the classes are arranged
@@ -78,9 +77,9 @@ class Batch:
 
     def where(self, rows: Tensor) -> Batch:
         """Return those of the rows that a mask chooses."""
-        given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        given |= {name: x[rows] for name, x in given.items() if isinstance(x, Tensor)}
-        return type(self)(**given)
+        tables = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        chosen: dict[str, Any] = {name: x[rows] for name, x in tables.items() if isinstance(x, Tensor)}
+        return replace(self, **chosen)
 
     @property
     def nodes(self) -> bool:
@@ -345,12 +344,6 @@ def check_bins_first(tree: Tree, name: str, option: str) -> None:
             f"{name}: answers on a tree can be classes or nodes, and here class 0 is node {int(tree.bins[0])}; pass "
             f'{option}="class" for class indices, {option}="node" for nodes, such as those of decide(allow_inner=True)'
         )
-
-
-def check_ranking(top_k: int, decision: str) -> None:
-    """Raise if more than the best answer is asked for where answers have no ranking."""
-    if decision in ("inner", *_GIVEN) and top_k != 1:
-        raise ValueError(f'top_k: expected 1 with decision="{decision}", got {top_k}')
 
 
 def _check_target(target: Tensor, shape: torch.Size, space: Space, ignore_index: int | None) -> Tensor:

@@ -1,14 +1,7 @@
 """The metrics as functions of one batch: ``mean_emd`` is that of ``MeanEMD``.
 
-All of them take ``preds``, probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]`` (or answers of the labels'
-shape, where no probabilities are needed), ``target``, class indices of the shape of the probabilities without ``C``,
-the space, the options of the metric, and those of all metrics:
-
-- ``decision``: ``"argmax"``, ``"least_risk"``, or ``"inner"`` for inner nodes as well, at the cost ``vagueness``; if
-  the predictions are answers, ``"class"`` for class indices and ``"node"`` for nodes of a tree.
-- ``normalize``: ``"softmax"`` for logits, ``"l1"`` for masses.
-- ``ignore_index``: the label of rows that do not count, by default -100.
-- ``class_dim``: the axis of the predictions that holds the classes, by default 1.
+All of them take ``preds`` and ``target``, as :meth:`~earthwork.metrics.SpaceMetric.update` does, the space, the options
+of the metric, and those of :class:`~earthwork.metrics.SpaceMetric`.
 """
 
 from __future__ import annotations
@@ -41,9 +34,7 @@ _SHORT = {"kappa": "weighted_kappa", "mae": "mean_distance", "severity": "mistak
 def function_of(measure: type[Measure], module: str = __name__) -> Callable[..., Tensor]:
     """Return the function of a measure: ``function_of(MeanEMD)(preds, target, space, rho=2)``.
 
-    Args:
-        measure: The class of the measure.
-        module: Where the result is found under the measure's function name, for pickling.
+    To be pickled it has to be found in the module, under the measure's function name.
     """
 
     def function(preds: Tensor, target: Tensor, space: Any, *args: Any, **options: Any) -> Tensor:

@@ -32,9 +32,8 @@ def jackknife(value: float, left_out: Floats, baseline: Floats | None = None, co
     .. math:: \mathrm{se}^2 = \frac{n - 1}{n} \sum_i u_i^2 \qquad
         \nu = \frac{2\, (\sum_i u_i^2)^2}{\sum_i u_i^4 - \frac{1}{n} (\sum_i u_i^2)^2}
 
-    and the interval is that of Student's t with :math:`\nu` degrees of freedom, at most :math:`n - 1`. These are
-    Satterthwaite's, :math:`2\, (\sigma^2)^2 / \mathrm{Var}(\hat\sigma^2)`: few if the value depends on few rows.
-    A value that does not depend on the rows, or is undefined without one of them, has no interval.
+    and the interval is that of Student's t with :math:`\nu` degrees of freedom (Satterthwaite's), at most
+    :math:`n - 1`. A value that does not depend on the rows, or is undefined without one of them, has no interval.
     """
     rows, none = len(left_out), Interval(math.nan, math.nan, math.nan)
     scale = float(np.max([np.abs(x).max() for x in (left_out, baseline) if x is not None]))

@@ -38,31 +38,19 @@ class Measure(ABC):
     """A function of sums over rows, or of all rows.
 
     Calling a measure gives its value for one batch: ``MeanEMD(rho=2)(preds, target, space, **options)``.
-
-    Args:
-        name: The name in a table, if it is not that of the class.
-
-    Attributes:
-        title: The name in a table, in which fields of the measure may be filled in.
-        higher_is_better: Whether a higher value means a better model; ``None`` if the value alone does not tell.
-        needs_probabilities: Whether answers alone are not enough.
-        takes_nodes: Whether answers may be inner nodes of a tree.
-        tree_only: Whether it is about the ancestors of a tree.
-        keeps_rows: Whether the value is one of all rows, not of sums.
-        is_curve: Whether the value has an axis: one point for each column.
-        limits: The least and the largest value there can be.
     """
 
-    name: str = field(default="", kw_only=True)
+    name: str = field(default="", kw_only=True)  # The name in a table, if it is not that of the class
 
-    title: ClassVar[str]
+    title: ClassVar[str]  # The name in a table, in which fields of the measure may be filled in
+    # Whether a higher value means a better model; `None` if the value alone does not tell
     higher_is_better: ClassVar[bool | None]
-    needs_probabilities: ClassVar[bool] = False
-    takes_nodes: ClassVar[bool] = True
-    tree_only: ClassVar[bool] = False
-    keeps_rows: ClassVar[bool] = False
-    is_curve: ClassVar[bool] = False
-    limits: ClassVar[tuple[float, float]] = (0.0, math.inf)
+    needs_probabilities: ClassVar[bool] = False  # Whether answers alone are not enough
+    takes_nodes: ClassVar[bool] = True  # Whether answers may be inner nodes of a tree
+    tree_only: ClassVar[bool] = False  # Whether it is about the ancestors of a tree
+    keeps_rows: ClassVar[bool] = False  # Whether the value is one of all rows, not of sums
+    is_curve: ClassVar[bool] = False  # Whether the value has an axis: one point for each column
+    limits: ClassVar[tuple[float, float]] = (0.0, math.inf)  # The least and the largest value there can be
 
     @property
     def label(self) -> str:
@@ -106,7 +94,7 @@ class Measure(ABC):
         return self.value(self.sums(batch), batch.space)
 
     def __call__(self, preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Tensor:
-        """Return the value for predictions and labels; see `earthwork.metrics.functional`."""
+        """Return the value for predictions and labels; see `earthwork.metrics.SpaceMetric`."""
         return self.of(as_batch(preds, target, space, **options))
 
     def points(self, space: Space) -> Tensor:
@@ -169,11 +157,10 @@ class MedianMeasure(RowMeasure):
         return _quantile(sums, 0.5)
 
     def left_out(self, sums: Tensor, columns: Tensor, rows: Rows, space: Space) -> Tensor:
-        r"""Return values with the variance of the median.
+        r"""Return values with the variance of the median, of which the jackknife says nothing.
 
-        Without a row the median is one of at most two other values, so that the jackknife says nothing about its
-        variance. These are the values of its influence function, :math:`\mathrm{sgn}(x_i - m) / 2 f(m)`, with the
-        density estimated from the quantiles near the median (Hall and Sheather, 1988).
+        These are the values of its influence function, :math:`\mathrm{sgn}(x_i - m) / 2 f(m)`, with the density
+        estimated from the quantiles near the median (Hall and Sheather, 1988).
         """
         count = len(columns)
         step = min(0.5, 0.9717 * float(count) ** (-1 / 3))

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import check_k
-from earthwork.metrics.batch import Batch, check_ranking
+from earthwork.metrics.batch import Batch
 from earthwork.metrics.measure import MeanMeasure, Measure, MedianMeasure, Rows
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_word
+from earthwork.spaces.space import check_number, check_word
 from earthwork.spaces.tree import as_tree
-
-
-def check_number(name: str, number: Any, least: str) -> None:
-    """Raise unless ``number`` is a finite number that is ``"> 0"`` or ``"≥ 0"``."""
-    if not isinstance(number, int | float) or isinstance(number, bool):
-        raise TypeError(f"{name}: expected a number {least}, got {number!r}")
-    if not 0 <= number < math.inf or (least == "> 0" and number == 0):
-        raise ValueError(f"{name}: expected a finite number {least}, got {number}")
 
 
 @dataclass(frozen=True)
@@ -37,7 +29,8 @@ class _Ranked(MeanMeasure):
 
     def check(self, space: Space, decision: str) -> None:
         check_k("top_k", self.top_k, space)
-        check_ranking(self.top_k, decision)
+        if self.top_k != 1 and decision not in ("argmax", "least_risk"):
+            raise ValueError(f'top_k: expected 1 with decision="{decision}", got {self.top_k}')
 
     def is_defined(self, batch: Batch) -> bool:
         return self.top_k == 1 or (batch.probs is not None and not batch.nodes)
@@ -78,10 +71,7 @@ class MistakeSeverity(MeanMeasure):
 
     Example:
         >>> import torch, earthwork as ew
-        >>> tree = ew.Tree([-1, 0, 0, 1, 1])   # three leaves: one under the root, two under node 1
-        >>> answers, labels = torch.tensor([0, 1, 2, 2]), torch.tensor([0, 2, 1, 0])
-        >>> ew.metrics.functional.mistake_severity(answers, labels, tree, decision="class")
-        tensor(2.3333, dtype=torch.float64)
+        >>> tree, answers, labels = ew.Tree([-1, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 2]), torch.tensor([0, 2, 1, 0])
         >>> ew.metrics.functional.mistake_severity(answers, labels, tree, "height", decision="class")
         tensor(1.3333, dtype=torch.float64)
     """
@@ -123,8 +113,6 @@ class MeanDistance(_Ranked):
 
 class MedianDistance(MedianMeasure):
     """Compute the median distance from the answer to the label.
-
-    Its state is the distances of all rows.
 
     Example:
         >>> import torch, earthwork as ew
@@ -182,7 +170,7 @@ class WithinDistance(MeanMeasure):
     limits = (0.0, 1.0)
 
     def check(self, space: Space, decision: str) -> None:
-        check_number("distance", self.distance, "≥ 0")
+        check_number("distance", self.distance, "a finite number ≥ 0")
 
     def terms(self, batch: Batch) -> Tensor:
         # A distance is a sum of edge costs, which rounds.
@@ -256,7 +244,7 @@ class WeightedKappa(MeanMeasure):
 
     def check(self, space: Space, decision: str) -> None:
         super().check(space, decision)
-        check_number("power", self.power, "> 0")
+        check_number("power", self.power, "a finite number > 0")
 
     def terms(self, batch: Batch) -> Tensor:
         return batch.distance.pow(self.power)
@@ -346,9 +334,6 @@ class HierarchicalRecall(_AncestorScore):
     r"""Compute the share of the labels' ancestors that are the answers' too; see ``hierarchical_precision``.
 
     .. math:: \frac{\sum_i |\alpha_i \cap \beta_i|}{\sum_i |\beta_i|}
-
-    Args:
-        average: ``"micro"``, or ``"macro"`` for the mean of the rows' shares.
     """
 
     kind = "recall"

@@ -24,9 +24,8 @@ class _Score(MeanMeasure):
 class MeanEMD(_Score):
     r"""Compute the paper's holistic error: the mean of :math:`\mathrm{EMD}^\rho` from probabilities to labels.
 
-    At :math:`\rho = 1` it is the mean expected distance to the label. That is linear in the probabilities, so a model
-    lowers it by putting all mass on one class: to compare models, take a proper score, such as this one at
-    :math:`\rho = 2`.
+    At :math:`\rho = 1` it is the mean expected distance to the label, which a model lowers by putting all mass on one
+    class: to compare models, take a proper score, such as this one at :math:`\rho = 2`.
 
     Args:
         rho: The exponent, ≥ 1.
@@ -80,8 +79,8 @@ class RankedProbabilityScore(_Score):
 class LogLoss(_Score):
     """Compute the mean of −log p of the label; of a coarse label the mass of the classes below it.
 
-    From logits it is computed in double precision, without a limit. One probability of 0 would make the mean infinite,
-    so probabilities count as at least 2⁻⁵², whatever the type in which they are stored.
+    From logits it is computed without a limit. One probability of 0 would make the mean infinite, so probabilities
+    count as at least 2⁻⁵², whatever the type in which they are stored.
 
     Example:
         >>> import torch, earthwork as ew
@@ -118,8 +117,8 @@ class BrierScore(_Score):
 class ExpectedCost(_Score):
     """Compute the mean distance from the answer to the truth that the probabilities themselves expect.
 
-    A calibrated model's expected cost is what ``mean_distance`` measures; a lower one means that the model is
-    overconfident, see ``expected_cost_gap``. The labels only say which rows count.
+    A calibrated model's expected cost is what ``mean_distance`` measures; see ``expected_cost_gap``. The labels only
+    say which rows count.
 
     Example:
         >>> import torch, earthwork as ew

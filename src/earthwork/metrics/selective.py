@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from earthwork.decisions.decide import as_tensor
-from earthwork.decisions.nested_sets import Nodes
+from earthwork.decisions.nested_sets import node_scores, path_to_root
 from earthwork.metrics.batch import Batch, Options, as_batch
 from earthwork.metrics.measure import Measure
 from earthwork.spaces import Space
@@ -40,8 +40,6 @@ class RiskCoverageArea(Measure):
     threshold (hierarchical selective classification, Goren et al., NeurIPS 2024). A node :math:`v` above :math:`|v|` of
     :math:`n` classes covers :math:`1 - \log |v| / \log n` of a row: a class 1, the root 0. The risk is the share of
     all answers that are neither the label nor above it.
-
-    Its state is a few numbers for each row.
 
     Args:
         loss: ``"error"``: whether an answer is wrong; its confidence is its probability. ``"distance"``: how far it is
@@ -117,12 +115,12 @@ class RiskCoverageArea(Measure):
 
 
 def _climbs(batch: Batch) -> Tensor:
-    family = Nodes(batch.p, batch.space)
-    covered = 1 - (family.ends - family.starts).double().log() / math.log(max(batch.space.num_bins, 2))
+    path = path_to_root(batch.p, batch.tree)
+    covered = 1 - (path.ends - path.starts).double().log() / math.log(max(batch.space.num_bins, 2))
     # The last node is the root, which no threshold leaves.
     lost, zeros = covered[:, :-1] - covered[:, 1:], torch.zeros_like(covered)
-    steps = torch.stack([family.masses[:, :-1].double(), lost, zeros[:, 1:]], -1)
-    needed = family.at(batch.labels.unsqueeze(-1)).double()
+    steps = torch.stack([path.masses[:, :-1].double(), lost, zeros[:, 1:]], -1)
+    needed = node_scores(batch.p, batch.tree).gather(-1, batch.labels.unsqueeze(-1)).double()
     return torch.cat([steps, torch.stack([needed, zeros[:, :1], (needed > 0).double()], -1)], 1)
 
 

@@ -71,11 +71,8 @@ def set_report(sets: Any, labels: Any, space: Space) -> SetReport:
         raise ValueError(f"sets: expected booleans of shape [rows, {space.num_bins}], at least one row, got {got}")
     x, y = x.cpu(), check_labels(labels, x.shape[:1], space.num_bins).cpu()
     covered, size = x.gather(-1, y.unsqueeze(-1)).squeeze(-1).double(), x.sum(-1).double()
-
-    def by_class(numbers: Tensor) -> Tensor:
-        return numbers.new_zeros(space.num_bins).index_add(0, y, numbers)
-
-    rows = by_class(torch.ones_like(size))
+    batch = Batch(space, y, sets=x)
+    rows = batch.by_class(y)
     return SetReport(
         coverage=float(covered.mean()),
         size=float(size.mean()),
@@ -83,8 +80,8 @@ def set_report(sets: Any, labels: Any, space: Space) -> SetReport:
         single=float((size == 1).double().mean()),
         empty=float((size == 0).double().mean()),
         rows=rows.long(),
-        class_coverage=by_class(covered) / rows,
-        class_size=by_class(size) / rows,
+        class_coverage=batch.by_class(y, covered) / rows,
+        class_size=batch.by_class(y, size) / rows,
     )
 
 

@@ -35,14 +35,9 @@ class Line(NamedTuple):
     estimates: tuple[Estimate, ...]  # Its values, in the order of the models
 
     @property
-    def arrow(self) -> str:
-        """Which way is better."""
-        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
-
-    @property
     def title(self) -> str:
-        """The metric, with its arrow."""
-        return f"{self.label} {self.arrow}".rstrip()
+        """The metric, with an arrow that says which way is better."""
+        return self.label + {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
 
     def best(self) -> set[int]:
         """Return which models are best: none if there is only one, or if all are equal."""
@@ -71,11 +66,7 @@ class Report:
         return next(iter(self.line(label).estimates))
 
     def line(self, label: str) -> Line:
-        """Return the line of a metric.
-
-        Raises:
-            KeyError: If there is no such metric; the message lists those there are.
-        """
+        """Return the line of a metric, or raise a ``KeyError`` that lists those there are."""
         for line in self.lines:
             if line.label == label:
                 return line

@@ -24,9 +24,9 @@ from torchmetrics.utilities import dim_zero_cat  # noqa: E402
 
 
 class SpaceMetric(Metric):
-    """A measure over all batches. Its state is sums, so it merges exactly across batches and processes.
+    """A measure over all batches, which merges exactly across batches and processes.
 
-    The state of a median is a number for each row.
+    Its state is sums, or for a median and the area under a curve numbers for each row.
 
     Args:
         space: How the classes are arranged.
@@ -82,8 +82,7 @@ class SpaceMetric(Metric):
         """Add a batch.
 
         Args:
-            preds: Probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``, or with the classes on axis
-                ``class_dim``; or answers of the shape of ``target`` where no probabilities are needed.
+            preds: Probabilities of shape ``[C]``, ``[N, C]`` or ``[N, C, d1, …]``; or answers, where these are enough.
             target: Class indices, of the shape of the probabilities without ``C``.
         """
         sums = self.measure.sums(as_batch(preds, target, self.space, **self.options))
@@ -98,15 +97,7 @@ class SpaceMetric(Metric):
         return self.measure.value(state, self.space)
 
     def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
-        """Draw one or several values, or curves.
-
-        Args:
-            val: What ``compute`` or ``forward`` returned, or a list of these; by default the current value.
-            ax: The axes to draw in.
-
-        Returns:
-            The figure and the axes.
-        """
+        """Draw what ``compute`` or ``forward`` returned, or a list of these, and return the figure and the axes."""
         if not self.measure.is_curve:
             return self._plot(val, ax)
         ax, curves = new_axes(ax), [self.compute()] if val is None else [val] if isinstance(val, Tensor) else list(val)
@@ -120,9 +111,7 @@ class SpaceMetric(Metric):
 def metric_of(measure: type[Measure], module: str = __name__) -> type[SpaceMetric]:
     """Return the torchmetrics class of a measure: ``metric_of(MeanEMD)(space, rho=2, decision="least_risk")``.
 
-    Args:
-        measure: The class of the measure.
-        module: Where the result is found under the name of the measure, for pickling.
+    To be pickled it has to be found in the module, under the name of the measure.
     """
 
     def init(self: SpaceMetric, space: Space, *args: Any, **options: Any) -> None:

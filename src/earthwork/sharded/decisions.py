@@ -1,8 +1,7 @@
 """Decisions from a ``DTensor`` whose classes are sharded over several processes.
 
-The distance between two classes is a sum over the edges between them. So the expected distance has the same two parts
-as a loss (see `rows`), and a third one for the edges that are local in other shards. The third is the same for all
-classes of this shard, and the other shards compute it. Two sums over all processes are needed.
+The expected distance has the same two parts as a loss (see `rows`), and a third one for the edges that are local in
+other shards: it is the same for all classes of this shard. Two sums over all processes are needed.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ def expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: 
 
 @not_traced
 def decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, rounding: float) -> DTensor:
-    """Return the class of least expected distance for each row, found by one more sum over the shards.
-
-    Risks that differ by no more than ``rounding`` units in the last place count as equal.
-    """
+    """Return the class of least expected distance of rows; risks tie within ``rounding`` units in the last place."""
     with torch.no_grad():
         risk, axes = _risks(p, space, normalize, validate)
     return axes.spread(_first_least(risk, axes, rounding), p.shape[:-1], axes.rows)

@@ -39,9 +39,9 @@ def forward(
     check_options(loss, kind)
     axes = read_axes("input", input, axis)
     rows = input.to_local().movedim(axis, -1)
-    stored = dtype = rows.dtype
-    if stored in HALF:
-        dtype = torch.float32 if torch.is_autocast_enabled(rows.device.type) else dtype
+    dtype = rows.dtype
+    if dtype in HALF and torch.is_autocast_enabled(rows.device.type):
+        dtype = torch.float32
     rows = at_least_float32(rows)
     if rows.shape[-1] != (size := axes.bounds[axes.rank + 1] - axes.bounds[axes.rank]):
         raise ValueError(f"input: expected {size} classes in shard {axes.rank}, got {rows.shape[-1]}")
@@ -63,7 +63,7 @@ def forward(
     if loss.reduction == "none":
         return axes.spread(values.to(dtype), input.shape[:axis] + input.shape[axis + 1 :], axes.rows)
     total, weight = axes.sum_over_rows(torch.stack([values.sum(), weight.sum()]))
-    return axes.replicated(loss.reduced(total, weight).to(dtype))
+    return DTensor.from_local(loss.reduced(total, weight).to(dtype), axes.mesh, run_check=False)
 
 
 def check_options(loss: StructuredLoss, kind: Kind) -> None:
@@ -91,4 +91,4 @@ def losses_on_part(loss: StructuredLoss, axes: Axes) -> ShardLosses:
     make = _SUMS[type(loss)]
     # Without the hooks of modules, which do not expect a backward pass within the forward pass.
     local, shared = (None if space is None else make(loss, space).forward for space in (part.local, part.shared))
-    return ShardLosses(part, local, shared, loss.logarithmic)
+    return ShardLosses(part, local, shared)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -12,13 +11,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
-from earthwork.private_api import disable_compiler
+from earthwork.private_api import Function, disable_compiler
 from earthwork.spaces.parts import shard_bounds
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def not_traced(function: _Function) -> _Function:
+def not_traced(function: Function) -> Function:
     """Return the function, which ``torch.compile`` calls as it is; with ``fullgraph=True`` its error says why."""
     reason = (
         "earthwork: all-reduces over the shards of a DTensor are not traced; leave fullgraph=False, or compile the "
@@ -66,10 +63,6 @@ class Axes(NamedTuple):
             raise ValueError(f"{name}: expected no partial sums, got placements {_shown(x.placements)}")
         return x.redistribute(placements=self.rows).to_local()
 
-    def replicated(self, x: Tensor) -> DTensor:
-        """Return a number that all processes have."""
-        return DTensor.from_local(x, self.mesh, [Replicate()] * self.mesh.ndim, run_check=False)
-
     def spread(self, x: Tensor, shape: torch.Size, placements: tuple[Placement, ...]) -> DTensor:
         """Return this process's part of a tensor of this shape."""
         stride = torch.empty(shape, device="meta").stride()
@@ -89,15 +82,11 @@ def read_axes(name: str, x: DTensor, axis: int) -> Axes:
     classes = over[0] if over else None
     bounds = shard_bounds(x.shape[axis], 1 if classes is None else mesh.size(classes))
     rank = 0 if classes is None else mesh.get_local_rank(classes)
-    rows = tuple(_without(placement, axis) for placement in placements)
+    # A tensor without the classes is replicated where they are sharded.
+    rows = tuple(
+        Shard(p.dim - (p.dim > axis)) if isinstance(p, Shard) and p.dim != axis else Replicate() for p in placements
+    )
     return Axes(mesh, classes, rows, bounds, rank)
-
-
-def _without(placement: Placement, axis: int) -> Placement:
-    """Return the placement of a tensor without an axis."""
-    if not isinstance(placement, Shard) or placement.dim == axis:
-        return Replicate()
-    return Shard(placement.dim - (placement.dim > axis))
 
 
 def _shown(placements: tuple[Placement, ...]) -> str:

@@ -56,7 +56,7 @@ class ShardedBatch(Batch):
         """Return the EMD^ρ from each distribution to its label."""
         logits = self.preds.log() if self.normalize is None else self.preds
         axes = read_axes("preds", logits, logits.ndim - 1)
-        targets = axes.replicated(self.targets).redistribute(placements=axes.rows)
+        targets = DTensor.from_local(self.targets, axes.mesh, run_check=False).redistribute(placements=axes.rows)
         losses = EMDLoss(self.space, rho, reduction="none", class_dim=-1)(logits, targets)
         return self._gathered(losses).double()
 
@@ -70,7 +70,7 @@ def as_batch(preds: DTensor, labels: Tensor, counted: Any, space: Space, options
 
     ``counted`` are the rows that count, as an index of all rows; the labels of others may be any number.
     """
-    decision, normalize = options.get("decision", "argmax"), options.get("normalize")
+    decision, normalize = options["decision"], options["normalize"]
     if decision == "inner":
         raise TypeError(
             'decision: expected "argmax" or "least_risk" for a DTensor, got "inner"; pass preds.full_tensor()'

@@ -9,8 +9,7 @@ number of classes:
 2. the masses of the shared nodes; the logarithm of the mass of each shard; and the shared node above each label;
 3. the losses of the local edges, and their derivatives w.r.t. the logarithms of the masses of the other shards.
 
-Only the processes that hold a class know where it is in the tree, so it is them that say which shared node is above a
-label. Without shared nodes, as on a chain, there is no first sum.
+Only the process that holds a class knows which shared node is above it. On a chain there is none, and no first sum.
 
 The derivative by a logit :math:`x_j` of shard :math:`r` is that of the local loss, plus that by the logarithm of each
 mass that the class is part of, times its share of that mass.
@@ -56,7 +55,6 @@ class ShardLosses(NamedTuple):
     # The loss of `[rows, bins]` logits against labels on `part.local`, a number for each row, 0 for the label `IGNORED`
     local: Losses | None
     shared: Losses | None  # The same on `part.shared`
-    logarithmic: bool  # Whether masses matter however small they are, because the loss is made of their logarithms
 
     def __call__(self, x: Tensor, labels: Tensor, reduce: Reduce) -> Tensor:
         """Compute the losses of all rows, the same in all processes; differentiable once by this shard's logits."""
@@ -73,10 +71,7 @@ def _not_twice(*_: Tensor) -> Tensor:
 
 
 class Slots:
-    """Which shared node each class of a shard is below, and sums and maxima over the classes below each of them.
-
-    It is made of the shared node of each run of classes, and the number of classes in each run.
-    """
+    """Which shared node each class of a shard is below, and sums and maxima over the classes below each of them."""
 
     def __init__(self, part: Part, device: torch.device) -> None:
         slots, lengths = part.slots, part.lengths
@@ -136,8 +131,14 @@ class _Step:
 
     def _exchange_masses(self) -> None:
         """Return the first two sums."""
-        rows = len(self.x)
-        scale = self._scale()
+        rows, used = len(self.x), self.slots.used
+        # About the largest logarithm of a mass in any shard, of those below each shared node.
+        scale = self.x.new_full((rows, self.nodes), -math.inf, dtype=torch.float32)
+        if self.nodes:
+            if self.own is not None:
+                scale[:, used] = self.own.float()
+            self.reduce(scale, largest=True)
+        scale = torch.where(scale == -math.inf, 0, scale).double()
         ends = torch.tensor(self.part.bounds[1:], device=self.labels.device)
         self.label_rank = torch.bucketize(self.labels, ends, right=True)
         masses = self.x.new_zeros((rows, self.nodes + self.ranks + 1), dtype=torch.float64)
@@ -148,27 +149,11 @@ class _Step:
             inside = torch.where(mine, self.labels - self.part.start, 0)
             masses[:, -1] = torch.where(mine, self.slots.of(inside).double(), 0)
             if self.nodes:
-                used = self.slots.used
-                masses[:, used] = (self.own - (scale if scale.shape[-1] == 1 else scale[:, used])).exp()
+                masses[:, used] = (self.own - scale[:, used]).exp()
         self.reduce(masses)
         self.shard_logs = masses[:, self.nodes : -1]
         self.shared_logs = scale + masses[:, : self.nodes].log()
         self.label_slot = masses[:, -1].long()
-
-    def _scale(self) -> Tensor:
-        """Return about the largest logarithm of a mass in any shard, of all or below each shared node."""
-        rows, used = len(self.x), self.slots.used
-        if not self.nodes:
-            return self.x.new_zeros((rows, 1), dtype=torch.float64)
-        width = self.nodes if self.losses.logarithmic else 1
-        scale = self.x.new_full((rows, width), -math.inf, dtype=torch.float32)
-        if self.own is not None:
-            if width == 1:
-                scale[:, 0] = self.own.amax(-1)
-            else:
-                scale[:, used] = self.own.float()
-        self.reduce(scale, largest=True)
-        return torch.where(scale == -math.inf, 0, scale).double()
 
     def solve(self, wanted: bool) -> tuple[Tensor, Tensor | None]:
         """Compute the losses of all rows, and the gradient of each w.r.t. the logits of this shard if required."""

@@ -195,7 +195,7 @@ class Space(ABC):
             >>> ew.Chain(5).normalized().costs
             tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
         """
-        check_positive("diameter", diameter)
+        check_number("diameter", diameter)
         largest = float(self.diameter())
         if largest == 0:
             raise ValueError(f"space: expected two bins with a distance > 0 to scale by, got {self}")
@@ -327,20 +327,21 @@ def check_space(space: Space) -> None:
         raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, got {type(space).__name__}")
 
 
+def check_number(name: str, number: Any, expected: str = "a finite number > 0") -> float:
+    """Return ``number``, if it is as ``expected``: finite, and ``"… > 0"`` or ``"… ≥ 0"``."""
+    if not isinstance(number, (int, float)) or isinstance(number, bool):
+        raise TypeError(f"{name}: expected {expected}, got {number!r}")
+    if not 0 <= number < math.inf or (number == 0 and expected.endswith("> 0")):
+        raise ValueError(f"{name}: expected {expected}, got {number}")
+    return float(number)
+
+
 def check_rho(rho: float) -> None:
     """Raise unless ``rho`` is a real number ≥ 1."""
     if not isinstance(rho, (int, float)) or isinstance(rho, bool):
         raise TypeError(f"rho: expected a number ≥ 1, got {rho!r}")
     if not 1 <= rho < math.inf:
         raise ValueError(f"rho: expected a finite number ≥ 1, got {rho}")
-
-
-def check_positive(name: str, value: float, expected: str = "a finite number > 0") -> None:
-    """Raise unless ``value`` is a finite real number > 0."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{name}: expected {expected}, got {value!r}")
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name}: expected {expected}, got {value}")
 
 
 def check_indices(

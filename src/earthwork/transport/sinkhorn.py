@@ -10,7 +10,7 @@ from torch import Tensor
 from earthwork.ops.linear_programme import ground_costs, with_gradients
 from earthwork.ops.masses import as_pair, can_read, check_masses
 from earthwork.spaces import Space
-from earthwork.spaces.space import check_positive, check_word
+from earthwork.spaces.space import check_number, check_word
 from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve
 
 __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "sinkhorn", "sinkhorn_prepared"]
@@ -132,10 +132,10 @@ def check_options(
     chunk_size: int | None = None,
 ) -> None:
     """Raise unless the options of :func:`sinkhorn` make sense."""
-    check_positive("lam", lam)
+    check_number("lam", lam)
     _check_count("max_iter", max_iter)
     if tol is not None:
-        check_positive("tol", tol, "None or a finite number > 0")
+        check_number("tol", tol, "None or a finite number > 0")
     check_word("method", method, "log", "paper")
     if chunk_size is not None:
         _check_count("chunk_size", chunk_size)

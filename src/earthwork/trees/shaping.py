@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.spaces import Tree
-from earthwork.spaces.space import check_names, check_positive
+from earthwork.spaces.space import check_names, check_number
 from earthwork.spaces.topology import call
 from earthwork.text import find_nodes
 from earthwork.trees.assemble import Classes, assemble, by_name, check_tree, class_nodes, need_names
@@ -167,7 +167,7 @@ def reweight(
         height = tree.heights().numpy().astype(np.float64)
         costs = np.where(parents < 0, 0.0, height[parents] - height)
     elif scheme == "depth":
-        check_positive("decay", decay)
+        check_number("decay", decay)
         costs = np.where(depth == 0, 0.0, float(decay) ** (np.maximum(depth, 1) - 1.0))
     elif scheme == "information":
         costs = _information_costs(tree, counts)
