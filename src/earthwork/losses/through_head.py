@@ -20,7 +20,13 @@ from torch.nn.functional import linear
 
 from earthwork import private_api
 from earthwork.ops.masses import check_not_sharded
+from earthwork.spaces.edges import first_derivative
 from earthwork.spaces.space import HALF, dtype_or_type
+
+_TWICE = (
+    "from_hidden: expected first derivatives only, got a second one; call the loss on the logits, "
+    "loss(linear(hidden, weight, bias), labels)"
+)
 
 # The size of the logits that are held at a time, in bytes.
 CHUNK_BYTES = 2**26
@@ -290,17 +296,5 @@ def _once(gradients: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) 
     found = [None if gradient is None or x is None else gradient.to(x.dtype) for gradient, x in pairs]
     if not torch.is_grad_enabled():
         return found
-    return [None if x is None else _Once.apply(x, *tensors) for x in found]  # type: ignore[no-untyped-call]
-
-
-class _Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gradient: Tensor, *tensors: Tensor | None) -> Tensor:
-        return gradient.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
-        raise RuntimeError(
-            "from_hidden: expected first derivatives only, got a second one; call the loss on the logits, "
-            "loss(linear(hidden, weight, bias), labels)"
-        )
+    inputs = [x for x in tensors if x is not None]
+    return [None if x is None else first_derivative(x, _TWICE, *inputs) for x in found]
