@@ -88,7 +88,7 @@ def halves(data: TrainingData, per_class: int) -> tuple[Examples, Examples]:
 register(
     Task(
         "images",
-        "images: Tiny ImageNet, features of a network trained on others",
+        "images: Tiny ImageNet, features of a network trained on other images",
         images,
         "tiny-imagenet-200-32px",
         hidden=(),
