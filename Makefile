@@ -73,7 +73,7 @@ bench bench-quick: $(READY)
 # Which loss should I use? All tasks of lab/PROTOCOL.md whose data is in $EARTHWORK_DATA, those held out at the end.
 study: $(READY)
 	$(BIN)/earthwork study losses --out docs/results/study
-	$(BIN)/earthwork study losses --out docs/results/study --task reviews --task intents-journeys
+	$(BIN)/earthwork study losses --out docs/results/study --task reviews --task intents-journeys --task images
 	$(BIN)/earthwork study page --out docs/results/study --docs docs
 	$(BIN)/earthwork study answer --out docs/results/study | $(BIN)/python scripts/insert_table.py README.md study -
 	$(BIN)/earthwork study boosting --out docs/results
