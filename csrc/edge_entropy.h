@@ -93,31 +93,29 @@ template <class T> struct TreeEdges {
     // Add up the edges above the labels, in place of what they contribute as light edges. From here on the masses of the nodes
     // above them are negative.
     void follow_labels() {
-        double cost[LANES], share[LANES];
-        T edge[LANES], own[LANES], beyond[LANES];
+        double cost[LANES], share[LANES], edge[LANES], own[LANES], beyond[LANES];
         for (int lane = 0; lane < LANES; ++lane) {
             cost[lane] = space.costs.doubles[rows.leaf[lane]];
             share[lane] = double(tile.at(rows.leaf[lane], lane));
         }
         const auto step = [&](int lane, int64_t node) EW_ALWAYS {
-            edge[lane] = T(cost[lane]);
-            own[lane] = T(share[lane]);
-            beyond[lane] = T(sides.at(node, lane));
+            edge[lane] = cost[lane];
+            own[lane] = share[lane];
+            beyond[lane] = sides.at(node, lane);
             cost[lane] = space.node_costs.doubles[node];
             share[lane] = masses.at(node, lane);
             masses.at(node, lane) = -share[lane];
             odds.at(node, lane) = T(-1 / share[lane] - 1);
         };
         rows.climb(step, [&]() EW_ALWAYS {
-            const V w = load(edge), s = load(own);
-            const auto heavy = s > T(0.5);
-            V here, light;
-            const V log1 = minus_log(s, select(heavy, load(beyond), T(1) - s), here);
-            const V log1m = minus_log1m(select(heavy, T(0), s), light);
-            loss = loss + widen(w * (log1 - log1m));
-            constant = constant + widen(w + w * light);
-            slope = slope + widen(w * (here - light));
-            store(V(T(0)), edge);
+            const Double w = load(edge), s = load(own);
+            const auto heavy = s > 0.5;
+            Double ratio;
+            const Double log1m = minus_log1m(select(heavy, load(beyond), s), ratio), light = w * select(heavy, 0.0, ratio);
+            loss = loss + w * select(heavy, log1m, 0.0 - log1m - log(s));
+            constant = constant + w + light;
+            slope = slope + w * select(heavy, ratio, (1.0 - s) / s) - light;
+            store(Double(0.0), edge);
         });
     }
 
