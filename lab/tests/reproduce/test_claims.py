@@ -80,6 +80,11 @@ def test_order_of_rule(finding: Finding, verdict: str) -> None:
     assert finding.verdict == verdict
 
 
+def test_number_shows_on_which_side_of_threshold_its_interval_ends() -> None:
+    assert Evidence("x", (1.0, 2.0, 3.0), "<", -0.48).number() == "2.000 (−0.484 to 4.484), n = 3"
+    assert Evidence("x", (1.0, 2.0, 3.0), "<", 0.0).number() == "2.00 (−0.48 to 4.48), n = 3"
+
+
 def test_numbers_in_words() -> None:
     test = difference("A minus B", [1.0, 2.0, 3.0], [2.0, 3.0, 4.0], "<")
     finding = Finding((test,), (shown("A", [1.0, 2.0, 3.0], 1, " %"),), early=(exact("epochs", 5, "<", 10),))

@@ -57,7 +57,7 @@ class Settings:
     rate: float = 0.05
     per_class: int = 50
     epochs: tuple[int, int] = (200, 100)
-    seeds: int = 3
+    seeds: int = 5
     precision: str = "bf16-mixed"
     eval_every: int = 5
 

@@ -93,10 +93,12 @@ class Evidence:
         mean = self.mean
         if mean["mean"] is None:
             return f"NaN in {mean['failed']} of {mean['count']}"
-        interval = ""
-        if mean["low"] is not None:
-            interval = f" ({mean['low']:.{self.digits}f} to {mean['high']:.{self.digits}f})"
-        return f"{mean['mean']:.{self.digits}f}{self.unit}{interval}, n = {mean['count']}".replace("-", "−")
+        interval, digits = "", self.digits
+        if mean["low"] is not None and mean["high"] is not None:
+            # An end that is rounded to the threshold would not show on which side of it it is.
+            digits += self.threshold in (round(mean["low"], digits), round(mean["high"], digits))
+            interval = f" ({mean['low']:.{digits}f} to {mean['high']:.{digits}f})"
+        return f"{mean['mean']:.{digits}f}{self.unit}{interval}, n = {mean['count']}".replace("-", "−")
 
 
 def compare(value: float, relation: Relation | None, threshold: float) -> bool:
