@@ -29,11 +29,11 @@ class EdgeCrossEntropyLoss(StructuredLoss):
     the sum :math:`\mathrm{EMD}^1 + \mathrm{EMD}^2 / 2 + \mathrm{EMD}^3 / 3 + \dots`, so a confident mistake keeps its
     gradient.
 
-    A set of possible classes answers only the questions on which all its classes agree.
+    A set of possible classes answers only the questions on which all its classes agree. The options are those of
+    :class:`~earthwork.EMDLoss`, from ``weight`` on, without ``root``.
 
     Args:
         space: A chain or a tree.
-        **options: As for :class:`~earthwork.EMDLoss`, from ``weight`` on, without ``root``.
 
     Raises:
         TypeError: If the edges of ``space`` do not divide the classes in two: a ring or a cost matrix.

@@ -8,7 +8,8 @@ from earthwork.metrics.report import hierarchical_report
 from earthwork.metrics.selective import risk_coverage
 from earthwork.metrics.sets import set_report
 
-__all__ = [*functional.MEASURES, "SpaceMetric", "hierarchical_report", "risk_coverage", "set_report"]
+__all__ = ["SpaceMetric", "hierarchical_report", "risk_coverage", "set_report"]
+__all__.extend(functional.MEASURES)  # tools that read the source understand this
 
 
 def __getattr__(name: str) -> Any:
