@@ -9,7 +9,7 @@ from earthwork.metrics.selective import risk_coverage
 from earthwork.metrics.sets import set_report
 
 __all__ = ["SpaceMetric", "hierarchical_report", "risk_coverage", "set_report"]
-__all__.extend(functional.MEASURES)  # tools that read the source understand this
+__all__.extend(functional.MEASURES)
 
 
 def __getattr__(name: str) -> Any:
