@@ -30,11 +30,10 @@ EW_API ew_space *ew_ring(int64_t bins, const double *positions, const int64_t *f
  * children[k] : children[k + 1] and the leaves below it leaves[k] : leaves[k + 1]; both tables have nodes + 1 entries. The
  * leaves are numbered in that order, and bin i is leaf places[i]. A bin that is an inner node counts as a leaf of that
  * node whose edge costs nothing. leaf_costs[bins] and node_costs[nodes] belong to the edge above each; node 0 is the
- * root. Some operations take other numbers in place of costs. */
+ * root. Some operations take other numbers in place of costs. Like the others, it is NULL if the tables do not fit together
+ * or there is no memory. */
 EW_API ew_space *ew_tree(int64_t bins, int64_t nodes, const int64_t *places, const int64_t *leaves, const int64_t *children,
                          const double *leaf_costs, const double *node_costs);
-
-/* These three return NULL if the tables do not fit together or there is no memory. */
 
 EW_API void ew_free(ew_space *space);
 

@@ -1,8 +1,7 @@
 // Edge cross entropy: on which side of each edge is the label?
 //
-// With the mass s_e on the label's side of edge e, the loss is -sum_e w_e * log s_e, and its gradient with respect to the
-// logit of bin j is p_j * (d(label, j) - sum of b_e over the edges that have j on the label's side), b_e = w_e * (1 - s_e) /
-// s_e.
+// With the mass s_e on the label's side of edge e, the loss is -sum_e w_e * log s_e. Its gradient with respect to the logit of
+// bin j is p_j * (d(label, j) - sum of b_e over the edges with j on the label's side), where b_e = w_e * (1 - s_e) / s_e.
 //
 // On a tree, an edge is *light* if the mass below it is at most 1/2, otherwise *heavy*; the heavy edges are a path down
 // from the root. Most edges are light and do not lie above the label, so that s_e = 1 - m_e: these are summed for all rows
@@ -13,9 +12,9 @@ template <class T> struct TreeEdges {
     typedef Vector<T> V;
     LabelTile<T> rows;
     const ew_space space;
-    const Tile<double> masses, sides; // of the nodes
-    const Tile<T> tile;               // of the leaves: p
-    const Tile<T> odds;               // of the nodes: m / (1 - m)
+    const Tile<double> masses, sides;       // of the nodes
+    const Tile<T> tile;                     // of the leaves: the exponentials
+    const Tile<T> leaf_slopes, node_slopes; // w * m / (1 - m)
     // Of each row: the loss, the sum of the slopes b, and what the edges above the label and the light edges contribute to the
     // gradient of every bin, over p, if all were on the far side of the former and on the label's side of the latter.
     Double loss, slope, constant;
@@ -25,8 +24,7 @@ template <class T> struct TreeEdges {
 
     explicit TreeEdges(Task &task)
         : rows(task), space(rows.space), masses(task, space.nodes), sides(task, space.nodes), tile(rows.tile),
-          odds(task, space.nodes) {
-        rows.set_total(rows.exponentiate());
+          leaf_slopes(task, space.bins), node_slopes(task, space.nodes) {
         for (int lane = 0; lane < LANES; ++lane) heavy_node[lane] = heavy_leaf[lane] = -1;
     }
 
@@ -45,31 +43,31 @@ template <class T> struct TreeEdges {
 
     // Add up the losses and the slopes b of all light edges, as if the label were above each of them. Writes the mass of each
     // node to `masses`, and the light part of it, right below the node, to `sides`.
-    EW_INLINE void sum_light_edges(V scale) {
+    EW_INLINE void sum_light_edges() {
+        const V scale = narrow<T>(rows.exponentiate());
         const T *costs = numbers<T>(space.costs), *node_costs = numbers<T>(space.node_costs);
         Sum<T> losses, slopes;
         for (int64_t k = space.nodes - 1; k >= 0; --k) {
             Sum<T> leaves;
             Sum<double> nodes;
             Double heavy = 0.0;
-            const auto add = [&](auto mass, T cost, int64_t node, int64_t leaf, auto &light) EW_ALWAYS {
+            const auto add = [&](auto mass, T cost, int64_t number, int64_t node, int64_t leaf, auto &light) EW_ALWAYS {
                 const bool small = !any(mass > SMALL_MASS);
                 if (__builtin_expect(!small && any(mass > 0.5), 0)) {
                     const auto lighter = note_heavy(mass, node, leaf);
                     heavy = heavy + widen(mass - lighter);
                     mass = lighter;
                 }
-                light.add(mass);
-                V ratio, v = narrow<T>(mass), log1m = small ? minus_log1m_of_small(v, ratio) : minus_log1m(v, ratio);
-                losses.add(log1m * cost);
-                slopes.add(ratio * cost);
-                return ratio;
+                light.add(number, mass);
+                V odds, v = narrow<T>(mass), log1m = small ? minus_log1m_of_small(v, odds) : minus_log1m(v, odds);
+                losses.add(number, log1m * cost);
+                slopes.add(number, odds * cost);
+                return odds * cost;
             };
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
-                tile.set(j, tile[j] * scale);
-                add(tile[j], costs[j], k, j, leaves);
-            });
-            each_child(space, k, [&](int64_t c) EW_ALWAYS { odds.set(c, add(masses[c], node_costs[c], c, -1, nodes)); });
+            each_leaf(space, k,
+                      [&](int64_t j) EW_ALWAYS { leaf_slopes.set(j, add(tile[j] * scale, costs[j], j, k, j, leaves)); });
+            each_child(space, k,
+                       [&](int64_t c) EW_ALWAYS { node_slopes.set(c, add(masses[c], node_costs[c], c, c, -1, nodes)); });
             const Double light = nodes.value() + leaves.value();
             masses.set(k, light + heavy);
             sides.set(k, light);
@@ -94,10 +92,8 @@ template <class T> struct TreeEdges {
     // above them are negative.
     void follow_labels() {
         double cost[LANES], share[LANES], edge[LANES], own[LANES], beyond[LANES];
-        for (int lane = 0; lane < LANES; ++lane) {
-            cost[lane] = space.costs.doubles[rows.leaf[lane]];
-            share[lane] = double(tile.at(rows.leaf[lane], lane));
-        }
+        store(rows.shares(), share);
+        for (int lane = 0; lane < LANES; ++lane) cost[lane] = space.costs.doubles[rows.leaf[lane]];
         const auto step = [&](int lane, int64_t node) EW_ALWAYS {
             edge[lane] = cost[lane];
             own[lane] = share[lane];
@@ -105,7 +101,7 @@ template <class T> struct TreeEdges {
             cost[lane] = space.node_costs.doubles[node];
             share[lane] = masses.at(node, lane);
             masses.at(node, lane) = -share[lane];
-            odds.at(node, lane) = T(-1 / share[lane] - 1);
+            node_slopes.at(node, lane) = T(-cost[lane] / share[lane] - cost[lane]);
         };
         rows.climb(step, [&]() EW_ALWAYS {
             const Double w = load(edge), s = load(own);
@@ -147,22 +143,20 @@ template <class T> struct TreeEdges {
     // and `sides` the slopes of the heavy edges that are not above the node; the masses of the leaves become the gradients.
     EW_INLINE void sum_edges_from_root() {
         const T *costs = numbers<T>(space.costs), *node_costs = numbers<T>(space.node_costs);
-        const V factor = narrow<T>(rows.weights());
+        const V factor = narrow<T>(rows.weights() / rows.total);
         masses.set(0, 0.0);
         for (int64_t k = 0; k < space.nodes; ++k) {
             const Double above = masses[k], heavy = sides[k];
             each_child(space, k, [&](int64_t c) EW_ALWAYS {
-                // The odds of a heavy edge are 0; those of an edge above the label make its slope -w/s.
-                const V slope = (odds[c] + T(1)) * node_costs[c];
+                // w/s of a light edge, and -w/s of one above the label.
+                const V slope = node_slopes[c] + node_costs[c];
                 const auto is_heavy = absolute(masses[c]) > 0.5;
                 sides.set(c, __builtin_expect(any(is_heavy), 0) ? select(is_heavy, sides[c], heavy) : heavy);
                 masses.set(c, above + widen(slope));
             });
             const V here = narrow<T>(constant + above - heavy);
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
-                const V p = tile[j];
-                tile.set(j, p * factor * (here + reciprocal(T(1) - p) * costs[j]));
-            });
+            each_leaf(space, k,
+                      [&](int64_t j) EW_ALWAYS { tile.set(j, tile[j] * factor * (here + costs[j] + leaf_slopes[j])); });
         }
     }
 
@@ -181,7 +175,7 @@ template <class T> struct TreeEdges {
 template <class T> bool tree_edges(Task task) {
     TreeEdges<T> edges(task);
     const LabelTile<T> &rows = edges.rows;
-    edges.sum_light_edges(narrow<T>(1.0 / rows.total));
+    edges.sum_light_edges();
     edges.sum_beside();
     edges.follow_labels();
     edges.follow_heavy();
@@ -198,8 +192,7 @@ template <class T> bool chain_edges(Task task) {
     const int64_t bins = space.bins;
     LabelTile<T> rows(task);
     const Tile<T> tile = rows.tile, steps(task, bins), parts(task, bins);
-    rows.set_total(rows.exponentiate());
-    const V scale = narrow<T>(1.0 / rows.total);
+    const V scale = narrow<T>(rows.exponentiate());
     Bits<T> labels[LANES]; // as wide as the numbers that comparisons with them select
     for (int lane = 0; lane < LANES; ++lane) labels[lane] = Bits<T>(rows.label[lane]);
     const auto label = load(labels);
@@ -221,19 +214,20 @@ template <class T> bool chain_edges(Task task) {
         const auto label_after = label > Bits<T>(i);
         const V left = narrow<T>(before), right = steps[i], cost = numbers<T>(space.costs)[i];
         V odds;
-        loss.add(cost * minus_log(select(label_after, right, left), select(label_after, left, right), odds));
+        loss.add(i, cost * minus_log(select(label_after, right, left), select(label_after, left, right), odds));
         const V slope = cost * odds, back = T(0) - slope;
-        slopes.add(slope);
+        slopes.add(i, slope);
         part = part + widen(select(label_after, back, cost));
         steps.set(i, select(label_after, cost, back));
     }
     rows.write_log_losses(loss.value());
     if (!task.call->gradients) return rows.valid;
     const V factor = narrow<T>(rows.weights());
-    steps.set(bins - 1, T(0));
     part = 0.0;
-    return rows.write_gradients(0.0 - slopes.value() * rows.shares(), [&](int64_t j) EW_ALWAYS {
+    steps.set(bins - 1, T(0));
+    for (int64_t j = bins - 1; j >= 0; --j) {
         part = part + widen(steps[j]);
-        return tile[j] * factor * (parts[j] + narrow<T>(part));
-    });
+        tile.set(j, tile[j] * factor * (parts[j] + narrow<T>(part)));
+    }
+    return rows.write_gradients(0.0 - slopes.value() * rows.shares());
 }

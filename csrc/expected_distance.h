@@ -72,7 +72,6 @@ template <class T> bool ring_expected(Task task) {
 
 template <class T> bool tree_expected(Task task) {
     const ew_space space = *task.space;
-    const double *node_costs = space.node_costs.doubles;
     const Tile<T> tile = load_masses<T>(task);
     const Tile<double> sums(task, space.nodes);
     // Upwards: the mass of each subtree, and the expected distance to the root.
@@ -86,12 +85,12 @@ template <class T> bool tree_expected(Task task) {
         });
         each_child(space, k, [&](int64_t c) EW_ALWAYS {
             below = below + sums[c];
-            total = sums[c] * node_costs[c] + total;
+            total = sums[c] * space.node_costs.doubles[c] + total;
         });
         sums.set(k, below);
     }
     const Double mass = sums[0];
-    for (int64_t k = 1; k < space.nodes; ++k) sums.set(k, (mass - (sums[k] + sums[k])) * node_costs[k]);
+    for (int64_t k = 1; k < space.nodes; ++k) sums.set(k, (mass - (sums[k] + sums[k])) * space.node_costs.doubles[k]);
     sums.set(0, total);
     const T *costs = numbers<T>(space.costs);
     const Vector<T> all = narrow<T>(mass);

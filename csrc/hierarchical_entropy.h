@@ -10,7 +10,7 @@ template <class T> bool tree_hierarchy(Task task) {
     LabelTile<T> rows(task);
     const Tile<T> tile = rows.tile;
     const Tile<double> masses(task, space.nodes), slopes(task, space.nodes);
-    rows.set_total(rows.exponentiate());
+    const Double scale = rows.exponentiate();
     // The mass of each node, as a multiple of the sum of the exponentials.
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = 0.0;
@@ -20,7 +20,6 @@ template <class T> bool tree_hierarchy(Task task) {
         slopes.set(k, 0.0);
     }
     // The loss, and its derivative with respect to the log-mass of each node above the label, over that mass.
-    const Double scale = 1.0 / rows.total;
     Double loss = 0.0;
     const Scalars scales(scale);
     double weight[LANES], inside[LANES], mass[LANES], asked[LANES], at_label[LANES];

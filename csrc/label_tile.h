@@ -48,7 +48,14 @@ template <class T> struct LabelTile {
         return exp(tile[j] - largest);
     }
 
-    // Replace the logits by their exponentials; returns the sum of them.
+    // Set the sum of all exponentials; returns what makes them probabilities.
+    EW_INLINE Double set_total(Double sum) {
+        total = sum;
+        store(at_labels() / total, share);
+        return 1.0 / total;
+    }
+
+    // Replace the logits by their exponentials; returns what makes them probabilities.
     EW_INLINE Double exponentiate() {
         Double sum = 0.0;
         for (int64_t j = 0; j < space.bins; ++j) {
@@ -56,14 +63,7 @@ template <class T> struct LabelTile {
             tile.set(j, e);
             sum = sum + widen(e);
         }
-        return sum;
-    }
-
-    // Set the sum of all exponentials; returns what makes them probabilities.
-    EW_INLINE Double set_total(Double sum) {
-        total = sum;
-        store(at_labels() / total, share);
-        return 1.0 / total;
+        return set_total(sum);
     }
 
     // Climb from the labels to the root of a tree, level by level: step(lane, node) for the next node above the label of every
@@ -97,10 +97,10 @@ template <class T> struct LabelTile {
         write_losses(select(shares() > least, losses, __builtin_nan("")));
     }
 
-    // Write the gradients, gradient_of(j) for every bin from the last to the first, and those of the labels: `at_label` times
-    // their weight. Those of rows that do not count are 0, even if their logits are NaN. Returns whether the labels are valid.
-    template <bool ONCE = true, class F> EW_INLINE bool write_gradients(Double at_label, F gradient_of) const {
-        store_columns<T, ONCE>(space.bins, rows, call.gradients, gradient_of);
+    // Write the gradients, gradient_of(j) for every bin and `at_label` times the weight for the label. Those of rows that do
+    // not count are 0, even if their logits are NaN. Returns whether the labels are valid.
+    template <class F> EW_INLINE bool write_gradients(Double at_label, F gradient_of) const {
+        store_columns<T>(space.bins, rows, call.gradients, gradient_of);
         const Scalars values(at_label * weights());
         for (int lane = 0; lane < LANES; ++lane) {
             T *row = static_cast<T *>(call.gradients) + rows.offsets[lane];
@@ -113,6 +113,6 @@ template <class T> struct LabelTile {
     // The same with the gradients in the tile.
     EW_INLINE bool write_gradients(Double at_label) const {
         const int32_t *places = space.places;
-        return write_gradients<false>(at_label, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
+        return write_gradients(at_label, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
     }
 };

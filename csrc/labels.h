@@ -7,28 +7,33 @@ template <class T, int RHO> bool chain_labels(Task task) {
     const ew_space space = *task.space;
     const Slope<T, RHO> slope_of(task.call->option);
     LabelTile<T> rows(task);
-    const Tile<T> tile = rows.tile, slopes(task, space.bins);
+    const Tile<T> tile = rows.tile;
+    const Tile<double> sums(task, space.bins); // of the exponentials up to each bin, then of the slopes of the edges before it
     rows.take_out_labels();
-    const Double others = rows.exponentiate(), scale = rows.set_total(others + rows.at_labels());
-    const auto label = load(rows.label);
-    Double before = 0.0, cost = 0.0, after = 0.0;
+    Double others = 0.0, cost = 0.0, slopes = 0.0;
     for (int64_t j = 0; j < space.bins; ++j) {
-        before = before + widen(tile[j]);
-        const auto label_after = label > j;
-        const Double flow = (before - select(label_after, 0.0, others)) * scale;
+        const Vector<T> e = rows.exponential(j);
+        tile.set(j, e);
+        others = others + widen(e);
+        sums.set(j, others);
+    }
+    const Double scale = rows.set_total(others + rows.at_labels());
+    const auto label = load(rows.label);
+    for (int64_t j = 0; j < space.bins; ++j) {
+        const Double flow = (sums[j] - select(label > j, 0.0, others)) * scale;
         const Double slope = slope_of.of_sum(flow, space.costs.doubles[j]);
         cost = slope * flow + cost;
-        after = after + select(label_after, 0.0, slope);
-        slopes.set(j, narrow<T>(slope));
+        sums.set(j, slopes);
+        slopes = slopes + slope;
     }
     rows.write_losses(cost * (1 / task.call->option));
     if (!task.call->gradients) return rows.valid;
-    Double above = 0.0 - (cost + after);
+    double at_label[LANES];
+    for (int lane = 0; lane < LANES; ++lane) at_label[lane] = sums.at(rows.label[lane], lane);
+    const Double above = load(at_label) - cost;
     const Vector<T> factor = narrow<T>(rows.weights() * scale);
-    return rows.write_gradients(0.0 - cost * rows.shares(), [&](int64_t j) EW_ALWAYS {
-        above = above + widen(slopes[j]);
-        return tile[j] * factor * narrow<T>(above);
-    });
+    return rows.write_gradients(0.0 - cost * rows.shares(),
+                                [&](int64_t j) EW_ALWAYS { return tile[j] * factor * narrow<T>(above - sums[j]); });
 }
 
 template <class T, int RHO> bool tree_labels(Task task) {
@@ -46,8 +51,8 @@ template <class T, int RHO> bool tree_labels(Task task) {
         Sum<T> leaves;
         each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
             const Vector<T> e = tile[j], slope = slope_of.of_mass(e, costs[j]);
-            leaves.add(e);
-            leaf_costs.add(slope * e);
+            leaves.add(j, e);
+            leaf_costs.add(j, slope * e);
             if (KEEPS_SLOPES<RHO>) slopes.set(j, slope);
         });
         Double below = leaves.value();

@@ -109,30 +109,30 @@ template <class T> struct Differences {
 template <class T, int RHO> bool chain_pairs(Task task) {
     const ew_space space = *task.space;
     const Slope<T, RHO> slope_of(task.call->option);
-    const Tile<T> slopes(task, space.bins);
+    const Tile<double> before(task, space.bins); // the sums of the slopes of the edges before each bin
     Differences<T> rows(task);
-    Double flow = 0.0, weighted = 0.0, total = 0.0;
+    Double flow = 0.0, slopes = 0.0, sums = 0.0, total = 0.0;
     const auto add = [&](int64_t j, Double x) EW_ALWAYS {
+        before.set(j, slopes);
+        sums = sums + slopes;
         flow = flow + x;
         const Double slope = slope_of.of_sum(flow, space.costs.doubles[j]);
         total = slope * flow + total;
-        weighted = slope * double(j + 1) + weighted;
-        slopes.set(j, narrow<T>(slope));
+        slopes = slopes + slope;
     };
     rows.each([&](int64_t j, Vector<T> x) EW_ALWAYS { add(j, widen(x)); });
     const Double excess = flow, shift = rows.shift(excess);
     if (any(absolute(shift) > 0.0)) {
-        rows.load_into(slopes);
-        flow = weighted = total = 0.0;
-        for (int64_t j = 0; j < space.bins; ++j) add(j, widen(slopes[j]) - shift);
+        const Tile<T> tile(task, space.bins);
+        rows.load_into(tile);
+        flow = slopes = sums = total = 0.0;
+        for (int64_t j = 0; j < space.bins; ++j) add(j, widen(tile[j]) - shift);
     }
     rows.write_costs(total);
     if (task.call->gradients) {
-        Double above = weighted * (-1.0 / double(space.bins));
-        store_columns<T, true>(space.bins, rows.results, task.call->gradients, [&](int64_t j) EW_ALWAYS {
-            above = above + widen(slopes[j]);
-            return narrow<T>(above);
-        });
+        const Double mean = sums / double(space.bins);
+        store_columns<T>(space.bins, rows.results, task.call->gradients,
+                         [&](int64_t j) EW_ALWAYS { return narrow<T>(mean - before[j]); });
     }
     return rows.are_valid(excess);
 }
@@ -155,8 +155,8 @@ template <class T, int RHO> bool tree_pairs(Task task) {
         each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
             const Vector<T> flow = tile[j], slope = slope_of(flow, costs[j]);
             below = below + widen(flow);
-            leaf_total.add(slope * flow);
-            leaf_slopes.add(slope);
+            leaf_total.add(j, slope * flow);
+            leaf_slopes.add(j, slope);
             if (KEEPS_SLOPES<RHO>) slopes.set(j, slope);
         });
         each_child(space, k, [&](int64_t c) EW_ALWAYS {

@@ -73,6 +73,7 @@ template <class T> struct Vector {
     EW_OPERATOR(<<, T)
     EW_OPERATOR(>>, T)
     EW_OPERATOR(>, Bits<T>)
+    EW_OPERATOR(>=, Bits<T>)
 #undef EW_OPERATOR
 
     friend EW_INLINE Vector select(Vector<Bits<T>> where, Vector yes, Vector no) {
@@ -189,11 +190,11 @@ EW_INLINE Double exp_polynomial(Double r) { return polynomial(r, EXP_DOUBLE) * r
 template <class T> EW_INLINE Vector<T> exp(Vector<T> x) {
     typedef Vector<T> V;
     const V low = Format<T>::lowest, big = Format<T>::big;
-    V kept = select(low > x, low, x);
+    V kept = V::of([](auto a, auto b) EW_ALWAYS { return a > b ? a : b; }, low, x);
     V k = kept * T(LOG2_E) + big;
     V whole = k - big;
     V r = whole * T(-LN2_LOW) + (whole * T(-LN2_HIGH) + kept);
-    return select(low > x, T(0), times_power_of_two(exp_polynomial(r), k));
+    return select(low >= x, T(0), times_power_of_two(exp_polynomial(r), k));
 }
 
 // log((1 + s)/(1 - s)) = 2 * (s + s^3/3 + s^5/5 + ...), so many terms of it.
@@ -231,20 +232,9 @@ template <class T> EW_INLINE Vector<T> minus_log(Vector<T> own, Vector<T> other,
     return log_series<Format<T>::log1m_terms>(s) - select(lighter, e * T(LN2), T(0));
 }
 
-// 1/x for numbers that are neither tiny nor huge.
-template <class T> EW_INLINE Vector<T> reciprocal(Vector<T> x) {
-#if defined(__AVX512F__)
-    if constexpr (sizeof(T) == 4) {
-        const auto r = Vector<T>::of([](auto a) EW_ALWAYS { return (Register<T>)_mm512_rcp14_ps((__m512)a); }, x);
-        return r + r * (T(1) - x * r);
-    }
-#endif
-    return T(1) / x;
-}
-
 // -log(1 - v) for 0 <= v <= 1/2, and v / (1 - v): accurate also where v is tiny.
 template <class T> EW_INLINE Vector<T> minus_log1m(Vector<T> v, Vector<T> &odds) {
-    const Vector<T> rest = T(1) - v, twice = rest + T(1), r = reciprocal(twice * rest);
+    const Vector<T> rest = T(1) - v, twice = rest + T(1), r = T(1) / (twice * rest);
     odds = v * twice * r;
     return log_series<Format<T>::log1m_terms>(v * rest * r);
 }

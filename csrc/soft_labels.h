@@ -17,9 +17,9 @@ template <class T, class F> EW_INLINE bool finish(LabelTile<T> &rows, F each, Do
     Double exponentials = 0.0;
     each([&](int64_t j, V product) EW_ALWAYS {
         const V x = tile[j] - largest, e = rows.exponential(j);
-        products.add(product);
-        dots.add(product * x);
-        if (smoothing > 0) logits.add(x);
+        products.add(j, product);
+        dots.add(j, product * x);
+        if (smoothing > 0) logits.add(j, x);
         exponentials = exponentials + widen(e);
         tile.set(j, e);
     });

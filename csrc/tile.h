@@ -62,14 +62,13 @@ template <int N, int SIZE, class T, class V> EW_INLINE void scatter(Size<SIZE> s
 }
 
 // Call f(size, j, repeated) for blocks of `size` columns that cover all: as many as fit into a register, or into 16 bytes,
-// or 1. The last block overlaps the one before in `repeated` columns; `backwards`, it comes first.
-template <class T, class F> EW_INLINE void each_block(int64_t bins, bool backwards, F f) {
+// or 1. The last block overlaps the one before in `repeated` columns.
+template <class T, class F> EW_INLINE void each_block(int64_t bins, F f) {
     constexpr int SHORT = int(16 / sizeof(T));
     const auto walk = [&](auto size) EW_ALWAYS {
         const int64_t rest = bins % size, whole = bins - rest;
-        if (backwards && rest) f(size, bins - size, size - rest);
-        for (int64_t j = 0; j < whole; j += size) f(size, backwards ? whole - size - j : j, 0);
-        if (!backwards && rest) f(size, bins - size, size - rest);
+        for (int64_t j = 0; j < whole; j += size) f(size, j, 0);
+        if (rest) f(size, bins - size, size - rest);
     };
     if (bins >= WIDTH<T>)
         walk(Size<WIDTH<T>>());
@@ -82,7 +81,7 @@ template <class T, class F> EW_INLINE void each_block(int64_t bins, bool backwar
 // Call f(j, column) for every bin in turn; read(size, j, i) gathers `size` columns, from bin j on, of row i. Unless ONCE, f may
 // be called again for some bins, which saves branches.
 template <class T, bool ONCE, class R, class F> EW_INLINE void load_columns(int64_t bins, R read, F f) {
-    each_block<T>(bins, false, [&](auto size, int64_t j, int64_t repeated) EW_ALWAYS {
+    each_block<T>(bins, [&](auto size, int64_t j, int64_t repeated) EW_ALWAYS {
         constexpr int SIZE = size;
         Vector<T> columns[SIZE];
 #pragma GCC unroll 32
@@ -95,15 +94,14 @@ template <class T, bool ONCE, class R, class F> EW_INLINE void load_columns(int6
     });
 }
 
-// Store f(j) of every bin to the rows of a matrix; f is called from the last bin back to the first. ONCE as above.
-template <class T, bool ONCE, class F> EW_INLINE void store_columns(int64_t bins, const Rows &rows, void *matrix, F f) {
-    each_block<T>(bins, true, [&](auto size, int64_t j, int64_t repeated) EW_ALWAYS {
+// Store f(j) of every bin to the rows of a matrix; f may be called again for some bins.
+template <class T, class F> EW_INLINE void store_columns(int64_t bins, const Rows &rows, void *matrix, F f) {
+    each_block<T>(bins, [&](auto size, int64_t j, int64_t) EW_ALWAYS {
         constexpr int SIZE = size;
         T *column = static_cast<T *>(matrix) + j;
         Vector<T> columns[SIZE];
-        // What is stored to the repeated columns is overwritten by the next block.
 #pragma GCC unroll 16
-        for (int i = SIZE - 1; i >= 0; --i) columns[i] = ONCE && i < repeated ? Vector<T>(T(0)) : f(j + i);
+        for (int i = 0; i < SIZE; ++i) columns[i] = f(j + i);
         transpose<SIZE>(columns);
 #pragma GCC unroll 32
         for (int i = 0; i < SIZE * PARTS<T>; ++i)
@@ -131,7 +129,7 @@ template <class T> EW_INLINE Vector<T> load_tile(const ew_space &space, const vo
 // Store a tile to the rows of a matrix.
 template <class T> EW_INLINE void store_tile(const ew_space &space, Tile<T> tile, const Rows &rows, void *matrix) {
     const int32_t *places = space.places;
-    store_columns<T, false>(space.bins, rows, matrix, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
+    store_columns<T>(space.bins, rows, matrix, [&](int64_t j) EW_ALWAYS { return tile[leaf_of(places, j)]; });
 }
 
 // ---- tables ---------------------------------------------------------------------------------------------------------
@@ -158,19 +156,17 @@ template <class T, class F> EW_INLINE void sum_from_root(const ew_space &space, 
     }
 }
 
-// The sum of terms in the type of the data: of floats a few, then all in double precision.
+// The sum of numbered terms in the type of the data: of floats a few, then all in double precision.
 template <class T> struct Sum {
     Double total = 0.0;
     Vector<T> few = T(0);
-    int count = 0;
-    EW_INLINE void add(Vector<T> x) {
+    EW_INLINE void add(int64_t number, Vector<T> x) {
         few = few + x;
-        if (sizeof(T) == 8 || ++count == 4) value();
+        if (sizeof(T) == 8 || number % 4 == 3) value();
     }
     EW_INLINE Double value() {
         total = total + widen(few);
         few = T(0);
-        count = 0;
         return total;
     }
 };
