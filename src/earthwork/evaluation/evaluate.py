@@ -21,7 +21,7 @@ from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
 from earthwork.metrics.batch import Batch, check_whole, log_probabilities
 from earthwork.metrics.measure import Measure, Rows
-from earthwork.metrics.report import joined, measure_rows, report_of, standard_measures
+from earthwork.metrics.report import check_extra, joined, measure_rows, report_of, standard_measures
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
 from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
@@ -117,6 +117,7 @@ def evaluate(
     check_whole("seed", seed)
     plan = _Plan(space, normalize, decide, vagueness, accuracy, coverage, calibrate, conformal)
     plan.check()
+    check_extra(extra, space)
     if answers is not None:
         check_word("answers", answers, "class", "node")
     sources = _open(

@@ -198,7 +198,7 @@ class MacroMeanDistance(Measure):
         return batch.distance.unsqueeze(-1)
 
     def add_up(self, columns: Tensor, batch: Batch) -> Tensor:
-        return torch.cat([batch.by_class(batch.labels), batch.by_class(batch.labels, columns[:, 0])])
+        return torch.cat([batch.by_class(batch.classes), batch.by_class(batch.classes, columns[:, 0])])
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         counts, distances = sums.chunk(2, -1)
@@ -250,7 +250,7 @@ class WeightedKappa(MeanMeasure):
         return batch.distance.pow(self.power)
 
     def add_up(self, columns: Tensor, batch: Batch) -> Tensor:
-        counts = batch.by_class(batch.answers), batch.by_class(batch.labels)
+        counts = batch.by_class(batch.answers), batch.by_class(batch.classes)
         return torch.cat([super().add_up(columns, batch), *counts])
 
     def value(self, sums: Tensor, space: Space) -> Tensor:

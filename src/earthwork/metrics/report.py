@@ -57,6 +57,7 @@ def hierarchical_report(
         0.666...
     """
     batch = as_batch(as_tensor(probs), as_tensor(labels), space, **options)
+    check_extra(extra, space, batch.decision)
     if len(batch.labels) == 0:
         raise ValueError("labels: expected at least one row that counts, got none")
     lines = [one for one in (*standard_measures(space, top_k, batch.nodes), *extra) if one.is_defined(batch)]
@@ -98,6 +99,18 @@ def standard_measures(space: Space, top_k: int | None = None, inner: bool = Fals
         lines += [measure(how) for how in ("micro", "macro") for measure in of_ancestors]
         lines.append(curves.AccuracyAtDepth())
     return lines
+
+
+def check_extra(extra: Sequence[Measure], space: Space, decision: str = "argmax") -> None:
+    """Raise unless these are measures that a report can show, defined in this space for such decisions."""
+    for measure in extra:
+        if not isinstance(measure, Measure):
+            raise TypeError(f"extra: expected measures, such as the `measure` of a metric, got {measure!r:.80}")
+        measure.check(space, decision)
+        if isinstance(measure, curves.CalibrationCurve):
+            raise TypeError(
+                "extra: expected measures with a number or a curve, got the points that plot_reliability draws"
+            )
 
 
 def measure_rows(batch: Batch, measures: Sequence[Measure]) -> Rows:
@@ -149,19 +162,20 @@ class Values(NamedTuple):
 def values_of(
     models: Sequence[Rows], measures: Sequence[Measure], space: Space, left_out: bool = True
 ) -> Iterator[Values]:
-    """Compute the values of all measures. A curve's first point, always 1, is left out."""
+    """Compute the values of all measures. A curve's first point, which is always 1 or the accuracy, is left out."""
     for place, measure in enumerate(measures):
+        points = measure.points(space).tolist() if measure.is_curve else None
+        none = torch.full(() if points is None else (len(points),), math.nan, dtype=torch.float64)
         values, without = [], []
         for rows in models:
             columns, sums = rows.columns[place], rows.sums[place]
             if columns is None or sums is None:
-                points = measure.points(space).shape if measure.is_curve else ()
-                values.append(torch.full(points, math.nan, dtype=torch.float64))
-                without.append(values[-1].expand(len(rows.labels), *points))
+                values.append(none)
+                without.append(none.expand(len(rows.labels), *none.shape))
             else:
                 values.append(measure.value(sums, space))
                 without.append(measure.left_out(sums, columns, rows, space) if left_out else values[-1])
-        for point in range(1, len(values[0])) if measure.is_curve else [None]:
-            label = measure.label if point is None else f"{measure.label} {point}"
+        for point in [None] if points is None else range(1, len(points)):
+            label = measure.label if points is None or point is None else f"{measure.label} {points[point]:g}"
             at = ... if point is None else (..., point)
             yield Values(label, measure, [float(x[at]) for x in values], [x[at].numpy() for x in without])
