@@ -142,7 +142,7 @@ def evaluate(
         for batch in _batches(source, plan, tuning, told):
             for form, found in zip(forms, pieces, strict=True):
                 found.append(measure_rows(_answered(batch, form), measures))
-        models += [form._replace(rows=joined(found, measures)) for form, found in zip(forms, pieces, strict=True)]
+        models += [form._replace(rows=joined(found)) for form, found in zip(forms, pieces, strict=True)]
     names, rows = [model.name for model in models], [model.rows for model in models]
     report = report_of(names, rows, measures, space, intervals)
     differences = compare(models, measures, space) if intervals else []

@@ -23,7 +23,6 @@ class Rows(NamedTuple):
     """What is kept of each row of a model's predictions, on the CPU."""
 
     columns: tuple[Tensor | None, ...]  # The columns of each measure, `[rows, width]`; `None` if it is not defined
-    sums: tuple[Tensor | None, ...]  # What its value is computed from
     labels: Tensor  # The label of each row, a bin, or a node if answers are nodes
     answers: Tensor  # The answer of each row
     wrong: Tensor  # Whether the answer is not the label, or not below it if that is coarse

@@ -116,23 +116,17 @@ def check_extra(extra: Sequence[Measure], space: Space, decision: str = "argmax"
 def measure_rows(batch: Batch, measures: Sequence[Measure]) -> Rows:
     """Return the rows of a batch, with the columns of those measures that it has what they need for."""
     columns = [measure.columns(batch).double().cpu() if measure.is_defined(batch) else None for measure in measures]
-    pairs = zip(columns, measures, strict=True)
-    sums = [None if found is None else measure.add_up(found, batch).cpu() for found, measure in pairs]
     none = torch.full(batch.labels.shape, math.nan), batch.labels
     confidence, top = none if batch.probs is None else batch.probs.max(-1)
     rest = (batch.truth, batch.answers, batch.wrong, batch.distance, batch.exact == 0, confidence, top == batch.labels)
-    return Rows(tuple(columns), tuple(sums), *(found.cpu() for found in rest))
+    return Rows(tuple(columns), *(found.cpu() for found in rest))
 
 
-def joined(pieces: Sequence[Rows], measures: Sequence[Measure]) -> Rows:
+def joined(pieces: Sequence[Rows]) -> Rows:
     """Return the rows of several batches."""
-    columns, sums, *rest = zip(*pieces, strict=True)
-    kept = [None if parts[0] is None else torch.cat(parts) for parts in zip(*columns, strict=True)]
-    totals = [
-        None if parts[0] is None else torch.cat(parts) if measure.keeps_rows else sum(parts)
-        for measure, *parts in zip(measures, *sums, strict=True)
-    ]
-    return Rows(tuple(kept), tuple(totals), *map(torch.cat, rest))
+    columns, *rest = zip(*pieces, strict=True)
+    kept = (None if parts[0] is None else torch.cat(parts) for parts in zip(*columns, strict=True))
+    return Rows(tuple(kept), *map(torch.cat, rest))
 
 
 def report_of(
@@ -168,11 +162,12 @@ def values_of(
         none = torch.full(() if points is None else (len(points),), math.nan, dtype=torch.float64)
         values, without = [], []
         for rows in models:
-            columns, sums = rows.columns[place], rows.sums[place]
-            if columns is None or sums is None:
+            columns = rows.columns[place]
+            if columns is None:
                 values.append(none)
                 without.append(none.expand(len(rows.labels), *none.shape))
             else:
+                sums = measure.add_up(columns, Batch(space, rows.labels, given=rows.answers))
                 values.append(measure.value(sums, space))
                 without.append(measure.left_out(sums, columns, rows, space) if left_out else values[-1])
         for point in [None] if points is None else range(1, len(points)):
