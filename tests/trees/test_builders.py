@@ -297,6 +297,8 @@ def test_table_sources(tmp_path: Path) -> None:
     assert trees.from_table(frame, names, inner_bins=True) == tree
     assert trees.from_table(frame.astype("string"), names, inner_bins=True) == tree
     assert trees.from_table(frame.to_dict("records"), names, inner_bins=True) == tree
+    polars = pytest.importorskip("polars").DataFrame(frame.to_dict("list"))
+    assert trees.from_table(polars, names, inner_bins=True) == tree
     assert trees.from_table([("cats", "lynx"), ("cats", None), ("dogs", "fox")], inner_bins=True) == tree
 
 
