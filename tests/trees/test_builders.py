@@ -297,7 +297,7 @@ def test_table_sources(tmp_path: Path) -> None:
     assert trees.from_table(frame, names, inner_bins=True) == tree
     assert trees.from_table(frame.astype("string"), names, inner_bins=True) == tree
     assert trees.from_table(frame.to_dict("records"), names, inner_bins=True) == tree
-    polars = pytest.importorskip("polars").DataFrame(frame.to_dict("list"))
+    polars = pytest.importorskip("polars").read_csv(path)
     assert trees.from_table(polars, names, inner_bins=True) == tree
     assert trees.from_table([("cats", "lynx"), ("cats", None), ("dogs", "fox")], inner_bins=True) == tree
 
