@@ -14,6 +14,7 @@ import numpy as np
 
 from earthwork.files import place
 from earthwork.spaces import Tree
+from earthwork.spaces.space import check_number
 from earthwork.trees.assemble import check_names
 from earthwork.trees.builder import Builder, BuilderOptions
 
@@ -48,6 +49,8 @@ def from_newick(text: str, *, default_length: float | None = None, **options: Un
     """
     if not isinstance(text, str):
         raise TypeError(f"text: expected a string, got {type(text).__name__}")
+    if default_length is not None:
+        check_number("default_length", default_length, "a finite number ≥ 0")
     builder = Builder("text", "node", **options)
     parents, names, lengths, starts = _parse(text, _blank_comments(text))
     names = [builder.read(name, at) if name else "" for at, name in enumerate(names)]

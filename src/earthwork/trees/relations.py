@@ -154,6 +154,8 @@ RULES: dict[str, Callable[[_Graph], Mapping[str, int]]] = {
 
 
 def _read(what: str, names: Iterable[Any], builder: Builder) -> list[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"{what}: expected a sequence of names, got {names!r}")
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{what}: expected names (strings), got {name!r}")
@@ -298,11 +300,7 @@ def _edge_graph(builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any])
     if bare:
         at = bare[0]
         raise ValueError(f"edges: expected a cost for all edges or for none, got none at {at}: {rows[at]!r}")
-    costs = [_number(row[2]) for row in rows]
-    for at, cost in enumerate(costs):
-        if not 0 <= cost < math.inf:
-            raise ValueError(f"edges: expected finite costs ≥ 0, got {rows[at]!r} at {at}")
-    return graph, costs
+    return graph, _costs("edges", [row[2] for row in rows], rows)
 
 
 def _label(label: Any, at: int) -> str:
@@ -313,11 +311,17 @@ def _label(label: Any, at: int) -> str:
     return str(label)
 
 
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
+def _costs(what: str, values: Sequence[Any], shown: Sequence[Any]) -> list[float]:
+    """Return the costs of edges as numbers; an error shows the edge whose cost is none."""
+    costs = []
+    for at, value in enumerate(values):
+        try:
+            costs.append(float(value))
+        except (TypeError, ValueError, OverflowError):
+            costs.append(math.nan)
+        if not 0 <= costs[at] < math.inf:
+            raise ValueError(f"{what}: expected finite costs ≥ 0, got {shown[at]!r} at {at}")
+    return costs
 
 
 def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
@@ -387,7 +391,7 @@ def from_networkx(
         builder,
         links,
         rule,
-        edge_costs=None if bare else [float(value) for value in weights],
+        edge_costs=None if bare else _costs(f"graph: {weight!r}", weights, weights),
         bins=in_order("graph: attributes `bin`", marked) or None,
         inner_bins=builder.classes is None,
         node_data={key: [x[key] for x in attributes] for key in keys if all(key in x for x in attributes)},
