@@ -273,7 +273,7 @@ def _fonts(names: Iterable[str]) -> Iterator[None]:
         first = manager.findfont(manager.FontProperties(family=families))
     missing -= _letters(manager, first)
     for entry in manager.fontManager.ttflist if missing else ():
-        if entry.name != "Last Resort" and "Last Resort" not in entry.name and entry.style == "normal":
+        if "Last Resort" not in entry.name and entry.style == "normal":
             found = missing & _letters(manager, entry.fname)
             if found:
                 families.append(entry.name)
