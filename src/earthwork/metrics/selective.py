@@ -99,10 +99,10 @@ class RiskCoverageArea(Measure):
 
     def curve(self, columns: Tensor) -> RiskCoverage:
         """Return the curve of some rows, from what :meth:`sums` returned."""
-        total = columns[:, 0].sum()
-        if not total > 0:
+        columns = columns[columns[:, 0] > 0]  # a row of weight 0 covers nothing
+        if not len(columns):
             return RiskCoverage(columns.new_zeros(0), columns.new_zeros(0), columns.new_full((), math.nan))
-        events = columns[:, 1:].reshape(-1, 3)
+        total, events = columns[:, 0].sum(), columns[:, 1:].reshape(-1, 3)
         thresholds, place = events[:, 0].unique(return_inverse=True)
         lost = events.new_zeros(len(thresholds), 2).index_add(0, place, events[:, 1:])
         # From the highest threshold down: what each of them gives back.
