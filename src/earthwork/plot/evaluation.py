@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from earthwork.evaluation import Evaluation
+    from earthwork.metrics.table import Estimate
 
 # Okabe and Ito's colours, which are distinguishable with every type of colour vision.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -58,10 +59,10 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     figure: Figure = figures.Figure(figsize=(15, height + 3.9 * rows), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=[height, 3.9 * rows])
     top, bottom = parts
-    curve = any(line.label.startswith("accuracy at depth") for line in evaluation.report.lines)
-    panels = top.subplots(1, 3 if curve else 2)
-    if curve:
-        _draw_depths(panels[0], evaluation)
+    by_depth = [line.estimates for line in evaluation.report.lines if line.label.startswith("accuracy at depth")]
+    panels = top.subplots(1, 3 if by_depth else 2)
+    if by_depth:
+        _draw_depths(panels[0], by_depth)
     plot_distances(evaluation, ax=panels[-2])
     plot_reliability(evaluation, ax=panels[-1])
     patch = require("matplotlib.patches", "plot", "a legend").Patch
@@ -154,11 +155,10 @@ def plot_risk_coverage(curves: Mapping[str, RiskCoverage], *, ax: Axes | None = 
     return ax
 
 
-def _draw_depths(axes: Axes, evaluation: Evaluation) -> None:
-    curve = [line for line in evaluation.report.lines if line.label.startswith("accuracy at depth")]
-    depths = np.arange(1, len(curve) + 1)
-    for place in range(len(evaluation.models)):
-        value, low, high = np.array([line.estimates[place] for line in curve], dtype=np.float64).T
+def _draw_depths(axes: Axes, by_depth: Sequence[Sequence[Estimate]]) -> None:
+    depths = np.arange(1, len(by_depth) + 1)
+    for place, points in enumerate(zip(*by_depth, strict=True)):
+        value, low, high = np.array(points, dtype=np.float64).T
         axes.plot(depths, value, color=_colour(place), marker="o", ms=3.5)
         axes.fill_between(depths, low, high, color=_colour(place), alpha=0.15, lw=0)
     axes.set(xlabel="depth in the tree", ylabel="share of rows right down to there", title="Accuracy by depth")
