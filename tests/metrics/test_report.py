@@ -146,8 +146,8 @@ BAD_EXTRA = [
     (measures.HierarchicalF1("makro"), "tree", "average: expected .*got 'makro'"),  # type: ignore[arg-type]
     (curves.CalibrationCurve(0), "chain", "bins: expected a whole number ≥ 1, got 0"),
     (curves.CalibrationCurve(), "chain", "extra: expected measures .*plot_reliability"),
-    (measures.WeightedKappa, "chain", "extra: expected measures, .*got <class"),
-    ("kappa", "chain", "extra: expected measures, .*got 'kappa'"),
+    (measures.WeightedKappa, "chain", r"extra: expected a list of measures, .*got \[<class"),
+    ("kappa", "chain", r"extra: expected a list of measures, .*got \['kappa'\]"),
 ]
 
 
@@ -161,6 +161,13 @@ def test_extra_measures_are_checked(extra: Any, kind: str, message: str) -> None
         ew.metrics.hierarchical_report(p, labels, space, extra=[extra])
     with pytest.raises((TypeError, ValueError), match=message):
         ew.evaluate(p, labels, space, extra=[extra])
+
+
+def test_extra_is_a_list(rng: np.random.Generator) -> None:
+    p, labels = random_distribution(rng, 9, 4), torch.arange(9) % 4
+    for report in (ew.metrics.hierarchical_report, ew.evaluate):
+        with pytest.raises(TypeError, match=r"extra: expected a list of measures, .*got MeanEMD"):
+            report(p, labels, ew.Chain(4), extra=scores.MeanEMD())  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(

@@ -82,3 +82,8 @@ def test_distances_that_differ_by_rounding_are_one_bar() -> None:
         torch.from_numpy(p), torch.from_numpy(labels), ew.Chain(5, costs=0.1)
     )
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], by_distance[1:], atol=1e-12)
+
+
+def test_bad_number_of_bins() -> None:
+    with pytest.raises(ValueError, match="bins: expected a whole number ≥ 1, got 0"):
+        ew.plot.plot_reliability(result(ew.Chain(5)), bins=0)

@@ -103,9 +103,9 @@ def standard_measures(space: Space, top_k: int | None = None, inner: bool = Fals
 
 def check_extra(extra: Sequence[Measure], space: Space, decision: str = "argmax") -> None:
     """Raise unless these are measures that a report can show, defined in this space for such decisions."""
+    if not isinstance(extra, Sequence) or not all(isinstance(measure, Measure) for measure in extra):
+        raise TypeError(f"extra: expected a list of measures, such as the `measure` of a metric, got {extra!r:.80}")
     for measure in extra:
-        if not isinstance(measure, Measure):
-            raise TypeError(f"extra: expected measures, such as the `measure` of a metric, got {measure!r:.80}")
         measure.check(space, decision)
         if isinstance(measure, curves.CalibrationCurve):
             raise TypeError(

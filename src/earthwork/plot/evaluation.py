@@ -118,6 +118,7 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
     """
     ax = new_axes(ax, "plot_reliability")
     measure, names, drawn = CalibrationCurve(bins), _names(evaluation), 0
+    measure.check(evaluation.space, "argmax")
     for place, model in enumerate(evaluation.models):
         # The least-risk answers of a model do not change its probabilities, and given answers have none.
         if (model.baseline is not None and model.decision != "argmax") or model.rows.confidences.isnan().any():
