@@ -319,6 +319,14 @@ def test_bad_csv(text: str, message: str, tmp_path: Path) -> None:
         load(tmp_path / "t.csv")
 
 
+def test_rows_with_columns_in_different_orders() -> None:
+    rows = [{"group": "a", "name": "x"}, {"name": "y", "group": "b"}]
+    with pytest.raises(ValueError, match=r"table: expected the columns 'group', 'name' .*got 'name', 'group' at row 1"):
+        trees.from_table(rows)
+    assert trees.from_table(rows, ["group", "name"]).bin_names == ("x", "y")
+    assert trees.from_table([{"a": "p", "b": "q", "c": "r"}, {"a": "p", "c": "s"}]).bin_names == ("r", "s")
+
+
 def test_bad_tables(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="expected rows of cells, got 'ab' at row 0"):
         trees.from_table(["ab"])

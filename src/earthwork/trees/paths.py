@@ -160,11 +160,18 @@ def from_table(
     entries = source.iter_rows() if hasattr(source, "iter_rows") else source  # polars
     if hasattr(source, "itertuples"):  # pandas
         entries = source.itertuples(index=False, name=None)
-    rows = []
+    rows, first = [], list[Any]()  # the columns of the first row, if it is a mapping
     for at, row in enumerate(entries):
         if isinstance(row, str) or not isinstance(row, Iterable):
             raise TypeError(f"table: expected rows of cells, got {row!r} at row {at}")
         cells = list(row.values() if isinstance(row, Mapping) else row)
+        if columns is None and isinstance(row, Mapping):
+            first = first or list(row)
+            if [name for name in row if name in first] != [name for name in first if name in row]:
+                shown = (
+                    f"{abbreviate(map(repr, first))} as in the first row, got {abbreviate(map(repr, row))} at row {at}"
+                )
+                raise ValueError(f"table: expected the columns {shown}; columns= says their order")
         if columns is not None:
             if header is None and not isinstance(row, Mapping):
                 raise ValueError("columns: expected None, because the rows do not name their columns")
