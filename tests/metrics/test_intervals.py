@@ -139,8 +139,8 @@ def test_more_rows_than_single_precision_can_count() -> None:
     rows = 2**24 + 2**20
     distances = torch.zeros(rows, dtype=torch.float64)
     distances[: rows // 4] = 1
-    sums, labels, none = torch.tensor([rows, 0, distances.sum(), 0]).double(), torch.zeros(rows).int(), torch.zeros(0)
-    many = Rows((distances.unsqueeze(-1),), (sums,), labels, labels, none, distances, none, none, none)
+    labels, none = torch.zeros(rows).int(), torch.zeros(0)
+    many = Rows((distances.unsqueeze(-1),), labels, labels, none, distances, none, none, none)
     estimate = report_of(["model"], [many], [MacroMeanDistance()], ew.Chain(2), True).lines[0].estimates[0]
     half = 1.959964 * (0.25 * 0.75 / rows) ** 0.5
     assert estimate.value == 0.25

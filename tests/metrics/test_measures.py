@@ -13,6 +13,7 @@ from scipy.optimize import minimize_scalar
 
 import earthwork as ew
 from earthwork.metrics import functional as F  # noqa: N812
+from earthwork.metrics.batch import Batch
 from tests.cases import KINDS, random_distribution, random_space, random_tree
 
 with warnings.catch_warnings():
@@ -184,3 +185,18 @@ def test_curves_draw_themselves(rng: np.random.Generator) -> None:
         figure, ax = metric.plot([first, first], ax=figure.add_subplot())
         assert [text.get_text() for text in ax.get_legend().get_texts()] == ["step 0", "step 1"]
         mpl.pyplot.close(figure)
+
+
+@pytest.mark.parametrize("name", F.MEASURES)
+@pytest.mark.parametrize("kind", ["chain", "tree"])
+def test_rows_of_weight_zero_do_not_count(name: str, kind: str, rng: np.random.Generator) -> None:
+    space = ew.Chain(5) if kind == "chain" else random_tree(rng, 9, inner_bins=False)
+    measure = F.MEASURES[name]()
+    if measure.tree_only > (kind == "tree") or (name == "RankedProbabilityScore" and kind == "tree"):
+        pytest.skip("not defined in this space")
+    p, labels = random_distribution(rng, 30, space.num_bins), torch.from_numpy(rng.integers(0, space.num_bins, 30))
+    weights = torch.from_numpy(rng.random(30) + 0.1)
+    weights[p.max(-1).values.argsort()[[-1, -2, 10, 0]]] = 0  # the most confident rows among them
+    some = weights > 0
+    whole = measure.of(Batch(space, labels, p, weights=weights))
+    assert_allclose(whole, measure.of(Batch(space, labels[some], p[some], weights=weights[some])), rtol=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import torch
 from numpy.testing import assert_allclose
 
 import earthwork as ew
+from earthwork.metrics import curves, measures, scores, selective
 from earthwork.metrics import functional as F  # noqa: N812
+from earthwork.metrics.measure import Measure
 from earthwork.metrics.table import Estimate, Line, Report
 from tests.cases import KINDS, random_distribution, random_space, random_tree
 
@@ -130,3 +133,93 @@ def test_rich_and_text() -> None:
         assert "1,000 predictions, with 95% intervals" in text
         assert "2.0000 [1.5000, 2.5000]" in text
         assert "tree_loss" in text
+
+
+BAD_EXTRA = [
+    (scores.MeanEMD(2.0), "matrix", "rho: expected 1 on CostMatrix"),
+    (scores.MeanEMD(0.5), "chain", "rho: expected a finite number ≥ 1"),
+    (scores.RankedProbabilityScore(), "matrix", "space: expected a Chain or a Ring"),
+    (scores.RankedProbabilityScore(), "tree", "space: expected a Chain or a Ring"),
+    (measures.WithinDistance(-1.0), "chain", "distance: expected a finite number ≥ 0, got -1"),
+    (measures.WeightedKappa(-1.0), "chain", "power: expected a finite number > 0, got -1"),
+    (measures.MistakeSeverity("heigth"), "tree", "measure: expected .*got 'heigth'"),  # type: ignore[arg-type]
+    (measures.HierarchicalF1("makro"), "tree", "average: expected .*got 'makro'"),  # type: ignore[arg-type]
+    (curves.CalibrationCurve(0), "chain", "bins: expected a whole number ≥ 1, got 0"),
+    (curves.CalibrationCurve(), "chain", "extra: expected measures .*plot_reliability"),
+    (measures.WeightedKappa, "chain", r"extra: expected a list of measures, .*got \[<class"),
+    ("kappa", "chain", r"extra: expected a list of measures, .*got \['kappa'\]"),
+]
+
+
+@pytest.mark.parametrize(("extra", "kind", "message"), BAD_EXTRA)
+def test_extra_measures_are_checked(extra: Any, kind: str, message: str) -> None:
+    space = {"chain": ew.Chain(4), "tree": ew.Tree([-1, 0, 0, 1, 1, 2, 2]), "matrix": ew.CostMatrix(1 - np.eye(4))}[
+        kind
+    ]
+    p, labels = random_distribution(np.random.default_rng(0), 9, 4), torch.arange(9) % 4
+    with pytest.raises((TypeError, ValueError), match=message):
+        ew.metrics.hierarchical_report(p, labels, space, extra=[extra])
+    with pytest.raises((TypeError, ValueError), match=message):
+        ew.evaluate(p, labels, space, extra=[extra])
+
+
+def test_extra_is_a_list(rng: np.random.Generator) -> None:
+    p, labels = random_distribution(rng, 9, 4), torch.arange(9) % 4
+    for report in (ew.metrics.hierarchical_report, ew.evaluate):
+        with pytest.raises(TypeError, match=r"extra: expected a list of measures, .*got MeanEMD"):
+            report(p, labels, ew.Chain(4), extra=scores.MeanEMD())  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        measures.WeightedKappa(),
+        measures.MacroMeanDistance(),
+        curves.AnswersByDistance(),
+        selective.RiskCoverageArea(),
+        selective.RiskCoverageArea(climb=True),
+        measures.Accuracy(2),
+    ],
+)
+def test_extra_measures_of_classes_and_answers_that_are_nodes(extra: Measure) -> None:
+    tree = ew.Tree([-1, 0, 0, 1, 1])
+    p, labels = random_distribution(np.random.default_rng(0), 40, 3), torch.arange(40) % 3
+    with pytest.raises(ValueError, match=r'(decision|top_k): expected .*"inner"'):
+        ew.metrics.hierarchical_report(p, labels, tree, extra=[extra], decision="inner")
+    of_classes, of_nodes = ew.evaluate(p, labels, tree, extra=[extra], decide="inner").report.lines[-1].estimates
+    assert_allclose(of_classes.value, extra(p, labels, tree).reshape(-1)[-1], rtol=1e-6)
+    assert np.isnan(of_nodes.value)
+
+
+def test_extra_curve_is_labelled_by_distance(rng: np.random.Generator) -> None:
+    chain = ew.Chain(3, costs=[10.0, 2.5])
+    p, labels = random_distribution(rng, 30, 3), torch.arange(30) % 3
+    report = ew.metrics.hierarchical_report(p, labels, chain, extra=[curves.AnswersByDistance()])
+    shares = F.answers_by_distance(p, labels, chain)
+    for place, distance in enumerate(["2.5", "10", "12.5"], 1):
+        assert report[f"share at distance {distance}"].value == shares[place]
+
+
+def test_extra_measure_of_all_rows_has_no_interval(rng: np.random.Generator) -> None:
+    p, labels = random_distribution(rng, 30, 4), torch.arange(30) % 4
+    extra = selective.RiskCoverageArea("distance")
+    expected = extra(p, labels, ew.Chain(4))
+    report = ew.evaluate({"one": p, "two": p.flip(-1)}, labels, ew.Chain(4), extra=[extra]).report
+    estimate = report["area under the risk–coverage curve"]
+    assert estimate.value == pytest.approx(float(expected))
+    assert np.isnan([estimate.low, estimate.high]).all()  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        scores.BrierScore(),
+        measures.WeightedKappa(),
+        measures.MacroMeanDistance(),
+        selective.RiskCoverageArea(climb=True),
+    ],
+)
+def test_extra_measure_of_classes_and_coarse_labels(extra: Measure, rng: np.random.Generator) -> None:
+    tree, p = ew.trees.from_paths(["a/x", "a/y", "b/z"]), random_distribution(rng, 4, 3)
+    with pytest.raises(ValueError, match="labels: expected a class for each row, for this metric, got inner nodes"):
+        ew.evaluate(p, ["x", "a", "y", "z"], tree, extra=[extra])

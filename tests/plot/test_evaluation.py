@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+import torch
 
 import earthwork as ew
 
@@ -69,3 +70,20 @@ def test_model_without_mistakes_many_distances() -> None:
     chain = ew.Chain(60, rng.random(59))
     many = ew.evaluate(rng.dirichlet(np.ones(60), 500), rng.integers(0, 60, 500), chain, intervals=False)
     assert len(ew.plot.plot_distances(many).patches) == 30
+
+
+def test_distances_that_differ_by_rounding_are_one_bar() -> None:
+    rng = np.random.default_rng(0)
+    p, labels = rng.dirichlet(np.ones(5), 300), rng.integers(0, 5, 300)
+    ax = ew.plot.plot_distances(ew.evaluate(p, labels, ew.Chain(5, costs=0.1), intervals=False))
+    assert [round(float(bar.get_center()[0]), 6) for bar in ax.patches] == [0.1, 0.2, 0.3, 0.4]
+    assert all(bar.get_width() == pytest.approx(0.085) for bar in ax.patches)
+    by_distance = ew.metrics.functional.answers_by_distance(
+        torch.from_numpy(p), torch.from_numpy(labels), ew.Chain(5, costs=0.1)
+    )
+    np.testing.assert_allclose([bar.get_height() for bar in ax.patches], by_distance[1:], atol=1e-12)
+
+
+def test_bad_number_of_bins() -> None:
+    with pytest.raises(ValueError, match="bins: expected a whole number ≥ 1, got 0"):
+        ew.plot.plot_reliability(result(ew.Chain(5)), bins=0)

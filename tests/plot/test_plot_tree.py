@@ -5,6 +5,7 @@ import runpy
 import warnings
 from itertools import combinations, pairwise
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -12,8 +13,8 @@ import pytest
 import torch
 
 import earthwork.plot.trees as plot_trees
-from earthwork import Tree, targets, trees
-from earthwork.plot import plot_tree
+from earthwork import Chain, Tree, targets, trees
+from earthwork.plot import plot_tree, tree_page
 
 matplotlib.use("agg")
 from matplotlib import pyplot
@@ -159,6 +160,12 @@ def test_many_classes() -> None:
     p = torch.full((100,), 0.01)
     ax = plot_tree(trees.cifar100(), p, torch.eye(100)[3])
     assert not [text for text in texts(ax) if "←" in text]
+
+
+@pytest.mark.parametrize("draw", [plot_tree, tree_page])
+def test_other_spaces(draw: Any) -> None:
+    with pytest.raises(TypeError, match="tree: expected a Tree, got Chain"):
+        draw(Chain(3))
 
 
 def test_bad_distributions() -> None:

@@ -297,6 +297,8 @@ def test_table_sources(tmp_path: Path) -> None:
     assert trees.from_table(frame, names, inner_bins=True) == tree
     assert trees.from_table(frame.astype("string"), names, inner_bins=True) == tree
     assert trees.from_table(frame.to_dict("records"), names, inner_bins=True) == tree
+    polars = pytest.importorskip("polars").read_csv(path)
+    assert trees.from_table(polars, names, inner_bins=True) == tree
     assert trees.from_table([("cats", "lynx"), ("cats", None), ("dogs", "fox")], inner_bins=True) == tree
 
 
@@ -315,6 +317,14 @@ def test_bad_csv(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         load(tmp_path / "t.csv")
+
+
+def test_rows_with_columns_in_different_orders() -> None:
+    rows = [{"group": "a", "name": "x"}, {"name": "y", "group": "b"}]
+    with pytest.raises(ValueError, match=r"table: expected the columns 'group', 'name' .*got 'name', 'group' at row 1"):
+        trees.from_table(rows)
+    assert trees.from_table(rows, ["group", "name"]).bin_names == ("x", "y")
+    assert trees.from_table([{"a": "p", "b": "q", "c": "r"}, {"a": "p", "c": "s"}]).bin_names == ("r", "s")
 
 
 def test_bad_tables(tmp_path: Path) -> None:
@@ -508,3 +518,28 @@ def test_graphs_with_other_marks_than_the_indices_of_classes(places: tuple[int, 
     graph.nodes["a"]["bin"], graph.nodes["b"]["bin"] = places
     with pytest.raises(ValueError, match="graph: attributes `bin`: expected the indices 0 to 1, each once, got "):
         trees.from_networkx(graph)
+
+
+def weighted(cost: object) -> Any:
+    graph = pytest.importorskip("networkx").DiGraph()
+    graph.add_edge("thing", "cat", weight=1)
+    graph.add_edge("thing", "rock", weight=cost)
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: trees.from_networkx(weighted("abc")), "graph: 'weight': expected finite costs ≥ 0, got 'abc' at 1"),
+        (lambda: trees.from_networkx(weighted([1])), r"graph: 'weight': expected finite costs ≥ 0, got \[1\] at 1"),
+        (lambda: trees.from_networkx(weighted(-1)), "graph: 'weight': expected finite costs ≥ 0, got -1 at 1"),
+        (lambda: trees.from_parents([-1, 0], "ab"), "names: expected a sequence of names, got 'ab'"),
+        (lambda: trees.from_parents([-1, 0], 5), "names: expected a sequence of names, got 5"),
+        (lambda: trees.from_newick("(a:1,b);", default_length=-1), "default_length: expected a finite number ≥ 0"),
+        (lambda: trees.reweight(trees.cifar10(), "information", counts="x"), "counts: expected numbers, got 'x'"),
+        (lambda: trees.migrate("cat", trees.cifar10()), "old: expected a sequence of names .*got 'cat'"),
+    ],
+)
+def test_arguments_of_the_wrong_kind(build: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        build()

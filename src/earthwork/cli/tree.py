@@ -70,20 +70,18 @@ def describe(tree: ew.Tree) -> dict[str, str]:
     import numpy as np
 
     children = np.bincount(tree._parents[tree._parents >= 0], minlength=tree.num_nodes)
-    branching = children[children > 0]
-    costs = tree.costs
+    branching, costs = children[children > 0], tree.costs
+    spread = f"{branching.mean():.2f} children on average, at most {branching.max():,}" if len(branching) else "none"
     facts = {
         "nodes": f"{tree.num_nodes:,}",
         "classes": f"{tree.num_bins:,}",
         "leaves": f"{(children == 0).sum():,}",
         "depth": f"{tree.depth:,}",
         "diameter": f"{tree.diameter().item():g}",
-        "branching": "none",
+        "branching": spread,
         "single-child nodes": f"{(children == 1).sum():,}",
         "costs": " to ".join(dict.fromkeys(f"{end.item():g}" for end in costs.aminmax())) if len(costs) else "none",
     }
-    if len(branching):
-        facts["branching"] = f"{branching.mean():.2f} children on average, at most {branching.max():,}"
     if "hops" in tree.node_data:
         facts["diameter in hops"] = f"{ew.trees.reweight(tree, 'hops').diameter().item():g}"
     if tree.notes:

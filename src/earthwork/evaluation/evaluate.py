@@ -21,7 +21,7 @@ from earthwork.evaluation.result import Evaluation, Model, compare
 from earthwork.evaluation.sources import Predictions, open_predictions
 from earthwork.metrics.batch import Batch, check_whole, log_probabilities
 from earthwork.metrics.measure import Measure, Rows
-from earthwork.metrics.report import joined, measure_rows, report_of, standard_measures
+from earthwork.metrics.report import check_extra, joined, measure_rows, report_of, standard_measures
 from earthwork.metrics.sets import SetCoverage, SetSize, SetWidth
 from earthwork.ops.masses import Normalize, check_distributions, check_normalize, l1_normalized
 from earthwork.spaces import Space
@@ -117,6 +117,7 @@ def evaluate(
     check_whole("seed", seed)
     plan = _Plan(space, normalize, decide, vagueness, accuracy, coverage, calibrate, conformal)
     plan.check()
+    check_extra(extra, space)
     if answers is not None:
         check_word("answers", answers, "class", "node")
     sources = _open(
@@ -141,7 +142,7 @@ def evaluate(
         for batch in _batches(source, plan, tuning, told):
             for form, found in zip(forms, pieces, strict=True):
                 found.append(measure_rows(_answered(batch, form), measures))
-        models += [form._replace(rows=joined(found, measures)) for form, found in zip(forms, pieces, strict=True)]
+        models += [form._replace(rows=joined(found)) for form, found in zip(forms, pieces, strict=True)]
     names, rows = [model.name for model in models], [model.rows for model in models]
     report = report_of(names, rows, measures, space, intervals)
     differences = compare(models, measures, space) if intervals else []

@@ -82,7 +82,7 @@ class Model(NamedTuple):
     temperature: float = 1.0  # The temperature that its probabilities were calibrated with
     vagueness: float = 0.0  # The cost of an inner node, with `decision="inner"`
     predictor: ConformalPredictor | None = None  # What predicted its sets of classes, if that was asked for
-    rows: Rows = Rows((), (), *[torch.empty(0)] * 7)  # Its numbers, row by row
+    rows: Rows = Rows((), *[torch.empty(0)] * 7)  # Its numbers, row by row
 
 
 @dataclass(frozen=True)

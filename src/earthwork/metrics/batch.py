@@ -94,6 +94,13 @@ class Batch:
         return self.probs
 
     @property
+    def classes(self) -> Tensor:
+        """The labels, for a measure that needs the class of every row."""
+        if self.coarse is not None:
+            raise ValueError("labels: expected a class for each row, for this metric, got inner nodes of the tree")
+        return self.labels
+
+    @property
     def tree(self) -> Tree:
         """The space, for a measure that needs ancestors."""
         return check_tree(self.space)

@@ -20,7 +20,7 @@ from earthwork.spaces import Space
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MANY_DISTANCES = 30
+MANY_DISTANCES = 30  # with more, they are counted in that many equal steps
 _MANY_BINS = 2048  # with more, the matrix of distances is not built
 
 
@@ -86,12 +86,10 @@ class AnswersByDistance(_Curve):
 
     def points(self, space: Space) -> Tensor:
         if space.num_bins <= _MANY_BINS:
-            levels: Tensor = torch.unique(space.distances().detach().cpu().double())
-            # Sums of the same edge costs in another order may differ in the last digit.
-            levels = levels[torch.diff(levels, prepend=levels.new_full((1,), -1.0)) > 1e-9 * levels[-1]]
-            if len(levels) <= _MANY_DISTANCES:
-                return levels
-        return torch.linspace(0, float(space.diameter().detach()), _MANY_DISTANCES + 1, dtype=torch.float64)
+            levels = distinct(space.distances().numpy())
+            if len(levels) <= MANY_DISTANCES:
+                return torch.from_numpy(levels)
+        return torch.linspace(0, float(space.diameter()), MANY_DISTANCES + 1, dtype=torch.float64)
 
     def columns(self, batch: Batch) -> Tensor:
         levels = self.points(batch.space).to(batch.distance)
@@ -164,6 +162,13 @@ def draw_reliability(ax: Axes, points: NDArray[Any], label: str, color: str | No
     ax.set(xlabel="probability of the most probable class", ylabel="share of right answers", title="Calibration")
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     ax.grid(alpha=0.25)
+
+
+def distinct(distances: NDArray[Any]) -> NDArray[Any]:
+    """Return the distances that there are, ascending, without those that differ from another one by rounding only."""
+    levels = np.unique(distances)
+    # Sums of the same edge costs in another order may differ in the last digit.
+    return levels[np.diff(levels, prepend=-1.0) > 1e-9 * levels[-1:]]
 
 
 def draw_distances(

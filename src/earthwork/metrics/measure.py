@@ -23,7 +23,6 @@ class Rows(NamedTuple):
     """What is kept of each row of a model's predictions, on the CPU."""
 
     columns: tuple[Tensor | None, ...]  # The columns of each measure, `[rows, width]`; `None` if it is not defined
-    sums: tuple[Tensor | None, ...]  # What its value is computed from
     labels: Tensor  # The label of each row, a bin, or a node if answers are nodes
     answers: Tensor  # The answer of each row
     wrong: Tensor  # Whether the answer is not the label, or not below it if that is coarse
@@ -70,8 +69,11 @@ class Measure(ABC):
         """Return the value from the sums: ``[..., size]`` to ``[...]``. NaN where there is nothing to average."""
 
     def left_out(self, sums: Tensor, columns: Tensor, rows: Rows, space: Space) -> Tensor:
-        """Return the values that remain when each row is left out: ``[rows]``; of a curve ``[rows, points]``."""
-        return self.value(sums - columns, space)
+        """Return the values that remain when each row is left out: ``[rows]``; of a curve ``[rows, points]``.
+
+        NaN, so that there is no interval, if the measure keeps rows.
+        """
+        return columns.new_full((len(columns),), math.nan) if self.keeps_rows else self.value(sums - columns, space)
 
     def check(self, space: Space, decision: str) -> None:
         """Raise unless the measure is defined in this space for such decisions."""
@@ -82,7 +84,7 @@ class Measure(ABC):
 
     def is_defined(self, batch: Batch) -> bool:
         """Return whether the batch has what the measure needs."""
-        return batch.probs is not None or not self.needs_probabilities
+        return (self.takes_nodes or not batch.nodes) and (batch.probs is not None or not self.needs_probabilities)
 
     def sums(self, batch: Batch) -> Tensor:
         """Return what the value of a batch is computed from."""

@@ -198,7 +198,7 @@ class MacroMeanDistance(Measure):
         return batch.distance.unsqueeze(-1)
 
     def add_up(self, columns: Tensor, batch: Batch) -> Tensor:
-        return torch.cat([batch.by_class(batch.labels), batch.by_class(batch.labels, columns[:, 0])])
+        return torch.cat([batch.by_class(batch.classes), batch.by_class(batch.classes, columns[:, 0])])
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
         counts, distances = sums.chunk(2, -1)
@@ -250,7 +250,7 @@ class WeightedKappa(MeanMeasure):
         return batch.distance.pow(self.power)
 
     def add_up(self, columns: Tensor, batch: Batch) -> Tensor:
-        counts = batch.by_class(batch.answers), batch.by_class(batch.labels)
+        counts = batch.by_class(batch.answers), batch.by_class(batch.classes)
         return torch.cat([super().add_up(columns, batch), *counts])
 
     def value(self, sums: Tensor, space: Space) -> Tensor:
@@ -285,11 +285,7 @@ class _AncestorScore(_OfTree):
     """The ancestors that answers and labels share (with the node itself, without the root)."""
 
     average: Literal["micro", "macro"] = "micro"
-    kind: ClassVar[str]
-
-    @property
-    def label(self) -> str:
-        return self.name or f"hierarchical {self.kind}, {self.average}"
+    shares: ClassVar[tuple[float, float]]  # Of the numbers of answers' and labels' nodes in the denominator
 
     def check(self, space: Space, decision: str) -> None:
         super().check(space, decision)
@@ -302,7 +298,7 @@ class _AncestorScore(_OfTree):
         """
         answer, truth = batch.depths[batch.answer_nodes].double(), batch.depths[batch.truth_nodes].double()
         shared = batch.depths[batch.ancestor].double()
-        whole = {"precision": answer, "recall": truth, "F1": (answer + truth) / 2}[self.kind]
+        whole = self.shares[0] * answer + self.shares[1] * truth
         if self.average == "micro":
             return shared * batch.exact, whole * batch.exact
         # The root has no ancestors to share: it scores 1 if it is the label, else 0.
@@ -327,7 +323,8 @@ class HierarchicalPrecision(_AncestorScore):
         tensor(0.6667, dtype=torch.float64)
     """
 
-    kind = "precision"
+    title = "hierarchical precision, {average}"
+    shares = (1.0, 0.0)
 
 
 class HierarchicalRecall(_AncestorScore):
@@ -336,7 +333,8 @@ class HierarchicalRecall(_AncestorScore):
     .. math:: \frac{\sum_i |\alpha_i \cap \beta_i|}{\sum_i |\beta_i|}
     """
 
-    kind = "recall"
+    title = "hierarchical recall, {average}"
+    shares = (0.0, 1.0)
 
 
 class HierarchicalF1(_AncestorScore):
@@ -355,7 +353,8 @@ class HierarchicalF1(_AncestorScore):
         tensor(0.8571, dtype=torch.float64)
     """
 
-    kind = "F1"
+    title = "hierarchical F1, {average}"
+    shares = (0.5, 0.5)
 
 
 class RightOrAncestor(_OfTree):

@@ -57,6 +57,7 @@ def hierarchical_report(
         0.666...
     """
     batch = as_batch(as_tensor(probs), as_tensor(labels), space, **options)
+    check_extra(extra, space, batch.decision)
     if len(batch.labels) == 0:
         raise ValueError("labels: expected at least one row that counts, got none")
     lines = [one for one in (*standard_measures(space, top_k, batch.nodes), *extra) if one.is_defined(batch)]
@@ -100,26 +101,32 @@ def standard_measures(space: Space, top_k: int | None = None, inner: bool = Fals
     return lines
 
 
+def check_extra(extra: Sequence[Measure], space: Space, decision: str = "argmax") -> None:
+    """Raise unless these are measures that a report can show, defined in this space for such decisions."""
+    if not isinstance(extra, Sequence) or not all(isinstance(measure, Measure) for measure in extra):
+        raise TypeError(f"extra: expected a list of measures, such as the `measure` of a metric, got {extra!r:.80}")
+    for measure in extra:
+        measure.check(space, decision)
+        if isinstance(measure, curves.CalibrationCurve):
+            raise TypeError(
+                "extra: expected measures with a number or a curve, got the points that plot_reliability draws"
+            )
+
+
 def measure_rows(batch: Batch, measures: Sequence[Measure]) -> Rows:
     """Return the rows of a batch, with the columns of those measures that it has what they need for."""
     columns = [measure.columns(batch).double().cpu() if measure.is_defined(batch) else None for measure in measures]
-    pairs = zip(columns, measures, strict=True)
-    sums = [None if found is None else measure.add_up(found, batch).cpu() for found, measure in pairs]
     none = torch.full(batch.labels.shape, math.nan), batch.labels
     confidence, top = none if batch.probs is None else batch.probs.max(-1)
     rest = (batch.truth, batch.answers, batch.wrong, batch.distance, batch.exact == 0, confidence, top == batch.labels)
-    return Rows(tuple(columns), tuple(sums), *(found.cpu() for found in rest))
+    return Rows(tuple(columns), *(found.cpu() for found in rest))
 
 
-def joined(pieces: Sequence[Rows], measures: Sequence[Measure]) -> Rows:
+def joined(pieces: Sequence[Rows]) -> Rows:
     """Return the rows of several batches."""
-    columns, sums, *rest = zip(*pieces, strict=True)
-    kept = [None if parts[0] is None else torch.cat(parts) for parts in zip(*columns, strict=True)]
-    totals = [
-        None if parts[0] is None else torch.cat(parts) if measure.keeps_rows else sum(parts)
-        for measure, *parts in zip(measures, *sums, strict=True)
-    ]
-    return Rows(tuple(kept), tuple(totals), *map(torch.cat, rest))
+    columns, *rest = zip(*pieces, strict=True)
+    kept = (None if parts[0] is None else torch.cat(parts) for parts in zip(*columns, strict=True))
+    return Rows(tuple(kept), *map(torch.cat, rest))
 
 
 def report_of(
@@ -149,19 +156,21 @@ class Values(NamedTuple):
 def values_of(
     models: Sequence[Rows], measures: Sequence[Measure], space: Space, left_out: bool = True
 ) -> Iterator[Values]:
-    """Compute the values of all measures. A curve's first point, always 1, is left out."""
+    """Compute the values of all measures. A curve's first point, which is always 1 or the accuracy, is left out."""
     for place, measure in enumerate(measures):
+        points = measure.points(space).tolist() if measure.is_curve else None
+        none = torch.full(() if points is None else (len(points),), math.nan, dtype=torch.float64)
         values, without = [], []
         for rows in models:
-            columns, sums = rows.columns[place], rows.sums[place]
-            if columns is None or sums is None:
-                points = measure.points(space).shape if measure.is_curve else ()
-                values.append(torch.full(points, math.nan, dtype=torch.float64))
-                without.append(values[-1].expand(len(rows.labels), *points))
+            columns = rows.columns[place]
+            if columns is None:
+                values.append(none)
+                without.append(none.expand(len(rows.labels), *none.shape))
             else:
+                sums = measure.add_up(columns, Batch(space, rows.labels, given=rows.answers))
                 values.append(measure.value(sums, space))
                 without.append(measure.left_out(sums, columns, rows, space) if left_out else values[-1])
-        for point in range(1, len(values[0])) if measure.is_curve else [None]:
-            label = measure.label if point is None else f"{measure.label} {point}"
+        for point in [None] if points is None else range(1, len(points)):
+            label = measure.label if points is None or point is None else f"{measure.label} {points[point]:g}"
             at = ... if point is None else (..., point)
             yield Values(label, measure, [float(x[at]) for x in values], [x[at].numpy() for x in without])

@@ -110,7 +110,7 @@ class BrierScore(_Score):
 
     def terms(self, batch: Batch) -> Tensor:
         p = batch.p.double()
-        hit = p.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1)
+        hit = p.gather(-1, batch.classes.unsqueeze(-1)).squeeze(-1)
         return p.square().sum(-1) + 1 - 2 * hit
 
 

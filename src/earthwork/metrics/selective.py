@@ -72,9 +72,11 @@ class RiskCoverageArea(Measure):
                     f'climb: expected loss="error" and decision="argmax", got {self.loss!r} and {decision!r}'
                 )
 
+    def is_defined(self, batch: Batch) -> bool:
+        return super().is_defined(batch) and (not self.climb or batch.decision == "argmax")
+
     def columns(self, batch: Batch) -> Tensor:
         """Return 1, and what happens while the threshold rises: thresholds, the loss of coverage, and that of risk."""
-        self.check(batch.space, batch.decision)
         events = _climbs(batch) if self.climb else self._withheld(batch)
         return torch.cat([torch.ones_like(events[:, :1, 0]), events.flatten(1)], -1)
 
@@ -97,10 +99,10 @@ class RiskCoverageArea(Measure):
 
     def curve(self, columns: Tensor) -> RiskCoverage:
         """Return the curve of some rows, from what :meth:`sums` returned."""
-        total = columns[:, 0].sum()
-        if not total > 0:
+        columns = columns[columns[:, 0] > 0]  # a row of weight 0 covers nothing
+        if not len(columns):
             return RiskCoverage(columns.new_zeros(0), columns.new_zeros(0), columns.new_full((), math.nan))
-        events = columns[:, 1:].reshape(-1, 3)
+        total, events = columns[:, 0].sum(), columns[:, 1:].reshape(-1, 3)
         thresholds, place = events[:, 0].unique(return_inverse=True)
         lost = events.new_zeros(len(thresholds), 2).index_add(0, place, events[:, 1:])
         # From the highest threshold down: what each of them gives back.
@@ -120,7 +122,7 @@ def _climbs(batch: Batch) -> Tensor:
     # The last node is the root, which no threshold leaves.
     lost, zeros = covered[:, :-1] - covered[:, 1:], torch.zeros_like(covered)
     steps = torch.stack([path.masses[:, :-1].double(), lost, zeros[:, 1:]], -1)
-    needed = node_scores(batch.p, batch.tree).gather(-1, batch.labels.unsqueeze(-1)).double()
+    needed = node_scores(batch.p, batch.tree).gather(-1, batch.classes.unsqueeze(-1)).double()
     return torch.cat([steps, torch.stack([needed, zeros[:, :1], (needed > 0).double()], -1)], 1)
 
 
@@ -146,5 +148,6 @@ def risk_coverage(
         >>> curve.risk
         tensor([0.0000, 0.0000, 0.3333, 0.2500], dtype=torch.float64)
     """
-    measure = RiskCoverageArea(loss, climb)
-    return measure.curve(measure.sums(as_batch(as_tensor(preds), as_tensor(target), space, **options)))
+    measure, batch = RiskCoverageArea(loss, climb), as_batch(as_tensor(preds), as_tensor(target), space, **options)
+    measure.check(space, batch.decision)
+    return measure.curve(measure.sums(batch))

@@ -43,12 +43,12 @@ class Line(NamedTuple):
         """Return which models are best: none if there is only one, or if all are equal."""
         if self.higher_is_better is None:
             return set()
-        values = [_number(estimate.value) for estimate in self.estimates]
-        known = [estimate.value for estimate in self.estimates if not math.isnan(estimate.value)]
-        if len(set(values)) < 2 or not known:
+        shown = [_number(estimate.value) for estimate in self.estimates]
+        if len(set(shown)) < 2:
             return set()
+        known = [estimate.value for estimate in self.estimates if not math.isnan(estimate.value)]
         best = _number(max(known) if self.higher_is_better else min(known))
-        return {model for model, value in enumerate(values) if value == best}
+        return {model for model, value in enumerate(shown) if value == best}
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from earthwork.extras import require
-from earthwork.metrics.curves import CalibrationCurve, draw_distances, draw_reliability, new_axes
+from earthwork.metrics.curves import (
+    MANY_DISTANCES,
+    CalibrationCurve,
+    distinct,
+    draw_distances,
+    draw_reliability,
+    new_axes,
+)
 from earthwork.metrics.selective import RiskCoverage
 from earthwork.text import for_matplotlib
 
@@ -19,11 +26,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from earthwork.evaluation import Evaluation
+    from earthwork.metrics.table import Estimate
 
 # Okabe and Ito's colours, which are distinguishable with every type of colour vision.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LONGEST_CLASS, _LONGEST_MODEL = 24, 48
-_MANY_DISTANCES = 30  # with more, a histogram is drawn
 _FEW_DISTANCES = 8  # with more, not all of them have a tick
 _PANELS_A_ROW = 3
 
@@ -52,10 +59,10 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     figure: Figure = figures.Figure(figsize=(15, height + 3.9 * rows), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=[height, 3.9 * rows])
     top, bottom = parts
-    curve = any(line.label.startswith("accuracy at depth") for line in evaluation.report.lines)
-    panels = top.subplots(1, 3 if curve else 2)
-    if curve:
-        _draw_depths(panels[0], evaluation)
+    by_depth = [line.estimates for line in evaluation.report.lines if line.label.startswith("accuracy at depth")]
+    panels = top.subplots(1, 3 if by_depth else 2)
+    if by_depth:
+        _draw_depths(panels[0], by_depth)
     plot_distances(evaluation, ax=panels[-2])
     plot_reliability(evaluation, ax=panels[-1])
     patch = require("matplotlib.patches", "plot", "a legend").Patch
@@ -63,9 +70,8 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
         if (legend := axes.get_legend()) is not None:
             legend.remove()
     if count > 1:
-        names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
         handles = [patch(color=_colour(place)) for place in range(count)]
-        top.legend(handles, names, loc="outside upper left", ncols=2, frameon=False)
+        top.legend(handles, _names(evaluation), loc="outside upper left", ncols=2, frameon=False)
     bottom.suptitle("Costliest confusions: truth → answer")
     panels = np.ravel(bottom.subplots(rows, min(count, _PANELS_A_ROW), squeeze=False))
     for model, axes in enumerate(panels):
@@ -86,21 +92,16 @@ def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
     """
     ax = new_axes(ax, "plot_distances")
     sizes = [evaluation.mistakes(place) for place in range(len(evaluation.models))]
-    distinct = np.unique(np.concatenate(sizes))
-    if len(distinct) == 0:
+    middle = distinct(np.concatenate(sizes))
+    if len(middle) == 0:
         draw_distances(ax, np.zeros(1), [np.zeros(1)], [""])
         ax.text(0.5, 0.5, "no mistakes", transform=ax.transAxes, ha="center")
         return ax
-    if len(distinct) <= _MANY_DISTANCES:
-        gap = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
-        between = (distinct[1:] + distinct[:-1]) / 2
-        edges, middle = np.concatenate([[distinct[0] - gap / 2], between, [distinct[-1] + gap / 2]]), distinct
-    else:
-        edges = np.linspace(0, float(distinct[-1]), _MANY_DISTANCES + 1)
-        middle = (edges[1:] + edges[:-1]) / 2
-    shares = [np.histogram(size, edges)[0] / evaluation.report.rows for size in sizes]
-    names = [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
-    draw_distances(ax, middle, shares, names, [_colour(place) for place in range(len(sizes))])
+    if len(middle) > MANY_DISTANCES:
+        middle = (np.arange(MANY_DISTANCES) + 0.5) * middle[-1] / MANY_DISTANCES
+    places = [np.searchsorted((middle[1:] + middle[:-1]) / 2, size) for size in sizes]
+    shares = [np.bincount(place, minlength=len(middle)) / evaluation.report.rows for place in places]
+    draw_distances(ax, middle, shares, _names(evaluation), [_colour(place) for place in range(len(sizes))])
     if len(middle) <= _FEW_DISTANCES:
         ax.set_xticks(middle, [f"{distance:.3g}" for distance in middle])
     _legend_above(ax, len(sizes))
@@ -116,14 +117,15 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
         ax: Where to draw. Default: new axes.
     """
     ax = new_axes(ax, "plot_reliability")
-    measure, drawn = CalibrationCurve(bins), 0
+    measure, names, drawn = CalibrationCurve(bins), _names(evaluation), 0
+    measure.check(evaluation.space, "argmax")
     for place, model in enumerate(evaluation.models):
         # The least-risk answers of a model do not change its probabilities, and given answers have none.
         if (model.baseline is not None and model.decision != "argmax") or model.rows.confidences.isnan().any():
             continue
         exact = ~model.rows.coarse
         sums = measure.columns_of(model.rows.confidences[exact], model.rows.hits[exact]).sum(0)
-        draw_reliability(ax, measure.value(sums).numpy(), _short(model.name, _LONGEST_MODEL), _colour(place))
+        draw_reliability(ax, measure.value(sums).numpy(), names[place], _colour(place))
         drawn += 1
     _legend_above(ax, drawn)
     return ax
@@ -154,16 +156,12 @@ def plot_risk_coverage(curves: Mapping[str, RiskCoverage], *, ax: Axes | None = 
     return ax
 
 
-def _draw_depths(axes: Axes, evaluation: Evaluation) -> None:
-    curve = [line for line in evaluation.report.lines if line.label.startswith("accuracy at depth")]
-    depths = np.arange(1, len(curve) + 1)
-    for place, model in enumerate(evaluation.models):
-        points = [line.estimates[place] for line in curve]
-        label, values = for_matplotlib(model.name), [point.value for point in points]
-        axes.plot(depths, values, color=_colour(place), marker="o", ms=3.5, label=label)
-        if evaluation.report.confidence is not None:
-            low, high = [p.low or 0.0 for p in points], [p.high or 0.0 for p in points]
-            axes.fill_between(depths, low, high, color=_colour(place), alpha=0.15, lw=0)
+def _draw_depths(axes: Axes, by_depth: Sequence[Sequence[Estimate]]) -> None:
+    depths = np.arange(1, len(by_depth) + 1)
+    for place, points in enumerate(zip(*by_depth, strict=True)):
+        value, low, high = np.array(points, dtype=np.float64).T
+        axes.plot(depths, value, color=_colour(place), marker="o", ms=3.5)
+        axes.fill_between(depths, low, high, color=_colour(place), alpha=0.15, lw=0)
     axes.set(xlabel="depth in the tree", ylabel="share of rows right down to there", title="Accuracy by depth")
     axes.set_ylim(top=1.0)
     axes.set_xticks(depths)
@@ -172,8 +170,8 @@ def _draw_depths(axes: Axes, evaluation: Evaluation) -> None:
 
 def _draw_confusions(axes: Axes, evaluation: Evaluation, model: int) -> None:
     worst = evaluation.confusions(model)
-    name = _short(evaluation.models[model].name, _LONGEST_MODEL)
-    axes.set(xlabel="total distance: times × distance", title="\n".join(textwrap.wrap(name, 32)))
+    title = "\n".join(textwrap.wrap(_names(evaluation)[model], 32))
+    axes.set(xlabel="total distance: times × distance", title=title)
     axes.title.set_fontsize(9)
     if not worst:
         axes.text(0.5, 0.5, "no mistakes", transform=axes.transAxes, ha="center")
@@ -181,11 +179,9 @@ def _draw_confusions(axes: Axes, evaluation: Evaluation, model: int) -> None:
         return
     places = np.arange(len(worst))[::-1]
     axes.barh(places, [confusion.cost for confusion in worst], color=_colour(model), alpha=0.8)
-    names = [
-        " → ".join(_short(evaluation.name_of(model, place), _LONGEST_CLASS) for place in (c.truth, c.answer))
-        for c in worst
-    ]
-    axes.set_yticks(places, names, fontsize=8)
+    # Of several synonyms the first.
+    pairs = [[evaluation.name_of(model, place).split(",")[0] for place in (c.truth, c.answer)] for c in worst]
+    axes.set_yticks(places, [" → ".join(_short(name, _LONGEST_CLASS) for name in pair) for pair in pairs], fontsize=8)
     for place, confusion in zip(places, worst, strict=True):
         text = f" {confusion.times} × {confusion.distance:.3g}"
         axes.text(confusion.cost, place, text, va="center", fontsize=7, color="#444444")
@@ -203,10 +199,11 @@ def _colour(place: int) -> str:
     return _COLOURS[place % len(_COLOURS)]
 
 
+def _names(evaluation: Evaluation) -> list[str]:
+    return [_short(model.name, _LONGEST_MODEL) for model in evaluation.models]
+
+
 def _short(name: str, longest: int) -> str:
-    """Return a name that fits: the first of several synonyms, and an ellipsis in its middle if it is still too long."""
-    name = name if longest == _LONGEST_MODEL else name.split(",")[0]
-    if len(name) <= longest:
-        return for_matplotlib(name)
+    """Return a name that fits, with an ellipsis in its middle if it is too long."""
     half = (longest - 1) // 2
-    return for_matplotlib(f"{name[: longest - 1 - half]}…{name[-half:]}")
+    return for_matplotlib(name if len(name) <= longest else f"{name[: longest - 1 - half]}…{name[-half:]}")

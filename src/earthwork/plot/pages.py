@@ -9,6 +9,7 @@ from string import Template
 from earthwork.files import to_json
 from earthwork.spaces import Tree
 from earthwork.text import printable
+from earthwork.trees.assemble import check_tree
 
 
 def tree_page(tree: Tree, title: str | None = None) -> str:
@@ -24,11 +25,11 @@ def tree_page(tree: Tree, title: str | None = None) -> str:
         >>> "automobile" in page
         True
     """
+    check_tree(tree)
     title = str(tree) if title is None else title
-    names = map(str, range(tree.num_nodes)) if tree.names is None else map(printable, tree.names)
     content = {
         "title": title,
-        "names": list(names),
+        "names": list(map(printable, tree.names) if tree.names else map(str, range(tree.num_nodes))),
         "parents": tree.parents.tolist(),
         "bins": tree.bins.tolist(),
         "costs": None if (tree._costs == 1).all() else tree._node_costs().tolist(),

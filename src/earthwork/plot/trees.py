@@ -17,6 +17,7 @@ from earthwork.extras import require
 from earthwork.spaces import Tree
 from earthwork.text import abbreviate, for_matplotlib, printable
 from earthwork.transport import emd_gradient
+from earthwork.trees.assemble import check_tree
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,14 +72,15 @@ def plot_tree(
         True
     """
     require("matplotlib", "plot", "plot_tree")
+    check_tree(tree)
     if isinstance(most, bool) or not isinstance(most, int) or most < 2:
         raise ValueError(f"most: expected a number of classes ≥ 2, got {most!r}")
     rows = {}
-    for name, x in (("p", p), ("q", q)):
-        if x is not None:
-            rows[name] = torch.as_tensor(x, dtype=torch.float64).detach().cpu()
-            if rows[name].shape != (tree.num_bins,):
-                got = f"got shape {tuple(rows[name].shape)}"
+    for name, given in (("p", p), ("q", q)):
+        if given is not None:
+            rows[name] = x = torch.as_tensor(given, dtype=torch.float64).detach().cpu()
+            if x.shape != (tree.num_bins,):
+                got = f"got shape {tuple(x.shape)}"
                 raise ValueError(f"{name}: expected {tree.num_bins} values, one for each class, {got}")
     for exponent in rho if len(rows) == 2 else ():
         sign = "∇EMD" if exponent == 1 else f"∇EMD$^{{{exponent:g}}}$"
@@ -90,7 +92,7 @@ def plot_tree(
         rows = {name: x.new_zeros(tree.num_bins).index_add(0, torch.from_numpy(groups), x) for name, x in held.items()}
         layout = _layout(tree)
     flow = None
-    if "p" in rows and "q" in rows:
+    if p is not None and q is not None:
         flow = np.insert(tree.flow(rows["p"] - rows["q"]).numpy(), tree.root, 0.0)
     crowded = layout.slots > _CROWDED
     if costs is None:
@@ -175,16 +177,14 @@ def _layout(tree: Tree) -> _Layout:
     has_slot[tree._bins] = True
     line = np.full(tree.num_nodes, np.nan)
     line[walk[has_slot[walk]]] = np.arange(has_slot.sum())
-    level = np.zeros(tree.num_nodes, dtype=np.int64)
-    first, last = np.full(tree.num_nodes, np.inf), np.full(tree.num_nodes, -np.inf)
-    for node in walk[::-1].tolist():  # children before their parent
+    first, last = dict[int, float](), dict[int, float]()  # the lines of each node's first and last child
+    for node in walk[::-1].tolist():  # children before their parent, the last child first
         if np.isnan(line[node]):
             line[node] = (first[node] + last[node]) / 2
-        above = tree._parents[node]
-        if above >= 0:
-            first[above], last[above] = min(first[above], line[node]), max(last[above], line[node])
-            level[above] = max(level[above], level[node] + 1)
-    return _Layout(line, level, int(has_slot.sum()))
+        above = int(tree._parents[node])
+        first[above] = line[node]
+        last.setdefault(above, line[node])
+    return _Layout(line, tree.heights().numpy(), int(has_slot.sum()))
 
 
 def _draw(
@@ -273,7 +273,7 @@ def _fonts(names: Iterable[str]) -> Iterator[None]:
         first = manager.findfont(manager.FontProperties(family=families))
     missing -= _letters(manager, first)
     for entry in manager.fontManager.ttflist if missing else ():
-        if entry.name != "Last Resort" and "Last Resort" not in entry.name and entry.style == "normal":
+        if "Last Resort" not in entry.name and entry.style == "normal":
             found = missing & _letters(manager, entry.fname)
             if found:
                 families.append(entry.name)

@@ -103,19 +103,19 @@ def need_names(tree: Tree, what: str) -> tuple[str, ...]:
     return tree.names
 
 
-def class_order(classes: Classes) -> list[str]:
+def class_order(classes: Classes, what: str = "classes") -> list[str]:
     """Return the names of the classes in their order, from a sequence or from a dataset's ``class_to_idx``."""
     if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
-        raise TypeError(f"classes: expected a sequence of names or a mapping name → index, got {classes!r}")
+        raise TypeError(f"{what}: expected a sequence of names or a mapping name → index, got {classes!r}")
     names = list(classes)
     wrong = [name for name in names if not isinstance(name, str)]
     if wrong:
-        raise TypeError(f"classes: expected names, got {wrong[0]!r}")
+        raise TypeError(f"{what}: expected names, got {wrong[0]!r}")
     if not names:
-        raise ValueError("classes: expected at least one name, got none")
+        raise ValueError(f"{what}: expected at least one name, got none")
     if isinstance(classes, Mapping):
-        return in_order("classes", classes)
-    check_unique("classes", names)
+        return in_order(what, classes)
+    check_unique(what, names)
     return names
 
 

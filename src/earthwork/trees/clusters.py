@@ -54,9 +54,8 @@ def from_linkage(
         raise ValueError(f"linkage: expected shape [n - 1, 4] as SciPy's linkage has it, got {merges.shape}")
     count = len(merges) + 1
     pairs = merges[:, :2].astype(np.int64)
-    used, times = np.unique(pairs, return_counts=True)
     wrong = (pairs >= count + np.arange(count - 1)[:, None]).any() or (pairs != merges[:, :2]).any()
-    if wrong or len(used) != 2 * count - 2 or used[0] < 0 or times.max() > 1:
+    if wrong or not np.array_equal(np.sort(pairs, axis=None), np.arange(2 * count - 2)):
         raise ValueError("linkage: expected each of the clusters made before to be merged once")
     parents = np.full(2 * count - 1, -1)
     parents[pairs] = np.arange(count, 2 * count - 1)[:, None]

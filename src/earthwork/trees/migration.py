@@ -17,7 +17,7 @@ from earthwork.files import parse_json, to_json
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.space import check_index, check_space
 from earthwork.text import abbreviate, with_near_matches
-from earthwork.trees.assemble import check_tree, check_unique, need_names
+from earthwork.trees.assemble import check_tree, check_unique, class_order, need_names
 
 
 class Migration(NamedTuple):
@@ -82,7 +82,7 @@ def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | N
     """
     check_tree(new)
     names, renamed = need_names(new, "migrate"), dict(renamed or {})
-    given = need_names(old, "migrate") if isinstance(old, Tree) else tuple(old)
+    given = need_names(old, "migrate") if isinstance(old, Tree) else class_order(old, "old")
     unknown = [name for name in renamed if name not in given]
     lost = [name for name in renamed.values() if name not in names]
     if unknown or lost:

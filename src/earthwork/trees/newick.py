@@ -14,6 +14,7 @@ import numpy as np
 
 from earthwork.files import place
 from earthwork.spaces import Tree
+from earthwork.spaces.space import check_number
 from earthwork.trees.assemble import check_names
 from earthwork.trees.builder import Builder, BuilderOptions
 
@@ -48,6 +49,8 @@ def from_newick(text: str, *, default_length: float | None = None, **options: Un
     """
     if not isinstance(text, str):
         raise TypeError(f"text: expected a string, got {type(text).__name__}")
+    if default_length is not None:
+        check_number("default_length", default_length, "a finite number ≥ 0")
     builder = Builder("text", "node", **options)
     parents, names, lengths, starts = _parse(text, _blank_comments(text))
     names = [builder.read(name, at) if name else "" for at, name in enumerate(names)]
@@ -77,7 +80,7 @@ def _parse(text: str, bare: str) -> tuple[list[int], list[str], list[float], lis
     for step in _STEP.finditer(bare):
         label, length, delimiter = step.groups()
         if not delimiter:
-            raise _error(text, *_diagnose(bare, step.start()))
+            raise _error(text, *_diagnose(bare, step))
         if delimiter == "(" and (closed >= 0 or label or length):
             raise _error(text, step.start(3), "expected , or ) or ; before this (")
         node = closed
@@ -109,19 +112,17 @@ def _parse(text: str, bare: str) -> tuple[list[int], list[str], list[float], lis
     return parents, names, lengths, starts
 
 
-def _diagnose(bare: str, at: int) -> tuple[int, str]:
-    """Return where and why no label, length and delimiter begin here."""
-    at += len(bare[at:]) - len(bare[at:].lstrip())
+def _diagnose(bare: str, step: re.Match[str]) -> tuple[int, str]:
+    """Return where and why no delimiter follows what the pattern has found."""
+    at, (label, length, _) = step.end(), step.groups()
     if not bare.strip():
         return at, "expected a tree, got no text"
-    if bare[at : at + 1] == "'" and not re.compile(_QUOTED).match(bare, at):
+    if bare.startswith("'", at) and not label and not length:
         return at, "expected a closing quote for this one"
-    label = re.compile(rf"(?:{_QUOTED}|{_BARE})?\s*").match(bare, at)
-    at = label.end() if label else at
-    if bare[at : at + 1] != ":":
+    if not bare.startswith(":", at) and not length:
         return at, "expected one of ( ) , : ; (names with these signs or blanks need quotes)"
-    length = re.compile(rf":\s*({_NUMBER}\s*)?").match(bare, at)
-    at = length.end() if length else at
+    if not length:
+        at += 1 + len(bare[at + 1 :]) - len(bare[at + 1 :].lstrip())
     return at, "expected a branch length (a number), then one of ( ) , ;"
 
 

@@ -135,8 +135,8 @@ def from_table(
     Blank cells are skipped, so the depth may be uneven. The classes are in the order of the rows.
 
     Args:
-        source: A pandas frame, or rows: sequences of cells, or mappings from column to cell. For a ``.csv`` or ``.tsv``
-            file use :func:`~earthwork.load`.
+        source: A pandas or polars frame, or rows: sequences of cells, or mappings from column to cell. For a ``.csv``
+            or ``.tsv`` file use :func:`~earthwork.load`.
         columns: Which columns, coarse to fine. Default: all, in their order.
         root: The name of the root that is added if the first cells are not all the same.
         full_names: Name each node by its path, as for :func:`from_paths`.
@@ -157,11 +157,21 @@ def from_table(
         raise TypeError(f"table: expected a frame or rows of cells, got {source!r}; ew.load reads files")
     header = getattr(source, "columns", None)
     chosen = None if columns is None or header is None else _choose_columns(list(header), columns, "the table")
-    rows = []
-    for at, row in enumerate(source.itertuples(index=False, name=None) if hasattr(source, "itertuples") else source):
+    entries = source.iter_rows() if hasattr(source, "iter_rows") else source  # polars
+    if hasattr(source, "itertuples"):  # pandas
+        entries = source.itertuples(index=False, name=None)
+    rows, first = [], list[Any]()  # the columns of the first row, if it is a mapping
+    for at, row in enumerate(entries):
         if isinstance(row, str) or not isinstance(row, Iterable):
             raise TypeError(f"table: expected rows of cells, got {row!r} at row {at}")
         cells = list(row.values() if isinstance(row, Mapping) else row)
+        if columns is None and isinstance(row, Mapping):
+            first = first or list(row)
+            if [name for name in row if name in first] != [name for name in first if name in row]:
+                shown = (
+                    f"{abbreviate(map(repr, first))} as in the first row, got {abbreviate(map(repr, row))} at row {at}"
+                )
+                raise ValueError(f"table: expected the columns {shown}; columns= says their order")
         if columns is not None:
             if header is None and not isinstance(row, Mapping):
                 raise ValueError("columns: expected None, because the rows do not name their columns")

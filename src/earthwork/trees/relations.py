@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -58,16 +59,14 @@ def from_parents(
         True
     """
     builder = Builder("names" if names is not None else "parents", "node", **options)
-    # Spellings of one name are one node of a mapping, but two of a list of nodes.
-    merged = isinstance(parents, Mapping)
     if isinstance(parents, Mapping):
         if names is not None:
             raise ValueError("names: expected none, because the mapping `parents` names the nodes")
-        names, parents = list(parents), list(parents.values())
-    if names is not None:
+        # Spellings of one name are one node of a mapping, but two of a list of nodes.
+        names, parents = _read("names", parents, builder), list(parents.values())
+    elif names is not None:
         names = _read("names", names, builder)
-        if not merged:
-            check_unique("names", names)
+        check_unique("names", names)
     if isinstance(costs, Mapping):
         costs = {builder.read(name, f"costs[{name!r}]"): cost for name, cost in costs.items()}
     if names is not None and not all(isinstance(parent, Integral) for parent in parents):
@@ -124,26 +123,25 @@ class _Graph:
             depth[node] = 1 + choose(depth[parent] for parent in above) if above else 0
         return depth
 
-    def one_parent_each(self, rule: str | None) -> tuple[list[str | None], list[str]]:
+    def one_parent_each(self, rule: str | None) -> tuple[dict[str, str | None], list[str]]:
         """Return the parent of each node or ``None``, and a note of what the rule, one of `RULES`, has chosen."""
         if rule is not None and rule not in RULES:
             raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
-        several = [node for node, parents in self.nodes.items() if len(parents) > 1]
-        if several and rule is None:
+        parents = {node: next(iter(above), None) for node, above in self.nodes.items()}
+        several = [node for node, above in self.nodes.items() if len(above) > 1]
+        if not several:
+            return parents, []
+        if rule is None:
             shown = abbreviate(f"{node!r} ({', '.join(map(repr, self.nodes[node]))})" for node in several)
             raise ValueError(
                 f"{self.what}: expected one parent for each node, got several for {len(several)}: {shown}; rule= "
                 f"chooses one ({', '.join(RULES)}), ew.trees.from_dag keeps them all"
             )
-        chosen: dict[str, str] = {}
-        notes: list[str] = []
-        if several and rule is not None:
-            self.parents_first()
-            order = RULES[rule](self)
-            chosen = {node: min(self.nodes[node], key=lambda parent: order.get(parent, 0)) for node in several}
-            shown = abbreviate(f"{node!r} is below {parent!r}" for node, parent in chosen.items())
-            notes = [f"rule {rule!r} chose one of several parents for {len(several)} nodes: {shown}"]
-        return [chosen.get(node, above[0] if above else None) for node, above in self.nodes.items()], notes
+        self.parents_first()
+        order = RULES[rule](self)
+        parents |= {node: min(self.nodes[node], key=lambda parent: order.get(parent, 0)) for node in several}
+        shown = abbreviate(f"{node!r} is below {parents[node]!r}" for node in several)
+        return parents, [f"rule {rule!r} chose one of several parents for {len(several)} nodes: {shown}"]
 
 
 RULES: dict[str, Callable[[_Graph], Mapping[str, int]]] = {
@@ -156,6 +154,8 @@ RULES: dict[str, Callable[[_Graph], Mapping[str, int]]] = {
 
 
 def _read(what: str, names: Iterable[Any], builder: Builder) -> list[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"{what}: expected a sequence of names, got {names!r}")
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{what}: expected names (strings), got {name!r}")
@@ -181,25 +181,24 @@ def _tree(
     graph: _Graph,
     rule: str | None,
     costs: Any = 1.0,
-    edge_costs: Sequence[float] | NDArray[np.float64] | None = None,
+    edge_costs: Sequence[float] | None = None,
     **facts: Any,
 ) -> Tree:
     """Return the tree in which each node keeps one parent; the costs are those of the nodes, or of the edges."""
     chosen, notes = graph.one_parent_each(rule)
-    added = [parent for parent in dict.fromkeys(chosen) if parent is not None and parent not in graph.nodes]
-    names, parents = [*added, *graph.nodes], [*(None for _ in added), *chosen]
-    edges = list(zip(names, parents, strict=True))
-    roots = [name for name, parent in edges if parent is None]
+    # Nodes that are only parents come first.
+    added = dict.fromkeys(parent for parent in chosen.values() if parent is not None and parent not in chosen)
+    parents: dict[str, str | None] = added | chosen
+    roots = [name for name, parent in parents.items() if parent is None]
     # Where there is no root there is a cycle, and Tree names it.
     if len(roots) > 1:
         shown = abbreviate(map(repr, roots))
         raise ValueError(f"{graph.what}: expected one root, a node without a parent, got {len(roots)}: {shown}")
     if edge_costs is not None:
-        costs = [0.0 if parent is None else edge_costs[graph.rows[name, parent]] for name, parent in edges]
-    index = {name: node for node, name in enumerate(names)}
-    nodes = [-1 if parent is None else index[parent] for parent in parents]
-    places = [graph.places.get(name, "") for name in names]
-    return builder.tree(nodes, names, costs, places=places, changes=graph.repeated, notes=notes, **facts)
+        costs = [0.0 if parent is None else edge_costs[graph.rows[name, parent]] for name, parent in parents.items()]
+    index = {None: -1} | {name: node for node, name in enumerate(parents)}
+    nodes, places = [index[parent] for parent in parents.values()], [graph.places.get(name, "") for name in parents]
+    return builder.tree(nodes, list(parents), costs, places=places, changes=graph.repeated, notes=notes, **facts)
 
 
 def from_edges(
@@ -280,16 +279,14 @@ def from_dag(
     return Dag(parents, by_name("costs", costs, names), find_nodes("classes", wanted, names), names, notes=notes)
 
 
-def _edge_graph(
-    builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any]
-) -> tuple[_Graph, NDArray[np.float64] | None]:
+def _edge_graph(builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any]) -> tuple[_Graph, list[float] | None]:
     """Return the graph of edges (child, parent), and the cost of each if they have one."""
     if not isinstance(edges, Iterable):
         raise TypeError(f"edges: expected tuples (child, parent) or (child, parent, cost), got {edges!r}")
     rows = edges.tolist() if isinstance(edges, np.ndarray) else list(edges)
     if not rows:
         raise ValueError("edges: expected at least one (child, parent), got none")
-    graph, costs = _Graph("edges"), np.full(len(rows), np.nan)
+    graph = _Graph("edges")
     for at, row in enumerate(rows):
         if isinstance(row, str) or not isinstance(row, Sequence):
             raise TypeError("edges: expected tuples (child, parent) or (child, parent, cost)")
@@ -297,17 +294,13 @@ def _edge_graph(
             raise ValueError(f"edges: expected (child, parent) or (child, parent, cost), got {row!r} at {at}")
         child = builder.read(_label(row[0], at), at)
         graph.add(child, None if row[1] is None else builder.read(_label(row[1], at), at), at)
-        costs[at] = _number(row[2]) if len(row) == 3 else np.nan
     bare = [at for at, row in enumerate(rows) if len(row) == 2]
     if len(bare) == len(rows):
         return graph, None
     if bare:
         at = bare[0]
         raise ValueError(f"edges: expected a cost for all edges or for none, got none at {at}: {rows[at]!r}")
-    bad = np.flatnonzero(~(np.isfinite(costs) & (costs >= 0)))
-    if len(bad):
-        raise ValueError(f"edges: expected finite costs ≥ 0, got {rows[bad[0]]!r} at {bad[0]}")
-    return graph, costs
+    return graph, _costs("edges", [row[2] for row in rows], rows)
 
 
 def _label(label: Any, at: int) -> str:
@@ -318,11 +311,17 @@ def _label(label: Any, at: int) -> str:
     return str(label)
 
 
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
+def _costs(what: str, values: Sequence[Any], shown: Sequence[Any]) -> list[float]:
+    """Return the costs of edges as numbers; an error shows the edge whose cost is none."""
+    costs = []
+    for at, value in enumerate(values):
+        try:
+            costs.append(float(value))
+        except (TypeError, ValueError, OverflowError):
+            costs.append(math.nan)
+        if not 0 <= costs[at] < math.inf:
+            raise ValueError(f"{what}: expected finite costs ≥ 0, got {shown[at]!r} at {at}")
+    return costs
 
 
 def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
@@ -392,7 +391,7 @@ def from_networkx(
         builder,
         links,
         rule,
-        edge_costs=None if bare else [float(value) for value in weights],
+        edge_costs=None if bare else _costs(f"graph: {weight!r}", weights, weights),
         bins=in_order("graph: attributes `bin`", marked) or None,
         inner_bins=builder.classes is None,
         node_data={key: [x[key] for x in attributes] for key in keys if all(key in x for x in attributes)},
@@ -428,9 +427,8 @@ def to_networkx(tree: Tree) -> nx.DiGraph[Any]:
     """
     check_tree(tree)
     graph: nx.DiGraph[Any] = require("networkx", "trees", "to_networkx").DiGraph(**tree.info)
-    names = tree.names
-    unique = names is not None and "" not in names and len(set(names)) == len(names)
-    labels: Any = names if unique else range(tree.num_nodes)
+    unique = {*(tree.names or ())} - {""}
+    labels: Any = tree.names if len(unique) == tree.num_nodes else range(tree.num_nodes)
     for node, label in enumerate(labels):
         graph.add_node(label, **{key: values[node] for key, values in tree.node_data.items()})
     for place, node in enumerate(tree.bins.tolist()):

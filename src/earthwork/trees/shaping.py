@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.spaces import Tree
-from earthwork.spaces.space import check_names, check_number
+from earthwork.spaces.space import check_names, check_number, fixed_numbers
 from earthwork.spaces.topology import call
 from earthwork.text import find_nodes
 from earthwork.trees.assemble import Classes, assemble, by_name, check_tree, class_nodes, need_names
@@ -180,7 +180,7 @@ def reweight(
 def _information_costs(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor | None) -> Floats:
     if counts is None:
         raise ValueError('counts: the scheme "information" needs how often each class occurs')
-    values = np.asarray(by_name("counts", counts, tree.bin_names or ()), dtype=np.float64)
+    values = fixed_numbers("counts", by_name("counts", counts, tree.bin_names or ()), "numbers")
     if values.shape != (tree.num_bins,):
         raise ValueError(f"counts: expected {tree.num_bins}, one for each class, got shape {values.shape}")
     bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
