@@ -32,6 +32,14 @@ from earthwork.sklearn import BoostedClassifier, ConformalClassifier, LeastRiskC
 LIBRARIES = ("lightgbm", "xgboost")
 # What the rules do not allow for. They also want the most probable class as the answer.
 EXCEPTIONS = {"check_classifiers_classes": "names have no order without a space"}
+# Three times a gradient is rounded, three rows with it are not: 2e-7 after 20 rounds, where the rule allows 1e-7.
+SINGLE = {"check_sample_weight_equivalence_on_dense_data": "XGBoost keeps weighted gradients in single precision"}
+
+
+def exceptions(model):
+    if isinstance(model, LeastRiskClassifier):
+        return {}
+    return EXCEPTIONS | SINGLE if getattr(model, "library", None) == "xgboost" else EXCEPTIONS
 
 
 def boosted(space=None, library="lightgbm", **options):
@@ -43,7 +51,7 @@ def boosted(space=None, library="lightgbm", **options):
     [LeastRiskClassifier(LogisticRegression()), ConformalClassifier(LogisticRegression(), alpha=0.3, random_state=0),
      *(BoostedClassifier(None, library, n_estimators=20, decision="argmax",
      n_jobs=1, random_state=0) for library in LIBRARIES if find_spec(library))],
-    expected_failed_checks=lambda model: {} if isinstance(model, LeastRiskClassifier) else EXCEPTIONS,
+    expected_failed_checks=exceptions,
 )  # fmt: skip
 def test_rules_of_scikit_learn(estimator, check):
     check(estimator)
