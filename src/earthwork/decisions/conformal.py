@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork.decisions.calibration import mean_passes, p_values
-from earthwork.decisions.decide import P, as_tensor, check_labels
+from earthwork.decisions.decide import P, as_given, as_tensor, check_labels
 from earthwork.decisions.nested_sets import FAMILIES, maximal_nodes, radius_scores
 from earthwork.files import errors_naming, parse_json, read_json, to_json, write_atomically
 from earthwork.ops.masses import Normalize, as_distributions
@@ -184,10 +184,9 @@ class ConformalPredictor:
                 # Up to the last of the classes that are within their own limits.
                 limit = torch.where(scores <= limit, scores, -1.0).amax(-1, keepdim=True)
             found.append(scores <= limit)
-        sets = torch.cat(found).view(p.shape)
-        return sets if isinstance(p, Tensor) else sets.numpy()
+        return as_given(p, torch.cat(found).view(p.shape))
 
-    def ends(self, sets: Any) -> Any:
+    def ends(self, sets: P) -> P:
         """Return the first and the last class of each interval or arc, ``[..., num_bins]`` to ``[..., 2]``.
 
         An arc may end before the class where it starts; a whole ring is 0 to ``num_bins - 1``, an empty set -1 to -1.
@@ -199,17 +198,15 @@ class ConformalPredictor:
         starts, whole = x & ~before, x.all(-1)
         first = torch.where(whole, 0, starts.int().argmax(-1))
         last = (first + x.sum(-1) - 1) % n
-        found = torch.where(x.any(-1, keepdim=True), torch.stack([first, last], -1), -1)
-        return found.numpy() if isinstance(sets, np.ndarray) else found
+        return as_given(sets, torch.where(x.any(-1, keepdim=True), torch.stack([first, last], -1), -1))
 
-    def nodes(self, sets: Any) -> Any:
+    def nodes(self, sets: P) -> P:
         """Return the fewest nodes of a tree whose classes are those of each set: booleans ``[..., num_nodes]``.
 
         Of nodes with the same classes it is the lowest.
         """
         tree = as_tree(self.space, "sets", "whose nodes are above classes")
-        found = maximal_nodes(_as_sets(sets, tree), tree)
-        return found.numpy() if isinstance(sets, np.ndarray) else found
+        return as_given(sets, maximal_nodes(_as_sets(sets, tree), tree))
 
     def describe(self, sets: Any) -> list[str]:
         """Return each of the sets ``[rows, num_bins]`` in words: ``"3 to 5"``, or the names of nodes or classes."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork.decisions.calibration import check_rows, fit_temperature
-from earthwork.decisions.decide import as_tensor, first_least
+from earthwork.decisions.decide import P, as_given, as_tensor, first_least
 from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.space import check_space
@@ -120,10 +120,9 @@ class FittedDecision:
                 break
         return self
 
-    def predict(self, p: Any) -> Any:
+    def predict(self, p: P) -> P:
         """Return classes for ``p[..., num_bins]``, or nodes with ``allow_inner``; an array if ``p`` is one."""
-        answers = first_least(-self.scores(p))
-        return answers if isinstance(p, Tensor) else answers.numpy()
+        return as_given(p, first_least(-self.scores(p)))
 
     def scores(self, p: Any) -> Tensor:
         """Return how good each answer is, ``[..., answers]``; the largest is chosen."""
