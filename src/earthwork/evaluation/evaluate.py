@@ -117,8 +117,6 @@ def evaluate(
     check_whole("seed", seed)
     plan = _Plan(space, normalize, decide, vagueness, accuracy, coverage, calibrate, conformal)
     plan.check()
-    if answers is not None:
-        check_word("answers", answers, "class", "node")
     sources = _open(
         predictions, ClassIndex(space, label_kind, inner=True), labels, label_column=label_column, answers=answers
     )

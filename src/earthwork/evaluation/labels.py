@@ -78,6 +78,12 @@ class ClassIndex:
         """Return whether all names are classes."""
         return all(name in self._places for name in names)
 
+    def are_names(self, values: NDArray[Any]) -> bool:
+        """Return whether labels are names, of classes or of inner nodes."""
+        return self._kind == "name" or all(
+            _found(str(value), self._labels) is not None for value in set(values.tolist())
+        )
+
     def labels(self, what: str, values: NDArray[Any], *, typed: bool = True) -> Indices:
         """Return the class index that each label means, or ``num_bins + v`` for the inner node ``v`` of a tree.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -20,7 +20,7 @@ from earthwork.extras import require
 from earthwork.files import check_regular, read_lines
 from earthwork.metrics.batch import check_bins_first
 from earthwork.spaces import Chain, Tree
-from earthwork.spaces.space import to_array
+from earthwork.spaces.space import check_word, to_array
 from earthwork.spaces.tree import as_tree
 
 ENDINGS = (".npz", ".npy", ".csv", ".tsv", ".parquet")
@@ -112,6 +112,10 @@ def open_predictions(
         FileNotFoundError: If there is no such file.
         ValueError: If the source does not hold what it should.
     """
+    if answers is not None:
+        check_word("answers", answers, "class", "node")
+    if answers == "node":
+        as_tree(classes.space, "answers", 'for "node"')
     truth = None if labels is None else _read_labels(labels, classes)
     opener = _Opener(classes, truth, label_column, answers)
     if isinstance(source, str | Path):
@@ -242,34 +246,43 @@ class _Opener:
         count, space = self.classes.count, self.classes.space
         if len(values) != len(truth.labels):
             raise ValueError(f"{source}: {_UNEQUAL}, got {len(truth.labels)} labels and {len(values)} rows")
-        if not typed or values.dtype.kind == "O":
-            with suppress(ValueError, TypeError):
-                numbers = values.astype(np.float64)
-                values = numbers if (numbers != np.rint(numbers)).any() else values
-        nodes = self.kind == "node" and values.dtype.kind in "iu"
-        if nodes:
-            tree = as_tree(space, "answers", 'for "node"')
-            wrong = np.flatnonzero((values < 0) | (values >= tree.num_nodes))
-            if len(wrong):
-                got = f"{values[wrong[0]]} in row {wrong[0]}"
-                raise ValueError(f"{source}: expected nodes from 0 to {tree.num_nodes - 1}, got {got}")
-            given = values.astype(np.int64)
+        values = self.as_numbers(values, typed)
+        if isinstance(space, Tree) and values.dtype.kind in "iu":
+            if self.kind is None:
+                check_bins_first(space, source, "answers")
+            if self.kind == "node":
+                wrong = np.flatnonzero((values < 0) | (values >= space.num_nodes))
+                if len(wrong):
+                    got = f"{values[wrong[0]]} in row {wrong[0]}"
+                    raise ValueError(f"{source}: expected nodes from 0 to {space.num_nodes - 1}, got {got}")
+                return Predictions(source, "answers", truth.labels, _in_pieces(values, _PIECE), nodes=True)
+        if isinstance(space, Chain) and values.dtype.kind == "f":
+            given = self.classes.nearest(source, values, truth.by_name)
         else:
-            given = self.classes_of(source, values, truth.by_name, typed)
-            nodes = self.kind == "node" or bool((given >= count).any())
-            if nodes and isinstance(space, Tree):
-                of_bins = to_array(space.bins)[given.clip(max=count - 1)]
-                given = np.where(given >= count, given - count, of_bins)
+            given = self.classes.labels(source, values, typed=typed)
+        nodes = self.kind == "node" or bool((given >= count).any())
+        if nodes and isinstance(space, Tree):
+            of_bins = to_array(space.bins)[given.clip(max=count - 1)]
+            given = np.where(given >= count, given - count, of_bins)
         return Predictions(source, "answers", truth.labels, _in_pieces(given, _PIECE), nodes=nodes)
 
-    def classes_of(self, source: str, values: NDArray[Any], by_name: bool, typed: bool) -> Indices:
-        """Return the classes that answers mean; ``num_bins + v`` for the inner node ``v`` of a tree."""
-        space = self.classes.space
-        if values.dtype.kind == "f" and isinstance(space, Chain):
-            return self.classes.nearest(source, values, by_name)
-        if values.dtype.kind in "iu" and self.kind is None and isinstance(space, Tree):
-            check_bins_first(space, source, "answers")
-        return self.classes.labels(source, values, typed=typed)
+    def as_numbers(self, values: NDArray[Any], typed: bool) -> NDArray[Any]:
+        """Return answers that are numbers, though stored as text or objects, as numbers: real ones, or nodes' indices.
+
+        Other integers may be names, which is for the `ClassIndex` to say.
+        """
+        if values.dtype.kind in "iu":
+            return values.astype(np.int64)
+        if typed and values.dtype.kind not in "fO":
+            return values
+        try:
+            numbers = values.astype(np.float64)
+        except (ValueError, TypeError):
+            return values
+        if (numbers != np.rint(numbers)).any():
+            return numbers
+        tree = isinstance(self.classes.space, Tree) and not self.classes.are_names(values)
+        return numbers.astype(np.int64) if tree else values
 
     @property
     def rows_at_a_time(self) -> int:
