@@ -349,6 +349,26 @@ def test_metrics_by_hand():
             ValueError,
             "labels: expected 2, one for each row of the scores, got 3",
         ),
+        (
+            lambda: Objective(ew.Chain(3)).derivatives(np.zeros((2, 3)), np.array([0, np.nan])),
+            ValueError,
+            "labels: expected class indices from 0 to 2, got nan at position 1",
+        ),
+        (
+            lambda: EvalMetric(ew.Chain(3)).value(np.zeros((2, 3)), np.zeros((2, 1))),
+            ValueError,
+            r"labels: expected 2, one for each row of the scores, got shape \(2, 1\)",
+        ),
+        (
+            lambda: Objective(ew.Chain(3)).derivatives(np.zeros((2, 3)), np.zeros(2), np.ones(1)),
+            ValueError,
+            r"sample_weight: expected 2 finite numbers ≥ 0, one for each row, got array\(\[1",
+        ),
+        (
+            lambda: EvalMetric(ew.Chain(3)).value(np.zeros((2, 3)), np.zeros(2), np.array([1, -1])),
+            ValueError,
+            "sample_weight: expected 2 finite numbers ≥ 0",
+        ),
     ],
 )
 def test_bad_input(make, error, match):
