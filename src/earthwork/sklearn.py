@@ -13,8 +13,8 @@ from torch import Tensor
 
 from earthwork.boosting import EvalMetric, Objective
 from earthwork.decisions import ConformalPredictor, FittedDecision, decide, expected_distance, fit_temperature
+from earthwork.decisions.calibration import at_temperature, log_of
 from earthwork.decisions.decide import first_least
-from earthwork.decisions.fitted import log_of
 from earthwork.evaluation.labels import ClassIndex
 from earthwork.extras import require
 from earthwork.metrics.batch import Batch
@@ -163,8 +163,7 @@ class LeastRiskClassifier(_Wrapper):
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Return the (calibrated) probabilities of ``classes_``, shape ``[rows, classes]``."""
-        p = self._all_bins(X)[:, self._bins]
-        return (p if self.temperature_ == 1 else (log_of(p) / self.temperature_).softmax(-1)).numpy()
+        return at_temperature(self._all_bins(X)[:, self._bins], self.temperature_).numpy()
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the class of least expected distance, or the best one for the metric, for each row."""
@@ -449,24 +448,8 @@ class _Scorer:
 
 def _order_of(y: Any) -> list[Any] | None:
     """Return the classes of an ordered Categorical of pandas, or of an Enum of polars, in their order."""
-    dtype = getattr(y, "dtype", None)
-    if getattr(dtype, "ordered", False):
-        return list(dtype.categories)  # type: ignore[union-attr]
-    return list(dtype.categories) if type(dtype).__name__ == "Enum" else None  # type: ignore[union-attr]
-
-
-def _ordered_classes(labels: Array, order: list[Any] | None) -> Array:
-    """Return the classes in their order, which is never guessed."""
-    if order is not None:
-        return np.asarray(order)
-    found = np.unique(labels)
-    if found.dtype.kind not in "biuf":
-        names = ", ".join(repr(str(name)) for name in found[:3])
-        raise ValueError(
-            f"y: expected numbers or an ordered Categorical where no space is given, got names, whose order is not "
-            f"known: pass space=ew.Chain({len(found)}, names=[…]) with {names}, … in their order"
-        )
-    return found
+    dtype: Any = getattr(y, "dtype", None)
+    return list(dtype.categories) if getattr(dtype, "ordered", False) or type(dtype).__name__ == "Enum" else None
 
 
 def _places(names: Array, labels: Array, what: str = "y") -> Array:
@@ -485,7 +468,13 @@ def _arranged(classes: Array, space: Space | None, order: list[Any] | None) -> t
     Labels are read by the rule of :func:`~earthwork.evaluate`.
     """
     if space is None:
-        names = _ordered_classes(classes, order)
+        names = np.unique(classes) if order is None else np.asarray(order)
+        if order is None and names.dtype.kind not in "biuf":
+            some = ", ".join(repr(str(name)) for name in names[:3])
+            raise ValueError(
+                f"y: expected numbers or an ordered Categorical where no space is given, got names, whose order is not "
+                f"known: pass space=ew.Chain({len(names)}, names=[…]) with {some}, … in their order"
+            )
         return Chain(len(names)), names, _places(names, classes)
     if not isinstance(space, Space):
         raise TypeError(f"space: expected a Chain, Ring, Tree, CostMatrix or None, got {space!r}")

@@ -299,16 +299,25 @@ def _checked(values: NDArray[Any], source: Predictions, normalize: Normalize, fi
 
 def _open(predictions: Any, classes: ClassIndex, labels: Any, **options: Any) -> dict[str, Predictions]:
     """Return the predictions of each model by its name, all with the same labels."""
-    given = _by_name(predictions)
-    called = {name: "predictions" if len(given) == 1 else f"predictions[{name!r}]" for name in given}
-    opened = {
-        name: open_predictions(source, classes, labels, name=called[name], **options) for name, source in given.items()
-    }
-    first = next(iter(opened.values()))
+    given, opened = _by_name(predictions), {}
+    for name, source in given.items():
+        called = "predictions" if len(given) == 1 else f"predictions[{name!r}]"
+        opened[name] = open_predictions(source, classes, labels, name=called, **options)
+    first, *others = opened.values()
     if len(first.labels) == 0:
         raise ValueError(f"{first.source}: expected at least one prediction, got none")
-    for other in opened.values():
-        _check_same(first, other)
+    for other in others:
+        if len(first.labels) != len(other.labels):
+            raise ValueError(
+                f"{other.source}: expected as many rows as {first.source}, which has {len(first.labels)}, to compare "
+                f"them row by row, got {len(other.labels)}"
+            )
+        different = np.flatnonzero(first.labels != other.labels)
+        if len(different):
+            raise ValueError(
+                f"{other.source}: expected the labels of {first.source}, row by row, got another one in row "
+                f"{different[0]} and {len(different) - 1} more"
+            )
     return opened
 
 
@@ -334,17 +343,3 @@ def _names(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     raise ValueError(f"predictions: expected each file once, got {', '.join(map(str, paths))}")
-
-
-def _check_same(first: Predictions, other: Predictions) -> None:
-    if len(first.labels) != len(other.labels):
-        raise ValueError(
-            f"{other.source}: expected as many rows as {first.source}, which has {len(first.labels)}, to compare them "
-            f"row by row, got {len(other.labels)}"
-        )
-    different = np.flatnonzero(first.labels != other.labels)
-    if len(different):
-        raise ValueError(
-            f"{other.source}: expected the labels of {first.source}, row by row, got another one in row {different[0]} "
-            f"and {len(different) - 1} more"
-        )
