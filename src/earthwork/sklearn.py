@@ -119,11 +119,11 @@ class LeastRiskClassifier(_Wrapper):
         fitted = clone(self.estimator).fit(X, target, **fit_params)
         classes = np.asarray(fitted.classes_) if classes is None else classes
         if self.space is None and self.maximize in (None, "accuracy"):
-            same = CostMatrix(1 - torch.eye(len(classes), dtype=torch.float64))
-            self._adopt(fitted, classes, same, np.arange(len(classes)))
+            space: Space = CostMatrix(1 - np.eye(len(classes)))
+            bins = np.arange(len(classes))
         else:
             space, _, bins = _arranged(classes, self.space, _order_of(y))
-            self._adopt(fitted, classes, space, bins)
+        self._adopt(fitted, classes, space, bins)
         self.temperature_, self.decision_ = 1.0, None
         if (self.calibrate or self.maximize) and len(classes) > 1:
             p, rows = self._held_out(X, target, fit_params)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
@@ -31,8 +32,6 @@ _FORMAT, _VERSION = "earthwork-conformal-predictor", 1
 _OPTIONS = ("alpha", "kind", "score", "risk", "confidence", "by_class", "randomized")
 # The number of probabilities that are scored at a time: 4 MiB, which fit a cache.
 _BLOCK = 2**20
-# The steps of a bisection that take an interval of doubles to its last bits.
-_STEPS = 60
 
 
 class Threshold(NamedTuple):
@@ -285,13 +284,9 @@ class ConformalPredictor:
                 return bool(mean_passes(mean, rows, level))
             return bool(p_values(mean, rows, level, self.risk == "miss") <= 1 - self.confidence)
 
-        low, high = -1.0, float(scores.max()) if rows else 0.0
-        if not rows or not passes(high):
-            return Threshold(math.inf, rows)
-        for _ in range(_STEPS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if passes(middle) else (middle, high)
-        return Threshold(high, rows)
+        limits = np.sort(scores.numpy(), axis=None)
+        place = bisect_left(limits, True, key=passes)
+        return Threshold(float(limits[place]) if place < len(limits) else math.inf, rows)
 
     def _warn_of_few_rows(self) -> None:
         few = [threshold.rows for threshold in self.thresholds if threshold.limit == math.inf]
@@ -393,8 +388,8 @@ def _as_groups(groups: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _as_sets(sets: Any, space: Space) -> Tensor:
-    x = torch.from_numpy(sets) if isinstance(sets, np.ndarray) and sets.dtype == bool else sets
+    x = as_tensor(sets)
     if not isinstance(x, Tensor) or x.dtype != torch.bool or x.ndim == 0 or x.shape[-1] != space.num_bins:
-        what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor | np.ndarray) else type(x).__name__
+        what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"sets: expected booleans with a last axis of {space.num_bins}, got {what}")
     return x

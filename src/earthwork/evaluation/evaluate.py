@@ -224,10 +224,8 @@ def _forms(model: Model, place: int, source: Predictions, plan: _Plan, sample: N
             last = last._replace(name=f"{model.name}, calibrated", temperature=temperature)
             forms.append(last._replace(vagueness=0.0))
         if plan.accuracy is not None or plan.coverage is not None:
-            tree = as_tree(plan.space, "decide", 'for "inner"')
-            p = _softened(kept, last.temperature).p
-            tuned = tune_vagueness(p, kept.labels, tree, accuracy=plan.accuracy, coverage=plan.coverage)
-            last = last._replace(vagueness=tuned)
+            p, target = _softened(kept, last.temperature).p, {"accuracy": plan.accuracy, "coverage": plan.coverage}
+            last = last._replace(vagueness=tune_vagueness(p, kept.labels, kept.tree, **target))
     if plan.decide is not None:
         words = {"least_risk": "least risk", "inner": "inner nodes"}[plan.decide]
         base = place + len(forms) - 1
@@ -263,10 +261,8 @@ def _batches(
     source: Predictions, plan: _Plan, left_out: NDArray[np.bool_] | None, progress: Callable[[float], None] | None
 ) -> Iterator[Batch]:
     """Return the rows that are not left out, checked once."""
-    space, normalize = plan.space, plan.normalize
-    if normalize is None and source.kind == "logits":
-        normalize = "softmax"
-    start = 0
+    space, start = plan.space, 0
+    normalize = plan.normalize or ("softmax" if source.kind == "logits" else None)
     for values, classes in source:
         end, labels = start + len(classes), torch.from_numpy(classes)
         if source.kind == "answers":
