@@ -45,8 +45,25 @@ class _Wrapper(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ign
     """A classifier made of another one, whose classes are some of the bins of a space."""
 
     estimator: Any
+    space: Space | None
     space_: Space
     classes_: Array
+
+    def _target(self, y: Any) -> Any:
+        """Return the labels as the estimator takes them: as bins, and all of these, if its objective is ours."""
+        objective = _objective(self.estimator)
+        if objective is None:
+            return y
+        if self.space is None or self.space != objective.space:
+            raise ValueError(f"space: expected that of the estimator's objective, {objective.space}, got {self.space}")
+        bins = ClassIndex(self.space, remedy=_REMEDY).labels("y", np.asarray(y))
+        missing = np.setdiff1d(np.arange(self.space.num_bins), bins)
+        if len(missing):
+            raise ValueError(
+                f"y: expected all {self.space.num_bins} classes of the space, which this estimator cannot train "
+                f"without, got none of class {missing[0]}; BoostedClassifier can"
+            )
+        return bins
 
     def _adopt(self, fitted: Any, classes: Array, space: Space, bins: Array) -> None:
         """Keep a fitted estimator, and the space with the bin of each class."""
@@ -114,10 +131,11 @@ class LeastRiskClassifier(_Wrapper):
         """Fit the estimator, and the temperature and the decision if asked for."""
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
-        objective = _objective(self.estimator)
-        target, classes = (y, None) if objective is None else self._as_bins(y, objective)
+        target = self._target(y)
         fitted = clone(self.estimator).fit(X, target, **fit_params)
-        classes = np.asarray(fitted.classes_) if classes is None else classes
+        # In the order of the space, where the estimator knows bins.
+        first = None if target is y else np.unique(target, return_index=True)[1]
+        classes = np.asarray(fitted.classes_) if first is None else np.asarray(y)[first]
         if self.space is None and self.maximize in (None, "accuracy"):
             space: Space = CostMatrix(1 - np.eye(len(classes)))
             bins = np.arange(len(classes))
@@ -135,20 +153,6 @@ class LeastRiskClassifier(_Wrapper):
             if self.calibrate:
                 self.temperature_ = fit_temperature(log_of(p[:, self._bins]), labels)
         return self
-
-    def _as_bins(self, y: Any, objective: Objective) -> tuple[Array, Array]:
-        """Return the labels as bins, which an objective expects, and the classes in the order of the space."""
-        if self.space is None or self.space != objective.space:
-            raise ValueError(f"space: expected that of the estimator's objective, {objective.space}, got {self.space}")
-        y = np.asarray(y)
-        bins = ClassIndex(self.space, remedy=_REMEDY).labels("y", y)
-        missing = sorted(set(range(self.space.num_bins)) - set(bins.tolist()))
-        if missing:
-            raise ValueError(
-                f"y: expected all {self.space.num_bins} classes of the space, which this estimator cannot train "
-                f"without, got none of class {missing[0]}; BoostedClassifier can"
-            )
-        return bins, y[np.unique(bins, return_index=True)[1]]
 
     def _held_out(self, X: Any, y: Any, params: dict[str, Any]) -> tuple[Tensor, Array]:  # noqa: N803
         """Return the probabilities of rows by estimators that have not seen them, and which rows these are."""
@@ -221,7 +225,7 @@ class ConformalClassifier(_Wrapper):
         train_x, held_x, train_y, held_y = train_test_split(
             X, y, test_size=self.calibration, random_state=self.random_state
         )
-        fitted, classes = clone(self.estimator).fit(train_x, train_y), np.unique(y)
+        fitted, classes = clone(self.estimator).fit(train_x, self._target(train_y)), np.unique(y)
         space, _, bins = _arranged(classes, self.space, order)
         self._adopt(fitted, classes, space, bins)
         self.predictor_ = ConformalPredictor(self.space_, self.alpha, self.kind)
