@@ -26,7 +26,7 @@ from earthwork.metrics.functional import measure_named
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor
-from earthwork.spaces.space import check_rho, check_word
+from earthwork.spaces.space import check_rho, check_space, check_word
 
 __all__ = ["EvalMetric", "Objective"]
 
@@ -223,6 +223,7 @@ class EvalMetric:
     """
 
     def __init__(self, space: Space, name: str = "rps", *, decision: Decision = "argmax", raw: bool = True) -> None:
+        check_space(space)
         self.measure = measure_named(name, space)
         check_decision(decision, space, 0.0)
         self.measure.check(space, decision)
@@ -238,7 +239,7 @@ class EvalMetric:
         x = _as_scores(scores, self.space)
         y, weights = _as_labels(labels, len(x), self.space), _as_weights(sample_weight, len(x))
         p, logits = (x.softmax(-1), x) if self.raw else (x, None)
-        return float(self.measure.of(Batch(self.space, y, p, None, self.decision, 0.0, logits, weights)))
+        return float(self.measure.of(Batch(self.space, y, p, decision=self.decision, logits=logits, weights=weights)))
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[str, float, bool]:
         """Serve ``feval`` of ``lightgbm.train`` and ``eval_metric`` of its scikit-learn classes."""

@@ -441,7 +441,7 @@ class _Scorer:
                 given = np.searchsorted((names[1:] + names[:-1]) / 2, answers)
             else:
                 index = ClassIndex(space, remedy=_REMEDY)
-                given = index.nearest("predict", answers, index.read("y", truth)[1])
+                given = index.nearest("predict", answers, index.read("y", truth).by_name)
             batch = Batch(space, truth_bins, given=torch.from_numpy(given), decision="class")
         value = float(measure.of(batch))
         return value if measure.higher_is_better else -value

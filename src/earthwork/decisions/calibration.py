@@ -119,9 +119,8 @@ def control_risk(losses: Any, level: float, *, confidence: float | None = None, 
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(f"losses: expected a tensor of shape [rows, candidates], at least one each, got {shape}")
     losses = losses.detach().double() / bound
-    if not bool(((losses >= 0) & (losses <= 1)).all()):
-        bad = losses[~((losses >= 0) & (losses <= 1))][0]
-        raise ValueError(f"losses: expected numbers from 0 to {bound:g}, got {float(bad) * bound:g}")
+    if (place := first_true(~((losses >= 0) & (losses <= 1)))) is not None:
+        raise ValueError(f"losses: expected numbers from 0 to {bound:g}, got {float(losses[place]) * bound:g}")
     if not 0 <= level <= bound or not (confidence is None or 0 < confidence < 1):
         got = f"{level!r} and {confidence!r}"
         raise ValueError(f"level, confidence: expected 0 to {bound:g}, and None or between 0 and 1, got {got}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.array_files import ArrayFile
-from earthwork.evaluation.labels import ClassIndex, Indices, Kind
+from earthwork.evaluation.labels import ClassIndex, Indices, Kind, Reading
 from earthwork.extras import require
 from earthwork.files import check_regular, read_lines
 from earthwork.metrics.batch import check_bins_first
@@ -63,13 +63,6 @@ class Predictions:
         if start != len(self.labels):
             count = f"more than {len(self.labels)}" if start > len(self.labels) else str(start)
             raise ValueError(f"{self.source}: {_UNEQUAL}, got {len(self.labels)} labels and {count} rows")
-
-
-class _Truth(NamedTuple):
-    """Labels, and whether they were names."""
-
-    labels: Indices
-    by_name: bool
 
 
 def open_predictions(
@@ -131,7 +124,7 @@ class _Opener:
     """Opens predictions of any form, with labels that are given, or those that come with the predictions."""
 
     classes: ClassIndex
-    truth: _Truth | None
+    truth: Reading | None
     label_column: str | None
     kind: Literal["class", "node"] | None  # What integers that are answers mean
 
@@ -175,7 +168,7 @@ class _Opener:
         if not single or shape[:1] != (rows,):
             self.check_shape(str(path), shape, rows)
         if truth is None:
-            truth = _Truth(*classes.read(f"{path}: labels", _column(file.read("labels"))))
+            truth = classes.read(f"{path}: labels", _column(file.read("labels")))
         if single:
             return self.answers(str(path), _column(file.read(member)), truth)
         order: Indices | None = None
@@ -196,7 +189,7 @@ class _Opener:
         classes, truth = self.classes, self.truth
         label, names = self.split_columns(source, table.names)
         if truth is None:
-            truth = _Truth(*classes.read(f"{source}: labels", table.labels(label), typed=table.typed))
+            truth = classes.read(f"{source}: labels", table.labels(label), typed=table.typed)
         single = [name for name in names if name.strip().lower() in _ANSWER_NAMES and not classes.knows([name])]
         if len(single) == 1:
             return self.answers(f"{source}: {single[0]}", table.labels(single[0]), truth, table.typed)
@@ -241,7 +234,7 @@ class _Opener:
         left_out = [name for name in names if name.strip().lower() in _ROW_NAMES and not self.classes.knows([name])]
         return found[0] if found else "", [name for name in names if name not in (*found, *left_out)]
 
-    def answers(self, source: str, values: NDArray[Any], truth: _Truth, typed: bool = True) -> Predictions:
+    def answers(self, source: str, values: NDArray[Any], truth: Reading, typed: bool = True) -> Predictions:
         """Return the predictions of a model that gives an answer for each row."""
         count, space = self.classes.count, self.classes.space
         if len(values) != len(truth.labels):
@@ -303,14 +296,14 @@ def _in_pieces(values: NDArray[Any], size: int) -> Pieces:
     return lambda: (values[start : start + size] for start in range(0, len(values), size))
 
 
-def _read_labels(labels: Any, classes: ClassIndex) -> _Truth:
+def _read_labels(labels: Any, classes: ClassIndex) -> Reading:
     """Return labels that are given apart from the predictions."""
     if not isinstance(labels, str | Path):
-        return _Truth(*classes.read("labels", _column(_as_array("labels", labels))))
+        return classes.read("labels", _column(_as_array("labels", labels)))
     path = Path(labels)
     if path.suffix.lower() == ".npy":
-        return _Truth(*classes.read(str(path), _column(ArrayFile(path).read())))
-    return _Truth(*classes.read(str(path), np.array(read_lines(path)), typed=False))
+        return classes.read(str(path), _column(ArrayFile(path).read()))
+    return classes.read(str(path), np.array(read_lines(path)), typed=False)
 
 
 def _column(labels: NDArray[Any]) -> NDArray[Any]:
@@ -358,19 +351,16 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
     parsing = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
     names: list[str] = []
 
-    def explain(error: Exception) -> ValueError:
-        # Columns by their names, and rows as in other messages: from 0, without the header.
-        text = re.sub(r"In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
-        text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 2}", text)
-        return ValueError(f"{path}: not a readable table: {' '.join(text.split())}")
-
     @contextmanager
     def opened(**options: Any) -> Iterator[Any]:
         try:
             with csv.open_csv(path, reading, parsing, csv.ConvertOptions(null_values=[], **options)) as batches:
                 yield batches
         except pyarrow.ArrowInvalid as error:
-            raise explain(error) from None
+            # Columns by their names, and rows as in other messages: from 0, without the header.
+            text = re.sub(r"In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
+            text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 2}", text)
+            raise ValueError(f"{path}: not a readable table: {' '.join(text.split())}") from None
 
     def read(wanted: list[str], kind: Any) -> Iterator[Any]:
         with opened(column_types=dict.fromkeys(wanted, kind), include_columns=wanted) as batches:
