@@ -164,6 +164,11 @@ def test_indices_of_nodes_in_every_form(form: str, tmp_path: Path) -> None:
         ),
         (lambda: ew.evaluate(np.array([0.5, 2]), [0, 1], ew.Ring(3)), ValueError, "expected class indices from 0 to 2"),
         (
+            lambda: ew.evaluate(np.array([1, 1e30]), [0, 1], TREE, answers="node"),
+            ValueError,
+            "expected class indices|not among the classes",
+        ),
+        (
             lambda: ew.evaluate(np.array([0.5, np.nan]), [0, 1], ew.Chain(3)),
             ValueError,
             "expected finite numbers, got nan in",

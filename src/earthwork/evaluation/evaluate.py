@@ -321,7 +321,10 @@ def _by_name(predictions: Any) -> dict[str, Any]:
     if isinstance(predictions, Mapping):
         if not predictions:
             raise ValueError("predictions: expected at least one model, got an empty mapping")
-        return {str(name): source for name, source in predictions.items()}
+        named = {str(name): source for name, source in predictions.items()}
+        if len(named) < len(predictions):
+            raise ValueError(f"predictions: expected names that differ as text, got {list(predictions)}")
+        return named
     if isinstance(predictions, str | Path):
         return {Path(predictions).stem: predictions}
     if isinstance(predictions, Sequence) and predictions and all(isinstance(x, str | Path) for x in predictions):

@@ -274,8 +274,8 @@ class _Opener:
             return values
         if (numbers != np.rint(numbers)).any():
             return numbers
-        tree = isinstance(self.classes.space, Tree) and not self.classes.are_names(values)
-        return numbers.astype(np.int64) if tree else values
+        nodes = isinstance(self.classes.space, Tree) and not self.classes.are_names(values)
+        return numbers.astype(np.int64) if nodes and (abs(numbers) < 2**53).all() else values
 
     @property
     def rows_at_a_time(self) -> int:
