@@ -350,12 +350,11 @@ def exact_threshold(scores: Tensor, alpha: float) -> Threshold:
     above = min(math.floor(allowed), n)
     ordered = [-math.inf, *scores.sort().values.tolist(), math.inf]
     below, limit = ordered[n - above], ordered[n + 1 - above]
-    equal_below, equal = int((scores == below).sum()), int((scores == limit).sum())
-    if below < limit:
-        rest = allowed - above
-        return Threshold(limit, n, below, (rest / (equal_below + 1), rest, (equal + rest) / (equal + 1)))
-    higher = int((scores > limit).sum())
-    return Threshold(limit, n, below, ((allowed - higher) / (equal + 1),) * 3)
+    # At the predecessor, between the two, and at the limit.
+    higher = torch.stack([scores > below, scores >= limit, scores > limit]).sum(-1).tolist()
+    equal = int((scores == below).sum()), 0, int((scores == limit).sum())
+    first, second, third = ((allowed - k) / (e + 1) for k, e in zip(higher, equal, strict=True))
+    return Threshold(limit, n, below, (first, second, third))
 
 
 def _read_threshold(entry: Any) -> Threshold:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -45,9 +46,8 @@ class Predictions:
     # Whether the source says that it holds probabilities, logits or answers; `None` if it does not say
     kind: Kind | None
     labels: Indices  # The class of each row
-    # Starts an iterator over predictions `[some rows, classes]`, in the order of the space's classes; or answers `[some
-    # rows]`
-    pieces: Pieces
+    pieces: Pieces  # Starts an iterator over predictions `[some rows, classes]`, or answers `[some rows]`
+    order: Indices | None = None  # The column of each class, if they are in another order than the space's classes
     half: bool = False  # Whether the predictions were stored in half precision, whatever the type of the pieces
     nodes: bool = False  # Whether answers are nodes of a tree
 
@@ -59,7 +59,7 @@ class Predictions:
             start += len(values)
             if start > len(self.labels):
                 break
-            yield values, labels
+            yield values if self.order is None else values[:, self.order], labels
         if start != len(self.labels):
             count = f"more than {len(self.labels)}" if start > len(self.labels) else str(start)
             raise ValueError(f"{self.source}: {_UNEQUAL}, got {len(self.labels)} labels and {count} rows")
@@ -147,7 +147,7 @@ class _Opener:
         if values.dtype.kind not in "fiu":
             raise ValueError(f"{name}: expected numbers, got {values.dtype}")
         self.check_shape(name, values.shape, len(self.truth.labels))
-        return Predictions(name, None, self.truth.labels, _in_pieces(values, self.rows_at_a_time), half)
+        return Predictions(name, None, self.truth.labels, _in_pieces(values, self.rows_at_a_time), half=half)
 
     def array_file(self, path: Path) -> Predictions:
         file, truth, classes = ArrayFile(path), self.truth, self.classes
@@ -178,12 +178,7 @@ class _Opener:
                 raise ValueError(f"{path}: expected {classes.count} names in `classes`, got {count}")
             names = [str(name) for name in np.ravel(file.read("classes")).tolist()]
             order, _ = classes.order(f"{path}: classes", names)
-
-        def pieces() -> Iterator[NDArray[Any]]:
-            for values in file.stream(member, self.rows_at_a_time):
-                yield values if order is None else values[:, order]
-
-        return Predictions(str(path), kind, truth.labels, pieces)
+        return Predictions(str(path), kind, truth.labels, partial(file.stream, member, self.rows_at_a_time), order)
 
     def table(self, source: str, table: _Table) -> Predictions:
         classes, truth = self.classes, self.truth
@@ -212,10 +207,10 @@ class _Opener:
                         f"{source}: expected finite numbers, got {values[row, column]} in row {start + row}, column "
                         f"{lists or names[column]!r}"
                     )
-                yield values if order is None else values[:, order]
+                yield values
                 start += len(values)
 
-        return Predictions(source, kind, truth.labels, pieces)
+        return Predictions(source, kind, truth.labels, pieces, order)
 
     def split_columns(self, source: str, names: Sequence[str]) -> tuple[str, list[str]]:
         """Return the column of labels, if it is needed, and those that hold the predictions."""
