@@ -328,6 +328,7 @@ def test_metrics_by_hand():
         (lambda: Objective(ew.Chain(3), loss="ce"), ValueError, 'loss: expected "emd" or "edge"'),
         (lambda: Objective(ew.Chain(3), mix=2), ValueError, "mix: expected a number from 0 to 1, got 2"),
         (lambda: Objective(ew.Chain(3), curvature="h"), ValueError, "curvature: expected"),
+        (lambda: EvalMetric(3), TypeError, "space: expected a Chain, Ring, Tree or CostMatrix, got int"),
         (lambda: EvalMetric(ew.Chain(3), "auc"), ValueError, "name: expected one of kappa, mae, severity, rps, .*"),
         (
             lambda: EvalMetric(ew.Chain(3), "expected_cost"),
@@ -348,6 +349,26 @@ def test_metrics_by_hand():
             lambda: Objective(ew.Chain(3)).derivatives(np.zeros((2, 3)), np.zeros(3)),
             ValueError,
             "labels: expected 2, one for each row of the scores, got 3",
+        ),
+        (
+            lambda: Objective(ew.Chain(3)).derivatives(np.zeros((2, 3)), np.array([0, np.nan])),
+            ValueError,
+            "labels: expected class indices from 0 to 2, got nan at position 1",
+        ),
+        (
+            lambda: EvalMetric(ew.Chain(3)).value(np.zeros((2, 3)), np.zeros((2, 1))),
+            ValueError,
+            r"labels: expected 2, one for each row of the scores, got shape \(2, 1\)",
+        ),
+        (
+            lambda: Objective(ew.Chain(3)).derivatives(np.zeros((2, 3)), np.zeros(2), np.ones(1)),
+            ValueError,
+            r"sample_weight: expected 2 finite numbers ≥ 0, one for each row, got array\(\[1",
+        ),
+        (
+            lambda: EvalMetric(ew.Chain(3)).value(np.zeros((2, 3)), np.zeros(2), np.array([1, -1])),
+            ValueError,
+            "sample_weight: expected 2 finite numbers ≥ 0",
         ),
     ],
 )

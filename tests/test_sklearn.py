@@ -220,6 +220,23 @@ def test_least_risk_by_an_objective_of_ours(library, options):
         LeastRiskClassifier(make, ew.Chain(4), **options).fit(features, labels)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_conformal_sets_by_an_objective_of_ours():
+    """It trained on the alphabetical order of the names, and failed."""
+    module = pytest.importorskip("lightgbm")
+    features, labels = ordinal(4)
+    names = np.array(["tiny", "small", "medium", "large"])
+    chain = ew.Chain(4, names=names.tolist())
+    objective = ew.boosting.Objective(chain).lightgbm
+    estimator = module.LGBMClassifier(objective=objective, n_estimators=20, n_jobs=1, verbose=-1)
+    model = ConformalClassifier(estimator, chain, 0.2, random_state=0)
+    sets = model.fit(features, names[labels]).predict_set(features)
+    assert sets[np.arange(len(labels)), labels].mean() > 0.75
+    np.testing.assert_array_equal(model.fit(features, labels).predict_set(features), sets)
+    with pytest.raises(ValueError, match=r"y: expected all 4 classes of the space, .* got none of class 3; Boosted"):
+        model.fit(features[labels < 3], labels[labels < 3])
+
+
 def test_answers_for_kappa_by_cross_validation():
     features, labels = ordinal()
     chain = ew.Chain(5)

@@ -26,7 +26,7 @@ from earthwork.metrics.functional import measure_named
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor
-from earthwork.spaces.space import check_rho, check_word
+from earthwork.spaces.space import check_rho, check_space, check_word
 
 __all__ = ["EvalMetric", "Objective"]
 
@@ -115,16 +115,15 @@ class Objective:
             sample_weight: A weight ≥ 0 for each row, shape ``[rows]``.
             by_class: Whether the classes of the results lie one after the other in memory.
         """
-        x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
-        if len(x) != len(y):
-            raise ValueError(f"labels: expected {len(x)}, one for each row of the scores, got {len(y)}")
+        x = _as_scores(scores, self.space)
+        y, weights = _as_labels(labels, len(x), self.space), _as_weights(sample_weight, len(x))
         gradient, curvature = (x.new_empty(x.shape[::-1]).t() if by_class else torch.empty_like(x) for _ in range(2))
         step = max(1, _BLOCK // x.shape[1])
         for start in range(0, len(x), step):
             rows = slice(start, start + step)
             gradient[rows], curvature[rows] = self._block(x[rows], y[rows])
-        if sample_weight is not None and len(sample_weight):
-            scale = torch.as_tensor(np.asarray(sample_weight), dtype=x.dtype).unsqueeze(-1)
+        if weights is not None:
+            scale = weights.to(x.dtype).unsqueeze(-1)
             gradient, curvature = gradient * scale, curvature * scale
         return gradient.numpy(), curvature.numpy()
 
@@ -224,6 +223,7 @@ class EvalMetric:
     """
 
     def __init__(self, space: Space, name: str = "rps", *, decision: Decision = "argmax", raw: bool = True) -> None:
+        check_space(space)
         self.measure = measure_named(name, space)
         check_decision(decision, space, 0.0)
         self.measure.check(space, decision)
@@ -236,12 +236,10 @@ class EvalMetric:
 
     def value(self, scores: Array, labels: Array, sample_weight: Array | None = None) -> float:
         """Return the metric of the rows; NaN if there is nothing to average."""
-        x, y = _as_scores(scores, self.space), _as_labels(labels, self.space)
-        weights = None
-        if sample_weight is not None and len(sample_weight):
-            weights = torch.as_tensor(np.asarray(sample_weight), dtype=torch.float64)
+        x = _as_scores(scores, self.space)
+        y, weights = _as_labels(labels, len(x), self.space), _as_weights(sample_weight, len(x))
         p, logits = (x.softmax(-1), x) if self.raw else (x, None)
-        return float(self.measure.of(Batch(self.space, y, p, None, self.decision, 0.0, logits, weights)))
+        return float(self.measure.of(Batch(self.space, y, p, decision=self.decision, logits=logits, weights=weights)))
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[str, float, bool]:
         """Serve ``feval`` of ``lightgbm.train`` and ``eval_metric`` of its scikit-learn classes."""
@@ -279,13 +277,27 @@ def _as_scores(scores: Array, space: Space) -> Tensor:
     return torch.from_numpy(array)
 
 
-def _as_labels(labels: Array, space: Space) -> Tensor:
+def _as_labels(labels: Array, rows: int, space: Space) -> Tensor:
     """Return class indices as a tensor ``[rows]``; boosting libraries store them as floating point numbers."""
     array = np.asarray(labels)
-    indices = array.astype(np.int64)
+    if array.shape != (rows,):
+        got = len(array) if array.ndim == 1 else f"shape {array.shape}"
+        raise ValueError(f"labels: expected {rows}, one for each row of the scores, got {got}")
+    with np.errstate(invalid="ignore"):  # NaN is no class index
+        indices = array.astype(np.int64)
     wrong = (indices != array) | (indices < 0) | (indices >= space.num_bins)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         got = f"{array[row]} at position {row}"
         raise ValueError(f"labels: expected class indices from 0 to {space.num_bins - 1}, got {got}")
     return torch.from_numpy(indices)
+
+
+def _as_weights(sample_weight: Array | None, rows: int) -> Tensor | None:
+    """Return a weight for each row, or ``None`` if there are none: in XGBoost an empty array."""
+    if sample_weight is None or len(sample_weight) == 0:
+        return None
+    array = np.asarray(sample_weight, dtype=np.float64)
+    if array.shape != (rows,) or not (np.isfinite(array) & (array >= 0)).all():
+        raise ValueError(f"sample_weight: expected {rows} finite numbers ≥ 0, one for each row, got {array!r:.60}")
+    return torch.from_numpy(array)

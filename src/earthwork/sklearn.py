@@ -13,8 +13,8 @@ from torch import Tensor
 
 from earthwork.boosting import EvalMetric, Objective
 from earthwork.decisions import ConformalPredictor, FittedDecision, decide, expected_distance, fit_temperature
+from earthwork.decisions.calibration import at_temperature, log_of
 from earthwork.decisions.decide import first_least
-from earthwork.decisions.fitted import log_of
 from earthwork.evaluation.labels import ClassIndex
 from earthwork.extras import require
 from earthwork.metrics.batch import Batch
@@ -45,8 +45,25 @@ class _Wrapper(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ign
     """A classifier made of another one, whose classes are some of the bins of a space."""
 
     estimator: Any
+    space: Space | None
     space_: Space
     classes_: Array
+
+    def _target(self, y: Any) -> Any:
+        """Return the labels as the estimator takes them: as bins, and all of these, if its objective is ours."""
+        objective = _objective(self.estimator)
+        if objective is None:
+            return y
+        if self.space is None or self.space != objective.space:
+            raise ValueError(f"space: expected that of the estimator's objective, {objective.space}, got {self.space}")
+        bins = ClassIndex(self.space, remedy=_REMEDY).labels("y", np.asarray(y))
+        missing = np.setdiff1d(np.arange(self.space.num_bins), bins)
+        if len(missing):
+            raise ValueError(
+                f"y: expected all {self.space.num_bins} classes of the space, which this estimator cannot train "
+                f"without, got none of class {missing[0]}; BoostedClassifier can"
+            )
+        return bins
 
     def _adopt(self, fitted: Any, classes: Array, space: Space, bins: Array) -> None:
         """Keep a fitted estimator, and the space with the bin of each class."""
@@ -114,16 +131,17 @@ class LeastRiskClassifier(_Wrapper):
         """Fit the estimator, and the temperature and the decision if asked for."""
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
-        objective = _objective(self.estimator)
-        target, classes = (y, None) if objective is None else self._as_bins(y, objective)
+        target = self._target(y)
         fitted = clone(self.estimator).fit(X, target, **fit_params)
-        classes = np.asarray(fitted.classes_) if classes is None else classes
+        # In the order of the space, where the estimator knows bins.
+        first = None if target is y else np.unique(target, return_index=True)[1]
+        classes = np.asarray(fitted.classes_) if first is None else np.asarray(y)[first]
         if self.space is None and self.maximize in (None, "accuracy"):
-            same = CostMatrix(1 - torch.eye(len(classes), dtype=torch.float64))
-            self._adopt(fitted, classes, same, np.arange(len(classes)))
+            space: Space = CostMatrix(1 - np.eye(len(classes)))
+            bins = np.arange(len(classes))
         else:
             space, _, bins = _arranged(classes, self.space, _order_of(y))
-            self._adopt(fitted, classes, space, bins)
+        self._adopt(fitted, classes, space, bins)
         self.temperature_, self.decision_ = 1.0, None
         if (self.calibrate or self.maximize) and len(classes) > 1:
             p, rows = self._held_out(X, target, fit_params)
@@ -135,20 +153,6 @@ class LeastRiskClassifier(_Wrapper):
             if self.calibrate:
                 self.temperature_ = fit_temperature(log_of(p[:, self._bins]), labels)
         return self
-
-    def _as_bins(self, y: Any, objective: Objective) -> tuple[Array, Array]:
-        """Return the labels as bins, which an objective expects, and the classes in the order of the space."""
-        if self.space is None or self.space != objective.space:
-            raise ValueError(f"space: expected that of the estimator's objective, {objective.space}, got {self.space}")
-        y = np.asarray(y)
-        bins = ClassIndex(self.space, remedy=_REMEDY).labels("y", y)
-        missing = sorted(set(range(self.space.num_bins)) - set(bins.tolist()))
-        if missing:
-            raise ValueError(
-                f"y: expected all {self.space.num_bins} classes of the space, which this estimator cannot train "
-                f"without, got none of class {missing[0]}; BoostedClassifier can"
-            )
-        return bins, y[np.unique(bins, return_index=True)[1]]
 
     def _held_out(self, X: Any, y: Any, params: dict[str, Any]) -> tuple[Tensor, Array]:  # noqa: N803
         """Return the probabilities of rows by estimators that have not seen them, and which rows these are."""
@@ -163,8 +167,7 @@ class LeastRiskClassifier(_Wrapper):
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Return the (calibrated) probabilities of ``classes_``, shape ``[rows, classes]``."""
-        p = self._all_bins(X)[:, self._bins]
-        return (p if self.temperature_ == 1 else (log_of(p) / self.temperature_).softmax(-1)).numpy()
+        return at_temperature(self._all_bins(X)[:, self._bins], self.temperature_).numpy()
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the class of least expected distance, or the best one for the metric, for each row."""
@@ -222,7 +225,7 @@ class ConformalClassifier(_Wrapper):
         train_x, held_x, train_y, held_y = train_test_split(
             X, y, test_size=self.calibration, random_state=self.random_state
         )
-        fitted, classes = clone(self.estimator).fit(train_x, train_y), np.unique(y)
+        fitted, classes = clone(self.estimator).fit(train_x, self._target(train_y)), np.unique(y)
         space, _, bins = _arranged(classes, self.space, order)
         self._adopt(fitted, classes, space, bins)
         self.predictor_ = ConformalPredictor(self.space_, self.alpha, self.kind)
@@ -438,7 +441,7 @@ class _Scorer:
                 given = np.searchsorted((names[1:] + names[:-1]) / 2, answers)
             else:
                 index = ClassIndex(space, remedy=_REMEDY)
-                given = index.nearest("predict", answers, index.read("y", truth)[1])
+                given = index.nearest("predict", answers, index.read("y", truth).by_name)
             batch = Batch(space, truth_bins, given=torch.from_numpy(given), decision="class")
         value = float(measure.of(batch))
         return value if measure.higher_is_better else -value
@@ -449,24 +452,8 @@ class _Scorer:
 
 def _order_of(y: Any) -> list[Any] | None:
     """Return the classes of an ordered Categorical of pandas, or of an Enum of polars, in their order."""
-    dtype = getattr(y, "dtype", None)
-    if getattr(dtype, "ordered", False):
-        return list(dtype.categories)  # type: ignore[union-attr]
-    return list(dtype.categories) if type(dtype).__name__ == "Enum" else None  # type: ignore[union-attr]
-
-
-def _ordered_classes(labels: Array, order: list[Any] | None) -> Array:
-    """Return the classes in their order, which is never guessed."""
-    if order is not None:
-        return np.asarray(order)
-    found = np.unique(labels)
-    if found.dtype.kind not in "biuf":
-        names = ", ".join(repr(str(name)) for name in found[:3])
-        raise ValueError(
-            f"y: expected numbers or an ordered Categorical where no space is given, got names, whose order is not "
-            f"known: pass space=ew.Chain({len(found)}, names=[…]) with {names}, … in their order"
-        )
-    return found
+    dtype: Any = getattr(y, "dtype", None)
+    return list(dtype.categories) if getattr(dtype, "ordered", False) or type(dtype).__name__ == "Enum" else None
 
 
 def _places(names: Array, labels: Array, what: str = "y") -> Array:
@@ -485,7 +472,13 @@ def _arranged(classes: Array, space: Space | None, order: list[Any] | None) -> t
     Labels are read by the rule of :func:`~earthwork.evaluate`.
     """
     if space is None:
-        names = _ordered_classes(classes, order)
+        names = np.unique(classes) if order is None else np.asarray(order)
+        if order is None and names.dtype.kind not in "biuf":
+            some = ", ".join(repr(str(name)) for name in names[:3])
+            raise ValueError(
+                f"y: expected numbers or an ordered Categorical where no space is given, got names, whose order is not "
+                f"known: pass space=ew.Chain({len(names)}, names=[…]) with {some}, … in their order"
+            )
         return Chain(len(names)), names, _places(names, classes)
     if not isinstance(space, Space):
         raise TypeError(f"space: expected a Chain, Ring, Tree, CostMatrix or None, got {space!r}")

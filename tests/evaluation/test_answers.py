@@ -111,9 +111,42 @@ def test_answers_on_a_tree() -> None:
     assert names.report["hierarchical F1, micro"].value == pytest.approx(float(f1))
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet", "floats", "objects"])
+def test_indices_of_nodes_in_every_form(form: str, tmp_path: Path) -> None:
+    """In a CSV file everything is text, and pandas keeps integers beside missing values as floats."""
+    nodes, labels = np.array([1, 2, 2, 4]), np.array(["cat", "dog", "rock", "cat"])
+    expected = ew.evaluate(nodes, labels, TREE, answers="node", intervals=False)
+    frame = pd.DataFrame({"label": labels, "answer": nodes})
+    source: Any = frame.astype({"answer": {"floats": float, "objects": object}.get(form, int)})
+    if form in ("csv", "parquet"):
+        source = tmp_path / f"nodes.{form}"
+        frame.to_csv(source, index=False) if form == "csv" else frame.to_parquet(source)
+    found = ew.evaluate(source, None, TREE, answers="node", intervals=False)
+    assert torch.equal(found.models[0].rows.answers, expected.models[0].rows.answers)
+    with pytest.raises(ValueError, match="answers on a tree can be classes or nodes"):
+        ew.evaluate(source, None, TREE, intervals=False)
+    by_index = ew.evaluate(frame.assign(answer=nodes % 3), None, TREE, answers="class", intervals=False)
+    assert by_index.models[0].rows.answers.tolist() == [1, 2, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
+        (
+            lambda: ew.evaluation.open_predictions(
+                np.array([1, 2]),
+                ew.evaluation.ClassIndex(TREE),
+                [0, 1],
+                answers="nodes",  # type: ignore[arg-type]
+            ),
+            ValueError,
+            'answers: expected "class" or "node", got \'nodes\'',
+        ),
+        (
+            lambda: ew.evaluate(np.array([1, 2]), [0, 1], ew.Chain(3), answers="node"),
+            TypeError,
+            'answers: expected a Tree, for "node", got Chain',
+        ),
         (
             lambda: ew.evaluate(np.array([1, 2]), np.array([0, 1]), TREE),
             ValueError,
@@ -130,6 +163,11 @@ def test_answers_on_a_tree() -> None:
             'answers: expected "class" or "n',
         ),
         (lambda: ew.evaluate(np.array([0.5, 2]), [0, 1], ew.Ring(3)), ValueError, "expected class indices from 0 to 2"),
+        (
+            lambda: ew.evaluate(np.array([1, 1e30]), [0, 1], TREE, answers="node"),
+            ValueError,
+            "expected class indices|not among the classes",
+        ),
         (
             lambda: ew.evaluate(np.array([0.5, np.nan]), [0, 1], ew.Chain(3)),
             ValueError,

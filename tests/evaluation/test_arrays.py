@@ -158,6 +158,7 @@ ERRORS: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
     (P * 0, Y, {"normalize": "l1"}, ValueError, 'predictions: expected some mass in each row to normalise by "l1"'),
     (P.astype(str), Y, {}, ValueError, "predictions: expected numbers, got <U"),
     ({}, Y, {}, ValueError, "predictions: expected at least one model, got an empty mapping"),
+    ({1: P, "1": P}, Y, {}, ValueError, r"predictions: expected names that differ as text, got \[1, '1'\]"),
     (
         {"a": P, "b": P[:3]},
         Y,

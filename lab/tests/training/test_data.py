@@ -260,6 +260,12 @@ X, Y = np.zeros((4, 2)), np.zeros(4, dtype=int)
         ({"x": X, "y": Y, "classes": np.array(["cat", "cat"])}, r"classes: expected each name once, on one axis, got"),
         ({"x": X, "y": Y[:4]}, r"too few examples to hold some out"),
         (
+            {"x": X, "y": np.arange(9, 13)},
+            r"y and y_val: expected class .* from 0 to 9, got '10'; the space is Tree\(13",
+        ),
+        ({"x": X, "y": np.array(["cat", "dog", "yeti", "truck"])}, r"1 not in the tree: 'yeti'; the space is Tree\(13"),
+        ({"x": X, "y": np.eye(9)[:4]}, r"y: expected 10 columns, .* got 9; the space is Tree\(13"),
+        (
             {"x": X, "y": np.array(["cat", "yeti"] * 2), "x_val": X, "y_val": np.array(["cat"] * 4)},
             r"1 not in the tree: 'yeti'",
         ),

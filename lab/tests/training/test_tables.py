@@ -53,6 +53,32 @@ def test_a_table_is_read_as_the_same_arrays(ending: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("labels", "space", "message"),
+    [
+        (np.arange(100), ew.Chain(5), r"from 0 to 4, .* got '5'; the space is Chain\(5 bins, cost 1\)$"),
+        (np.array([0, 1, 2, 7] * 25), ew.Chain(5), r"from 0 to 4, .* got '7'; the space is Chain\(5 bins, cost 1\)$"),
+        (np.arange(100).astype(str), ew.Chain(5), r"labels are names such as '0', .*; the space is Chain\(5 bins"),
+        (
+            np.arange(100).astype(str),
+            ew.Chain(99, names=[*map(str, range(99))]),
+            r"1 labels are not in the space: '99' .*Chain\(99",
+        ),
+    ],
+)
+def test_a_label_that_is_not_in_the_space(labels: np.ndarray, space: ew.Space, message: str, tmp_path: Path) -> None:
+    """Also where most labels are too rare to hold some out, and no row that is counted after some have been."""
+    np.savez(tmp_path / "a.npz", x=np.arange(200.0).reshape(100, 2), y=labels)
+    with pytest.raises(ValueError, match=message):
+        task_of_file(tmp_path / "a.npz", space)
+
+
+def test_rare_classes_have_their_place_in_a_study(tmp_path: Path) -> None:
+    """A study splits the rows itself, so that no class needs the five rows of which training holds one out."""
+    np.savez(tmp_path / "a.npz", x=np.arange(240.0).reshape(120, 2), y=np.arange(120) % 40)
+    assert len(task_of_file(tmp_path / "a.npz", ew.Chain(40)).table().y) == 120
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ((None, None), "expected one column called label, labels, target, y, with the labels, got size, colour, grade"),

@@ -50,7 +50,8 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     z = as_tensor(np.asarray(logits) if isinstance(logits, list) else logits)
     if not isinstance(z, Tensor) or not z.is_floating_point():
         raise TypeError(f"logits: expected floating point numbers, got {getattr(z, 'dtype', type(z).__name__)}")
-    y = check_rows("logits", z, labels)
+    check_rows("logits", z)
+    y = check_labels(labels, z.shape[:1], z.shape[1]).to(z.device)
     if (place := first_true(~torch.isfinite(z))) is not None:
         raise ValueError(f"logits: expected finite numbers, got NaN or infinity in row {place[0]}")
     z = z.detach().double()
@@ -73,11 +74,20 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     return math.exp(-(low + high) / 2)
 
 
-def check_rows(name: str, rows: Tensor, labels: Any) -> Tensor:
-    """Return the labels of ``rows[N, C]`` as a tensor on the same device."""
+def check_rows(name: str, rows: Tensor, classes: int | str = "C") -> None:
+    """Raise unless there is at least one row, shape ``[N, C]``."""
     if rows.ndim != 2 or not len(rows):
-        raise ValueError(f"{name}: expected shape [N, C] with N ≥ 1, got {tuple(rows.shape)}")
-    return check_labels(labels, rows.shape[:1], rows.shape[1]).to(rows.device)
+        raise ValueError(f"{name}: expected shape [N, {classes}] with N ≥ 1, got {tuple(rows.shape)}")
+
+
+def at_temperature(p: Tensor, temperature: float) -> Tensor:
+    """Return the distributions whose logits are those of ``p`` divided by a temperature."""
+    return p if temperature == 1 else (log_of(p) / temperature).softmax(-1)
+
+
+def log_of(p: Tensor) -> Tensor:
+    """Compute finite logarithms of probabilities."""
+    return p.clamp(min=torch.finfo(p.dtype).tiny).log()
 
 
 def control_risk(losses: Any, level: float, *, confidence: float | None = None, bound: float = 1.0) -> int | None:
@@ -109,9 +119,8 @@ def control_risk(losses: Any, level: float, *, confidence: float | None = None, 
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(f"losses: expected a tensor of shape [rows, candidates], at least one each, got {shape}")
     losses = losses.detach().double() / bound
-    if not bool(((losses >= 0) & (losses <= 1)).all()):
-        bad = losses[~((losses >= 0) & (losses <= 1))][0]
-        raise ValueError(f"losses: expected numbers from 0 to {bound:g}, got {float(bad) * bound:g}")
+    if (place := first_true(~((losses >= 0) & (losses <= 1)))) is not None:
+        raise ValueError(f"losses: expected numbers from 0 to {bound:g}, got {float(losses[place]) * bound:g}")
     if not 0 <= level <= bound or not (confidence is None or 0 < confidence < 1):
         got = f"{level!r} and {confidence!r}"
         raise ValueError(f"level, confidence: expected 0 to {bound:g}, and None or between 0 and 1, got {got}")
@@ -194,7 +203,8 @@ def tune_vagueness(
     if not isinstance(target, int | float) or not 0 <= target <= 1:
         raise ValueError(f"{name}: expected a share from 0 to 1, got {target!r}")
     p = as_distributions(as_tensor(p), tree).detach()
-    labels = check_rows("p", p, labels)
+    check_rows("p", p)
+    labels = check_labels(labels, p.shape[:1], p.shape[1]).to(p.device)
     grid: list[float] = torch.linspace(-1, 1, _GRID, dtype=torch.float64).tolist()
     candidates: list[float] = [-2.0, *grid, 2.0]
     wrong, classes = _answers(p, labels, tree, candidates)

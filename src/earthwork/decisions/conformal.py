@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork.decisions.calibration import mean_passes, p_values
-from earthwork.decisions.decide import P, as_tensor, check_labels
+from earthwork.decisions.decide import P, as_given, as_tensor, check_labels
 from earthwork.decisions.nested_sets import FAMILIES, maximal_nodes, radius_scores
 from earthwork.files import errors_naming, parse_json, read_json, to_json, write_atomically
 from earthwork.ops.masses import Normalize, as_distributions
@@ -31,8 +32,6 @@ _FORMAT, _VERSION = "earthwork-conformal-predictor", 1
 _OPTIONS = ("alpha", "kind", "score", "risk", "confidence", "by_class", "randomized")
 # The number of probabilities that are scored at a time: 4 MiB, which fit a cache.
 _BLOCK = 2**20
-# The steps of a bisection that take an interval of doubles to its last bits.
-_STEPS = 60
 
 
 class Threshold(NamedTuple):
@@ -184,10 +183,9 @@ class ConformalPredictor:
                 # Up to the last of the classes that are within their own limits.
                 limit = torch.where(scores <= limit, scores, -1.0).amax(-1, keepdim=True)
             found.append(scores <= limit)
-        sets = torch.cat(found).view(p.shape)
-        return sets if isinstance(p, Tensor) else sets.numpy()
+        return as_given(p, torch.cat(found).view(p.shape))
 
-    def ends(self, sets: Any) -> Any:
+    def ends(self, sets: P) -> P:
         """Return the first and the last class of each interval or arc, ``[..., num_bins]`` to ``[..., 2]``.
 
         An arc may end before the class where it starts; a whole ring is 0 to ``num_bins - 1``, an empty set -1 to -1.
@@ -199,17 +197,15 @@ class ConformalPredictor:
         starts, whole = x & ~before, x.all(-1)
         first = torch.where(whole, 0, starts.int().argmax(-1))
         last = (first + x.sum(-1) - 1) % n
-        found = torch.where(x.any(-1, keepdim=True), torch.stack([first, last], -1), -1)
-        return found.numpy() if isinstance(sets, np.ndarray) else found
+        return as_given(sets, torch.where(x.any(-1, keepdim=True), torch.stack([first, last], -1), -1))
 
-    def nodes(self, sets: Any) -> Any:
+    def nodes(self, sets: P) -> P:
         """Return the fewest nodes of a tree whose classes are those of each set: booleans ``[..., num_nodes]``.
 
         Of nodes with the same classes it is the lowest.
         """
         tree = as_tree(self.space, "sets", "whose nodes are above classes")
-        found = maximal_nodes(_as_sets(sets, tree), tree)
-        return found.numpy() if isinstance(sets, np.ndarray) else found
+        return as_given(sets, maximal_nodes(_as_sets(sets, tree), tree))
 
     def describe(self, sets: Any) -> list[str]:
         """Return each of the sets ``[rows, num_bins]`` in words: ``"3 to 5"``, or the names of nodes or classes."""
@@ -288,13 +284,9 @@ class ConformalPredictor:
                 return bool(mean_passes(mean, rows, level))
             return bool(p_values(mean, rows, level, self.risk == "miss") <= 1 - self.confidence)
 
-        low, high = -1.0, float(scores.max()) if rows else 0.0
-        if not rows or not passes(high):
-            return Threshold(math.inf, rows)
-        for _ in range(_STEPS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if passes(middle) else (middle, high)
-        return Threshold(high, rows)
+        limits = np.sort(scores.numpy(), axis=None)
+        place = bisect_left(limits, True, key=passes)
+        return Threshold(float(limits[place]) if place < len(limits) else math.inf, rows)
 
     def _warn_of_few_rows(self) -> None:
         few = [threshold.rows for threshold in self.thresholds if threshold.limit == math.inf]
@@ -358,12 +350,11 @@ def exact_threshold(scores: Tensor, alpha: float) -> Threshold:
     above = min(math.floor(allowed), n)
     ordered = [-math.inf, *scores.sort().values.tolist(), math.inf]
     below, limit = ordered[n - above], ordered[n + 1 - above]
-    equal_below, equal = int((scores == below).sum()), int((scores == limit).sum())
-    if below < limit:
-        rest = allowed - above
-        return Threshold(limit, n, below, (rest / (equal_below + 1), rest, (equal + rest) / (equal + 1)))
-    higher = int((scores > limit).sum())
-    return Threshold(limit, n, below, ((allowed - higher) / (equal + 1),) * 3)
+    # At the predecessor, between the two, and at the limit.
+    higher = torch.stack([scores > below, scores >= limit, scores > limit]).sum(-1).tolist()
+    equal = int((scores == below).sum()), 0, int((scores == limit).sum())
+    first, second, third = ((allowed - k) / (e + 1) for k, e in zip(higher, equal, strict=True))
+    return Threshold(limit, n, below, (first, second, third))
 
 
 def _read_threshold(entry: Any) -> Threshold:
@@ -396,8 +387,8 @@ def _as_groups(groups: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _as_sets(sets: Any, space: Space) -> Tensor:
-    x = torch.from_numpy(sets) if isinstance(sets, np.ndarray) and sets.dtype == bool else sets
+    x = as_tensor(sets)
     if not isinstance(x, Tensor) or x.dtype != torch.bool or x.ndim == 0 or x.shape[-1] != space.num_bins:
-        what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor | np.ndarray) else type(x).__name__
+        what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"sets: expected booleans with a last axis of {space.num_bins}, got {what}")
     return x

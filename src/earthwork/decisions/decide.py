@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,31 +16,13 @@ from earthwork.ops.masses import Normalize, as_distributions
 from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import from_array
+from earthwork.spaces.space import check_index, from_array
 from earthwork.spaces.tree import as_tree, node_tables
 
 # Mathematically equal risks differ by rounding: a few units in the last place for each level of a tree.
 _ROUNDING = 64
 
-Arguments = ParamSpec("Arguments")
 P = TypeVar("P", Tensor, NDArray[Any])
-
-
-class TakesArrays(Protocol[Arguments]):
-    """A function of a tensor that takes and returns NumPy arrays as well."""
-
-    def __call__(self, p: P, *args: Arguments.args, **kwargs: Arguments.kwargs) -> P: ...  # noqa: D102
-
-
-def takes_arrays(function: Callable[Concatenate[Tensor, Arguments], Tensor]) -> TakesArrays[Arguments]:
-    """Allow an array or a data frame as the first argument of a function, which then returns an array."""
-
-    @wraps(function)
-    def wrapper(p: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
-        x = as_tensor(p)
-        return function(p, *args, **kwargs) if x is p else function(x, *args, **kwargs).detach().numpy()
-
-    return cast(TakesArrays[Arguments], wrapper)
 
 
 def as_tensor(values: Any) -> Any:
@@ -52,21 +33,21 @@ def as_tensor(values: Any) -> Any:
     return from_array(array) if array.dtype.kind in "fiub" else values
 
 
+def as_given(p: P, result: Tensor) -> P:
+    """Return a result that was computed from ``p`` as a tensor if ``p`` is one, or else as an array."""
+    return result if isinstance(p, Tensor) else result.detach().numpy()
+
+
 def check_labels(labels: Any, shape: Sequence[int], count: int) -> Tensor:
     """Return the class indices of rows of this shape as a tensor."""
-    y = as_tensor(np.asarray(labels) if isinstance(labels, list) else labels)
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise TypeError(f"labels: expected class indices (integers), got {getattr(y, 'dtype', type(y).__name__)}")
+    y = as_tensor(labels)
+    y = check_index("labels", y, "class", count, getattr(y, "device", "cpu"))
     if tuple(y.shape) != tuple(shape):
         raise ValueError(f"labels: expected one for each row, shape {tuple(shape)}, got {tuple(y.shape)}")
-    bad = y[(y < 0) | (y >= count)]
-    if len(bad):
-        raise ValueError(f"labels: expected class indices from 0 to {count - 1}, got {int(bad[0])}")
-    return y.detach().long()
+    return y
 
 
-@takes_arrays
-def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
+def expected_distance(p: P, space: Space, *, normalize: Normalize = None, validate: bool = True) -> P:
     r"""Compute for every bin the expected distance to a bin drawn from ``p`` (probabilities, not logits).
 
     .. math:: e_i = \sum_j p_j\, d(i, j)
@@ -96,21 +77,20 @@ def expected_distance(p: Tensor, space: Space, *, normalize: Normalize = None, v
         tensor([1.8000, 1.7000, 1.9000])
     """
     if other := override(p, "decisions", "expected_distance"):
-        result: Tensor = other(p, space, normalize, validate)
-        return result
-    return expected_distances(as_distributions(p, space, normalize, validate), space).to(p.dtype)
+        return as_given(p, other(p, space, normalize, validate))
+    x = as_tensor(p)
+    return as_given(p, expected_distances(as_distributions(x, space, normalize, validate), space).to(x.dtype))
 
 
-@takes_arrays
 def decide(
-    p: Tensor,
+    p: P,
     space: Space,
     allow_inner: bool = False,
     vagueness: float = 0.0,
     *,
     normalize: Normalize = None,
     validate: bool = True,
-) -> Tensor:
+) -> P:
     r"""Return the bin with the least expected distance to the truth, if the truth is drawn from ``p`` (not logits).
 
     It is often not the most probable bin: with 0.4 for a truck, 0.35 for a cat and 0.25 for a dog, cat is the better
@@ -153,18 +133,16 @@ def decide(
     if not allow_inner and vagueness != 0:
         raise ValueError(f"vagueness: expected 0 unless allow_inner is True, got {vagueness!r}")
     if not allow_inner and (other := override(p, "decisions", "decide")):
-        result: Tensor = other(p, space, normalize, validate, _ROUNDING)
-        return result
-    p = as_distributions(p, space, normalize, validate).detach()
+        return as_given(p, other(p, space, normalize, validate, _ROUNDING))
+    x = as_distributions(as_tensor(p), space, normalize, validate).detach()
     if not allow_inner:
-        return first_least(expected_distances(p, space))
+        return as_given(p, first_least(expected_distances(x, space)))
     check_vagueness(vagueness)
     tree = as_tree(space, "allow_inner", "whose inner nodes are answers too")
-    return first_least(*node_risk(p, tree, float(vagueness)))
+    return as_given(p, first_least(*node_risk(x, tree, float(vagueness))))
 
 
-@takes_arrays
-def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> Tensor:
+def decide_top_k(p: P, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> P:
     """Return the ``k`` bins with the least expected distance to the truth, the best first: ``[..., k]``.
 
     Ties (up to rounding) go to the lowest index. Takes O(k · bins).
@@ -181,14 +159,13 @@ def decide_top_k(p: Tensor, space: Space, k: int, *, normalize: Normalize = None
         >>> ew.decide_top_k(torch.tensor([0.5, 0.0, 0.0, 0.2, 0.3]), ew.Chain(5), k=3)
         tensor([0, 1, 2])
     """
-    p = as_distributions(p, space, normalize, validate).detach()
+    x = as_distributions(as_tensor(p), space, normalize, validate).detach()
     check_k("k", k, space)
-    risk = expected_distances(p, space)
-    taken = []
+    risk, taken = expected_distances(x, space), []
     for _ in range(k):
         taken.append(first_least(risk))
         risk = risk.scatter(-1, taken[-1].unsqueeze(-1), math.inf)
-    return torch.stack(taken, -1)
+    return as_given(p, torch.stack(taken, -1))
 
 
 def check_k(name: str, k: int, space: Space) -> None:
@@ -237,13 +214,11 @@ def _dividing(tree: Tree) -> Tree:
 
 def _distance_from_above(tree: Tree) -> Tensor:
     """Return the distance from each node above all classes down to the lowest such node; 0 for the other nodes."""
-    counts = tree.flow(torch.ones(tree.num_bins, dtype=torch.float64, device="cpu"))
-    nodes = torch.arange(tree.num_nodes, device="cpu")
-    nodes, costs = nodes[nodes != tree.root][counts == tree.num_bins], tree.costs[counts == tree.num_bins]
-    order = tree.depths[nodes].argsort()
-    path = torch.cat([nodes.new_tensor([tree.root]), nodes[order]])
-    down = costs[order].flip(0).cumsum(0).flip(0)
-    return torch.zeros(tree.num_nodes, dtype=torch.float64, device="cpu").index_copy(0, path[:-1], down)
+    _, starts, ends = tree.intervals()
+    # The edges are those of the nodes but for the root, which is above all classes.
+    nodes = torch.from_numpy(np.flatnonzero(np.insert(ends - starts == tree.num_bins, tree.root, True)))
+    down = tree.node_distance(nodes, nodes[tree.depths[nodes].argmax()])
+    return torch.zeros(tree.num_nodes, dtype=torch.float64, device="cpu").index_copy(0, nodes, down)
 
 
 def _vagueness_heights(tree: Tree) -> Tensor:

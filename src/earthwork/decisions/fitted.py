@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.decisions.calibration import check_rows, fit_temperature
-from earthwork.decisions.decide import as_tensor, first_least
+from earthwork.decisions.calibration import at_temperature, check_rows, fit_temperature, log_of
+from earthwork.decisions.decide import P, as_given, as_tensor, first_least
 from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Chain, Space
 from earthwork.spaces.space import check_space
@@ -102,12 +102,9 @@ class FittedDecision:
                 calibrated.
         """
         rows = self._rows(p)
-        if rows.ndim != 2 or not len(rows):
-            raise ValueError(f"p: expected shape [N, {self.space.num_bins}] with N ≥ 1, got {tuple(rows.shape)}")
-        self.temperature_ = 1.0
-        if labels is not None:
-            self.temperature_ = fit_temperature(log_of(rows), check_rows("p", rows, labels))
-            rows = self._calibrated(rows)
+        check_rows("p", rows, self.space.num_bins)
+        self.temperature_ = 1.0 if labels is None else fit_temperature(log_of(rows), labels)
+        rows = at_temperature(rows, self.temperature_)
         self.prior_ = rows.mean(0)
         self.trade_off_ = 0.0
         gain, cost, independent = self._target
@@ -120,14 +117,15 @@ class FittedDecision:
                 break
         return self
 
-    def predict(self, p: Any) -> Any:
+    def predict(self, p: P) -> P:
         """Return classes for ``p[..., num_bins]``, or nodes with ``allow_inner``; an array if ``p`` is one."""
-        answers = first_least(-self.scores(p))
-        return answers if isinstance(p, Tensor) else answers.numpy()
+        return as_given(p, first_least(-self.scores(p)))
 
     def scores(self, p: Any) -> Tensor:
         """Return how good each answer is, ``[..., answers]``; the largest is chosen."""
-        return self._scores(self._calibrated(self._rows(p)))
+        if not hasattr(self, "temperature_"):
+            raise ValueError("FittedDecision: expected fit(p) before predict(p)")
+        return self._scores(at_temperature(self._rows(p), self.temperature_))
 
     @property
     def cut_points_(self) -> Tensor:
@@ -144,11 +142,6 @@ class FittedDecision:
     def _rows(self, p: Any) -> Tensor:
         return as_distributions(as_tensor(p), self.space).detach().double()
 
-    def _calibrated(self, rows: Tensor) -> Tensor:
-        if not hasattr(self, "temperature_"):
-            raise ValueError("FittedDecision: expected fit(p) before predict(p)")
-        return rows if self.temperature_ == 1 else (log_of(rows) / self.temperature_).softmax(-1)
-
     def _scores(self, rows: Tensor) -> Tensor:
         gain, cost, independent = self._target
         scores = rows @ gain.to(rows).T
@@ -158,8 +151,3 @@ class FittedDecision:
 
     def __repr__(self) -> str:
         return f"FittedDecision({self.space}, maximize={self.maximize!r})"
-
-
-def log_of(p: Tensor) -> Tensor:
-    """Compute finite logarithms of probabilities."""
-    return p.clamp(min=torch.finfo(p.dtype).tiny).log()

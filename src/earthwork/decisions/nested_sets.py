@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -18,7 +19,7 @@ from earthwork.decisions.decide import first_least
 from earthwork.ops import expected_distances
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import distance_matrix, widest
+from earthwork.spaces.space import distance_matrix, to_tensor, widest
 from earthwork.spaces.tree import node_tables
 
 
@@ -133,10 +134,10 @@ class Walk(NamedTuple):
 
 def walk_of(tree: Tree, device: torch.device) -> Walk:
     """Return the bins below every node, to be read only."""
-    nodes = node_tables(tree, torch.device("cpu"))
-    order, bins = nodes.order[nodes.bins].sort()
-    starts, ends = (torch.searchsorted(order, at) for at in (nodes.order, nodes.order + nodes.size))
-    return Walk(*(table.to(device) for table in (bins, bins.argsort(), starts, ends)))
+    bins, starts, ends = tree.intervals()
+    # Those of the edges are the nodes' but for the root, below which all bins are.
+    starts, ends = np.insert(starts, tree.root, 0), np.insert(ends, tree.root, tree.num_bins)
+    return Walk(*(to_tensor(table, device) for table in (bins, np.argsort(bins), starts, ends)))
 
 
 def _before(p: Tensor, walk: Walk) -> Tensor:

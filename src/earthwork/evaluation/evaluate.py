@@ -118,8 +118,6 @@ def evaluate(
     plan = _Plan(space, normalize, decide, vagueness, accuracy, coverage, calibrate, conformal)
     plan.check()
     check_extra(extra, space)
-    if answers is not None:
-        check_word("answers", answers, "class", "node")
     sources = _open(
         predictions, ClassIndex(space, label_kind, inner=True), labels, label_column=label_column, answers=answers
     )
@@ -227,10 +225,8 @@ def _forms(model: Model, place: int, source: Predictions, plan: _Plan, sample: N
             last = last._replace(name=f"{model.name}, calibrated", temperature=temperature)
             forms.append(last._replace(vagueness=0.0))
         if plan.accuracy is not None or plan.coverage is not None:
-            tree = as_tree(plan.space, "decide", 'for "inner"')
-            p = _softened(kept, last.temperature).p
-            tuned = tune_vagueness(p, kept.labels, tree, accuracy=plan.accuracy, coverage=plan.coverage)
-            last = last._replace(vagueness=tuned)
+            p, target = _softened(kept, last.temperature).p, {"accuracy": plan.accuracy, "coverage": plan.coverage}
+            last = last._replace(vagueness=tune_vagueness(p, kept.labels, kept.tree, **target))
     if plan.decide is not None:
         words = {"least_risk": "least risk", "inner": "inner nodes"}[plan.decide]
         base = place + len(forms) - 1
@@ -266,10 +262,8 @@ def _batches(
     source: Predictions, plan: _Plan, left_out: NDArray[np.bool_] | None, progress: Callable[[float], None] | None
 ) -> Iterator[Batch]:
     """Return the rows that are not left out, checked once."""
-    space, normalize = plan.space, plan.normalize
-    if normalize is None and source.kind == "logits":
-        normalize = "softmax"
-    start = 0
+    space, start = plan.space, 0
+    normalize = plan.normalize or ("softmax" if source.kind == "logits" else None)
     for values, classes in source:
         end, labels = start + len(classes), torch.from_numpy(classes)
         if source.kind == "answers":
@@ -302,16 +296,25 @@ def _checked(values: NDArray[Any], source: Predictions, normalize: Normalize, fi
 
 def _open(predictions: Any, classes: ClassIndex, labels: Any, **options: Any) -> dict[str, Predictions]:
     """Return the predictions of each model by its name, all with the same labels."""
-    given = _by_name(predictions)
-    called = {name: "predictions" if len(given) == 1 else f"predictions[{name!r}]" for name in given}
-    opened = {
-        name: open_predictions(source, classes, labels, name=called[name], **options) for name, source in given.items()
-    }
-    first = next(iter(opened.values()))
+    given, opened = _by_name(predictions), {}
+    for name, source in given.items():
+        called = "predictions" if len(given) == 1 else f"predictions[{name!r}]"
+        opened[name] = open_predictions(source, classes, labels, name=called, **options)
+    first, *others = opened.values()
     if len(first.labels) == 0:
         raise ValueError(f"{first.source}: expected at least one prediction, got none")
-    for other in opened.values():
-        _check_same(first, other)
+    for other in others:
+        if len(first.labels) != len(other.labels):
+            raise ValueError(
+                f"{other.source}: expected as many rows as {first.source}, which has {len(first.labels)}, to compare "
+                f"them row by row, got {len(other.labels)}"
+            )
+        different = np.flatnonzero(first.labels != other.labels)
+        if len(different):
+            raise ValueError(
+                f"{other.source}: expected the labels of {first.source}, row by row, got another one in row "
+                f"{different[0]} and {len(different) - 1} more"
+            )
     return opened
 
 
@@ -319,7 +322,10 @@ def _by_name(predictions: Any) -> dict[str, Any]:
     if isinstance(predictions, Mapping):
         if not predictions:
             raise ValueError("predictions: expected at least one model, got an empty mapping")
-        return {str(name): source for name, source in predictions.items()}
+        named = {str(name): source for name, source in predictions.items()}
+        if len(named) < len(predictions):
+            raise ValueError(f"predictions: expected names that differ as text, got {list(predictions)}")
+        return named
     if isinstance(predictions, str | Path):
         return {Path(predictions).stem: predictions}
     if isinstance(predictions, Sequence) and predictions and all(isinstance(x, str | Path) for x in predictions):
@@ -337,17 +343,3 @@ def _names(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     raise ValueError(f"predictions: expected each file once, got {', '.join(map(str, paths))}")
-
-
-def _check_same(first: Predictions, other: Predictions) -> None:
-    if len(first.labels) != len(other.labels):
-        raise ValueError(
-            f"{other.source}: expected as many rows as {first.source}, which has {len(first.labels)}, to compare them "
-            f"row by row, got {len(other.labels)}"
-        )
-    different = np.flatnonzero(first.labels != other.labels)
-    if len(different):
-        raise ValueError(
-            f"{other.source}: expected the labels of {first.source}, row by row, got another one in row {different[0]} "
-            f"and {len(different) - 1} more"
-        )

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NoReturn, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -22,6 +22,13 @@ Indices: TypeAlias = NDArray[np.int64]
 
 _NUMBERED = re.compile(r"(?P<prefix>|p|probs?|logits?|class)[ _-]?(?P<number>\d+)", re.IGNORECASE)
 _INTEGRAL = re.compile(r"([+-]?\d{1,18})(?:\.0*)?")
+
+
+class Reading(NamedTuple):
+    """What labels mean."""
+
+    labels: Indices  # The class of each row, or `num_bins + v` for the inner node `v` of a tree
+    by_name: bool  # Whether the labels are names
 
 
 class ClassIndex:
@@ -78,6 +85,11 @@ class ClassIndex:
         """Return whether all names are classes."""
         return all(name in self._places for name in names)
 
+    def are_names(self, values: NDArray[Any]) -> bool:
+        """Return whether all labels are read as names, of classes or of inner nodes."""
+        named = all(_found(str(value), self._labels) is not None for value in set(values.tolist()))
+        return self._kind == "name" or (self._kind is None and named)
+
     def labels(self, what: str, values: NDArray[Any], *, typed: bool = True) -> Indices:
         """Return the class index that each label means, or ``num_bins + v`` for the inner node ``v`` of a tree.
 
@@ -89,17 +101,15 @@ class ClassIndex:
         Raises:
             ValueError: If a label is missing or unknown, or can be read in two ways.
         """
-        return self.read(what, values, typed=typed)[0]
+        return self.read(what, values, typed=typed).labels
 
-    def read(
-        self, what: str, values: NDArray[Any], *, typed: bool = True, with_rows: bool = True
-    ) -> tuple[Indices, bool]:
+    def read(self, what: str, values: NDArray[Any], *, typed: bool = True, with_rows: bool = True) -> Reading:
         """Return what :meth:`labels` does, and whether the labels were names; errors name a row unless told not to."""
         if values.ndim != 1:
             raise ValueError(f"{what}: expected one label for each row, shape [rows], got shape {values.shape}")
         unique, first, inverse = _unique(what, values)
-        found, by_name = self._read(what, unique, typed, first if with_rows else None)
-        return found[inverse], by_name
+        reading = self._read(what, unique, typed, first if with_rows else None)
+        return reading._replace(labels=reading.labels[inverse])
 
     def nearest(self, what: str, values: NDArray[np.floating[Any]], by_name: bool) -> Indices:
         """Return the class of a chain that is nearest to each real number, on the scale of the labels.
@@ -119,7 +129,7 @@ class ClassIndex:
             raise ValueError(f"space: expected names that are ascending numbers, got {abbreviate(list(self.names))}")
         return np.searchsorted((scale[1:] + scale[:-1]) / 2, values)
 
-    def _read(self, what: str, labels: Sequence[Any], typed: bool, rows: Sequence[int] | None) -> tuple[Indices, bool]:
+    def _read(self, what: str, labels: Sequence[Any], typed: bool, rows: Sequence[int] | None) -> Reading:
         """Return the class of each label, and whether that is its name; ``rows`` says where it was found."""
         is_text = typed and all(isinstance(label, str) for label in labels)
         # Booleans are the names of classes, or 0 and 1.
@@ -135,7 +145,7 @@ class ClassIndex:
         repeated = [text for text in texts if by_name and text.strip() in self._repeated]
         if repeated:
             raise ValueError(f"{what}: expected names that only one node or class has, got {repeated[0]!r}")
-        return np.array(named if by_name else numbered, dtype=np.int64), by_name
+        return Reading(np.array(named if by_name else numbered, dtype=np.int64), by_name)
 
     def _check_one_reading(
         self, what: str, texts: Sequence[str], named: Sequence[int | None], numbered: Sequence[int | None]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -15,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earthwork.array_files import ArrayFile
-from earthwork.evaluation.labels import ClassIndex, Indices, Kind
+from earthwork.evaluation.labels import ClassIndex, Indices, Kind, Reading
 from earthwork.extras import require
 from earthwork.files import check_regular, read_lines
 from earthwork.metrics.batch import check_bins_first
 from earthwork.spaces import Chain, Tree
-from earthwork.spaces.space import to_array
+from earthwork.spaces.space import check_word, to_array
 from earthwork.spaces.tree import as_tree
 
 ENDINGS = (".npz", ".npy", ".csv", ".tsv", ".parquet")
@@ -45,9 +46,8 @@ class Predictions:
     # Whether the source says that it holds probabilities, logits or answers; `None` if it does not say
     kind: Kind | None
     labels: Indices  # The class of each row
-    # Starts an iterator over predictions `[some rows, classes]`, in the order of the space's classes; or answers `[some
-    # rows]`
-    pieces: Pieces
+    pieces: Pieces  # Starts an iterator over predictions `[some rows, classes]`, or answers `[some rows]`
+    order: Indices | None = None  # The column of each class, if they are in another order than the space's classes
     half: bool = False  # Whether the predictions were stored in half precision, whatever the type of the pieces
     nodes: bool = False  # Whether answers are nodes of a tree
 
@@ -59,17 +59,10 @@ class Predictions:
             start += len(values)
             if start > len(self.labels):
                 break
-            yield values, labels
+            yield values if self.order is None else values[:, self.order], labels
         if start != len(self.labels):
             count = f"more than {len(self.labels)}" if start > len(self.labels) else str(start)
             raise ValueError(f"{self.source}: {_UNEQUAL}, got {len(self.labels)} labels and {count} rows")
-
-
-class _Truth(NamedTuple):
-    """Labels, and whether they were names."""
-
-    labels: Indices
-    by_name: bool
 
 
 def open_predictions(
@@ -112,6 +105,10 @@ def open_predictions(
         FileNotFoundError: If there is no such file.
         ValueError: If the source does not hold what it should.
     """
+    if answers is not None:
+        check_word("answers", answers, "class", "node")
+    if answers == "node":
+        as_tree(classes.space, "answers", 'for "node"')
     truth = None if labels is None else _read_labels(labels, classes)
     opener = _Opener(classes, truth, label_column, answers)
     if isinstance(source, str | Path):
@@ -127,7 +124,7 @@ class _Opener:
     """Opens predictions of any form, with labels that are given, or those that come with the predictions."""
 
     classes: ClassIndex
-    truth: _Truth | None
+    truth: Reading | None
     label_column: str | None
     kind: Literal["class", "node"] | None  # What integers that are answers mean
 
@@ -150,7 +147,7 @@ class _Opener:
         if values.dtype.kind not in "fiu":
             raise ValueError(f"{name}: expected numbers, got {values.dtype}")
         self.check_shape(name, values.shape, len(self.truth.labels))
-        return Predictions(name, None, self.truth.labels, _in_pieces(values, self.rows_at_a_time), half)
+        return Predictions(name, None, self.truth.labels, _in_pieces(values, self.rows_at_a_time), half=half)
 
     def array_file(self, path: Path) -> Predictions:
         file, truth, classes = ArrayFile(path), self.truth, self.classes
@@ -171,7 +168,7 @@ class _Opener:
         if not single or shape[:1] != (rows,):
             self.check_shape(str(path), shape, rows)
         if truth is None:
-            truth = _Truth(*classes.read(f"{path}: labels", _column(file.read("labels"))))
+            truth = classes.read(f"{path}: labels", _column(file.read("labels")))
         if single:
             return self.answers(str(path), _column(file.read(member)), truth)
         order: Indices | None = None
@@ -181,18 +178,13 @@ class _Opener:
                 raise ValueError(f"{path}: expected {classes.count} names in `classes`, got {count}")
             names = [str(name) for name in np.ravel(file.read("classes")).tolist()]
             order, _ = classes.order(f"{path}: classes", names)
-
-        def pieces() -> Iterator[NDArray[Any]]:
-            for values in file.stream(member, self.rows_at_a_time):
-                yield values if order is None else values[:, order]
-
-        return Predictions(str(path), kind, truth.labels, pieces)
+        return Predictions(str(path), kind, truth.labels, partial(file.stream, member, self.rows_at_a_time), order)
 
     def table(self, source: str, table: _Table) -> Predictions:
         classes, truth = self.classes, self.truth
         label, names = self.split_columns(source, table.names)
         if truth is None:
-            truth = _Truth(*classes.read(f"{source}: labels", table.labels(label), typed=table.typed))
+            truth = classes.read(f"{source}: labels", table.labels(label), typed=table.typed)
         single = [name for name in names if name.strip().lower() in _ANSWER_NAMES and not classes.knows([name])]
         if len(single) == 1:
             return self.answers(f"{source}: {single[0]}", table.labels(single[0]), truth, table.typed)
@@ -215,10 +207,10 @@ class _Opener:
                         f"{source}: expected finite numbers, got {values[row, column]} in row {start + row}, column "
                         f"{lists or names[column]!r}"
                     )
-                yield values if order is None else values[:, order]
+                yield values
                 start += len(values)
 
-        return Predictions(source, kind, truth.labels, pieces)
+        return Predictions(source, kind, truth.labels, pieces, order)
 
     def split_columns(self, source: str, names: Sequence[str]) -> tuple[str, list[str]]:
         """Return the column of labels, if it is needed, and those that hold the predictions."""
@@ -237,39 +229,48 @@ class _Opener:
         left_out = [name for name in names if name.strip().lower() in _ROW_NAMES and not self.classes.knows([name])]
         return found[0] if found else "", [name for name in names if name not in (*found, *left_out)]
 
-    def answers(self, source: str, values: NDArray[Any], truth: _Truth, typed: bool = True) -> Predictions:
+    def answers(self, source: str, values: NDArray[Any], truth: Reading, typed: bool = True) -> Predictions:
         """Return the predictions of a model that gives an answer for each row."""
         count, space = self.classes.count, self.classes.space
         if len(values) != len(truth.labels):
             raise ValueError(f"{source}: {_UNEQUAL}, got {len(truth.labels)} labels and {len(values)} rows")
-        if not typed or values.dtype.kind == "O":
-            with suppress(ValueError, TypeError):
-                numbers = values.astype(np.float64)
-                values = numbers if (numbers != np.rint(numbers)).any() else values
-        nodes = self.kind == "node" and values.dtype.kind in "iu"
-        if nodes:
-            tree = as_tree(space, "answers", 'for "node"')
-            wrong = np.flatnonzero((values < 0) | (values >= tree.num_nodes))
-            if len(wrong):
-                got = f"{values[wrong[0]]} in row {wrong[0]}"
-                raise ValueError(f"{source}: expected nodes from 0 to {tree.num_nodes - 1}, got {got}")
-            given = values.astype(np.int64)
+        values = self.as_numbers(values, typed)
+        if isinstance(space, Tree) and values.dtype.kind in "iu":
+            if self.kind is None:
+                check_bins_first(space, source, "answers")
+            if self.kind == "node":
+                wrong = np.flatnonzero((values < 0) | (values >= space.num_nodes))
+                if len(wrong):
+                    got = f"{values[wrong[0]]} in row {wrong[0]}"
+                    raise ValueError(f"{source}: expected nodes from 0 to {space.num_nodes - 1}, got {got}")
+                return Predictions(source, "answers", truth.labels, _in_pieces(values, _PIECE), nodes=True)
+        if isinstance(space, Chain) and values.dtype.kind == "f":
+            given = self.classes.nearest(source, values, truth.by_name)
         else:
-            given = self.classes_of(source, values, truth.by_name, typed)
-            nodes = self.kind == "node" or bool((given >= count).any())
-            if nodes and isinstance(space, Tree):
-                of_bins = to_array(space.bins)[given.clip(max=count - 1)]
-                given = np.where(given >= count, given - count, of_bins)
+            given = self.classes.labels(source, values, typed=typed)
+        nodes = self.kind == "node" or bool((given >= count).any())
+        if nodes and isinstance(space, Tree):
+            of_bins = to_array(space.bins)[given.clip(max=count - 1)]
+            given = np.where(given >= count, given - count, of_bins)
         return Predictions(source, "answers", truth.labels, _in_pieces(given, _PIECE), nodes=nodes)
 
-    def classes_of(self, source: str, values: NDArray[Any], by_name: bool, typed: bool) -> Indices:
-        """Return the classes that answers mean; ``num_bins + v`` for the inner node ``v`` of a tree."""
-        space = self.classes.space
-        if values.dtype.kind == "f" and isinstance(space, Chain):
-            return self.classes.nearest(source, values, by_name)
-        if values.dtype.kind in "iu" and self.kind is None and isinstance(space, Tree):
-            check_bins_first(space, source, "answers")
-        return self.classes.labels(source, values, typed=typed)
+    def as_numbers(self, values: NDArray[Any], typed: bool) -> NDArray[Any]:
+        """Return answers that are numbers, though stored as text or objects, as numbers: real ones, or nodes' indices.
+
+        Other integers may be names, which is for the `ClassIndex` to say.
+        """
+        if values.dtype.kind in "iu":
+            return values.astype(np.int64)
+        if typed and values.dtype.kind not in "fO":
+            return values
+        try:
+            numbers = values.astype(np.float64)
+        except (ValueError, TypeError):
+            return values
+        if (numbers != np.rint(numbers)).any():
+            return numbers
+        nodes = isinstance(self.classes.space, Tree) and not self.classes.are_names(values)
+        return numbers.astype(np.int64) if nodes and (abs(numbers) < 2**53).all() else values
 
     @property
     def rows_at_a_time(self) -> int:
@@ -290,14 +291,14 @@ def _in_pieces(values: NDArray[Any], size: int) -> Pieces:
     return lambda: (values[start : start + size] for start in range(0, len(values), size))
 
 
-def _read_labels(labels: Any, classes: ClassIndex) -> _Truth:
+def _read_labels(labels: Any, classes: ClassIndex) -> Reading:
     """Return labels that are given apart from the predictions."""
     if not isinstance(labels, str | Path):
-        return _Truth(*classes.read("labels", _column(_as_array("labels", labels))))
+        return classes.read("labels", _column(_as_array("labels", labels)))
     path = Path(labels)
     if path.suffix.lower() == ".npy":
-        return _Truth(*classes.read(str(path), _column(ArrayFile(path).read())))
-    return _Truth(*classes.read(str(path), np.array(read_lines(path)), typed=False))
+        return classes.read(str(path), _column(ArrayFile(path).read()))
+    return classes.read(str(path), np.array(read_lines(path)), typed=False)
 
 
 def _column(labels: NDArray[Any]) -> NDArray[Any]:
@@ -345,19 +346,16 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
     parsing = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
     names: list[str] = []
 
-    def explain(error: Exception) -> ValueError:
-        # Columns by their names, and rows as in other messages: from 0, without the header.
-        text = re.sub(r"In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
-        text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 2}", text)
-        return ValueError(f"{path}: not a readable table: {' '.join(text.split())}")
-
     @contextmanager
     def opened(**options: Any) -> Iterator[Any]:
         try:
             with csv.open_csv(path, reading, parsing, csv.ConvertOptions(null_values=[], **options)) as batches:
                 yield batches
         except pyarrow.ArrowInvalid as error:
-            raise explain(error) from None
+            # Columns by their names, and rows as in other messages: from 0, without the header.
+            text = re.sub(r"In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
+            text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 2}", text)
+            raise ValueError(f"{path}: not a readable table: {' '.join(text.split())}") from None
 
     def read(wanted: list[str], kind: Any) -> Iterator[Any]:
         with opened(column_types=dict.fromkeys(wanted, kind), include_columns=wanted) as batches:

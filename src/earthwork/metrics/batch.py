@@ -178,6 +178,11 @@ class Batch:
     @property
     def log_likelihood(self) -> Tensor:
         """The logarithm of the probability of each label, in double precision; of a coarse one of its classes' mass."""
+        if self.coarse is None:
+            own = self.labels.unsqueeze(-1)
+            if self.logits is None:
+                return log_probabilities(self.p.gather(-1, own).squeeze(-1))
+            return self.logits.double().log_softmax(-1).gather(-1, own).squeeze(-1)
         if self.logits is None:
             return log_probabilities(torch.where(self.allowed, self.p, 0).sum(-1, dtype=torch.float64))
         return self.logits.double().log_softmax(-1).masked_fill(~self.allowed, -math.inf).logsumexp(-1)

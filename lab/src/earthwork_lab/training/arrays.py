@@ -37,7 +37,7 @@ class ArrayData:
         classes: The names that class indices refer to, if the file has names.
         x: The training inputs.
         y: Class indices ``[N]``, distributions ``[N, C]`` (floats) or sets of classes ``[N, C]`` (booleans).
-        x_val: The validation inputs.
+        x_val: The validation inputs; none if there are too few examples to hold some out.
         y_val: Their labels, in any of these forms.
         given: Whether the file has validation data, rather than a fifth being held out.
     """
@@ -236,7 +236,7 @@ def _check_inputs(path: Path, name: str, x: NDArray[Any]) -> None:
 
 
 def _hold_out(y: NDArray[Any], seed: int) -> NDArray[np.bool_]:
-    """A fifth of each group, rounded down. Sets of several classes are never held out: they cannot be scored."""
+    """A fifth of each group, rounded down, which may be none. Sets of several classes cannot be scored, and stay."""
     order = np.random.default_rng([seed, len(y)]).permutation(len(y))
     exact = y.sum(1) == 1 if y.dtype == bool else np.ones(len(y), dtype=bool)
     group = groups(y)
@@ -244,8 +244,6 @@ def _hold_out(y: NDArray[Any], seed: int) -> NDArray[np.bool_]:
     for label in np.unique(group[exact]):
         members = order[group[order] == label]
         chosen[members[: int(len(members) * _HELD_OUT)]] = True
-    if not chosen.any():
-        raise ValueError("data: too few examples to hold some out: add more, or x_val and y_val")
     return chosen
 
 

@@ -104,9 +104,8 @@ def check_labels(what: str, y: NDArray[Any], classes: int) -> None:
     """Raise unless class indices are in range, and distributions and sets have one column for each class."""
     if y.ndim == 2 and y.shape[1] != classes:
         raise ValueError(f"{what}: expected {classes} columns, one for each class of the space, got {y.shape[1]}")
-    if y.ndim == 1 and (y.min() < 0 or y.max() >= classes):
-        bad = y.min() if y.min() < 0 else y.max()
-        raise ValueError(f"{what}: expected class indices from 0 to {classes - 1}, got {bad}")
+    if y.ndim == 1 and len(bad := y[(y < 0) | (y >= classes)]):
+        raise ValueError(f"{what}: expected class indices from 0 to {classes - 1}, got {bad[0]}")
 
 
 def exact_labels(y: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

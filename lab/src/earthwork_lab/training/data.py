@@ -166,8 +166,10 @@ def subset(labels: NDArray[np.int64], per_class: int | None, seed: int) -> NDArr
 
 
 def _from_arrays(arrays: ArrayData, settings: Settings, space: Space, seed: int, say: Say) -> TrainingData:
-    chosen = subset(groups(arrays.y), settings.per_class, seed)
     space, y, y_val = matched_labels(arrays, space, f"data {settings.data}", settings.labels)
+    if not len(y_val):
+        raise ValueError("data: too few examples to hold some out: add more, or x_val and y_val")
+    chosen = subset(groups(arrays.y), settings.per_class, seed)
     train, val = (arrays.x[chosen], y[chosen]), (arrays.x_val, y_val)
     data = make_data(train, val, space, standardize=settings.standardize)
     say(f"{len(data.train)} training and {len(data.val)} validation examples of {space.num_bins} classes")
@@ -184,16 +186,21 @@ def matched_labels(
         space: How the classes are arranged.
         what: What the arrays are called in error messages.
         label_kind: How integers are read that can be names and indices: as ``"index"`` or as ``"name"``.
+
+    Raises:
+        ValueError: If a label is not in the space; the message names both.
     """
     labels = {"y": arrays.y, "y_val": arrays.y_val}
-    if arrays.classes is not None:
+    try:
+        if arrays.classes is None:
+            labels = _read_labels(labels, what, label_kind, space)
+            return space, labels["y"], labels["y_val"]
         for name, values in labels.items():
             check_labels(f"{what}: {name}", values, len(arrays.classes))
         matched = match_classes(space, arrays.classes)
-        space, labels = matched.space, {name: matched.targets(values) for name, values in labels.items()}
-    else:
-        labels = _read_labels(labels, what, label_kind, space)
-    return space, labels["y"], labels["y_val"]
+        return matched.space, matched.targets(arrays.y), matched.targets(arrays.y_val)
+    except ValueError as error:
+        raise ValueError(f"{error}; the space is {space}") from None
 
 
 def _read_labels(
@@ -204,7 +211,9 @@ def _read_labels(
     found = dict(labels)
     if integers:
         index = ClassIndex(space, cast(Any, label_kind), 'labels="index" or labels="name"')
-        read = index.labels(f"{what}: {' and '.join(integers)}", np.concatenate(list(integers.values())))
+        # Errors name no row: those held out are no longer where they were in the file.
+        joined = np.concatenate(list(integers.values()))
+        read, _ = index.read(f"{what}: {' and '.join(integers)}", joined, with_rows=False)
         parts = np.split(read, np.cumsum([len(values) for values in integers.values()])[:-1])
         found |= dict(zip(integers, parts, strict=True))
     for name, values in found.items():

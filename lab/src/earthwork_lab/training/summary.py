@@ -120,7 +120,7 @@ class LogLoss(Metric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch of probabilities ``[N, C]`` and class indices ``[N]``."""
-        chosen = preds.double().gather(-1, target.unsqueeze(-1))
+        chosen = preds.gather(-1, target.unsqueeze(-1)).double()
         self.total -= chosen.clamp_min(torch.finfo(preds.dtype).tiny).log().sum()
         self.count += len(target)
 
