@@ -139,7 +139,8 @@ void work_on(int64_t threads, Queue &queue) {
 }
 
 bool is_valid(const ew_call &call) {
-    const bool known = call.space && call.operation >= 0 && call.operation < EW_OPERATIONS &&
+    const bool labelled = call.operation > EW_PAIRS && call.operation < EW_EXPECTED;
+    const bool known = call.space && call.operation >= 0 && call.operation < EW_OPERATIONS && (labelled || !call.mean) &&
                        (call.type == EW_FLOAT || call.type == EW_DOUBLE);
     if (!known || call.bins != call.space->bins || call.rows < 0 || call.threads < 1) return false;
     const bool outputs = call.operation < EW_EXPECTED ? call.second && call.values : call.gradients != nullptr;

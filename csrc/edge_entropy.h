@@ -3,10 +3,12 @@
 // With the mass s_e on the label's side of edge e, the loss is -sum_e w_e * log s_e. Its gradient with respect to the logit of
 // bin j is p_j * (d(label, j) - sum of b_e over the edges with j on the label's side), where b_e = w_e * (1 - s_e) / s_e.
 //
-// On a tree, an edge is *light* if the mass below it is at most 1/2, otherwise *heavy*; the heavy edges are a path down
-// from the root. Most edges are light and do not lie above the label, so that s_e = 1 - m_e: these are summed for all rows
+// On a tree, an edge is *light* if the mass below it is at most about 1/2, otherwise *heavy*; the heavy edges are a path
+// down from the root. Most edges are light and do not lie above the label, so that s_e = 1 - m_e: these are summed for all rows
 // of a tile at once, the label's path and the heavy path for each row. The mass beyond a heavy edge is the sum of the light
 // masses beside its path. Their b_e can be huge, so they are only ever added to each other, from the bottom of the path up.
+
+constexpr double HEAVY = 0.5 + 0x1p-10; // so that rounding cannot make two edges heavy that are not above each other
 
 template <class T> struct TreeEdges {
     typedef Vector<T> V;
@@ -15,6 +17,7 @@ template <class T> struct TreeEdges {
     const Tile<double> masses, sides;       // of the nodes
     const Tile<T> tile;                     // of the leaves: the exponentials
     const Tile<T> leaf_slopes, node_slopes; // w * m / (1 - m)
+    const V scale;                          // of the exponentials
     // Of each row: the loss, the sum of the slopes b, and what the edges above the label and the light edges contribute to the
     // gradient of every bin, over p, if all were on the far side of the former and on the label's side of the latter.
     Double loss, slope, constant;
@@ -24,7 +27,7 @@ template <class T> struct TreeEdges {
 
     explicit TreeEdges(Task &task)
         : rows(task), space(rows.space), masses(task, space.nodes), sides(task, space.nodes), tile(rows.tile),
-          leaf_slopes(task, space.bins), node_slopes(task, space.nodes) {
+          leaf_slopes(task, space.bins), node_slopes(task, space.nodes), scale(narrow<T>(rows.exponentiate())) {
         for (int lane = 0; lane < LANES; ++lane) heavy_node[lane] = heavy_leaf[lane] = -1;
     }
 
@@ -32,19 +35,18 @@ template <class T> struct TreeEdges {
     template <class U> __attribute__((noinline)) Vector<U> note_heavy(Vector<U> mass, int64_t node, int64_t leaf) {
         const Scalars found(mass);
         for (int lane = 0; lane < LANES; ++lane) {
-            if (found[lane] > U(0.5) && heavy_node[lane] < 0) {
+            if (found[lane] > U(HEAVY) && heavy_node[lane] < 0) {
                 heavy_node[lane] = node;
                 heavy_leaf[lane] = leaf;
                 heavy_share[lane] = double(found[lane]);
             }
         }
-        return select(mass > U(0.5), U(0), mass);
+        return select(mass > U(HEAVY), U(0), mass);
     }
 
     // Add up the losses and the slopes b of all light edges, as if the label were above each of them. Writes the mass of each
     // node to `masses`, and the light part of it, right below the node, to `sides`.
     EW_INLINE void sum_light_edges() {
-        const V scale = narrow<T>(rows.exponentiate());
         const T *costs = numbers<T>(space.costs), *node_costs = numbers<T>(space.node_costs);
         Sum<T> losses, slopes;
         for (int64_t k = space.nodes - 1; k >= 0; --k) {
@@ -53,7 +55,7 @@ template <class T> struct TreeEdges {
             Double heavy = 0.0;
             const auto add = [&](auto mass, T cost, int64_t number, int64_t node, int64_t leaf, auto &light) EW_ALWAYS {
                 const bool small = !any(mass > SMALL_MASS);
-                if (__builtin_expect(!small && any(mass > 0.5), 0)) {
+                if (__builtin_expect(!small && any(mass > HEAVY), 0)) {
                     const auto lighter = note_heavy(mass, node, leaf);
                     heavy = heavy + widen(mass - lighter);
                     mass = lighter;
@@ -82,7 +84,7 @@ template <class T> struct TreeEdges {
         // Nodes are numbered level by level, and what is above a heavy node is heavy.
         for (int64_t k = 0, last = 0; k <= last; ++k)
             for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-                if (!any(masses[c] > 0.5)) continue;
+                if (!any(masses[c] > HEAVY)) continue;
                 sides.set(c, sides[c] + sides[k]);
                 last = c;
             }
@@ -92,7 +94,7 @@ template <class T> struct TreeEdges {
     // above them are negative.
     void follow_labels() {
         double cost[LANES], share[LANES], edge[LANES], own[LANES], beyond[LANES];
-        store(rows.shares(), share);
+        store(widen(narrow<T>(rows.at_labels()) * scale), share); // rounded as where heavy edges were found
         for (int lane = 0; lane < LANES; ++lane) cost[lane] = space.costs.doubles[rows.leaf[lane]];
         const auto step = [&](int lane, int64_t node) EW_ALWAYS {
             edge[lane] = cost[lane];
@@ -105,7 +107,7 @@ template <class T> struct TreeEdges {
         };
         rows.climb(step, [&]() EW_ALWAYS {
             const Double w = load(edge), s = load(own);
-            const auto heavy = s > 0.5;
+            const auto heavy = s > HEAVY;
             Double ratio;
             const Double log1m = minus_log1m(select(heavy, load(beyond), s), ratio), light = w * select(heavy, 0.0, ratio);
             loss = loss + w * select(heavy, log1m, 0.0 - log1m - log(s));
@@ -150,7 +152,7 @@ template <class T> struct TreeEdges {
             each_child(space, k, [&](int64_t c) EW_ALWAYS {
                 // w/s of a light edge, and -w/s of one above the label.
                 const V slope = node_slopes[c] + node_costs[c];
-                const auto is_heavy = absolute(masses[c]) > 0.5;
+                const auto is_heavy = absolute(masses[c]) > HEAVY;
                 sides.set(c, __builtin_expect(any(is_heavy), 0) ? select(is_heavy, sides[c], heavy) : heavy);
                 masses.set(c, above + widen(slope));
             });
@@ -179,7 +181,7 @@ template <class T> bool tree_edges(Task task) {
     edges.sum_beside();
     edges.follow_labels();
     edges.follow_heavy();
-    rows.write_log_losses(edges.loss);
+    rows.write_log_losses(edges.loss, edges.slope);
     if (!task.call->gradients) return rows.valid;
     edges.sum_edges_from_root();
     edges.set_heavy_gradients();
@@ -220,7 +222,7 @@ template <class T> bool chain_edges(Task task) {
         part = part + widen(select(label_after, back, cost));
         steps.set(i, select(label_after, cost, back));
     }
-    rows.write_log_losses(loss.value());
+    rows.write_log_losses(loss.value(), slopes.value());
     if (!task.call->gradients) return rows.valid;
     const V factor = narrow<T>(rows.weights());
     part = 0.0;

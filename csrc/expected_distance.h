@@ -23,11 +23,10 @@ template <class T> bool exp_or_power(Task task) {
 
 template <class T> bool chain_expected(Task task) {
     const ew_space space = *task.space;
-    const double *costs = space.costs.doubles;
     const Tile<T> tile = load_masses<T>(task);
     Double mass = 0.0, total = 0.0, before = 0.0;
     double position = 0;
-    for (int64_t j = 0; j < space.bins; position += costs[j++]) {
+    for (int64_t j = 0; j < space.bins; position += space.costs.doubles[j++]) {
         const Double here = widen(tile[j]);
         mass = mass + here;
         total = here * position + total;
@@ -35,7 +34,7 @@ template <class T> bool chain_expected(Task task) {
     for (int64_t j = 0; j < space.bins; ++j) {
         before = before + widen(tile[j]);
         tile.set(j, narrow<T>(total));
-        total = (before + before - mass) * costs[j] + total;
+        total = (before + before - mass) * space.costs.doubles[j] + total;
     }
     return store_results(task, tile);
 }

@@ -41,7 +41,7 @@ template <class T> bool tree_hierarchy(Task task) {
         loss = loss - load(asked) * log(load(inside) / load(mass));
         store(Double(0.0), asked);
     });
-    rows.write_log_losses(loss);
+    rows.write_log_losses(loss, 0.0);
     if (!task.call->gradients) return rows.valid;
     const Vector<T> factor = narrow<T>(scale * rows.weights());
     sum_from_root<T>(space, slopes, [&](int64_t j, Vector<T> here) EW_ALWAYS { tile.set(j, tile[j] * factor * here); });

@@ -90,11 +90,12 @@ template <class T> struct LabelTile {
     }
 
     // The same for losses that were computed from masses, not from their logarithms. They take logarithms of masses that
-    // contain the label. If the probability of the label is so small that what underflows in the softmax may matter, the
-    // loss is NaN, which tells the caller to compute it from logarithms.
-    EW_INLINE void write_log_losses(Double losses) const {
+    // contain the label. If its probability is so small that what underflows in the softmax may matter, or `slopes`, which
+    // bound the gradients, may overflow, the loss is NaN, which tells the caller to compute it from logarithms.
+    EW_INLINE void write_log_losses(Double losses, Double slopes) const {
         const double least = double(space.bins) * (sizeof(T) == 4 ? 0x1p-103 : 0x1p-970);
-        write_losses(select(shares() > least, losses, __builtin_nan("")));
+        const double most = sizeof(T) == 4 ? 0x1p+125 : 0x1p+1020;
+        write_losses(select((shares() > least) & (most > slopes), losses, __builtin_nan("")));
     }
 
     // Write the gradients, gradient_of(j) for every bin and `at_label` times the weight for the label. Those of rows that do

@@ -73,7 +73,6 @@ template <class T> struct Vector {
     EW_OPERATOR(<<, T)
     EW_OPERATOR(>>, T)
     EW_OPERATOR(>, Bits<T>)
-    EW_OPERATOR(>=, Bits<T>)
 #undef EW_OPERATOR
 
     friend EW_INLINE Vector select(Vector<Bits<T>> where, Vector yes, Vector no) {
@@ -186,7 +185,7 @@ constexpr double EXP_DOUBLE[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 399168
 EW_INLINE Vector<float> exp_polynomial(Vector<float> r) { return polynomial(r, EXP_FLOAT) * r * r + r + 1.0f; }
 EW_INLINE Double exp_polynomial(Double r) { return polynomial(r, EXP_DOUBLE) * r * r + r + 1.0; }
 
-// e^x for x <= 0; 0 below the smallest normal number. NaN is propagated: comparisons with it are false.
+// e^x for x <= 0; 0 below the smallest normal number. NaN is propagated: nothing may be added to its bits.
 template <class T> EW_INLINE Vector<T> exp(Vector<T> x) {
     typedef Vector<T> V;
     const V low = Format<T>::lowest, big = Format<T>::big;
@@ -194,7 +193,7 @@ template <class T> EW_INLINE Vector<T> exp(Vector<T> x) {
     V k = kept * T(LOG2_E) + big;
     V whole = k - big;
     V r = whole * T(-LN2_LOW) + (whole * T(-LN2_HIGH) + kept);
-    return select(low >= x, T(0), times_power_of_two(exp_polynomial(r), k));
+    return select(kept > low, times_power_of_two(exp_polynomial(r), k), kept - low);
 }
 
 // log((1 + s)/(1 - s)) = 2 * (s + s^3/3 + s^5/5 + ...), so many terms of it.

@@ -10,13 +10,12 @@
 template <class T, class F> EW_INLINE bool finish(LabelTile<T> &rows, F each, Double missing, Double missing_dots) {
     typedef Vector<T> V;
     const Tile<T> tile = rows.tile;
-    const V largest = rows.largest;
     const double smoothing = rows.call.option, sharpness = 1 - smoothing, even = smoothing / double(rows.space.bins);
     // Of each row: the products, the products times the logits, and the logits, which count from the largest one.
     Sum<T> products, dots, logits;
     Double exponentials = 0.0;
     each([&](int64_t j, V product) EW_ALWAYS {
-        const V x = tile[j] - largest, e = rows.exponential(j);
+        const V x = tile[j] - rows.largest, e = rows.exponential(j);
         products.add(j, product);
         dots.add(j, product * x);
         if (smoothing > 0) logits.add(j, x);
@@ -58,11 +57,10 @@ template <class T> bool tree_soft_labels(Task task) {
         each_child(space, k,
                    [&](int64_t c) EW_ALWAYS { reach.set(c, select(0.0 > reach[c], here * node_factors[c], reach[c])); });
     }
-    const T *factors = numbers<T>(space.costs);
     const auto each = [&](auto f) EW_ALWAYS {
         for (int64_t k = 0; k < space.nodes; ++k) {
             const Vector<T> product = narrow<T>(reach[k]);
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, product * factors[j]); });
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, product * numbers<T>(space.costs)[j]); });
         }
     };
     return finish(rows, each, load(missing), load(dots));

@@ -149,7 +149,10 @@ template <class T> void one_case(Random &random, const std::vector<const char *>
     for (int64_t i = 0; i < rows; ++i) {
         T *first = batch.first.data() + i * call.first_stride, *second = batch.second.data() + i * call.second_stride;
         if (labelled) {
-            for (int64_t j = 0; j < bins; ++j) first[j] = T(scale * (uniform(random) - 0.5));
+            // Now and then of few values, so that many classes are tied.
+            const bool tied = !below(random, 4);
+            for (int64_t j = 0; j < bins; ++j)
+                first[j] = T(tied ? -30.0 * double(below(random, 2)) : scale * (uniform(random) - 0.5));
         } else {
             // Sums differ by nothing, by less than the tolerance, and now and then by more.
             const double sums[] = {1.0, 1.0, 1.0003, 1.5}, sum = sums[below(random, i ? 3 : 4)];

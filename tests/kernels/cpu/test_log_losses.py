@@ -101,6 +101,34 @@ def test_underflow_is_computed_from_logarithms(rng, name, shape, dtype, calls):
     assert calls
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", LOSSES)
+def test_equal_halves(name, dtype, calls):
+    # As of a head that starts at zero: rounding decides on which side of 1/2 a mass lies.
+    for size in range(1, 40):
+        tree = ew.Tree([-1, 0, 0, *[1] * size, *[2] * size])
+        logits = torch.full((8, 2 * size), -30.0, dtype=dtype)
+        logits[0] = 0.0
+        logits[1:4] = torch.where(torch.rand(3, 2 * size) < 0.5, 0.0, -100.0)
+        logits[4:, [0, -1]] = torch.tensor([[0.0, 0.0], [6e-8, 0.0], [0.0, 6e-8], [1e-3, 0.0]], dtype=dtype)
+        labels = logits.argmax(-1)
+        loss = make(name, tree, reduction="none")
+        for chosen in (labels, labels.flip(0), torch.randint(2 * size, (8,))):
+            assert_close(differentiated(loss, logits, chosen), composed(loss, logits, chosen), tree, dtype)
+    assert len(calls) == 117
+
+
+@pytest.mark.parametrize("cost", [1e8, 1e30])
+@pytest.mark.parametrize("space", [ew.Chain(3), ew.Tree([-1, 0, 0, 1, 1])])
+def test_gradients_of_confident_mistakes_on_long_edges_are_finite(space, cost, calls):
+    loss, logits = ew.EdgeCrossEntropyLoss(space.with_costs(cost)), torch.tensor([[69.0, 0.0, -1.0]])
+    for label in map(torch.tensor, ([1], [2])):
+        (value, gradient), (expected, slope) = (f(loss, logits, label) for f in (differentiated, composed))
+        torch.testing.assert_close(value.double(), expected, rtol=1e-6, atol=0)
+        torch.testing.assert_close(gradient.double(), slope, rtol=1e-6, atol=1e-6 * cost)
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shape", [(), (9,), (5, 3, 2)])

@@ -32,6 +32,19 @@ def test_exp(rng, dtype, ulps):
 
 
 @pytest.mark.usefixtures("each_build")
+@pytest.mark.parametrize(("dtype", "bits"), [(np.float32, np.uint32), (np.float64, np.uint64)])
+def test_nan_of_any_bits(rng, dtype, bits):
+    # The NaN of a GPU has all of its last bits set; R's missing value has some.
+    last = np.uint64(2**52 - 1 if dtype == np.float64 else 2**23 - 1)
+    payloads = np.concatenate([rng.integers(1, int(last), 500, dtype=np.uint64), [last, last // 2 + 1, 1954]])
+    for sign in (1, -1):
+        x = np.copysign((payloads.astype(bits) | np.array(np.inf, dtype).view(bits)).view(dtype), sign)
+        assert np.isnan(x).all()
+        assert np.isnan(_compute(x)).all()
+        assert np.isnan(_compute(x, 0.7)).all()
+
+
+@pytest.mark.usefixtures("each_build")
 @pytest.mark.parametrize("exponent", [1e-3, 0.1, 0.5, 1.0, 1.7, 6.0, 40.0])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_power(rng, exponent, dtype):
