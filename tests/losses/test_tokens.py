@@ -284,6 +284,11 @@ def test_labels_may_be_of_any_integer_type():
     loss = ew.TokenEMDLoss([1, 2, 156], [0.0, 1.0, 2.0])
     logits, labels = torch.randn(4, 200), torch.tensor([1, 2, 3, 156])
     assert torch.equal(loss(logits, labels.to(torch.uint8)), loss(logits, labels))
+    weight, mask = torch.randn(200, 3), torch.tensor([True, True, False, False])
+    hidden = torch.randn(4, 3)
+    for form in ({}, {"mask": mask}):
+        narrow, wide = (loss.from_hidden(hidden, weight, x, **form) for x in (labels.to(torch.uint8), labels))
+        assert torch.equal(narrow, wide)
 
 
 def test_accumulated_gradients_of_one_batch():

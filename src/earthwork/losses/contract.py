@@ -505,11 +505,12 @@ def rows_weight(target: Tensor, weight: Tensor | None, ignore_index: int, reduct
         return torch.ones((), device=target.device)
     if target.is_floating_point() or target.dtype == torch.bool:
         return torch.full((), len(target), device=target.device)
+    target = target.long()  # As a uint8, an ``ignore_index`` of -100 would be class 156.
     counted = target != ignore_index
     if weight is None:
         return counted.sum()
     # A label out of range has a loss of NaN, or was found before.
-    labels = torch.where(counted, target.long(), 0).clamp(0, len(weight) - 1)
+    labels = torch.where(counted, target, 0).clamp(0, len(weight) - 1)
     return torch.where(counted, of_class(weight, labels), 0).sum(dtype=widest(weight.device))
 
 

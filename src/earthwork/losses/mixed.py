@@ -177,8 +177,9 @@ def _entropy(function: Callable[..., Tensor], logits: Tensor, target: Tensor, ig
         except IndexError:
             check_labels(target, classes, ignore_index)
             raise
+    target = target.long()
     bad = is_bad(target, classes, ignore_index)
-    losses = function(logits, torch.where(bad, ignore_index, target.long()))
+    losses = function(logits, torch.where(bad, ignore_index, target))
     return torch.where(bad if losses.ndim else bad.any(), math.nan, losses)
 
 

@@ -208,7 +208,7 @@ class TokenEMDLoss(CheckedLoss):
     def _terms(self, target: Tensor) -> list[Term]:
         called = copy.copy(self)
         called.reduction = "none"
-        return [Term(called.forward, self._divisor(len(self._numbers(target)[1]), None, target.device))]
+        return [Term(called.forward, self._divisor(len(self._numbers(target.long())[1]), None, target.device))]
 
     def _divisor(self, count: int, num_items: float | Tensor | None, device: torch.device) -> Tensor:
         """Return what the sum is divided by."""
@@ -242,7 +242,6 @@ class TokenEMDLoss(CheckedLoss):
             if labels.ndim == 0:
                 raise ValueError("labels: expected a sequence to shift, got a single token")
             labels = labels[..., 1:]
-        labels = labels.long()
         known = (labels >= 0) & (labels < self._vocabulary.least_size) & (labels != self.ignore_index)
         bin_of_token = derived(self._vocabulary, _token_tables, labels.device).bin_of_token
         bins = torch.where(known, bin_of_token[torch.where(known, labels, 0)], -1)
@@ -407,4 +406,4 @@ def _checked_tokens(name: str, x: Tensor, labels: Tensor | AnyOf) -> Tensor:
     if x.shape[:-1] != labels.shape:
         found, expected = tuple(labels.shape), tuple(x.shape[:-1])
         raise ValueError(f"labels: expected shape {expected}, as {name} without its last axis, got {found}")
-    return labels
+    return labels.long()
