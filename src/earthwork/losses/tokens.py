@@ -189,7 +189,7 @@ class TokenEMDLoss(CheckedLoss):
                 return self._losses(logits, bins, None)
             return self._losses(logits.index_select(-1, tokens), bins, logits.logsumexp(-1, keepdim=True))
 
-        selected = Layer(_with_axis(hidden, where)[_places(where)], weight, bias)
+        selected = Layer(torch.atleast_2d(hidden)[where.nonzero(as_tuple=True)], weight, bias)
         term, by_row = Term(row_losses, self._divisor(len(bins), num_items, hidden.device)), self._by_row()
         loss = loss_through_head([term], selected, bins, by_row, chunk_rows=chunk_rows)[0]
         return loss.new_zeros(where.shape).masked_scatter(where, loss) if by_row else loss
@@ -295,22 +295,14 @@ def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
     return dict(sorted(found.items()))
 
 
-def _places(where: Tensor) -> tuple[Tensor, ...]:
-    """Return the indices of the positions that are true; a single position has an axis of its own."""
-    return _with_axis(where, where).nonzero(as_tuple=True)
-
-
-def _with_axis(x: Tensor, where: Tensor) -> Tensor:
-    return x if where.ndim else x.unsqueeze(0)
-
-
 def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tuple[Tensor, Tensor | None]:
     """Return some columns of ``x[..., n]`` where ``where[...]`` is true, and the logsumexp of the whole rows there.
 
     ``where`` may have fewer positions than ``x`` on its last axis. They are indexed rather than sliced off, because the
     gradient of a slice is another tensor of the size of ``x``.
     """
-    x, places = _with_axis(x, where), _places(where)
+    # A single position gets an axis of its own.
+    x, places = torch.atleast_2d(x), where.nonzero(as_tuple=True)
     if x.numel() * x.element_size() >= _LARGE and x.requires_grad and not _is_special(x):
         found: tuple[Tensor, Tensor | None] = _Selected.apply(x, columns, with_total, *places)  # type: ignore[no-untyped-call]
         return found
