@@ -329,6 +329,25 @@ def test_num_items_is_for_means():
         loss(torch.zeros(1, 3), torch.tensor([1]), num_items=2)
 
 
+@pytest.mark.parametrize("num_items", ["2", -1, float("nan")])
+def test_num_items_is_number(num_items):
+    with pytest.raises(ValueError, match=f"num_items: expected None or a number ≥ 0, got {num_items!r}"):
+        make()(torch.zeros(1, 3), torch.tensor([1]), num_items=num_items)
+
+
+@pytest.mark.parametrize("num_items", [0, torch.tensor(0)])
+def test_no_number_in_any_batch(num_items):
+    """0, and not 0 / 0, from logits as from hidden states."""
+    hidden, weight, labels = torch.randn(2, 3, requires_grad=True), torch.randn(9, 3), torch.tensor([8, -100])
+    loss = ew.TokenEMDLoss([1, 2], [0.0, 1.0])
+    for value in (
+        loss(hidden @ weight.T, labels, num_items),
+        loss.from_hidden(hidden, weight, labels, None, num_items),
+    ):
+        assert value == 0
+        assert not torch.autograd.grad(value, hidden)[0].any()
+
+
 def test_special_tokens_are_no_numbers():
     tokenizer = Tokenizer(["7", "8", "a"])
     tokenizer.all_special_ids = [1]
@@ -401,6 +420,8 @@ def make(**options):
             r"weight: expected shape \(vocabulary, 3\).*got \(9, 4\)",
         ),
         (lambda: ew.TokenEMDLoss.from_tokenizer(Tokenizer(["a", "b"])), ValueError, "tokenizer: expected single"),
+        (lambda: ew.TokenEMDLoss(["a"], [1]), TypeError, r"token_ids and values: expected .* got \['a'\], \[1\]"),
+        (lambda: ew.TokenEMDLoss([1], ["a"]), TypeError, r"token_ids and values: expected .* got \[1\], \['a'\]"),
     ],
 )  # fmt: skip
 def test_bad_input(call, error, match):

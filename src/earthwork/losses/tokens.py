@@ -212,10 +212,15 @@ class TokenEMDLoss(CheckedLoss):
 
     def _divisor(self, count: int, num_items: float | Tensor | None, device: torch.device) -> Tensor:
         """Return what the sum is divided by."""
-        mean = self.reduction == "mean"
-        if num_items is not None and not mean:
+        if num_items is None:
+            num_items = count if self.reduction == "mean" else 1
+        elif self.reduction != "mean":
             raise ValueError(f'num_items: expected only with reduction="mean", got it with {self.reduction!r}')
-        return torch.as_tensor((max(count, 1) if num_items is None else num_items) if mean else 1, device=device)
+        elif not isinstance(num_items, Tensor) and not (isinstance(num_items, (int, float)) and num_items >= 0):
+            raise ValueError(f"num_items: expected None or a number ≥ 0, got {num_items!r}")
+        divisor = torch.as_tensor(num_items, device=device)
+        # Where nothing counts the sum is 0, and so is the mean.
+        return divisor + (divisor == 0)
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
         """Compute the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
@@ -371,16 +376,23 @@ def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
 def _check_numbers(
     token_ids: Sequence[int] | Tensor, values: ArrayLike | Tensor
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    tokens = torch.as_tensor(token_ids, device="cpu")
+    try:
+        tokens = torch.as_tensor(token_ids, device="cpu")
+        numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"token_ids and values: expected integers and numbers, got {token_ids!r}, {values!r}"
+        ) from error
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"token_ids: expected integers, got {tokens.dtype}")
     if tokens.ndim != 1 or not len(tokens) or (tokens < 0).any():
         raise ValueError(f"token_ids: expected one axis of at least one token ≥ 0, got {token_ids!r}")
     if len(tokens.unique()) < len(tokens):
         raise ValueError("token_ids: expected each token once, got one twice")
-    count, numbers = len(tokens), torch.as_tensor(values, dtype=torch.float64, device="cpu")
-    if numbers.shape != (count,):
-        raise ValueError(f"values: expected {count} numbers, one for each token, got shape {tuple(numbers.shape)}")
+    if numbers.shape != tokens.shape:
+        raise ValueError(
+            f"values: expected {len(tokens)} numbers, one for each token, got shape {tuple(numbers.shape)}"
+        )
     if not numbers.isfinite().all():
         raise ValueError(f"values: expected finite numbers, got {numbers[~numbers.isfinite()][0].item()}")
     return tokens.long().numpy(), numbers.numpy()
