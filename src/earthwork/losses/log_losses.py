@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.losses.contract import Options, StructuredLoss
+from earthwork.losses.contract import Options, StructuredLoss, can_read_without_sync
 from earthwork.ops import LabelKernel
 from earthwork.spaces import EdgeSpace, Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor, dividing
 from earthwork.spaces.log_masses import LOG_ZERO
-from earthwork.spaces.space import check_number, to_tensor, widest
+from earthwork.spaces.space import check_index, check_number, to_tensor, widest
 from earthwork.spaces.tree import as_tree
 
 
@@ -223,9 +223,9 @@ class SoftLabelLoss(StructuredLoss):
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the distributions around the classes ``labels[...]``, shape ``[..., C]``."""
-        # In float64, because distances are differences of sums that may be far larger than the diameter.
-        like = torch.empty(0, dtype=torch.float64, device=labels.device)
-        return self._fall_off(self.space.distances_to(labels, like)).to(dtype)
+        if not isinstance(labels, Tensor) or can_read_without_sync(labels):
+            labels = check_index("labels", labels, "class", self.space.num_bins)
+        return self.label_targets(labels, torch.empty(0, dtype=dtype))
 
     def losses(self, p: Tensor, q: Tensor) -> Tensor:
         """Compute the cross entropy of each row against its target."""
@@ -233,7 +233,9 @@ class SoftLabelLoss(StructuredLoss):
 
     def label_targets(self, labels: Tensor, like: Tensor) -> Tensor:
         """Return the soft labels around classes."""
-        return self.soft_labels(labels, like.dtype)
+        # In float64, because distances are differences of sums that may be far larger than the diameter.
+        wide = torch.empty(0, dtype=torch.float64, device=labels.device)
+        return self._fall_off(self.space.distances_to(labels, wide)).to(like.dtype)
 
     def set_targets(self, p: Tensor, allowed: Tensor) -> Tensor:
         """Return the soft labels around sets."""
