@@ -305,20 +305,18 @@ class StructuredLoss(CheckedLoss):
         """Return the weighted loss of each row, and the weight of all rows."""
         stored, bins = rows.dtype, self.space.num_bins
         rows, labels = at_least_float32(rows), labels.long()
-        valid = counted = labels != self.ignore_index
+        counted = labels != self.ignore_index
+        valid = counted & (labels >= 0) & (labels < bins)
         readable = can_read_without_sync(rows, labels)
         if readable:
             check_labels(labels, bins, self.ignore_index)
-        else:
-            # What cannot be checked here must not look like a result: the loss of an out-of-range label is NaN.
-            valid = counted & (labels >= 0) & (labels < bins)
         if not readable or not counted.all():
             labels = torch.where(valid, labels, 0)
             # Replaced before anything is computed, because the gradient of an ignored NaN would still be NaN.
             rows = torch.where(valid.unsqueeze(-1), rows, 1 / bins)
         losses = torch.where(valid, row_losses(self._normalized_input(rows, stored, readable), labels), 0)
-        if not readable:
-            losses = torch.where(valid == counted, losses, math.nan)
+        # What cannot be checked here must not look like a result: the loss of an out-of-range label is NaN.
+        losses = losses if readable else torch.where(valid == counted, losses, math.nan)
         return self.weighted(losses, labels, counted)
 
     def weighted(self, losses: Tensor, labels: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from earthwork.spaces.parts import Part
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 
+# Replaces a tensor, in place, by its sum over all shards, or by its maximum if ``largest`` is true.
+Reduce = Callable[..., Tensor]
+
 # The label of a row that does not count, for the losses on parts.
 IGNORED = -100
 
@@ -40,12 +43,6 @@ _MAX_RUNS = 64
 # Up to this many logits, the local part is computed in float64: the composed losses, which serve small inputs, are less
 # accurate in float32 than the kernels, which serve larger ones.
 _MAX_EXACT = 1 << 12
-
-
-class Reduce(Protocol):
-    """Replaces a tensor, in place, by its sum or maximum over all shards."""
-
-    def __call__(self, x: Tensor, *, largest: bool = False) -> Tensor: ...  # noqa: D102
 
 
 class ShardLosses(NamedTuple):

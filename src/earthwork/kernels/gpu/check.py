@@ -82,17 +82,10 @@ def _checked_tables(
 
 
 def _compare_labels(
-    kernels: Any,
-    space: EdgeSpace,
-    tables: Tables,
-    device: torch.device,
-    dtype: torch.dtype,
-    rho: float,
-    weighted: bool,
-    reduction: str,
-    innermost: bool,
+    kernels: Any, space: EdgeSpace, tables: Tables, device: torch.device, dtype: torch.dtype, rho: float, *options: Any
 ) -> str | None:
     """Run the kernels for labels, and say what is wrong with their results, if anything."""
+    weighted, reduction, innermost = options
     bins, rng = space.num_bins, np.random.default_rng(0)
     spread = np.linspace(0.5, 4.0, _ROWS)[:, None]
     logits = torch.from_numpy(rng.normal(size=(_ROWS, bins)) * spread).to(dtype)
