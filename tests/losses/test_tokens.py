@@ -420,8 +420,8 @@ def make(**options):
             r"weight: expected shape \(vocabulary, 3\).*got \(9, 4\)",
         ),
         (lambda: ew.TokenEMDLoss.from_tokenizer(Tokenizer(["a", "b"])), ValueError, "tokenizer: expected single"),
-        (lambda: ew.TokenEMDLoss(["a"], [1]), TypeError, r"token_ids and values: expected .* got \['a'\], \[1\]"),
-        (lambda: ew.TokenEMDLoss([1], ["a"]), TypeError, r"token_ids and values: expected .* got \[1\], \['a'\]"),
+        (lambda: ew.TokenEMDLoss(["a"], [1]), TypeError, r"token_ids and values: expected .* got \['a'\] and \[1\]"),
+        (lambda: ew.TokenEMDLoss([1], ["a"]), TypeError, r"token_ids and values: expected .* got \[1\] and \['a'\]"),
     ],
 )  # fmt: skip
 def test_bad_input(call, error, match):

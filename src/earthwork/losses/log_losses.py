@@ -91,14 +91,13 @@ class _EdgeTables(NamedTuple):
 
 
 def _edge_tables(tree: Tree, device: torch.device) -> _EdgeTables:
-    parents, bins = tree.parents, tree.bins
+    parents, bins, heights = tree.parents, tree.bins, tree.heights()
     nodes = (parents >= 0).nonzero().flatten()
     edge_of = torch.full((tree.num_nodes,), tree.num_edges, device="cpu")
     edge_of[nodes] = torch.arange(tree.num_edges, device="cpu")
-    inner = torch.zeros(tree.num_nodes, dtype=torch.bool, device="cpu")
-    inner[parents[nodes]] = inner[parents < 0] = True
-    heights = tree.heights()[nodes].to(widest(device))
-    tables = _EdgeTables(edge_of[parents[nodes]], heights, tree.depths[nodes], inner[bins], edge_of[bins])
+    stops = (heights > 0) | (parents < 0)
+    heights = heights[nodes].to(widest(device))
+    tables = _EdgeTables(edge_of[parents[nodes]], heights, tree.depths[nodes], stops[bins], edge_of[bins])
     return _EdgeTables(*(table.to(device) for table in tables))
 
 

@@ -380,19 +380,16 @@ def _check_numbers(
         tokens = torch.as_tensor(token_ids, device="cpu")
         numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"token_ids and values: expected integers and numbers, got {token_ids!r}, {values!r}"
-        ) from error
+        raise TypeError(f"token_ids and values: expected numbers, got {token_ids!r} and {values!r}") from error
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"token_ids: expected integers, got {tokens.dtype}")
     if tokens.ndim != 1 or not len(tokens) or (tokens < 0).any():
         raise ValueError(f"token_ids: expected one axis of at least one token ≥ 0, got {token_ids!r}")
     if len(tokens.unique()) < len(tokens):
         raise ValueError("token_ids: expected each token once, got one twice")
-    if numbers.shape != tokens.shape:
-        raise ValueError(
-            f"values: expected {len(tokens)} numbers, one for each token, got shape {tuple(numbers.shape)}"
-        )
+    count = len(tokens)
+    if numbers.shape != (count,):
+        raise ValueError(f"values: expected {count} numbers, one for each token, got shape {tuple(numbers.shape)}")
     if not numbers.isfinite().all():
         raise ValueError(f"values: expected finite numbers, got {numbers[~numbers.isfinite()][0].item()}")
     return tokens.long().numpy(), numbers.numpy()
