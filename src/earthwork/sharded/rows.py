@@ -75,7 +75,7 @@ class Slots:
         self.count = len(used)
         self._lengths: list[int] | None = part.lengths.tolist() if len(part.lengths) <= _MAX_RUNS else None
         each = runs.repeat_interleave(part.lengths)
-        tables = used, each if self._lengths is None else runs, each
+        tables: tuple[Tensor, ...] = used, each if self._lengths is None else runs, each
         self.used, self._group, self._place = (table.to(device) for table in tables)
 
     def of(self, classes: Tensor) -> Tensor:

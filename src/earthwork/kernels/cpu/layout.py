@@ -43,7 +43,7 @@ class Layout:
             _check(found[0].shape == (bins - 1,))
             address = _make(core.ew_chain, [bins], *found)
         elif self.kind == "tree":
-            nodes, arrays = _unpacked(*found, bins, own)
+            nodes, arrays = _unpacked(found[0], found[1], bins, own)
             address = _make(core.ew_tree, [bins, nodes], *arrays)
         else:
             places, positions, far_sides, signs = found
