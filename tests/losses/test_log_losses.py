@@ -359,6 +359,14 @@ def test_forward_mode_on_a_chain_with_logits_far_apart():
     torch.testing.assert_close(forward, second, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("label", [-1, 3])
+def test_soft_labels_of_classes_only(label):
+    """A negative number does not count from the end."""
+    for labels in (torch.tensor([0, label]), [0, label]):
+        with pytest.raises(ValueError, match=f"labels: expected class indices from 0 to 2, got {label}"):
+            ew.SoftLabelLoss(ew.Chain(3)).soft_labels(labels)
+
+
 @pytest.mark.parametrize(
     "space",
     [ew.Ring(4, [1e6, 1e-3, 2e-3, 1e-3]), ew.Tree([-1, 0, 1, 2, 2, 1], [0, 1e6, 1e-3, 2e-3, 1e-3, 5e-3])],

@@ -58,6 +58,17 @@ def test_bad_terms(terms, error, message):
         ew.MixedLoss(*terms)
 
 
+@pytest.mark.parametrize("options", [{}, {"class_dim": -1}, {"empty": "zero"}])
+def test_input_and_target_are_tensors(options):
+    mixed = ew.MixedLoss((1.0, ew.EMDLoss(CHAIN)), **options)
+    x, labels = torch.zeros(2, CHAIN.num_bins), torch.tensor([0, 1])
+    with pytest.raises(TypeError, match="input: expected a floating point tensor, got list"):
+        mixed(x.tolist(), labels)
+    for call in (lambda y: mixed(x, y), lambda y: mixed.from_hidden(x, torch.eye(CHAIN.num_bins), y)):
+        with pytest.raises(TypeError, match="target: expected class indices, distributions or sets, got list"):
+            call([0, 1])
+
+
 def test_it_can_be_copied_after_a_transform():
     mixed = ew.MixedLoss((0.5, ew.EMDLoss(CHAIN)), (0.5, nn.CrossEntropyLoss()))
     logits, labels = torch.randn(4, 5), torch.randint(5, (4,))

@@ -117,6 +117,17 @@ def test_same_with_mask(kind, reduction):
     assert not hidden.grad[~mask].any()
 
 
+@pytest.mark.parametrize("term", [ew.EMDLoss(ew.Chain(200)), nn.CrossEntropyLoss()], ids=["EMD", "entropy"])
+def test_labels_of_any_integer_type(term):
+    """As a uint8, an ``ignore_index`` of -100 would be class 156."""
+    mixed, labels = ew.MixedLoss((1.0, term), empty="zero"), torch.tensor([156, 156, 3])
+    hidden, weight = torch.randn(3, 2), torch.randn(200, 2)
+    for rows in (slice(None), slice(2)):
+        narrow = mixed.from_hidden(hidden[rows], weight, labels[rows].to(torch.uint8))
+        assert torch.equal(narrow, mixed.from_hidden(hidden[rows], weight, labels[rows]))
+        torch.testing.assert_close(mixed(hidden[rows] @ weight.T, labels[rows].to(torch.uint8)), narrow)
+
+
 def test_mask_of_mixture():
     """Cross entropy has no mask of its own."""
     mask, target = torch.tensor([True, True, False, True, True, False, True]), labels_of("labels")

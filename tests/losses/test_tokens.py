@@ -284,6 +284,11 @@ def test_labels_may_be_of_any_integer_type():
     loss = ew.TokenEMDLoss([1, 2, 156], [0.0, 1.0, 2.0])
     logits, labels = torch.randn(4, 200), torch.tensor([1, 2, 3, 156])
     assert torch.equal(loss(logits, labels.to(torch.uint8)), loss(logits, labels))
+    weight, mask = torch.randn(200, 3), torch.tensor([True, True, False, False])
+    hidden = torch.randn(4, 3)
+    for form in ({}, {"mask": mask}):
+        narrow, wide = (loss.from_hidden(hidden, weight, x, **form) for x in (labels.to(torch.uint8), labels))
+        assert torch.equal(narrow, wide)
 
 
 def test_accumulated_gradients_of_one_batch():
@@ -322,6 +327,25 @@ def test_num_items_is_for_means():
     loss = make(reduction="sum")
     with pytest.raises(ValueError, match="num_items: expected only with reduction=\"mean\", got it with 'sum'"):
         loss(torch.zeros(1, 3), torch.tensor([1]), num_items=2)
+
+
+@pytest.mark.parametrize("num_items", ["2", -1, float("nan")])
+def test_num_items_is_number(num_items):
+    with pytest.raises(ValueError, match=f"num_items: expected None or a number ≥ 0, got {num_items!r}"):
+        make()(torch.zeros(1, 3), torch.tensor([1]), num_items=num_items)
+
+
+@pytest.mark.parametrize("num_items", [0, torch.tensor(0)])
+def test_no_number_in_any_batch(num_items):
+    """0, and not 0 / 0, from logits as from hidden states."""
+    hidden, weight, labels = torch.randn(2, 3, requires_grad=True), torch.randn(9, 3), torch.tensor([8, -100])
+    loss = ew.TokenEMDLoss([1, 2], [0.0, 1.0])
+    for value in (
+        loss(hidden @ weight.T, labels, num_items),
+        loss.from_hidden(hidden, weight, labels, None, num_items),
+    ):
+        assert value == 0
+        assert not torch.autograd.grad(value, hidden)[0].any()
 
 
 def test_special_tokens_are_no_numbers():
@@ -396,6 +420,8 @@ def make(**options):
             r"weight: expected shape \(vocabulary, 3\).*got \(9, 4\)",
         ),
         (lambda: ew.TokenEMDLoss.from_tokenizer(Tokenizer(["a", "b"])), ValueError, "tokenizer: expected single"),
+        (lambda: ew.TokenEMDLoss(["a"], [1]), TypeError, r"token_ids and values: expected .* got \['a'\] and \[1\]"),
+        (lambda: ew.TokenEMDLoss([1], ["a"]), TypeError, r"token_ids and values: expected .* got \[1\] and \['a'\]"),
     ],
 )  # fmt: skip
 def test_bad_input(call, error, match):

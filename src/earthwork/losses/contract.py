@@ -125,8 +125,10 @@ class CheckedLoss(nn.Module):
         learned = [x for x in (*self.parameters(), *self.buffers()) if x.requires_grad]
         terms = self._terms(target)
         loss, parts = loss_through_head(terms, layer._replace(hidden=hidden), target, by_row, learned, chunk_rows)
+        if by_row and mask is not None:
+            loss, *parts = (x.new_zeros(mask.shape).masked_scatter(mask, x) for x in (loss, *parts))
         if by_row:
-            loss, *parts = (_at_rows(x, mask).view(batch) for x in (loss, *parts))
+            loss, *parts = (x.view(batch) for x in (loss, *parts))
         self._keep_parts(parts)
         return loss
 
@@ -300,26 +302,28 @@ class StructuredLoss(CheckedLoss):
         return self._each(self.losses(p, self._smoothed(self.label_targets(labels, p))), rows)
 
     def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> tuple[Tensor, Tensor]:
-        """Return the weighted loss of each row, and the weight of all rows, by which the mean divides."""
+        """Return the weighted loss of each row, and the weight of all rows."""
         stored, bins = rows.dtype, self.space.num_bins
         rows, labels = at_least_float32(rows), labels.long()
-        valid = counted = labels != self.ignore_index
+        counted = labels != self.ignore_index
+        valid = counted & (labels >= 0) & (labels < bins)
         readable = can_read_without_sync(rows, labels)
         if readable:
             check_labels(labels, bins, self.ignore_index)
-        else:
-            # What cannot be checked here must not look like a result: the loss of an out-of-range label is NaN.
-            valid = counted & (labels >= 0) & (labels < bins)
         if not readable or not counted.all():
             labels = torch.where(valid, labels, 0)
             # Replaced before anything is computed, because the gradient of an ignored NaN would still be NaN.
             rows = torch.where(valid.unsqueeze(-1), rows, 1 / bins)
         losses = torch.where(valid, row_losses(self._normalized_input(rows, stored, readable), labels), 0)
-        if not readable:
-            losses = torch.where(valid == counted, losses, math.nan)
+        # What cannot be checked here must not look like a result: the loss of an out-of-range label is NaN.
+        losses = losses if readable else torch.where(valid == counted, losses, math.nan)
+        return self.weighted(losses, labels, counted)
+
+    def weighted(self, losses: Tensor, labels: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weighted losses of rows, and the weight of the rows that count, by which the mean divides."""
         if self.weight is None:
-            return losses, counted.to(rows.dtype).sum()
-        weight = torch.where(counted, of_class(self.weight.to(rows), labels), 0)
+            return losses, counted.to(losses.dtype).sum()
+        weight = torch.where(counted, of_class(self.weight.to(losses), labels), 0)
         return losses * weight, weight.sum()
 
     def _soft_losses(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -505,17 +509,13 @@ def rows_weight(target: Tensor, weight: Tensor | None, ignore_index: int, reduct
         return torch.ones((), device=target.device)
     if target.is_floating_point() or target.dtype == torch.bool:
         return torch.full((), len(target), device=target.device)
+    target = target.long()  # As a uint8, an ``ignore_index`` of -100 would be class 156.
     counted = target != ignore_index
     if weight is None:
         return counted.sum()
     # A label out of range has a loss of NaN, or was found before.
-    labels = torch.where(counted, target.long(), 0).clamp(0, len(weight) - 1)
+    labels = torch.where(counted, target, 0).clamp(0, len(weight) - 1)
     return torch.where(counted, of_class(weight, labels), 0).sum(dtype=widest(weight.device))
-
-
-def _at_rows(losses: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the losses of the rows where the mask is true, and 0 elsewhere."""
-    return losses if mask is None else losses.new_zeros(mask.shape).masked_scatter(mask, losses)
 
 
 def can_read_without_sync(*tensors: Tensor) -> bool:

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.losses.contract import Options, StructuredLoss
+from earthwork.losses.contract import Options, StructuredLoss, can_read_without_sync
 from earthwork.ops import LabelKernel
 from earthwork.spaces import EdgeSpace, Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor, dividing
 from earthwork.spaces.log_masses import LOG_ZERO
-from earthwork.spaces.space import check_number, to_tensor, widest
+from earthwork.spaces.space import check_index, check_number, to_tensor, widest
 from earthwork.spaces.tree import as_tree
 
 
@@ -91,14 +91,13 @@ class _EdgeTables(NamedTuple):
 
 
 def _edge_tables(tree: Tree, device: torch.device) -> _EdgeTables:
-    parents, bins = tree.parents, tree.bins
+    parents, bins, heights = tree.parents, tree.bins, tree.heights()
     nodes = (parents >= 0).nonzero().flatten()
     edge_of = torch.full((tree.num_nodes,), tree.num_edges, device="cpu")
     edge_of[nodes] = torch.arange(tree.num_edges, device="cpu")
-    inner = torch.zeros(tree.num_nodes, dtype=torch.bool, device="cpu")
-    inner[parents[nodes]] = inner[parents < 0] = True
-    heights = tree.heights()[nodes].to(widest(device))
-    tables = _EdgeTables(edge_of[parents[nodes]], heights, tree.depths[nodes], inner[bins], edge_of[bins])
+    stops = (heights > 0) | (parents < 0)
+    heights = heights[nodes].to(widest(device))
+    tables = _EdgeTables(edge_of[parents[nodes]], heights, tree.depths[nodes], stops[bins], edge_of[bins])
     return _EdgeTables(*(table.to(device) for table in tables))
 
 
@@ -223,9 +222,9 @@ class SoftLabelLoss(StructuredLoss):
 
     def soft_labels(self, labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the distributions around the classes ``labels[...]``, shape ``[..., C]``."""
-        # In float64, because distances are differences of sums that may be far larger than the diameter.
-        like = torch.empty(0, dtype=torch.float64, device=labels.device)
-        return self._fall_off(self.space.distances_to(labels, like)).to(dtype)
+        if not isinstance(labels, Tensor) or can_read_without_sync(labels):
+            labels = check_index("labels", labels, "class", self.space.num_bins)
+        return self.label_targets(labels, torch.empty(0, dtype=dtype))
 
     def losses(self, p: Tensor, q: Tensor) -> Tensor:
         """Compute the cross entropy of each row against its target."""
@@ -233,7 +232,9 @@ class SoftLabelLoss(StructuredLoss):
 
     def label_targets(self, labels: Tensor, like: Tensor) -> Tensor:
         """Return the soft labels around classes."""
-        return self.soft_labels(labels, like.dtype)
+        # In float64, because distances are differences of sums that may be far larger than the diameter.
+        wide = torch.empty(0, dtype=torch.float64, device=labels.device)
+        return self._fall_off(self.space.distances_to(labels, wide)).to(like.dtype)
 
     def set_targets(self, p: Tensor, allowed: Tensor) -> Tensor:
         """Return the soft labels around sets."""

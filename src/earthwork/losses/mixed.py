@@ -16,6 +16,7 @@ from earthwork.losses.contract import CheckedLoss, Empty, can_read_without_sync,
 from earthwork.losses.through_head import Layer, Term
 from earthwork.ops.labels import check_labels, is_bad
 from earthwork.ops.masses import check_not_sharded
+from earthwork.spaces.space import dtype_or_type
 from earthwork.targets import AnyOf, without_meaning
 
 
@@ -71,6 +72,8 @@ class MixedLoss(CheckedLoss):
     def forward(self, input: Tensor, target: Tensor | AnyOf) -> Tensor:
         """Compute the weighted sum of the losses of ``input`` against ``target``."""
         self._check_kind(target)
+        if not isinstance(input, Tensor):
+            raise TypeError(f"input: expected a floating point tensor, got {dtype_or_type(input)}")
         if self.class_dim is None or input.ndim < 2:
             values = [_term(loss, input, target) for loss in self.losses]
         else:
@@ -86,6 +89,8 @@ class MixedLoss(CheckedLoss):
         return total
 
     def _check_kind(self, target: Tensor | AnyOf) -> None:
+        if not isinstance(target, Tensor | AnyOf):
+            raise TypeError(f"target: expected class indices, distributions or sets, got {dtype_or_type(target)}")
         if isinstance(target, AnyOf) and any(type(loss) is nn.CrossEntropyLoss for loss in self.losses):
             raise TypeError(
                 "target: expected class indices or distributions for nn.CrossEntropyLoss, got sets; "
@@ -177,8 +182,9 @@ def _entropy(function: Callable[..., Tensor], logits: Tensor, target: Tensor, ig
         except IndexError:
             check_labels(target, classes, ignore_index)
             raise
+    target = target.long()
     bad = is_bad(target, classes, ignore_index)
-    losses = function(logits, torch.where(bad, ignore_index, target.long()))
+    losses = function(logits, torch.where(bad, ignore_index, target))
     return torch.where(bad if losses.ndim else bad.any(), math.nan, losses)
 
 

@@ -180,44 +180,38 @@ class _Chunks(NamedTuple):
             # Fresh memory is slow, so all chunks have their logits in the same.
             memory = hidden.new_empty(min(self.rows, len(hidden)), len(weight), dtype=self.dtype)
             for start in range(0, len(hidden), self.rows):
-                rows = slice(start, min(start + self.rows, len(hidden)))
+                rows = slice(start, start + self.rows)
                 part = None if slopes is None else slopes.expand(-1, len(hidden))[:, rows]
-                x = hidden[rows].to(self.dtype)
+                chunk, others = Layer(hidden[rows].to(self.dtype), weight, bias), [target[rows], *learned]
+                # Only hidden states and targets have rows.
+                sums = [x if x is None or place > 1 else x[rows] for place, x in enumerate(gradients)]
                 try:
-                    found.append(self._add_chunk(x, target[rows], weight, bias, learned, part, rows, gradients, memory))
+                    found.append(self._add_chunk(chunk, others, part, sums, memory))
                 except ValueError as error:
                     error.add_note(f"from_hidden: row 0 of this message is row {start} of all rows")
                     raise
         return torch.cat(found, -1), gradients
 
     def _add_chunk(
-        self,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        learned: Sequence[Tensor],
-        slopes: Tensor | None,
-        rows: slice,
-        gradients: list[Tensor | None],
-        memory: Tensor,
+        self, layer: Layer, others: list[Tensor], slopes: Tensor | None, gradients: list[Tensor | None], memory: Tensor
     ) -> Tensor:
-        """Return the losses of a chunk, and add to the gradients."""
+        """Return the losses of a chunk, and add to the gradients; the others are its targets and what is learned."""
         by_hidden, by_target, by_weight, by_bias, *by_learned = gradients
-        memory = memory[: len(x)]
-        logits = torch.mm(x, weight.T, out=memory) if bias is None else torch.addmm(bias, x, weight.T, out=memory)
+        x, weight, bias = layer
+        logits = memory[: len(x)]
+        logits = torch.mm(x, weight.T, out=logits) if bias is None else torch.addmm(bias, x, weight.T, out=logits)
         logits = logits.float() if logits.dtype in HALF else logits
         if slopes is None:
-            return self.losses(logits, target)
-        target = target.detach().requires_grad_(by_target is not None)
+            return self.losses(logits, others[0])
+        others[0] = others[0].detach().requires_grad_(by_target is not None)
         logits.requires_grad_(any(gradient is not None for gradient in (by_hidden, by_weight, by_bias)))
         with torch.enable_grad():
-            losses = self.losses(logits, target)
-        pairs = zip((target, *learned), (None if by_target is None else by_target[rows], *by_learned), strict=True)
-        others = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None]
-        inputs = [tensor for tensor, _ in others] + [logits] * logits.requires_grad
+            losses = self.losses(logits, others[0])
+        pairs = zip(others, (by_target, *by_learned), strict=True)
+        wanted = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None]
+        inputs = [tensor for tensor, _ in wanted] + [logits] * logits.requires_grad
         changes = torch.autograd.grad(losses, inputs, slopes, allow_unused=True) if losses.requires_grad else ()
-        for (_, gradient), change in zip(others, changes, strict=False):
+        for (_, gradient), change in zip(wanted, changes, strict=False):
             if change is not None:
                 gradient.add_(change)
         losses = losses.detach()
@@ -233,7 +227,7 @@ class _Chunks(NamedTuple):
             slope = slope / scale
         slope = slope.to(self.dtype)
         if by_hidden is not None:
-            by_hidden[rows] = _times(slope @ weight, scale)
+            by_hidden.copy_(_times(slope @ weight, scale))
         if by_weight is not None:
             if by_weight.dtype is self.dtype:
                 by_weight.addmm_(slope.T, x)

@@ -189,7 +189,7 @@ class TokenEMDLoss(CheckedLoss):
                 return self._losses(logits, bins, None)
             return self._losses(logits.index_select(-1, tokens), bins, logits.logsumexp(-1, keepdim=True))
 
-        selected = Layer(_with_axis(hidden, where)[_places(where)], weight, bias)
+        selected = Layer(torch.atleast_2d(hidden)[where.nonzero(as_tuple=True)], weight, bias)
         term, by_row = Term(row_losses, self._divisor(len(bins), num_items, hidden.device)), self._by_row()
         loss = loss_through_head([term], selected, bins, by_row, chunk_rows=chunk_rows)[0]
         return loss.new_zeros(where.shape).masked_scatter(where, loss) if by_row else loss
@@ -208,14 +208,19 @@ class TokenEMDLoss(CheckedLoss):
     def _terms(self, target: Tensor) -> list[Term]:
         called = copy.copy(self)
         called.reduction = "none"
-        return [Term(called.forward, self._divisor(len(self._numbers(target)[1]), None, target.device))]
+        return [Term(called.forward, self._divisor(len(self._numbers(target.long())[1]), None, target.device))]
 
     def _divisor(self, count: int, num_items: float | Tensor | None, device: torch.device) -> Tensor:
         """Return what the sum is divided by."""
-        mean = self.reduction == "mean"
-        if num_items is not None and not mean:
+        if num_items is None:
+            num_items = count if self.reduction == "mean" else 1
+        elif self.reduction != "mean":
             raise ValueError(f'num_items: expected only with reduction="mean", got it with {self.reduction!r}')
-        return torch.as_tensor((max(count, 1) if num_items is None else num_items) if mean else 1, device=device)
+        elif not isinstance(num_items, Tensor) and not (isinstance(num_items, (int, float)) and num_items >= 0):
+            raise ValueError(f"num_items: expected None or a number ≥ 0, got {num_items!r}")
+        divisor = torch.as_tensor(num_items, device=device)
+        # Where nothing counts the sum is 0, and so is the mean.
+        return divisor + (divisor == 0)
 
     def _losses(self, logits: Tensor, bins: Tensor, total: Tensor | None) -> Tensor:
         """Compute the distances of ``logits[rows, tokens]`` to ``bins[rows]``."""
@@ -242,7 +247,6 @@ class TokenEMDLoss(CheckedLoss):
             if labels.ndim == 0:
                 raise ValueError("labels: expected a sequence to shift, got a single token")
             labels = labels[..., 1:]
-        labels = labels.long()
         known = (labels >= 0) & (labels < self._vocabulary.least_size) & (labels != self.ignore_index)
         bin_of_token = derived(self._vocabulary, _token_tables, labels.device).bin_of_token
         bins = torch.where(known, bin_of_token[torch.where(known, labels, 0)], -1)
@@ -296,22 +300,14 @@ def number_tokens(tokenizer: Any, digits: bool = True) -> dict[int, float]:
     return dict(sorted(found.items()))
 
 
-def _places(where: Tensor) -> tuple[Tensor, ...]:
-    """Return the indices of the positions that are true; a single position has an axis of its own."""
-    return _with_axis(where, where).nonzero(as_tuple=True)
-
-
-def _with_axis(x: Tensor, where: Tensor) -> Tensor:
-    return x if where.ndim else x.unsqueeze(0)
-
-
 def _select(x: Tensor, where: Tensor, columns: Tensor, with_total: bool) -> tuple[Tensor, Tensor | None]:
     """Return some columns of ``x[..., n]`` where ``where[...]`` is true, and the logsumexp of the whole rows there.
 
     ``where`` may have fewer positions than ``x`` on its last axis. They are indexed rather than sliced off, because the
     gradient of a slice is another tensor of the size of ``x``.
     """
-    x, places = _with_axis(x, where), _places(where)
+    # A single position gets an axis of its own.
+    x, places = torch.atleast_2d(x), where.nonzero(as_tuple=True)
     if x.numel() * x.element_size() >= _LARGE and x.requires_grad and not _is_special(x):
         found: tuple[Tensor, Tensor | None] = _Selected.apply(x, columns, with_total, *places)  # type: ignore[no-untyped-call]
         return found
@@ -380,14 +376,18 @@ def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
 def _check_numbers(
     token_ids: Sequence[int] | Tensor, values: ArrayLike | Tensor
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    tokens = torch.as_tensor(token_ids, device="cpu")
+    try:
+        tokens = torch.as_tensor(token_ids, device="cpu")
+        numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"token_ids and values: expected numbers, got {token_ids!r} and {values!r}") from error
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"token_ids: expected integers, got {tokens.dtype}")
     if tokens.ndim != 1 or not len(tokens) or (tokens < 0).any():
         raise ValueError(f"token_ids: expected one axis of at least one token ≥ 0, got {token_ids!r}")
     if len(tokens.unique()) < len(tokens):
         raise ValueError("token_ids: expected each token once, got one twice")
-    count, numbers = len(tokens), torch.as_tensor(values, dtype=torch.float64, device="cpu")
+    count = len(tokens)
     if numbers.shape != (count,):
         raise ValueError(f"values: expected {count} numbers, one for each token, got shape {tuple(numbers.shape)}")
     if not numbers.isfinite().all():
@@ -407,4 +407,4 @@ def _checked_tokens(name: str, x: Tensor, labels: Tensor | AnyOf) -> Tensor:
     if x.shape[:-1] != labels.shape:
         found, expected = tuple(labels.shape), tuple(x.shape[:-1])
         raise ValueError(f"labels: expected shape {expected}, as {name} without its last axis, got {found}")
-    return labels
+    return labels.long()

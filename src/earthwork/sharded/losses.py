@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from earthwork.losses import EdgeCrossEntropyLoss, EMDLoss
 from earthwork.losses.contract import Kind, StructuredLoss, at_least_float32
 from earthwork.losses.emd_loss import root_of
-from earthwork.ops.labels import check_labels, of_class
+from earthwork.ops.labels import check_labels
 from earthwork.sharded.mesh import Axes, not_traced, read_axes
 from earthwork.sharded.rows import IGNORED, ShardLosses
 from earthwork.spaces import Space
@@ -46,23 +47,21 @@ def forward(
     if rows.shape[-1] != (size := axes.bounds[axes.rank + 1] - axes.bounds[axes.rank]):
         raise ValueError(f"input: expected {size} classes in shard {axes.rank}, got {rows.shape[-1]}")
     labels = axes.local("target", target).long()
-    counted = labels != loss.ignore_index
     if mask is not None:
-        counted = counted & axes.local("mask", mask)
+        labels = torch.where(axes.local("mask", mask), labels, loss.ignore_index)
+    counted, bins = labels != loss.ignore_index, loss.space.num_bins
+    valid = counted & (labels >= 0) & (labels < bins)
     if labels.device.type == "cpu":
-        check_labels(torch.where(counted, labels, loss.ignore_index), loss.space.num_bins, loss.ignore_index)
+        check_labels(labels, bins, loss.ignore_index)
     batch, losses = rows.shape[:-1], losses_on_part(loss, axes)
-    known = torch.where(counted, labels, IGNORED).reshape(-1)
+    known = torch.where(valid, labels, IGNORED).reshape(-1)
     values = losses(rows.reshape(batch.numel(), rows.shape[-1]), known, axes.reduce).view(batch)
     values = root_of(values, loss.rho) if isinstance(loss, EMDLoss) and loss.root else values
-    if loss.weight is None:
-        weight = counted.to(values.dtype)
-    else:
-        weight = torch.where(counted, of_class(loss.weight.to(values), torch.where(counted, labels, 0)), 0)
-        values = values * weight
+    values = torch.where(valid == counted, values, math.nan)
+    values, weight = loss.weighted(values, torch.where(valid, labels, 0), counted)
     if loss.reduction == "none":
         return axes.spread(values.to(dtype), input.shape[:axis] + input.shape[axis + 1 :], axes.rows)
-    total, weight = axes.sum_over_rows(torch.stack([values.sum(), weight.sum()]))
+    total, weight = axes.sum_over_rows(torch.stack([values.sum(), weight]))
     return DTensor.from_local(loss.reduced(total, weight).to(dtype), axes.mesh, run_check=False)
 
 

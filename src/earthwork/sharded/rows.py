@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from earthwork.spaces.parts import Part
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 
+# Replaces a tensor, in place, by its sum over all shards, or by its maximum if ``largest`` is true.
+Reduce = Callable[..., Tensor]
+
 # The label of a row that does not count, for the losses on parts.
 IGNORED = -100
 
@@ -40,12 +43,6 @@ _MAX_RUNS = 64
 # Up to this many logits, the local part is computed in float64: the composed losses, which serve small inputs, are less
 # accurate in float32 than the kernels, which serve larger ones.
 _MAX_EXACT = 1 << 12
-
-
-class Reduce(Protocol):
-    """Replaces a tensor, in place, by its sum or maximum over all shards."""
-
-    def __call__(self, x: Tensor, *, largest: bool = False) -> Tensor: ...  # noqa: D102
 
 
 class ShardLosses(NamedTuple):
@@ -74,18 +71,16 @@ class Slots:
     """Which shared node each class of a shard is below, and sums and maxima over the classes below each of them."""
 
     def __init__(self, part: Part, device: torch.device) -> None:
-        slots, lengths = part.slots, part.lengths
-        used, runs = slots.unique(return_inverse=True)
+        used, runs = part.slots.unique(return_inverse=True)
         self.count = len(used)
-        self._lengths: list[int] | None = lengths.tolist() if len(lengths) <= _MAX_RUNS else None
-        each = runs.repeat_interleave(lengths)
-        places = runs if self._lengths is not None else each, each if self.count > 1 else runs
-        tables = (used, *places, slots, lengths.cumsum(0))
-        self.used, self._group, self._place, self._run_slots, self._ends = (table.to(device) for table in tables)
+        self._lengths: list[int] | None = part.lengths.tolist() if len(part.lengths) <= _MAX_RUNS else None
+        each = runs.repeat_interleave(part.lengths)
+        tables: tuple[Tensor, ...] = used, each if self._lengths is None else runs, each
+        self.used, self._group, self._place = (table.to(device) for table in tables)
 
     def of(self, classes: Tensor) -> Tensor:
         """Return the shared node of some classes, which are counted from the start of the shard."""
-        return self._run_slots[torch.bucketize(classes, self._ends, right=True)]
+        return self.used[self._place[classes]]
 
     def exponentials(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return ``exp(x)`` and its sums in float64, both divided by the largest of each shared node, and those.

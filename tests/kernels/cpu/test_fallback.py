@@ -346,7 +346,7 @@ def test_without_the_compiled_core(rng):
     # Once.
     torch.testing.assert_close(ew.emd(p, q, space), expected)
     with pytest.raises(ImportError, match="a compiled loss needs the compiled kernels: reinstall"):
-        Layout([torch.ones(())], 4)
+        Layout([torch.ones(3)], 4)
 
 
 def _python(code: str, **environment: str) -> str:

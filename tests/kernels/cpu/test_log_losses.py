@@ -344,7 +344,7 @@ def test_parents_layout_come_before_children(rng):
     bins, nodes = numbers[:2].tolist()
     numbers = numbers.copy()
     # The header, `places` and `leaves` come before `children`.
-    start = 4 + bins + nodes + 1
+    start = 3 + bins + nodes + 1
     numbers[start : start + nodes + 1] = 0
     with pytest.raises(ValueError, match="tables: expected the kernel tables of a space"):
         Layout([numbers, costs], bins)

@@ -18,14 +18,14 @@ Numbers = NDArray[np.float64]
 # By the number of tables that a space gives; see `Space.kernel_tables`.
 _KINDS = {1: "chain", 2: "tree", 4: "ring"}
 
-_HEADER = 4  # numbers that precede the tables in what `tree_tables` returns
+_HEADER = 3  # numbers that precede the tables in what `tree_tables` returns
 
 
 class Layout:
     """A space of the compiled core, from tensors or arrays as `ops.cpu.kernel_tables` returns them.
 
-    Costs are one number, or one for each edge; of a tree also one for each node. ``own`` is that of the missing edge
-    between a bin that is an inner node and that node.
+    Costs are one number for each edge. ``own`` is that of the missing edge between a bin that is an inner node and that
+    node.
 
     Raises:
         ImportError: If there is no compiled core.
@@ -40,7 +40,8 @@ class Layout:
         self.kind, self.bins = _KINDS[len(tables)], bins
         # The core copies the tables and checks the copies, so what happens to these afterwards does not matter.
         if self.kind == "chain":
-            address = _make(core.ew_chain, [bins], _edge_costs(found[0], bins - 1))
+            _check(found[0].shape == (bins - 1,))
+            address = _make(core.ew_chain, [bins], *found)
         elif self.kind == "tree":
             nodes, arrays = _unpacked(found[0], found[1], bins, own)
             address = _make(core.ew_tree, [bins, nodes], *arrays)
@@ -66,27 +67,17 @@ def _make(function: Any, sizes: Sequence[int], *arrays: NDArray[Any]) -> Any:
     return function(*sizes, *(array.ctypes.data for array in held))
 
 
-def _edge_costs(costs: Numbers, edges: int, root: int = -1) -> Numbers:
-    """Compute the cost of each edge; of costs for all nodes of a tree, that of the root is left out."""
-    if costs.ndim == 0:
-        return np.full(edges, costs)
-    if root >= 0 and costs.shape == (edges + 1,):
-        return np.delete(costs, root)
-    _check(costs.shape == (edges,))
-    return costs
-
-
 def _unpacked(packed: Indices, costs: Numbers, count: int, own: float) -> tuple[int, list[NDArray[Any]]]:
     """Return the number of nodes and the tables of a tree, from what `tree_tables` returns and the costs."""
     _check(packed.dtype == np.int64 and packed.ndim == 1 and len(packed) > _HEADER)
-    bins, nodes, edges, root = packed[:_HEADER].tolist()
+    bins, nodes, edges = packed[:_HEADER].tolist()
     sizes = [bins, nodes + 1, nodes + 1, bins, nodes]
-    _check(bins == count and nodes > 0 and 0 <= root <= edges and len(packed) == _HEADER + sum(sizes))
+    _check(bins == count and nodes > 0 and costs.shape == (edges,) and len(packed) == _HEADER + sum(sizes))
     places, leaves, children, leaf_edges, node_edges = np.split(packed[_HEADER:], np.cumsum(sizes)[:-1])
     for table in (leaf_edges, node_edges):
         _check(bool(((table >= -1) & (table < edges)).all()))
     # Where there is no edge, -1 takes the last entry.
-    costs = np.append(_edge_costs(costs, edges, root), own)
+    costs = np.append(costs, own)
     return nodes, [places, leaves, children, costs[leaf_edges], costs[node_edges]]
 
 
@@ -100,8 +91,8 @@ def tree_tables(parents: Indices, depth: Indices, order: Indices, size: Indices,
 
     A node has a parent (-1 at the root), a depth, a position in a depth-first traversal and the size of its subtree.
     Returns one array, because each input of a compiled graph takes time: the number of bins, that of nodes that are not
-    left out, that of edges, and the root; then ``places``, ``leaves`` and ``children`` as ``ew_tree`` in
-    csrc/earthwork.h takes them, and for each cost of a leaf and of a node its edge, -1 if there is none.
+    left out, and that of edges; then ``places``, ``leaves`` and ``children`` as ``ew_tree`` in csrc/earthwork.h takes
+    them, and for each cost of a leaf and of a node its edge, -1 if there is none.
     """
     root = int(np.flatnonzero(parents < 0)[0])
     edges = np.arange(len(parents)) - (np.arange(len(parents)) > root)
@@ -125,7 +116,7 @@ def tree_tables(parents: Indices, depth: Indices, order: Indices, size: Indices,
     places[sorted_bins] = np.arange(len(bins))
     parent_slots = np.where(nodes == root, -1, slot_of[parents[nodes]])
     tables = (
-        [len(bins), len(nodes), len(parents) - 1, root],
+        [len(bins), len(nodes), len(parents) - 1],
         places,
         np.searchsorted(slots[sorted_bins], numbers),
         np.searchsorted(parent_slots, numbers),

@@ -79,11 +79,9 @@ def _label_kernel(
     labels, mean = labels.contiguous(), reduction == "mean"
     losses, slopes, valid, total = run.labels(layout, logits.contiguous(), labels, rho, gradient, None, ignore, mean)
     if not valid:
-        expected = f"target: expected class indices from 0 to {layout.bins - 1} (or ignore_index)"
-        wrong = ((labels != ignore) & ((labels < 0) | (labels >= layout.bins))).nonzero()
-        if len(wrong) == 0:
-            raise ValueError(f"{expected}, got another one that has been changed since")
-        raise ValueError(f"{expected}, got {int(labels[wrong[0]])} at position {int(wrong[0])}")
+        wrong = ((labels != ignore) & ((labels < 0) | (labels >= layout.bins))).nonzero().flatten().tolist()
+        found = f"{labels[wrong[0]]} at position {wrong[0]}" if wrong else "another one that has been changed since"
+        raise ValueError(f"target: expected class indices from 0 to {layout.bins - 1} (or ignore_index), got {found}")
     if reduction != "none":
         losses = losses.sum() if total else losses.new_full((), empty)
     return losses, logits.new_empty(0) if slopes is None else slopes

@@ -82,17 +82,10 @@ def _checked_tables(
 
 
 def _compare_labels(
-    kernels: Any,
-    space: EdgeSpace,
-    tables: Tables,
-    device: torch.device,
-    dtype: torch.dtype,
-    rho: float,
-    weighted: bool,
-    reduction: str,
-    innermost: bool,
+    kernels: Any, space: EdgeSpace, tables: Tables, device: torch.device, dtype: torch.dtype, rho: float, *options: Any
 ) -> str | None:
     """Run the kernels for labels, and say what is wrong with their results, if anything."""
+    weighted, reduction, innermost = options
     bins, rng = space.num_bins, np.random.default_rng(0)
     spread = np.linspace(0.5, 4.0, _ROWS)[:, None]
     logits = torch.from_numpy(rng.normal(size=(_ROWS, bins)) * spread).to(dtype)
@@ -103,7 +96,7 @@ def _compare_labels(
     weights = _range(0.5, 1.5, bins) if weighted else _range(1.0, 1.0, bins)
     used = labels.clamp(min=0)
     share = torch.where(labels == _IGNORED, 0, weights[used].double())
-    repeats = _repeats(bins, kernels.BLOCK)
+    repeats = _repeats(bins, kernels)
     upstream = _range(0.5, 2.0, _ROWS) if reduction == "none" else _range(2.0, 2.0, 1)[0]
 
     target = one_hot(used, bins)
@@ -139,7 +132,7 @@ def _compare_pairs(
     # The derivative has the sum 0 over the bins.
     slopes = (slopes - slopes.mean(-1, keepdim=True)) * upstream.unsqueeze(-1)
 
-    repeats = _repeats(bins, kernels.BLOCK)
+    repeats = _repeats(bins, kernels)
     p, q = (x.repeat(repeats, 1).to(device) for x in (p, q))
     found = kernels.pair_costs(p, q, list(tables), rho)
     by_p = kernels.pair_slopes(upstream.repeat(repeats).to(device), p, q, list(tables), rho)
@@ -151,11 +144,10 @@ def _range(start: float, end: float, count: int) -> Tensor:
     return torch.linspace(start, end, count, dtype=torch.float32, device="cpu")
 
 
-def _repeats(bins: int, block: int) -> int:
+def _repeats(bins: int, kernels: Any) -> int:
     """Return how often to repeat the rows of a batch; an even number."""
-    tile: Any = import_module("earthwork.kernels.gpu.common").tile_for(bins, block)
-    groups: int = tile.rows * tile.most_programs
-    return 2 * -(-groups // _ROWS)
+    tile = kernels.common.tile_for(bins, kernels.BLOCK)
+    return 2 * -(-int(tile.rows * tile.most_programs) // _ROWS)
 
 
 def _definition(

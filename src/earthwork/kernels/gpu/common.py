@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from torch.library import wrap_triton
 
 _SMALL_TILE = 256
@@ -40,6 +42,15 @@ class Tile(NamedTuple):
         """Return how many programs share the rows of a batch."""
         return max(1, min(-(-rows // self.rows), self.most_programs))
 
+    def scratch(self, like: Tensor, rows: int, size: int) -> Tensor:
+        """Return scratch buffers of ``size`` entries for all rows that are processed at once."""
+        return like.new_empty(self.programs(rows) * self.rows * size, dtype=torch.int64)
+
+    def options(self, rho: float) -> dict[str, int]:
+        """Return what kernels are compiled for. The exponents 1 and 2 have code of their own, of that ``KIND``."""
+        kind = int(rho) if rho in (1.0, 2.0) else 0
+        return {"ROWS": self.rows, "BLOCK": self.block, "BLOCKS": self.blocks, "KIND": kind, "num_warps": self.warps}
+
 
 def tile_for(bins: int, block: int) -> Tile:
     """Return the tile for rows of this many bins, with blocks of at most ``block`` classes."""
@@ -51,11 +62,6 @@ def tile_for(bins: int, block: int) -> Tile:
 def launch(kernel: Any) -> Any:
     """Return the kernel in a form that tracers see; in Triton's interpreter as it is."""
     return wrap_triton(kernel) if isinstance(kernel, triton.runtime.JITFunction) else kernel
-
-
-def kind_of(rho: float) -> int:
-    """Return 1 or 2 for these exponents, which have code of their own, and 0 for all others."""
-    return int(rho) if rho in (1.0, 2.0) else 0
 
 
 @triton.jit
@@ -80,6 +86,17 @@ def power_of_flow(r, rho, KIND: tl.constexpr):
         return r * r
     else:
         return power(r, rho)
+
+
+@triton.jit
+def slope_of_flow(r, rho, KIND: tl.constexpr):
+    """Compute ``r ** (rho - 1)``: the slope of a flow of known sign, so that at ρ = 1 it is 1 even where r is 0."""
+    if KIND == 1:
+        return tl.where(r == r, 1.0, r)
+    elif KIND == 2:
+        return r
+    else:
+        return power(r, rho - 1.0)
 
 
 @triton.jit

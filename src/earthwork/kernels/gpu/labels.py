@@ -35,10 +35,10 @@ from earthwork.kernels.gpu import common
 from earthwork.kernels.gpu.common import (
     own_scratch,
     potential_at,
-    power,
     power_of_flow,
     power_of_row,
     rows_of,
+    slope_of_flow,
     to_fixed,
 )
 from earthwork.kernels.gpu.tables import Tables
@@ -68,28 +68,16 @@ def read_logits(x, c, class_step, here, bins):
 
 
 @triton.jit
-def read_labels(labels, row, here, bins):
-    """Read the labels of rows, each made a valid index."""
-    label = tl.load(labels + row, mask=here, other=0)
-    return tl.where((label >= 0) & (label < bins), label, 0).to(tl.int32)
+def read_labels(labels, row, here, ignore, bins):
+    """Read the labels of rows, each made a valid index, and return whether each row counts: 1 or 0, or NaN.
 
-
-@triton.jit
-def read_share(labels, weights, row, here, ignore, bins, WEIGHTED: tl.constexpr):
-    """Return the weight of each row: that of its class, 0 if it is ignored, NaN if its label is out of range."""
+    It is 0 if the row is ignored, whatever it holds, and NaN if its label is out of range. A row of weight 0 counts: it
+    is 0 times its cost, or NaN.
+    """
     label = tl.load(labels + row, mask=here, other=ignore)
     valid = (label >= 0) & (label < bins)
-    if WEIGHTED:
-        share = tl.load(weights + label, mask=here & valid, other=float("nan")).to(tl.float32)
-    else:
-        share = tl.where(valid, 1.0, float("nan"))
-    return tl.where(label == ignore, 0.0, share)
-
-
-@triton.jit
-def is_ignored(labels, row, here, ignore):
-    """Tell which rows are ignored, whatever they hold. A row of weight 0 is not: it is 0 times its cost, or NaN."""
-    return tl.load(labels + row, mask=here, other=ignore) == ignore
+    counts = tl.where(label == ignore, 0.0, tl.where(valid, 1.0, float("nan")))
+    return tl.where(valid, label, 0).to(tl.int32), counts
 
 
 @triton.jit
@@ -160,17 +148,6 @@ def softmax_factors(top_logit, second, rest, top_is_label):
 
 
 @triton.jit
-def slope_of_flow(r, rho, KIND: tl.constexpr):
-    """Compute ``r ** (rho - 1)``: the slope of a flow of known sign, so that at ρ = 1 it is 1 even where r is 0."""
-    if KIND == 1:
-        return tl.where(r == r, 1.0, r)
-    elif KIND == 2:
-        return r
-    else:
-        return power(r, rho - 1.0)
-
-
-@triton.jit
 def sum_masses(
     x, walk, sums, second, top, here, class_step, bins, ROWS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr
 ):  # fmt: skip
@@ -223,7 +200,7 @@ def label_costs_kernel(
     sums = own_scratch(sums, bins, ROWS)
     for group in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row, here = rows_of(group, rows, ROWS)
-        label = read_labels(labels, row, here, bins)
+        label, counts = read_labels(labels, row, here, ignore, bins)
         x = row_pointers(logits, row, inner, outer_step, inner_step)
         top_logit, top = find_top(x, here, class_step, bins, ROWS, BLOCK, BLOCKS)
         second, rest = sum_rest(x, top, here, class_step, bins, ROWS, BLOCK, BLOCKS)
@@ -255,9 +232,12 @@ def label_costs_kernel(
             mean += rise
         # The next group overwrites the scratch buffer.
         tl.debug_barrier()
-        share = read_share(labels, weights, row, here, ignore, bins, WEIGHTED)
+        share = counts
+        if WEIGHTED:
+            weight = tl.load(weights + label, mask=here, other=0.0).to(tl.float32)
+            share = tl.where(counts == 0.0, 0.0, counts * weight)
         cost = cost * power_of_row(moved, rho) * share
-        tl.store(losses + row, tl.where(is_ignored(labels, row, here, ignore), 0.0, cost), mask=here)
+        tl.store(losses + row, tl.where(counts == 0.0, 0.0, cost), mask=here)
         stat = stats + row * 6
         tl.store(stat, share, mask=here)
         tl.store(stat + 1, top.to(tl.float32), mask=here)
@@ -279,7 +259,7 @@ def label_slopes_kernel(
     scale = tl.load(slope_scale)
     for group in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row, here = rows_of(group, rows, ROWS)
-        label = read_labels(labels, row, here, bins)
+        label, counts = read_labels(labels, row, here, ignore, bins)
         stat = stats + row * 6
         share = tl.load(stat, mask=here, other=0.0)
         top = tl.load(stat + 1, mask=here, other=0.0).to(tl.int32)
@@ -315,7 +295,6 @@ def label_slopes_kernel(
         own_flow = tl.where(top == label, rest * flow_unit, top_share)
         own_top = tl.load(own_costs + top) * slope_of_flow(own_flow, rho, KIND)
         own_top = tl.where(top == label, -own_top, own_top)
-        ignored = is_ignored(labels, row, here, ignore)
         out = row_pointers(slopes, row, inner, outer_step, inner_step)
         for first in range(0, BLOCKS * BLOCK, BLOCK):
             c = first + tl.arange(0, BLOCK)[None, :]
@@ -327,7 +306,7 @@ def label_slopes_kernel(
             # The potential above each class, less that above the top class.
             height = rise.to(tl.float32) * (1.0 / scale) + (tl.where(c == label, -own, own) - own_top)
             slope = factor * tl.where(c == top, -top_share * mean, mass * softmax_unit * (height - mean))
-            tl.store(out + c.to(tl.int64) * class_step, tl.where(ignored, 0.0, slope), mask=here & (c < bins))
+            tl.store(out + c.to(tl.int64) * class_step, tl.where(counts == 0.0, 0.0, slope), mask=here & (c < bins))
 
 
 @triton.jit
@@ -374,15 +353,13 @@ def label_loss(
     losses = logits.new_empty(rows, dtype=torch.float32)
     stats = logits.new_empty((rows, STATS), dtype=torch.float32)
     tile = common.tile_for(bins, BLOCK)
-    programs = tile.programs(rows)
-    sums = logits.new_empty(programs * tile.rows * bins, dtype=torch.int64)
+    sums = tile.scratch(logits, rows, bins)
     outer_step, class_step, inner_step = logits.stride()
-    common.launch(label_costs_kernel)[(programs,)](
+    common.launch(label_costs_kernel)[(tile.programs(rows),)](
         logits, labels, losses if weights is None else weights, losses, stats, sums,
         t.walk, t.place, t.starts, t.ends, t.own_costs, t.costs,
         rows, inner, outer_step, inner_step, class_step, ignore, bins, len(t.starts), rho,
-        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=common.kind_of(rho), WEIGHTED=weights is not None,
-        num_warps=tile.warps,
+        WEIGHTED=weights is not None, **tile.options(rho),
     )  # fmt: skip
     weight_sum = losses.new_empty(())
     if reduction == "none":
@@ -412,16 +389,13 @@ def label_slopes(
     rows, steps = outer * inner, len(t.step_starts)
     slopes = logits.new_empty_strided(logits.shape, logits.stride())
     tile = common.tile_for(bins, BLOCK)
-    programs = tile.programs(rows)
-    sums = logits.new_empty(programs * tile.rows * bins, dtype=torch.int64)
-    potentials = logits.new_empty(programs * tile.rows * steps, dtype=torch.int64)
+    sums, potentials = tile.scratch(logits, rows, bins), tile.scratch(logits, rows, steps)
     outer_step, class_step, inner_step = logits.stride()
-    common.launch(label_slopes_kernel)[(programs,)](
+    common.launch(label_slopes_kernel)[(tile.programs(rows),)](
         upstream, weight_sum, logits, labels, stats, slopes, sums, potentials,
         t.walk, t.place, t.steps_before, t.step_starts, t.step_ends, t.own_costs, t.step_costs, t.slope_scale,
         rows, inner, outer_step, inner_step, class_step, int(reduction == "none"), ignore, bins, steps, rho,
-        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=common.kind_of(rho), MEAN=reduction == "mean",
-        num_warps=tile.warps,
+        MEAN=reduction == "mean", **tile.options(rho),
     )  # fmt: skip
     return slopes
 

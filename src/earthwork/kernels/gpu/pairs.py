@@ -21,10 +21,10 @@ from earthwork.kernels.gpu import common
 from earthwork.kernels.gpu.common import (
     own_scratch,
     potential_at,
-    power,
     power_of_flow,
     power_of_row,
     rows_of,
+    slope_of_flow,
     to_fixed,
 )
 from earthwork.kernels.gpu.tables import Tables
@@ -39,11 +39,7 @@ def signed_slope(flow, rho, KIND: tl.constexpr):
     if KIND == 2:
         return flow
     else:
-        size = tl.abs(flow)
-        if KIND == 1:
-            steep = tl.where(flow == flow, 1.0, flow)
-        else:
-            steep = power(size, rho - 1.0)
+        steep = slope_of_flow(tl.abs(flow), rho, KIND)
         return tl.where(flow == 0.0, 0.0, tl.where(flow < 0.0, -steep, steep))
 
 
@@ -212,12 +208,10 @@ def pair_costs(p: Tensor, q: Tensor, tables: Sequence[Tensor], rho: float) -> Te
     rows, bins = p.shape
     costs = p.new_empty(rows, dtype=torch.float32)
     tile = common.tile_for(bins, BLOCK)
-    programs = tile.programs(rows)
-    sums = p.new_empty(programs * tile.rows * bins, dtype=torch.int64)
-    common.launch(pair_costs_kernel)[(programs,)](
+    sums = tile.scratch(p, rows, bins)
+    common.launch(pair_costs_kernel)[(tile.programs(rows),)](
         p, q, costs, sums, t.walk, t.starts, t.ends, t.own_costs, t.costs,
-        rows, p.stride(0), q.stride(0), bins, len(t.starts), rho,
-        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=common.kind_of(rho), num_warps=tile.warps,
+        rows, p.stride(0), q.stride(0), bins, len(t.starts), rho, **tile.options(rho),
     )  # fmt: skip
     return costs
 
@@ -226,17 +220,14 @@ def pair_costs(p: Tensor, q: Tensor, tables: Sequence[Tensor], rho: float) -> Te
 def pair_slopes(upstream: Tensor, p: Tensor, q: Tensor, tables: Sequence[Tensor], rho: float) -> Tensor:
     """Compute the derivative of `pair_costs` with respect to ``p``; that with respect to ``q`` is its negative."""
     t = Tables(*tables)
-    rows, bins = p.shape
+    (rows, bins), steps = p.shape, len(t.step_starts)
     slopes = p.new_empty((rows, bins))
     tile = common.tile_for(bins, BLOCK)
-    programs, steps = tile.programs(rows), len(t.step_starts)
-    sums = p.new_empty(programs * tile.rows * bins, dtype=torch.int64)
-    potentials = p.new_empty(programs * tile.rows * steps, dtype=torch.int64)
-    common.launch(pair_slopes_kernel)[(programs,)](
+    sums, potentials = tile.scratch(p, rows, bins), tile.scratch(p, rows, steps)
+    common.launch(pair_slopes_kernel)[(tile.programs(rows),)](
         upstream, p, q, slopes, sums, potentials,
         t.walk, t.steps_before, t.step_starts, t.step_ends, t.own_costs, t.step_costs, t.slope_scale,
-        rows, p.stride(0), q.stride(0), bins, steps, rho,
-        ROWS=tile.rows, BLOCK=tile.block, BLOCKS=tile.blocks, KIND=common.kind_of(rho), num_warps=tile.warps,
+        rows, p.stride(0), q.stride(0), bins, steps, rho, **tile.options(rho),
     )  # fmt: skip
     return slopes
 
