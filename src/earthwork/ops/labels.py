@@ -128,7 +128,8 @@ class _ToLabel(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         p, distances = ctx.saved_tensors
-        grad = grad.unsqueeze(-1)
-        for_p, for_distances, *_ = ctx.needs_input_grad
-        by_p = grad * label_gradient(p, distances, ctx.lam) if for_p else None
-        return by_p, grad * p if for_distances else None, None, None
+        if torch.is_grad_enabled():
+            # The second derivative conserves mass like the first, or it would not be symmetric.
+            mean = p.mean(-1, keepdim=True)
+            p = p - (mean - mean.detach())
+        return grad.unsqueeze(-1) * label_gradient(p, distances, ctx.lam), None, None, None
