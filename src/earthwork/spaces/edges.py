@@ -183,8 +183,11 @@ class EdgeSpace(Space):
     def _cost_range(self) -> str:
         if not self.num_edges:
             return "no edges"
-        low, high = float(self.costs.min()), float(self.costs.max())
+        low, high = self._costs.min(), self._costs.max()
         return f"cost {low:g}" if low == high else f"costs {low:g} to {high:g}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_bins} bins, {self._cost_range()})"
 
 
 def cost_tensor(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> Tensor:

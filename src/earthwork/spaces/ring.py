@@ -136,9 +136,6 @@ class Ring(EdgeSpace):
         bins = torch.arange(self.num_bins, device="cpu")
         return self._distance(bins, torch.stack([beyond, beyond - 1]) % self.num_bins).max()
 
-    def __repr__(self) -> str:
-        return f"Ring({self.num_bins} bins, {self._cost_range()})"
-
 
 def far_sides(ring: Ring, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Return the positions of the bins, the first bin beyond half a turn from each, and 1, or -1 where it wraps.
