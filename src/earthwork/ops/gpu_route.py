@@ -40,7 +40,7 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
         and (target is None or (type(target) in _PLAIN and target.device == p.device))
         and (target is None or target.dtype is p.dtype or not target.is_floating_point())
     )
-    return GpuKernels(space) if serves else None
+    return GPU_KERNELS if serves else None
 
 
 class GpuKernels(Route):
@@ -49,12 +49,9 @@ class GpuKernels(Route):
     The backward kernel recomputes everything but a few numbers.
     """
 
-    def __init__(self, space: EdgeSpace) -> None:
-        self.space = space
-
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
-        tables, rho = gpu.checked_tables(self.space, "pairs", p, rho), float(rho)
+        tables, rho = gpu.checked_tables(space, "pairs", p, rho), float(rho)
         if tables is None:
             return _portable().distances(p, q, space, rho)
 
@@ -72,7 +69,7 @@ class GpuKernels(Route):
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        tables = gpu.checked_tables(self.space, "pairs", p, rho)
+        tables = gpu.checked_tables(space, "pairs", p, rho)
         if tables is None:
             return _portable().gradient(p, q, space, rho)
         rows = _contiguous_rows(p), _contiguous_rows(q)
@@ -95,7 +92,7 @@ class GpuKernels(Route):
         weights = None if weight is None else weight.detach().to(logits.device, torch.float32).contiguous()
         flat = labels.reshape(-1).long().contiguous()
         innermost = _as_block(logits).stride(1) == 1
-        tables = gpu.checked_tables(self.space, "labels", logits, rho, weight is not None, reduction, innermost)
+        tables = gpu.checked_tables(loss.space, "labels", logits, rho, weight is not None, reduction, innermost)
         if tables is None:
             return composed(logits)
 
@@ -111,6 +108,9 @@ class GpuKernels(Route):
             return [_from_block(slopes, x)]
 
         return _recomputed(loss_of, slopes_of, composed, logits, constants=(flat, weight))
+
+
+GPU_KERNELS = GpuKernels()
 
 
 def _portable() -> Route:
