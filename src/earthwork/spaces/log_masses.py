@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork import private_api
+from earthwork.spaces.space import to_tensor
 
 if TYPE_CHECKING:
     from earthwork.spaces.tree import Tree
@@ -69,15 +70,9 @@ def levels(tree: Tree, device: torch.device) -> Levels:
     # An edge has the number of the node below it, less one for each node before it that is the root.
     nodes = np.arange(len(parents))
     edge = nodes - (nodes > tree.root)
-    tables = {
-        "own": own,
-        "edges": number[parents >= 0],
-        "bins": number[bins],
-        "parents": number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)],
-        "edges_above": edge[order],
-    }
-    on_device = {name: torch.tensor(table, device="cpu").to(device) for name, table in tables.items()}
-    return Levels(**on_device, counts=tuple(counts.tolist()))
+    above = number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)]
+    tables = own, number[parents >= 0], number[bins], above, edge[order]
+    return Levels(*(to_tensor(table, device) for table in tables), counts=tuple(counts.tolist()))
 
 
 def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -212,11 +212,11 @@ class Tree(Hierarchy):
             >>> sharding.tree.bins
             tensor([3, 5, 4, 6])
         """
-        order = np.argsort(self._order[self._bins])
-        bins = self._bins[order]
+        order = self.bin_order()
+        bins = self._bins[order.numpy()]
         tree = Tree(self._parents, self._costs, bins, self.names, node_data=self.node_data, info=self.info)
-        shared, _ = shared_nodes(self._order, self._size, bins, shard_bounds(self.num_bins, ranks))
-        return Sharding(tree, torch.from_numpy(order), torch.from_numpy(np.flatnonzero(shared)))
+        shared, _ = shared_nodes(tree, shard_bounds(self.num_bins, ranks))
+        return Sharding(tree, order, torch.from_numpy(np.flatnonzero(shared)))
 
     def lowest_common_ancestor(
         self, a: Tensor | int, b: Tensor | int, *, device: torch.device | str | None = None
