@@ -255,7 +255,7 @@ class Tree(Hierarchy):
     ) -> Tensor:
         """Return the cost of the path between nodes ``a`` and ``b``: node indices, broadcast."""
         nodes = check_indices({"a": a, "b": b}, "node", self.num_nodes, device)
-        return self._node_distance(*nodes).to(dtype or torch.float64)
+        return self._node_distance(*nodes).to(dtype or widest(nodes[0].device))
 
     def _node_distance(self, a: Tensor, b: Tensor) -> Tensor:
         # Only costs between the nodes are added: the difference of two distances to the root would be rounded to the
