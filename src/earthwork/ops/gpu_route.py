@@ -86,13 +86,14 @@ class GpuKernels(Route):
         kernel = loss.label_kernel
         if kernel is None or kernel.operation != "labels":
             return super().loss_of_labels(loss, logits, labels, weight)
+        space: Any = loss.space
         rho, ignore, reduction = float(getattr(loss, kernel.option)), loss.ignore_index, loss.reduction
         empty = math.nan if loss.empty == "nan" else 0.0
         composed = partial(COMPOSED.loss_of_labels, loss.as_called(), labels=labels, weight=weight)
         weights = None if weight is None else weight.detach().to(logits.device, torch.float32).contiguous()
         flat = labels.reshape(-1).long().contiguous()
         innermost = _as_block(logits).stride(1) == 1
-        tables = gpu.checked_tables(loss.space, "labels", logits, rho, weight is not None, reduction, innermost)
+        tables = gpu.checked_tables(space, "labels", logits, rho, weight is not None, reduction, innermost)
         if tables is None:
             return composed(logits)
 

@@ -70,9 +70,14 @@ def levels(tree: Tree, device: torch.device) -> Levels:
     # An edge has the number of the node below it, less one for each node before it that is the root.
     nodes = np.arange(len(parents))
     edge = nodes - (nodes > tree.root)
-    above = number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)]
-    tables = own, number[parents >= 0], number[bins], above, edge[order]
-    return Levels(*(to_tensor(table, device) for table in tables), counts=tuple(counts.tolist()))
+    tables = {
+        "own": own,
+        "edges": number[parents >= 0],
+        "bins": number[bins],
+        "parents": number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)],
+        "edges_above": edge[order],
+    }
+    return Levels(**{name: to_tensor(table, device) for name, table in tables.items()}, counts=tuple(counts.tolist()))
 
 
 def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,7 @@ class Space(ABC):
         for table in self._tables():
             kind = table.dtype.kind
             digest.update(f"{kind}{table.shape}".encode())
-            digest.update(np.ascontiguousarray(table, "<f8" if kind == "f" else "<i8"))
+            digest.update(np.ascontiguousarray(table, "<f8" if kind == "f" else "<i8").data)
         return digest.hexdigest()
 
     def _tables(self) -> Iterable[NDArray[Any]]:

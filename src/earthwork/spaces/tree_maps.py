@@ -46,15 +46,15 @@ def plan(tree: Tree, device: torch.device) -> Plan:
     steps = np.argsort(when, kind="stable")
     bin_step = np.empty_like(bins)
     bin_step[walk] = np.searchsorted(when[steps], np.arange(len(walk)), side="right")
-    tables = Plan(
-        walk=walk.astype(small, copy=False),
-        branch_edge=branches,
-        branch_start=starts,
-        branch_end=ends,
-        edge_source=source[:-1],
-        step_branch=np.tile(filled, 2)[steps].astype(small, copy=False),
-        step_sign=np.where(steps < len(filled), -1, 1).astype(small),
-        bin_step=bin_step,
-        bin_edge=bin_edge,
-    )
-    return Plan(*(to_tensor(table, device) for table in tables))
+    tables = {
+        "walk": walk.astype(small, copy=False),
+        "branch_edge": branches,
+        "branch_start": starts,
+        "branch_end": ends,
+        "edge_source": source[:-1],
+        "step_branch": np.tile(filled, 2)[steps].astype(small, copy=False),
+        "step_sign": np.where(steps < len(filled), -1, 1).astype(small),
+        "bin_step": bin_step,
+        "bin_edge": bin_edge,
+    }
+    return Plan(**{name: to_tensor(table, device) for name, table in tables.items()})
