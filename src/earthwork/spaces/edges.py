@@ -183,7 +183,7 @@ class EdgeSpace(Space):
     def _cost_range(self) -> str:
         if not self.num_edges:
             return "no edges"
-        low, high = self._costs.min(), self._costs.max()
+        low, high = float(self.costs.min()), float(self.costs.max())
         return f"cost {low:g}" if low == high else f"costs {low:g} to {high:g}"
 
     def __repr__(self) -> str:
