@@ -22,6 +22,23 @@ def test_gaussian_is_the_histogram_of_scipys_normal():
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
+@pytest.mark.parametrize("sigma", [1e3, 1e9, 1e30])
+def test_gaussian_much_wider_than_the_classes_is_even(sigma):
+    edges = torch.tensor([0.0, 1.0, 2.0, 4.0], dtype=torch.float64)
+    expected = torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64)
+    torch.testing.assert_close(targets.gaussian(edges[1], edges, sigma), expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_only_the_type_of_values(dtype):
+    """There are more classes than numbers of the type between their first and their last edge."""
+    edges, values = torch.linspace(0, 1, 5001), torch.tensor([0.9, 0.3125], dtype=dtype)
+    for make, options in ((targets.gaussian, (0.002,)), (targets.two_hot, ())):
+        found = make(values, edges, *options)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found, make(values.double(), edges, *options).to(dtype))
+
+
 def test_gaussian_of_a_value_far_outside_is_that_of_the_edge():
     edges = torch.linspace(0, 10, 11)
     far, near = targets.gaussian(torch.tensor([1e6, 10.0]), edges, sigma=0.5)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from earthwork.spaces import Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import check_index, check_indices, check_number, dtype_or_type, first_true
+from earthwork.spaces.space import check_index, check_indices, check_number, dtype_or_type, first_true, widest
 from earthwork.spaces.tree import as_tree, node_tables
 from earthwork.text import find_nodes
 
@@ -85,10 +85,11 @@ def gaussian(values: Tensor, edges: Tensor, sigma: float) -> Tensor:
     values = _numbers("values", values)
     edges = _increasing("edges", edges, values)
     check_number("sigma", sigma)
-    centre = values.double().clamp(edges[0].item(), edges[-1].item()).unsqueeze(-1)
-    z = (edges.double() - centre) / (sigma * math.sqrt(2))
-    # Differences of the smaller tail, so that nothing cancels far from the value; ndtr loses digits there.
+    z = (edges - values.to(edges).clamp(edges[0], edges[-1]).unsqueeze(-1)) / (sigma * math.sqrt(2))
+    # Differences of the smaller tail, so that nothing cancels far from the value; ndtr loses digits there. Close to the
+    # value, where the tails are nearly equal, differences of erf.
     mass = torch.where(z[..., :-1] > 0, -torch.erfc(z).diff(dim=-1), torch.erfc(-z).diff(dim=-1))
+    mass = torch.where(z[..., :-1].abs() + z[..., 1:].abs() < 0.5, torch.erf(z).diff(dim=-1), mass)
     return (mass / mass.sum(-1, keepdim=True)).to(values.dtype)
 
 
@@ -110,10 +111,10 @@ def two_hot(values: Tensor, centers: Tensor) -> Tensor:
     """
     values = _numbers("values", values)
     centers = _increasing("centers", centers, values)
-    inside = values.clamp(centers[0].item(), centers[-1].item())
+    inside = values.to(centers).clamp(centers[0], centers[-1])
     upper = torch.searchsorted(centers, inside.contiguous(), right=True).clamp(1, len(centers) - 1)
     low, high = centers[upper - 1], centers[upper]
-    share = ((inside - low) / (high - low)).unsqueeze(-1)
+    share = ((inside - low) / (high - low)).unsqueeze(-1).to(values.dtype)
     target = values.new_zeros(*values.shape, len(centers))
     target.scatter_(-1, (upper - 1).unsqueeze(-1), 1 - share)
     return target.scatter_(-1, upper.unsqueeze(-1), share)
@@ -200,7 +201,7 @@ def _numbers(name: str, values: Tensor) -> Tensor:
 
 
 def _increasing(name: str, numbers: Tensor, values: Tensor) -> Tensor:
-    numbers = _numbers(name, torch.as_tensor(numbers, dtype=values.dtype, device=values.device))
+    numbers = _numbers(name, torch.as_tensor(numbers, dtype=widest(values.device), device=values.device))
     if numbers.ndim != 1 or len(numbers) < 2 or (numbers.diff() <= 0).any():
         raise ValueError(f"{name}: expected at least 2 increasing numbers, got shape {tuple(numbers.shape)}")
     return numbers

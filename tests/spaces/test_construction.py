@@ -202,3 +202,9 @@ def test_tensors_of_any_type_as_arrays(dtype):
     array = to_array(torch.tensor([0.5, -2.0], dtype=dtype, requires_grad=True))
     assert array.tolist() == [0.5, -2.0]
     assert array.dtype == (np.float32 if dtype == torch.bfloat16 else str(dtype).removeprefix("torch."))
+
+
+@pytest.mark.parametrize(("cost", "diameter", "got"), [(1.0, 1e200, "1e\\+200"), (1e-310, 1.0, "nan")])
+def test_scaled_costs_are_checked(cost, diameter, got):
+    with pytest.raises(ValueError, match=f"matrix: expected .*, got {got} from bin 0 to bin"):
+        ew.CostMatrix([[0, cost], [cost, 0]]).normalized(diameter)

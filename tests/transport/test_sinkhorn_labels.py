@@ -99,11 +99,25 @@ def test_rows_with_one_label_rows_with_more_keep(rng):
         torch.testing.assert_close(together.gradient[row], alone.gradient)
 
 
-def test_second_derivatives():
-    p = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64, requires_grad=True)
-    value = cost_to_label(p, torch.tensor([1]), ew.Chain(3), 2.0)
-    (gradient,) = torch.autograd.grad(value.sum(), p, create_graph=True)
-    (second,) = torch.autograd.grad(gradient[0, 0], p)
-    # Of centre(M + log(p)/λ): (δ − 1/n) / (λ p).
-    expected = (torch.tensor([1.0, 0.0, 0.0]) - 1 / 3).double() / (2 * p.detach())
-    torch.testing.assert_close(second, expected)
+@pytest.mark.parametrize("lam", [2.0, math.inf])
+def test_second_derivatives(lam, rng):
+    """They conserve mass like the first ones: those of ⟨p, M⟩ + ⟨p, log p⟩/λ, of ``p`` minus its excess over 1."""
+    space, labels = ew.CostMatrix(torch.rand(5, 5, dtype=torch.float64).fill_diagonal_(0)), torch.tensor([1])
+    p = random_distribution(rng, 1, 5, zeros=0.0)
+    distances = space.distances()[:, 1]
+
+    def composed(p):
+        p = p - (p.sum(-1, keepdim=True) - 1) / 5
+        return (p * distances).sum() + p.xlogy(p).sum() / lam
+
+    def value(p):
+        return cost_to_label(p, labels, space, lam).sum()
+
+    hessian = torch.autograd.functional.hessian(value, p).view(5, 5)
+    torch.testing.assert_close(hessian, torch.autograd.functional.hessian(composed, p).view(5, 5))
+    transformed = torch.func.jacrev(torch.func.grad(value))(p).view(5, 5)
+    torch.testing.assert_close(transformed, hessian)
+    # Finite differences of the gradient, along directions that conserve mass.
+    directions = torch.eye(5, dtype=torch.float64) - 1 / 5
+    up, down = (torch.func.vmap(torch.func.grad(value))((p + step * directions).unsqueeze(1)) for step in (1e-6, -1e-6))
+    torch.testing.assert_close(hessian, (up - down).squeeze(1) / 2e-6, rtol=1e-6, atol=1e-6)

@@ -40,7 +40,7 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
         and (target is None or (type(target) in _PLAIN and target.device == p.device))
         and (target is None or target.dtype is p.dtype or not target.is_floating_point())
     )
-    return GpuKernels(space) if serves else None
+    return GPU_KERNELS if serves else None
 
 
 class GpuKernels(Route):
@@ -49,12 +49,9 @@ class GpuKernels(Route):
     The backward kernel recomputes everything but a few numbers.
     """
 
-    def __init__(self, space: EdgeSpace) -> None:
-        self.space = space
-
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
-        tables, rho = gpu.checked_tables(self.space, "pairs", p, rho), float(rho)
+        tables, rho = gpu.checked_tables(space, "pairs", p, rho), float(rho)
         if tables is None:
             return _portable().distances(p, q, space, rho)
 
@@ -72,7 +69,7 @@ class GpuKernels(Route):
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        tables = gpu.checked_tables(self.space, "pairs", p, rho)
+        tables = gpu.checked_tables(space, "pairs", p, rho)
         if tables is None:
             return _portable().gradient(p, q, space, rho)
         rows = _contiguous_rows(p), _contiguous_rows(q)
@@ -81,43 +78,28 @@ class GpuKernels(Route):
             slopes: Tensor = _operators.pair_slopes_gpu(ones, *rows, tables, float(rho))
         return slopes.view(p.shape)
 
-    def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        composed = partial(COMPOSED.logit_distances, labels=labels, space=space, rho=rho)
-        return self.label_loss(logits, labels, rho, (None, -1, "none", 0.0), composed)
-
     def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        """Compute the loss in float32; NaN in rows whose label is out of range.
+
+        The logits may have any strides: those of a feature map are read in place.
+        """
         kernel = loss.label_kernel
         if kernel is None or kernel.operation != "labels":
-            return loss.defined_loss(logits, labels)
-        options = (weight, loss.ignore_index, loss.reduction, math.nan if loss.empty == "nan" else 0.0)
+            return super().loss_of_labels(loss, logits, labels, weight)
+        space: Any = loss.space
+        rho, ignore, reduction = float(getattr(loss, kernel.option)), loss.ignore_index, loss.reduction
+        empty = math.nan if loss.empty == "nan" else 0.0
         composed = partial(COMPOSED.loss_of_labels, loss.as_called(), labels=labels, weight=weight)
-        return self.label_loss(logits, labels, getattr(loss, kernel.option), options, composed)
-
-    def label_loss(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        rho: float,
-        options: tuple[Tensor | None, int, str, float],
-        composed: Callable[[Tensor], Tensor],
-    ) -> Tensor:
-        """Compute the whole loss of logits against class indices, in float32; NaN in rows whose label is out of range.
-
-        The logits may have any strides: those of a feature map are read in place. The options are the weight of each
-        class, the ignored label, the reduction, and the value of an empty mean; ``composed`` is the same loss of the
-        logits by the composed route.
-        """
-        weight, ignore, reduction, empty = options
-        weight = None if weight is None else weight.detach().to(logits.device, torch.float32).contiguous()
-        flat, rho = labels.reshape(-1).long().contiguous(), float(rho)
+        weights = None if weight is None else weight.detach().to(logits.device, torch.float32).contiguous()
+        flat = labels.reshape(-1).long().contiguous()
         innermost = _as_block(logits).stride(1) == 1
-        tables = gpu.checked_tables(self.space, "labels", logits, rho, weight is not None, reduction, innermost)
+        tables = gpu.checked_tables(space, "labels", logits, rho, weight is not None, reduction, innermost)
         if tables is None:
             return composed(logits)
 
         def loss_of(x: Tensor) -> tuple[Tensor, ...]:
             block = _as_block(x)
-            loss, *kept = _operators.label_loss_gpu(block, flat, weight, tables, rho, ignore, reduction, empty)
+            loss, *kept = _operators.label_loss_gpu(block, flat, weights, tables, rho, ignore, reduction, empty)
             return (loss.view(labels.shape) if reduction == "none" else loss, *kept)
 
         def slopes_of(upstream: Tensor, x: Tensor, *kept: Tensor) -> list[Tensor | None]:
@@ -126,7 +108,10 @@ class GpuKernels(Route):
             slopes: Tensor = _operators.label_slopes_gpu(upstream, block, flat, *kept, tables, rho, ignore, reduction)
             return [_from_block(slopes, x)]
 
-        return _recomputed(loss_of, slopes_of, composed, logits, constants=(flat, options[0]))
+        return _recomputed(loss_of, slopes_of, composed, logits, constants=(flat, weight))
+
+
+GPU_KERNELS = GpuKernels()
 
 
 def _portable() -> Route:

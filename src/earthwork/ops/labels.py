@@ -90,15 +90,10 @@ def cost_to_label(p: Tensor, labels: Tensor, space: Space, lam: float = math.inf
     distances = distances_to(space, labels, p)
     if torch.compiler.is_compiling():
         fixed = p.detach()
-        value = _label_value(fixed, distances, lam, regularized)
+        value = _ToLabel.forward(fixed, distances, lam, regularized)
         return with_gradients(value, p, label_gradient(fixed, distances.detach(), lam), fixed, fixed)
     result: Tensor = _ToLabel.apply(p, distances, lam, regularized)  # type: ignore[no-untyped-call]
     return result
-
-
-def _label_value(p: Tensor, distances: Tensor, lam: float, regularized: bool) -> Tensor:
-    cost = (p * distances).sum(-1)
-    return cost + torch.xlogy(p, p).sum(-1) / lam if regularized else cost
 
 
 def label_gradient(p: Tensor, distances: Tensor, lam: float) -> Tensor:
@@ -118,7 +113,8 @@ class _ToLabel(torch.autograd.Function):
 
     @staticmethod
     def forward(p: Tensor, distances: Tensor, lam: float, regularized: bool) -> Tensor:
-        return _label_value(p, distances, lam, regularized)
+        cost = (p * distances).sum(-1)
+        return cost + torch.xlogy(p, p).sum(-1) / lam if regularized else cost
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float, bool], output: Tensor) -> None:
@@ -128,7 +124,8 @@ class _ToLabel(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         p, distances = ctx.saved_tensors
-        grad = grad.unsqueeze(-1)
-        for_p, for_distances, *_ = ctx.needs_input_grad
-        by_p = grad * label_gradient(p, distances, ctx.lam) if for_p else None
-        return by_p, grad * p if for_distances else None, None, None
+        if torch.is_grad_enabled():
+            # The second derivative conserves mass like the first, or it would not be symmetric.
+            mean = p.mean(-1, keepdim=True)
+            p = p - (mean - mean.detach())
+        return grad.unsqueeze(-1) * label_gradient(p, distances, ctx.lam), None, None, None

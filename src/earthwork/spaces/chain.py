@@ -112,9 +112,6 @@ class Chain(EdgeSpace):
     def _diameter(self) -> Tensor:
         return self.costs.sum()
 
-    def __repr__(self) -> str:
-        return f"Chain({self.num_bins} bins, {self._cost_range()})"
-
 
 def positions(space: EdgeSpace, device: torch.device) -> Tensor:
     """Return the distance of each bin from the first one along the edges; one more than there are edges."""

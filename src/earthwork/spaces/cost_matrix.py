@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -84,8 +85,11 @@ class CostMatrix(Space):
         return self.matrix
 
     def _scaled(self, factor: float) -> Self:
+        with np.errstate(over="ignore", invalid="ignore"):
+            matrix = self._matrix * factor
+        _check_matrix(torch.from_numpy(matrix))
         twin = self._twin()
-        twin._matrix = self._matrix * factor
+        twin._matrix = matrix
         twin._seal()
         return twin
 

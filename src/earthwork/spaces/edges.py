@@ -186,6 +186,9 @@ class EdgeSpace(Space):
         low, high = float(self.costs.min()), float(self.costs.max())
         return f"cost {low:g}" if low == high else f"costs {low:g} to {high:g}"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_bins} bins, {self._cost_range()})"
+
 
 def cost_tensor(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return the costs that a flow is multiplied by, to be read only."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork import private_api
+from earthwork.spaces.space import to_tensor
 
 if TYPE_CHECKING:
     from earthwork.spaces.tree import Tree
@@ -76,8 +77,7 @@ def levels(tree: Tree, device: torch.device) -> Levels:
         "parents": number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)],
         "edges_above": edge[order],
     }
-    on_device = {name: torch.tensor(table, device="cpu").to(device) for name, table in tables.items()}
-    return Levels(**on_device, counts=tuple(counts.tolist()))
+    return Levels(**{name: to_tensor(table, device) for name, table in tables.items()}, counts=tuple(counts.tolist()))
 
 
 def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,12 +25,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from earthwork.spaces.topology import Indices
+
 if TYPE_CHECKING:
     from earthwork.spaces.chain import Chain
     from earthwork.spaces.edges import EdgeSpace
     from earthwork.spaces.tree import Tree
 
-Indices = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 # How many entries are computed at a time.
@@ -108,9 +109,8 @@ def chain_part(chain: Chain, bounds: Sequence[int], rank: int) -> Part:
 def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
     """Return one shard of a tree whose classes may be in any order."""
     start, stop = bounds[rank], bounds[rank + 1]
-    order, size, bins, parents = tree._order, tree._size, tree._bins, tree._parents
-    costs = tree._node_costs()
-    is_shared, owner = shared_nodes(order, size, bins, bounds)
+    order, bins, parents, costs = tree._order, tree._bins, tree._parents, tree._node_costs()
+    is_shared, owner = shared_nodes(tree, bounds)
     shared = np.flatnonzero(is_shared)
     is_local = owner == rank
     is_local[tree.root] = False
@@ -121,16 +121,14 @@ def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
     return part_of(type(tree), bounds, rank, pieces, (shared, parents[shared], costs[shared]))
 
 
-def shared_nodes(
-    order: Indices, size: Indices, bins: Indices, bounds: Sequence[int]
-) -> tuple[NDArray[np.bool_], Indices]:
+def shared_nodes(tree: Tree, bounds: Sequence[int]) -> tuple[NDArray[np.bool_], Indices]:
     """Find which nodes have classes of several shards below them, and the shard of the others; -1 without a class."""
-    walk = np.argsort(order[bins])
-    place, shard = order[bins][walk], (np.searchsorted(bounds, walk, side="right") - 1)
+    walk, starts, ends = tree.intervals()
+    first, end = np.insert(starts, tree.root, 0), np.insert(ends, tree.root, len(walk))
+    shard = np.searchsorted(bounds, walk, side="right") - 1
     changes = np.cumsum(np.r_[0, shard[1:] != shard[:-1]])
-    first, end = np.searchsorted(place, order), np.searchsorted(place, order + size)
     empty = first == end
-    first, last = np.minimum(first, len(bins) - 1), np.maximum(end - 1, 0)
+    first, last = np.minimum(first, len(walk) - 1), np.maximum(end - 1, 0)
     shared = ~empty & (changes[first] != changes[last])
     return shared, np.where(empty | shared, -1, shard[first])
 

@@ -131,15 +131,10 @@ class Ring(EdgeSpace):
         return torch.where(self._distance(bins, before) <= self._distance(bins, after), before, after)
 
     def _diameter(self) -> Tensor:
-        position = derived(self, positions, torch.device("cpu"))
-        start, half = position[:-1], position[-1] / 2
         # The farthest bin is one of the two next to the opposite point.
-        after = torch.searchsorted(start, start + half).clamp(max=self.num_bins - 1)
+        _, beyond, _ = far_sides(self, torch.device("cpu"), torch.float64)
         bins = torch.arange(self.num_bins, device="cpu")
-        return torch.maximum(self._distance(bins, after), self._distance(bins, (after - 1).clamp(min=0))).max()
-
-    def __repr__(self) -> str:
-        return f"Ring({self.num_bins} bins, {self._cost_range()})"
+        return self._distance(bins, torch.stack([beyond, beyond - 1]) % self.num_bins).max()
 
 
 def far_sides(ring: Ring, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

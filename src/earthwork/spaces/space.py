@@ -89,12 +89,9 @@ class Space(ABC):
         """A hash of kind, structure and costs, the same in every process. Names are not part of it."""
         digest = hashlib.blake2b(f"{type(self).__qualname__} {self.num_bins}".encode(), digest_size=16)
         for table in self._tables():
-            array = np.ascontiguousarray(table)
-            digest.update(f"{array.dtype.kind}{array.shape}".encode())
-            wide = "<f8" if array.dtype.kind == "f" else "<i8"
-            # A few entries at a time: they are converted to one type first.
-            for start in range(0, array.size, _HASHED):
-                digest.update(array.reshape(-1)[start : start + _HASHED].astype(wide, copy=False).tobytes())
+            kind = table.dtype.kind
+            digest.update(f"{kind}{table.shape}".encode())
+            digest.update(np.ascontiguousarray(table, "<f8" if kind == "f" else "<i8").data)
         return digest.hexdigest()
 
     def _tables(self) -> Iterable[NDArray[Any]]:
@@ -223,9 +220,6 @@ Word = TypeVar("Word")
 
 # What a copy or a pickled space does not take along.
 _OWN = ("_sealed", "_derived", "_constants", "digest", "flow_costs")
-
-# How many entries of an array are hashed at a time.
-_HASHED = 2**16
 
 
 def space_part(space: Space, bounds: tuple[int, ...], rank: int) -> Part:

@@ -138,7 +138,10 @@ class Tree(Hierarchy):
     def _branch_flow(self, x: Tensor) -> Tensor:
         maps = derived(self, plan, x.device)
         walked = running_sum(pad(x.index_select(-1, maps.walk), (1, 0)))
-        return (_gather(walked, maps.branch_end) - _gather(walked, maps.branch_start)).to(x.dtype)
+        # `index_select` is the faster one in single precision on a CPU; in double precision, as here, it is `gather`.
+        ends = (at.expand(*walked.shape[:-1], -1) for at in (maps.branch_end, maps.branch_start))
+        after, before = (walked.gather(-1, index) for index in ends)
+        return (after - before).to(x.dtype)
 
     # On the same walk a branch's value is added when the walk enters it and taken back when it leaves.
     def _branch_potential(self, g: Tensor) -> Tensor:
@@ -212,11 +215,11 @@ class Tree(Hierarchy):
             >>> sharding.tree.bins
             tensor([3, 5, 4, 6])
         """
-        order = np.argsort(self._order[self._bins])
-        bins = self._bins[order]
+        order = self.bin_order()
+        bins = self._bins[order.numpy()]
         tree = Tree(self._parents, self._costs, bins, self.names, node_data=self.node_data, info=self.info)
-        shared, _ = shared_nodes(self._order, self._size, bins, shard_bounds(self.num_bins, ranks))
-        return Sharding(tree, torch.from_numpy(order), torch.from_numpy(np.flatnonzero(shared)))
+        shared, _ = shared_nodes(tree, shard_bounds(self.num_bins, ranks))
+        return Sharding(tree, order, torch.from_numpy(np.flatnonzero(shared)))
 
     def lowest_common_ancestor(
         self, a: Tensor | int, b: Tensor | int, *, device: torch.device | str | None = None
@@ -252,7 +255,7 @@ class Tree(Hierarchy):
     ) -> Tensor:
         """Return the cost of the path between nodes ``a`` and ``b``: node indices, broadcast."""
         nodes = check_indices({"a": a, "b": b}, "node", self.num_nodes, device)
-        return self._node_distance(*nodes).to(dtype or torch.float64)
+        return self._node_distance(*nodes).to(dtype or widest(nodes[0].device))
 
     def _node_distance(self, a: Tensor, b: Tensor) -> Tensor:
         # Only costs between the nodes are added: the difference of two distances to the root would be rounded to the
@@ -301,11 +304,14 @@ class Tree(Hierarchy):
         """
         lowest = -math.inf if values.is_floating_point() else torch.iinfo(values.dtype).min
         values = pad(values, (0, 1), value=lowest)
-        path = None if costs is None else _at_nodes(costs, self.root)
+        if costs is None:
+            costs = values.new_zeros(self.num_edges)
+        none = costs.new_zeros(1)
+        path = torch.cat([costs[: self.root], none, costs[self.root :], none])
         for ancestor in self._ancestors(values.device):
-            values = values.scatter_reduce(0, ancestor, values if path is None else values + path, "amax")
+            values = values.scatter_reduce(0, ancestor, values + path, "amax")
             values[-1] = lowest
-            path = None if path is None else path + path[ancestor]
+            path = path + path[ancestor]
         return values[:-1]
 
     def show(self, depth: int | None = None) -> None:
@@ -336,13 +342,7 @@ def node_tables(tree: Tree, device: torch.device) -> NodeTables:
 
 def node_costs(tree: Tree, device: torch.device) -> Tensor:
     """Return the cost above each node, and for none, in double precision; to be read only."""
-    return _at_nodes(tree.costs, tree.root).to(widest(device)).to(device)
-
-
-def _at_nodes(costs: Tensor, root: int) -> Tensor:
-    """Return the cost above each node, 0 at the root and past it."""
-    none = costs.new_zeros(1)
-    return torch.cat([costs[:root], none, costs[root:], none])
+    return pad(to_tensor(tree._node_costs(), device, widest(device)), (0, 1))
 
 
 def as_tree(space: Space, argument: str, reason: str) -> Tree:
@@ -350,11 +350,6 @@ def as_tree(space: Space, argument: str, reason: str) -> Tree:
     if not isinstance(space, Tree):
         raise TypeError(f"{argument}: expected a Tree, {reason}, got {space}")
     return space
-
-
-def _gather(x: Tensor, index: Tensor) -> Tensor:
-    # Equivalent to `index_select`, which is the faster one in single precision on a CPU; this one is in double.
-    return x.gather(-1, index.expand(*x.shape[:-1], -1))
 
 
 def _check_node_data(node_data: Mapping[str, Sequence[Any]], count: int) -> dict[str, tuple[Any, ...]]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from earthwork.spaces.topology import Indices
+from earthwork.spaces.space import to_tensor
 
 if TYPE_CHECKING:
     from earthwork.spaces.tree import Tree
@@ -17,67 +17,44 @@ if TYPE_CHECKING:
 class Plan(NamedTuple):
     """How `Tree` computes its two maps: tables on a device."""
 
-    walk: Tensor
-    branch_edge: Tensor
-    branch_start: Tensor
-    branch_end: Tensor
-    edge_source: Tensor
-    step_branch: Tensor
-    step_sign: Tensor
-    bin_step: Tensor
-    bin_edge: Tensor
+    walk: Tensor  # the bins in the order of a walk around the tree
+    branch_edge: Tensor  # the edges that are not above a leaf that is a bin
+    branch_start: Tensor  # the place of the first bin below each branch in the walk
+    branch_end: Tensor  # the place after the last one
+    edge_source: Tensor  # where the content of each edge is: at a bin, or after all of them at a branch
+    step_branch: Tensor  # the branch that the walk enters or leaves at each step
+    step_sign: Tensor  # 1 where it enters, -1 where it leaves
+    bin_step: Tensor  # the number of steps before each bin
+    bin_edge: Tensor  # the edge above each bin that is a leaf; of the others the number of edges
 
 
 def plan(tree: Tree, device: torch.device) -> Plan:
     """Return the tables of both maps of a tree, on a device; to be read only."""
-    flow = _flow_plan(tree)
-    potential = _potential_plan(tree, flow["branch_edge"])
-    source = _edge_source(tree.num_nodes, flow["branch_edge"], potential["bin_edge"])
-    tables = {**flow, **potential, "edge_source": source}
-    return Plan(**{name: torch.tensor(table, device="cpu").to(device) for name, table in tables.items()})
-
-
-# In the three functions below, the largest temporary arrays are freed before further tables are made.
-def _flow_plan(tree: Tree) -> dict[str, Indices]:
-    """Return which edges are branches, and where `Tree._branch_flow` finds the content of each of them."""
-    bins, order, size = tree._bins, tree._order, tree._size
-    place = order[bins]
-    walk = np.argsort(place)
-    place = place[walk]
-    is_branch = np.ones(tree.num_nodes, dtype=bool)
-    is_branch[bins] = size[bins] > 1
-    is_branch[tree.root] = False
-    nodes = np.flatnonzero(is_branch)
-    return {
-        "walk": walk.astype(bins.dtype, copy=False),
-        "branch_edge": nodes - (nodes > tree.root),
-        "branch_start": np.searchsorted(place, order[nodes]),
-        "branch_end": np.searchsorted(place, order[nodes] + size[nodes]),
-    }
-
-
-def _potential_plan(tree: Tree, branches: Indices) -> dict[str, Indices]:
-    """Return when the walk of `Tree._branch_potential` enters and leaves each branch, and where it meets the bins."""
-    bins, order, size = tree._bins, tree._order, tree._size
-    nodes = np.flatnonzero((size > 1) & (tree._parents >= 0))
-    when = np.concatenate([order[nodes], order[nodes] + size[nodes]])
-    steps = np.argsort(when, kind="stable")
-    bin_step = np.searchsorted(when[steps], order[bins], side="right").astype(bins.dtype, copy=False)
-    step_branch = np.tile(np.searchsorted(branches, nodes - (nodes > tree.root)), 2)[steps]
+    bins, small = tree._bins, tree._bins.dtype
     bin_edge = bins - (bins > tree.root)
-    bin_edge[(size[bins] > 1) | (bins == tree.root)] = tree.num_edges
-    return {
-        "step_branch": step_branch.astype(bins.dtype, copy=False),
-        "step_sign": np.repeat(np.array([1, -1], dtype=bins.dtype), len(nodes))[steps],
+    bin_edge[(tree._size[bins] > 1) | (bins == tree.root)] = tree.num_edges
+    # The last entry is that of bins without an edge of their own.
+    source = np.full(tree.num_nodes, -1, dtype=small)
+    source[bin_edge] = np.arange(len(bins), dtype=small)
+    branches = np.flatnonzero(source[:-1] < 0)
+    source[branches] = len(bins) + np.arange(len(branches))
+    walk, starts, ends = tree.intervals()
+    starts, ends = starts[branches], ends[branches]
+    # Without branches that hold no bin, and left before others are entered, so that little is rounded.
+    filled = np.flatnonzero(starts < ends)
+    when = np.concatenate([ends[filled], starts[filled]])
+    steps = np.argsort(when, kind="stable")
+    bin_step = np.empty_like(bins)
+    bin_step[walk] = np.searchsorted(when[steps], np.arange(len(walk)), side="right")
+    tables = {
+        "walk": walk.astype(small, copy=False),
+        "branch_edge": branches,
+        "branch_start": starts,
+        "branch_end": ends,
+        "edge_source": source[:-1],
+        "step_branch": np.tile(filled, 2)[steps].astype(small, copy=False),
+        "step_sign": np.where(steps < len(filled), -1, 1).astype(small),
         "bin_step": bin_step,
         "bin_edge": bin_edge,
     }
-
-
-def _edge_source(count: int, branches: Indices, bin_edge: Indices) -> Indices:
-    """Return where `Tree._sum_below` finds the content of each edge: at a bin, or after all of them at a branch."""
-    # The last entry is that of bins without an edge of their own.
-    source = np.empty(count, dtype=bin_edge.dtype)
-    source[bin_edge] = np.arange(len(bin_edge), dtype=bin_edge.dtype)
-    source[branches] = len(bin_edge) + np.arange(len(branches))
-    return source[:-1]
+    return Plan(**{name: to_tensor(table, device) for name, table in tables.items()})

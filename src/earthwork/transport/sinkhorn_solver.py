@@ -171,7 +171,7 @@ def _iterated(
     tol: float | None,
     in_range: Callable[..., Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
-    """Return the rows that stay in range, their numbers of iterations and errors, and their state after these.
+    """Return the rows that stay in range, ascending, their iterations and errors, and their state after these.
 
     A row's result does not depend on its neighbours: one that is finished, by its own error, may be iterated on without
     effect. A number that is out of range stays so, so it is enough to check at iterations 1, 2, 4, 8, …
@@ -194,7 +194,9 @@ def _iterated(
             waiting[which] = False
         if not waiting[rows].any():
             break
-    return tuple(map(torch.cat, zip(*parts, strict=True)))
+    found = tuple(map(torch.cat, zip(*parts, strict=True)))
+    order = found[0].argsort()
+    return tuple(x[order] for x in found)
 
 
 class Kernel(NamedTuple):
@@ -287,9 +289,9 @@ def iterate_logs(
 
     start = _log_sums(torch.zeros_like(p), back, block)
     found = _iterated((start,), step, lambda _, v, __, below: ((v + below).exp() - q).abs().sum(-1), max_iter, tol)
-    rows, iterations, error, log_u, _, above, below = found
-    p, q, log_v = p[rows], q[rows], log_q[rows] - below
-    solution = Solution(
+    _, iterations, error, log_u, _, above, below = found
+    log_v = log_q - below
+    return Solution(
         _mean_cost(log_u, log_v, matrix, forth, block),
         dual_value(p, log_u, q, log_v, lam),
         dual(p, above, lam, stored),
@@ -297,7 +299,6 @@ def iterate_logs(
         error,
         iterations,
     )
-    return scattered([(rows, solution)], matrix.dtype)
 
 
 def _log_sums(scores: Tensor, scaled: Tensor, block: int) -> Tensor:
@@ -340,11 +341,9 @@ def algorithm_1(p: Tensor, q: Tensor, matrix: Tensor, lam: float, max_iter: int,
         return p / (v @ kernel.T), v
 
     found = _iterated((torch.ones_like(p),), step, lambda u, v: (v * (u @ kernel) - q).abs().sum(-1), max_iter, tol)
-    rows, iterations, error, u, _ = found
-    p, q = p[rows], q[rows]
+    _, iterations, error, u, _ = found
     v = q / (u @ kernel)
     value = (u * (v @ (kernel * matrix).T)).sum(-1)
     # This kernel is 1/e of the others', so the logarithm of a plan of mass 1 is less by 1.
     minimum = dual_value(p, u.log(), q, v.log(), lam) - p.sum(-1) / lam
-    solution = Solution(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iterations)
-    return scattered([(rows, solution)], matrix.dtype)
+    return Solution(value, minimum, centred(u.log() / lam), centred(v.log() / lam), error, iterations)

@@ -41,6 +41,10 @@ def distributions(rng, *shape):
     return random_distribution(rng, *shape, C, zeros=0.0).float()
 
 
+def row_losses(route, logits, chain):
+    return route.loss_of_labels(ew.EMDLoss(chain, 1.5, reduction="none"), logits, LABELS, None)
+
+
 def test_what_it_serves(monkeypatch, chain):
     x = torch.randn(3, C)
     labels = torch.zeros(3, dtype=torch.int64)
@@ -83,9 +87,9 @@ def test_traced_call_is_its_operator(monkeypatch, rng, chain):
     assert gpu_route._portable() is FIRST_ORDER
     p, q = distributions(rng, 2, 3), distributions(rng, 3)
     route = choose(chain, p, q)
-    expected = route.distances(p, q, chain, 1.5), route.logit_distances(p, LABELS, chain, 1.5)
+    expected = route.distances(p, q, chain, 1.5), row_losses(route, p, chain)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    traced = route.distances(p, q, chain, 1.5), route.logit_distances(p, LABELS, chain, 1.5)
+    traced = route.distances(p, q, chain, 1.5), row_losses(route, p, chain)
     for ours, theirs in zip(traced, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -119,7 +123,7 @@ def test_labels_of_any_shape_and_layout(chain):
         results = []
         for route in (choose(chain, x, LABELS), COMPOSED):
             logits = x.detach().requires_grad_()
-            value = route.logit_distances(logits, LABELS, chain, 1.5)
+            value = row_losses(route, logits, chain)
             (slope,) = torch.autograd.grad((value * upstream).sum(), logits, create_graph=True)
             (second,) = torch.autograd.grad(slope.square().sum(), logits)
             results.append([value, slope, second])
@@ -169,7 +173,7 @@ def test_current_device(monkeypatch, rng, chain):
     for call in (
         lambda: route.distances(p, q, chain, 1.5),
         lambda: route.gradient(p, q, chain, 1.5),
-        lambda: route.logit_distances(p, LABELS, chain, 1.5),
+        lambda: row_losses(route, p, chain),
     ):
         call()
         devices.clear()
