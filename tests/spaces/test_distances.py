@@ -75,6 +75,12 @@ def test_path_of_million_nodes_has_length():
     assert tree.distance(torch.tensor([0, 1]), torch.tensor([2, 2])).tolist() == [500_000, 499_999]
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
+def test_indices_of_small_types(dtype):
+    # 300 itself is no number of 8 bits.
+    assert ew.Chain(300).distance(torch.tensor([50], dtype=dtype), 3).tolist() == [47]
+
+
 @pytest.mark.parametrize("space", [ew.Chain(3), ew.Ring(3), ew.Tree([-1, 0, 0, 0])])
 def test_bad_pairs(space):
     with pytest.raises(ValueError, match=r"^j: expected bin indices from 0 to 2, got 3$"):

@@ -60,6 +60,7 @@ class LabelledLoss(Protocol):
 
 def is_bad(labels: Tensor, num_bins: int, ignore_index: int) -> Tensor:
     """Return which labels are neither a bin nor ``ignore_index``."""
+    labels = labels.long()  # in a smaller type the bounds would wrap around
     return (labels != ignore_index) & ((labels < 0) | (labels >= num_bins))
 
 

@@ -359,11 +359,12 @@ def check_index(name: str, index: Any, what: str, count: int, device: torch.devi
         raise TypeError(f"{name}: expected {what} indices (integers), got {index!r}") from error
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected {what} indices (integers), got {tensor.dtype}")
+    tensor = tensor.long()  # in a smaller type ``count`` would wrap around
     # Values cannot be read inside a functional transform or on the meta device; the compiler cannot trace the question.
     readable = torch.compiler.is_compiling() or not (tensor.is_meta or private_api.is_wrapped(tensor))
     if readable and (bad := tensor[(tensor < 0) | (tensor >= count)]).numel():
         raise ValueError(f"{name}: expected {what} indices from 0 to {count - 1}, got {int(bad[0])}")
-    return tensor.long()
+    return tensor
 
 
 def check_ignore_index(ignore_index: int) -> int:

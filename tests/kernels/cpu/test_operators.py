@@ -157,6 +157,12 @@ def test_arguments_would_lead_out_of_bounds(change, message):
         operators.label_kernel(*{**good, **change}.values(), 2.0, operators.NONE_IGNORED, "mean", 0.0, True)
 
 
+@pytest.mark.parametrize("q", [torch.rand(1, 10), torch.rand(4, 9), torch.rand(4, 10).double(), torch.rand(10)])
+def test_second_masses_have_shape_and_type_of_first(q):
+    with pytest.raises(ValueError, match=r"q: expected shape \(4, 10\) and type torch.float32, got "):
+        operators.pair_kernel(torch.rand(4, 10), q, operator_tables(ew.Chain(10)), 2.0, True)
+
+
 @pytest.mark.parametrize("name", ["any", "chain"])
 def test_compiled_loss_builds_layout_only_if_costs(rng, monkeypatch, name):
     loss = ew.EMDLoss(space_of(name, rng))

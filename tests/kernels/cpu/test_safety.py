@@ -184,6 +184,21 @@ def test_indices_of_another_type_are_refused(rng):
             Layout([wrong, costs], bins)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.bool_, np.complex128, object])
+def test_costs_of_another_type_are_refused(rng, dtype):
+    (numbers, _), bins = _tables("any", rng)
+    edges = int(numbers[2])
+    ring = list(kernel_tables(ew.Ring(9)))
+    ring[1] = np.ones(10, dtype)
+    for tables, count in (
+        ([np.ones(bins - 1, dtype)], bins),
+        ([numbers.numpy(), np.ones(edges, dtype)], bins),
+        (ring, 9),
+    ):
+        with pytest.raises(ValueError, match=_REFUSED):
+            Layout(tables, count)
+
+
 def test_places_that_are_not_a_permutation_are_refused(rng):
     (numbers, costs), bins = _tables("any", rng)
     numbers[4] = numbers[5]

@@ -40,7 +40,7 @@ class Layout:
         self.kind, self.bins = _KINDS[len(tables)], bins
         # The core copies the tables and checks the copies, so what happens to these afterwards does not matter.
         if self.kind == "chain":
-            _check(found[0].shape == (bins - 1,))
+            _check(found[0].shape == (bins - 1,) and found[0].dtype == np.float64)
             address = _make(core.ew_chain, [bins], *found)
         elif self.kind == "tree":
             nodes, arrays = _unpacked(found[0], found[1], bins, own)
@@ -49,6 +49,7 @@ class Layout:
             places, positions, far_sides, signs = found
             _check(np.array_equal(places, np.arange(bins)) and far_sides.dtype == np.int64)
             _check(positions.shape == (bins + 1,) and far_sides.shape == signs.shape == (bins,))
+            _check(positions.dtype == signs.dtype == np.float64)
             address = _make(core.ew_ring, [bins], positions, far_sides, signs)
         _check(address is not None)
         self.address: int = address
@@ -69,7 +70,7 @@ def _make(function: Any, sizes: Sequence[int], *arrays: NDArray[Any]) -> Any:
 
 def _unpacked(packed: Indices, costs: Numbers, count: int, own: float) -> tuple[int, list[NDArray[Any]]]:
     """Return the number of nodes and the tables of a tree, from what `tree_tables` returns and the costs."""
-    _check(packed.dtype == np.int64 and packed.ndim == 1 and len(packed) > _HEADER)
+    _check(packed.dtype == np.int64 and costs.dtype == np.float64 and packed.ndim == 1 and len(packed) > _HEADER)
     bins, nodes, edges = packed[:_HEADER].tolist()
     sizes = [bins, nodes + 1, nodes + 1, bins, nodes]
     _check(bins == count and nodes > 0 and costs.shape == (edges,) and len(packed) == _HEADER + sum(sizes))

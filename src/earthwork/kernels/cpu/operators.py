@@ -55,7 +55,8 @@ def _pair_kernel(p: Tensor, q: Tensor, tables: list[Tensor], rho: float, gradien
     """Compute the costs of moving the rows of ``p[rows, bins]`` to those of ``q``, and the derivatives if required."""
     layout = _layout_of(tables, p)
     _check_bins("p", p, layout)
-    _check_bins("q", q, layout)
+    if q.shape != p.shape or q.dtype != p.dtype:
+        raise ValueError(f"q: expected shape {tuple(p.shape)} and type {p.dtype}, got {tuple(q.shape)} and {q.dtype}")
     costs, slopes, _ = run.pairs(layout, p, q, rho, gradient)
     return costs, p.new_empty(0) if slopes is None else slopes
 
