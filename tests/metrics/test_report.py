@@ -142,8 +142,8 @@ BAD_EXTRA = [
     (scores.RankedProbabilityScore(), "tree", "space: expected a Chain or a Ring"),
     (measures.WithinDistance(-1.0), "chain", "distance: expected a finite number ≥ 0, got -1"),
     (measures.WeightedKappa(-1.0), "chain", "power: expected a finite number > 0, got -1"),
-    (measures.MistakeSeverity("heigth"), "tree", "measure: expected .*got 'heigth'"),  # type: ignore[arg-type]
-    (measures.HierarchicalF1("makro"), "tree", "average: expected .*got 'makro'"),  # type: ignore[arg-type]
+    (measures.MistakeSeverity("tallness"), "tree", "measure: expected .*got 'tallness'"),  # type: ignore[arg-type]
+    (measures.HierarchicalF1("average"), "tree", "average: expected .*got 'average'"),  # type: ignore[arg-type]
     (curves.CalibrationCurve(0), "chain", "bins: expected a whole number ≥ 1, got 0"),
     (curves.CalibrationCurve(), "chain", "extra: expected measures .*plot_reliability"),
     (measures.WeightedKappa, "chain", r"extra: expected a list of measures, .*got \[<class"),
