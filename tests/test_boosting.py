@@ -112,6 +112,23 @@ def test_the_majorant_is_nowhere_below_the_hessian(name, rho, loss):
         assert torch.linalg.eigvalsh(torch.tensor(diagonal).diag() - hessian).min() >= -1e-8
 
 
+@pytest.mark.parametrize("mix", [0.5, 1.0])
+@pytest.mark.parametrize("name", SPACES)
+def test_the_majorant_bounds_a_mixture_too(name, mix):
+    space = SPACES[name]
+    x, y = scores(space, rows=12, scale=3.0)
+    x[:4] = np.where(np.arange(space.num_bins) < 2, 0.0, -9.0)
+    _, curvature = Objective(space, mix=mix, curvature="majorant").derivatives(x, y)
+    for row, label, diagonal in zip(x, y, curvature, strict=True):
+
+        def mixture(x, label=label):
+            entropy = torch.nn.functional.cross_entropy(x, torch.tensor(label))
+            return (1 - mix) * dense_loss(x, label, space, 2.0, "emd") + mix * entropy
+
+        hessian = torch.func.hessian(mixture)(torch.tensor(row))
+        assert torch.linalg.eigvalsh(torch.tensor(diagonal).diag() - hessian).min() >= -1e-8
+
+
 def test_edge_cross_entropy_and_its_fisher_diagonal():
     space = SPACES["tree"]
     x, y = scores(space)

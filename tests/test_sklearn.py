@@ -319,6 +319,22 @@ def test_scorers_round_what_regressors_predict():
     assert scorer("kappa", stars)(shifted, features, (labels + 1).astype(str)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16])
+def test_labels_of_small_types_do_not_wrap_around(dtype):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(200, 3))
+    labels = (60 + rng.integers(0, 60, 200)).astype(dtype)
+    model = LinearRegression().fit(features, labels.astype(float))
+    assert scorer("mae")(model, features, labels) == scorer("mae")(model, features, labels.astype(np.int64))
+    many = ew.Chain(300)
+    fitted = LeastRiskClassifier(GaussianNB(), many).fit(features, labels)
+    wide = LeastRiskClassifier(GaussianNB(), many).fit(features, labels.astype(np.int64))
+    np.testing.assert_array_equal(fitted.predict(features), wide.predict(features))
+    hundreds = ew.Chain(3, names=["100", "200", "300"])
+    y = np.where(labels > 90, 100, 200).astype(np.int16)
+    assert set(LeastRiskClassifier(GaussianNB(), hundreds).fit(features, y.astype(np.uint8)).classes_) <= {100, 200}
+
+
 def test_an_order_is_never_guessed():
     """Names were sorted, also those of an ordered Categorical."""
     features, labels = ordinal(3)

@@ -142,8 +142,9 @@ class Objective:
                 n = p.shape[-1]
                 cross = p.scatter_add(-1, labels.unsqueeze(-1), p.new_full((len(p), 1), -1.0))
                 gradient = (1 - self.mix) * gradient + self.mix * share * cross
-                # The same bound as in LightGBM's own multiclass objective.
-                curvature = (1 - self.mix) * curvature + self.mix * share * (n / max(n - 1, 1)) * p * (1 - p)
+                # Row sums bound the Hessian diag(p) - p pᵀ; the other factor is that of LightGBM's own objective.
+                factor = 2 if self.curvature == "majorant" else n / max(n - 1, 1)
+                curvature = (1 - self.mix) * curvature + self.mix * share * factor * p * (1 - p)
             least = _LEAST_CURVATURE * max(float(self.space.flow_costs.sum()), torch.finfo(p.dtype).tiny)
             return gradient, curvature.clamp_(min=least)
 

@@ -438,7 +438,8 @@ class _Scorer:
             if hasattr(estimator, "classes_"):
                 given = bins[_places(known, answers, "predict")]
             elif self.space is None:
-                given = np.searchsorted((names[1:] + names[:-1]) / 2, answers)
+                values = names.astype(np.float64)  # sums of small integers would wrap around
+                given = np.searchsorted((values[1:] + values[:-1]) / 2, answers)
             else:
                 index = ClassIndex(space, remedy=_REMEDY)
                 given = index.nearest("predict", answers, index.read("y", truth).by_name)
@@ -484,7 +485,11 @@ def _arranged(classes: Array, space: Space | None, order: list[Any] | None) -> t
         raise TypeError(f"space: expected a Chain, Ring, Tree, CostMatrix or None, got {space!r}")
     bins, by_name = ClassIndex(space, remedy=_REMEDY).read("y", classes, with_rows=False)
     names = np.asarray(space.bin_names) if by_name else np.arange(space.num_bins)
-    return space, names.astype(classes.dtype) if classes.dtype.kind in "fiu" else names, bins
+    if classes.dtype.kind in "fiu":
+        numbers = names.astype(np.float64 if classes.dtype.kind == "f" else np.int64)
+        names = numbers.astype(classes.dtype)
+        names = names if np.array_equal(names, numbers) else numbers  # not all fit into a small type
+    return space, names, bins
 
 
 def _objective(estimator: Any) -> Objective | None:

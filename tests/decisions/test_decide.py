@@ -183,3 +183,21 @@ def test_array_that_cannot_be_written_to() -> None:
     p.setflags(write=False)
     assert ew.decide(p, ew.Chain(3)).tolist() == [1, 0]
     assert ew.metrics.hierarchical_report(p, np.array([1, 0]), ew.Chain(3))["accuracy"].value == 1
+
+
+FAR = [
+    ew.Chain.from_values([0, 1, 2, 5, 1e6]),
+    ew.CostMatrix([[0, 1, 1e7], [1, 0, 1e7], [1e7, 1e7, 0]]),
+    ew.Tree([-1, 0, 0, 1, 1, 2], [0, 1, 1e7, 1, 1, 1]),
+    ew.Ring(5, [1, 1, 1e6, 1, 1]),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("space", FAR, ids=["chain", "matrix", "tree", "ring"])
+def test_near_classes_are_told_apart_beside_far_ones(space: ew.Space, dtype: torch.dtype) -> None:
+    p, classes = torch.eye(space.num_bins, dtype=dtype), torch.arange(space.num_bins)
+    assert torch.equal(ew.decide(p, space), classes)
+    assert torch.equal(ew.decide_top_k(p, space, 2)[:, 0], classes)
+    if isinstance(space, ew.Tree):
+        assert torch.equal(ew.decide(p, space, allow_inner=True), space.bins)

@@ -111,7 +111,7 @@ def test_answers_on_a_tree() -> None:
     assert names.report["hierarchical F1, micro"].value == pytest.approx(float(f1))
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "floats", "objects"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "floats", "objects", "text"])
 def test_indices_of_nodes_in_every_form(form: str, tmp_path: Path) -> None:
     """In a CSV file everything is text, and pandas keeps integers beside missing values as floats."""
     nodes, labels = np.array([1, 2, 2, 4]), np.array(["cat", "dog", "rock", "cat"])
@@ -125,6 +125,9 @@ def test_indices_of_nodes_in_every_form(form: str, tmp_path: Path) -> None:
     assert torch.equal(found.models[0].rows.answers, expected.models[0].rows.answers)
     with pytest.raises(ValueError, match="answers on a tree can be classes or nodes"):
         ew.evaluate(source, None, TREE, intervals=False)
+    if form == "text":
+        found = ew.evaluate(nodes.astype(str), labels, TREE, answers="node", intervals=False)
+        assert torch.equal(found.models[0].rows.answers, expected.models[0].rows.answers)
     by_index = ew.evaluate(frame.assign(answer=nodes % 3), None, TREE, answers="class", intervals=False)
     assert by_index.models[0].rows.answers.tolist() == [1, 2, 2, 1]
 

@@ -202,3 +202,11 @@ def test_errors(number: int) -> None:
     with pytest.raises(error, match=message) as caught:
         ew.evaluate(predictions, labels, options.pop("space", CHAIN), **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"conformal": 0.2}, {"decide": "inner", "accuracy": 0.7}, {"calibrate": True}])
+def test_half_precision_is_tuned_too(options: dict[str, Any], tree: ew.Tree) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(tree.num_bins), 80).astype(np.float16)
+    found = ew.evaluate(p, rng.integers(tree.num_bins, size=80), tree, intervals=False, **options)
+    assert found.report["accuracy"].value is not None

@@ -125,6 +125,24 @@ def test_the_mean_of_nothing(empty, value, rows):
     )
 
 
+def test_the_gradient_of_nothing_is_zero():
+    weight = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0])
+    for ours in (None, weight):
+        terms = (0.5, ew.EMDLoss(CHAIN, weight=ours)), (0.5, nn.CrossEntropyLoss(weight=weight))
+        logits = torch.randn(3, 5, requires_grad=True)
+        ew.MixedLoss(terms[1], empty="zero")(logits, torch.zeros(3, dtype=torch.int64)).backward()
+        assert (logits.grad == 0).all()
+        ew.MixedLoss(*terms, empty="zero")(logits, torch.zeros(3, dtype=torch.int64)).backward()
+        assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_labels_of_small_types(dtype):
+    mixed = ew.MixedLoss((0.5, ew.EMDLoss(CHAIN)), (0.5, nn.CrossEntropyLoss()))
+    logits, labels = torch.randn(4, 5), torch.tensor([0, 4, 2, 1])
+    assert mixed(logits, labels.to(dtype)) == mixed(logits, labels)
+
+
 def test_the_mean_of_nothing_of_single_terms():
     weight = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0])
     entropy = nn.CrossEntropyLoss(weight=weight, ignore_index=2)

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
 import earthwork as ew
-from tests.cases import KINDS, random_space
+from tests.cases import KINDS, random_space, random_tree
 
 
 def shortest(space: ew.Space) -> np.ndarray:
@@ -150,3 +150,9 @@ def test_edge_above_all_bins_is_in_no_distance():
     assert tree.diameter() == 5.5
     # The distance to the root is 4e23 + 3, which has no digits for the 3.
     assert tree.distances(dtype=torch.float32).tolist() == tree.distances().tolist()
+
+
+def test_the_distance_to_the_label_itself_is_never_negative(rng):
+    for _ in range(50):
+        tree = random_tree(rng, 12, inner_bins=True)
+        assert (tree.distances_to(torch.arange(tree.num_bins), torch.zeros((), dtype=torch.float64)) >= 0).all()

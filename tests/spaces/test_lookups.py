@@ -227,3 +227,13 @@ def test_long_path():
     path = ew.Tree(nodes - 1, bins=nodes)
     assert torch.equal(path.distances(), (nodes[:, None] - nodes).abs().double())
     assert path.lowest_common_ancestor(250, 299) == 250
+
+
+@pytest.mark.parametrize("level", [1.0, 0.1, 0.3, 7.0])
+def test_masses_of_equal_halves(level):
+    # Rounding decides on which side of 1/2 either is.
+    for size in range(1, 30):
+        tree = ew.Tree([-1, 0, 0, *[1] * size, *[2] * size])
+        below, beyond = tree.log_masses(torch.full((2 * size,), level / size, dtype=torch.float64).log())
+        torch.testing.assert_close(below[:2].exp(), torch.full((2,), level, dtype=torch.float64))
+        torch.testing.assert_close(beyond[:2].exp(), torch.full((2,), level, dtype=torch.float64))

@@ -133,3 +133,17 @@ def test_edges_without_second_derivative():
     # In balance without the idle edge, though it is the only one.
     even = torch.tensor([0.0, 4.0, -1.0, -1.0], dtype=torch.float64)
     assert ring.kinks(even, ring.costs, 1.5).tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 3e-6), (torch.float64, 1e-13)])
+@pytest.mark.parametrize("cost", [1e2, 1e6, 1e8])
+@pytest.mark.parametrize("rho", [2.0, 3.0])
+def test_gradients_where_costs_differ(rho, cost, dtype, tolerance):
+    ring = ew.Ring(4, [1.0, 1.0, cost, 1.0])
+    p = torch.rand(50, 4, dtype=dtype).softmax(-1)
+    q = torch.rand(50, 4, dtype=dtype).softmax(-1)
+    x = p.double().requires_grad_()
+    ew.emd(x, q.double(), ring, rho, validate=False).sum().backward()
+    expected = x.grad
+    found = ew.emd_gradient(p, q, ring, rho)
+    assert ((found - expected).abs().amax(-1) <= tolerance * expected.abs().amax(-1)).all()

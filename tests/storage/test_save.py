@@ -100,3 +100,13 @@ def test_what_cannot_be_saved(space: Any, name: str, message: str, tmp_path: Pat
 def test_only_spaces_are_saved(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="space: expected a Chain, Ring, Tree or CostMatrix, got dict"):
         ew.save({}, tmp_path / "s.json")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ending", ["nwk", "yaml"])
+def test_classes_that_a_file_cannot_hold_are_errors(tmp_path, ending):
+    inner = ew.Tree([-1, 0, 0, 1, 1], bins=[1, 2, 3, 4], names=list("rabcd"))
+    with pytest.raises(ValueError, match="tree: this kind of file cannot hold a class that is an inner node, as 'a'"):
+        ew.save(inner, tmp_path / f"tree.{ending}")
+    with pytest.raises(ValueError, match="cannot hold a leaf that is no class, as 'd'"):
+        ew.save(ew.Tree([-1, 0, 0, 1, 1], bins=[2, 3], names=list("rabcd")), tmp_path / f"tree.{ending}")
+    assert not list(tmp_path.iterdir())

@@ -216,16 +216,16 @@ def tune_vagueness(
 
 def _answers(p: Tensor, labels: Tensor, tree: Tree, candidates: list[float]) -> tuple[Tensor, Tensor]:
     """For each vagueness which answers are neither the label nor above it, and the share of those that are classes."""
-    fixed = [fixed_risk(tree, vagueness, p) for vagueness in candidates]
+    fixed = [fixed_risk(tree, vagueness, p.double()) for vagueness in candidates]
     is_class = torch.zeros(tree.num_nodes, dtype=torch.bool, device=p.device)
     is_class[tree.bins.to(p.device)] = True
     wrong = torch.zeros(len(p), len(candidates), dtype=torch.bool, device=p.device)
     classes = torch.zeros(len(candidates), dtype=torch.float64, device="cpu")
     for part in torch.arange(len(p)).split(max(1, _BLOCK // tree.num_nodes)):
-        risk = node_risk(p[part], tree).between
+        risk = node_risk(p[part].double(), tree).between
         truth = tree.nodes_of(labels[part])
         for place, cost in enumerate(fixed):
-            answers = first_least(risk, cost)
+            answers = first_least(risk, cost, like=p)
             wrong[part, place] = tree.lowest_common_ancestor(answers, truth) != answers
             classes[place] += is_class[answers].sum()
     return wrong, classes / len(p)

@@ -136,10 +136,10 @@ def decide(
         return as_given(p, other(p, space, normalize, validate, _ROUNDING))
     x = as_distributions(as_tensor(p), space, normalize, validate).detach()
     if not allow_inner:
-        return as_given(p, first_least(expected_distances(x, space)))
+        return as_given(p, first_least(expected_distances(x.double(), space), like=x))
     check_vagueness(vagueness)
     tree = as_tree(space, "allow_inner", "whose inner nodes are answers too")
-    return as_given(p, first_least(*node_risk(x, tree, float(vagueness))))
+    return as_given(p, first_least(*node_risk(x.double(), tree, float(vagueness)), like=x))
 
 
 def decide_top_k(p: P, space: Space, k: int, *, normalize: Normalize = None, validate: bool = True) -> P:
@@ -161,9 +161,9 @@ def decide_top_k(p: P, space: Space, k: int, *, normalize: Normalize = None, val
     """
     x = as_distributions(as_tensor(p), space, normalize, validate).detach()
     check_k("k", k, space)
-    risk, taken = expected_distances(x, space), []
+    risk, taken = expected_distances(x.double(), space), []
     for _ in range(k):
-        taken.append(first_least(risk))
+        taken.append(first_least(risk, like=x))
         risk = risk.scatter(-1, taken[-1].unsqueeze(-1), math.inf)
     return as_given(p, torch.stack(taken, -1))
 
@@ -228,13 +228,20 @@ def _vagueness_heights(tree: Tree) -> Tensor:
     return tree.largest_below(at_bins, tree.costs).index_fill(0, bins, 0)
 
 
-def first_least(risk: Tensor, fixed: Tensor | None = None) -> Tensor:
-    """Return the index of the least risk; ties (up to rounding) go to the lowest index."""
+def first_least(risk: Tensor, fixed: Tensor | None = None, like: Tensor | None = None) -> Tensor:
+    """Return the index of the least risk; ties (up to rounding) go to the lowest index.
+
+    Risks are rounded relative to the largest one, and relative to themselves in the type of ``like``, of which they are
+    computed.
+    """
     scale = torch.where(risk.isinf(), 0, risk.abs()).amax(-1, keepdim=True)
     if fixed is not None:
         risk, scale = risk + fixed, scale + torch.where(fixed.isinf(), 0, fixed.abs())
     least = risk.amin(-1, keepdim=True)
-    return (risk <= least + _ROUNDING * torch.finfo(risk.dtype).eps * scale).int().argmax(-1)
+    rounding = torch.finfo(risk.dtype).eps * scale
+    if like is not None:
+        rounding = rounding + torch.finfo(like.dtype).eps * least.abs()
+    return (risk <= least + _ROUNDING * rounding).int().argmax(-1)
 
 
 def check_vagueness(vagueness: float) -> None:

@@ -291,7 +291,7 @@ def _checked(values: NDArray[Any], source: Predictions, normalize: Normalize, fi
     if normalize == "l1":
         x = l1_normalized(source.source, x, validate=True)
     check_distributions(x, source.source, stored, _REMEDY, first_row)
-    return x
+    return x / x.sum(-1, keepdim=True) if stored == torch.float16 else x
 
 
 def _open(predictions: Any, classes: ClassIndex, labels: Any, **options: Any) -> dict[str, Predictions]:

@@ -261,7 +261,7 @@ class _Opener:
         """
         if values.dtype.kind in "iu":
             return values.astype(np.int64)
-        if typed and values.dtype.kind not in "Of":
+        if typed and values.dtype.kind not in "OfUST":
             return values
         try:
             numbers = values.astype(np.float64)

@@ -75,13 +75,11 @@ class MixedLoss(CheckedLoss):
         if not isinstance(input, Tensor):
             raise TypeError(f"input: expected a floating point tensor, got {dtype_or_type(input)}")
         if self.class_dim is None or input.ndim < 2:
-            values = [_term(loss, input, target) for loss in self.losses]
+            values = [_term(loss, input, target, self.empty) for loss in self.losses]
         else:
             rows, labels, batch = self._as_rows(input, target)
-            values = [_term(loss, rows, labels) for loss in self.losses]
+            values = [_term(loss, rows, labels, self.empty) for loss in self.losses]
             values = [value.view(batch) if value.ndim else value for value in values]
-        if self.empty == "zero":
-            values = [_zero_if_empty(loss, value, target) for loss, value in zip(self.losses, values, strict=True)]
         self._keep_parts(values)
         total: Tensor = self.weights[0] * values[0]
         for weight, value in zip(self.weights[1:], values[1:], strict=True):
@@ -164,11 +162,17 @@ class MixedLoss(CheckedLoss):
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")
 
 
-def _term(loss: nn.Module, input: Tensor, target: Tensor | AnyOf) -> Tensor:
+def _term(loss: nn.Module, input: Tensor, target: Tensor | AnyOf, empty: Empty) -> Tensor:
+    none = _counts_no_row(loss, target) if empty == "zero" else None
+    value: Tensor
     if type(loss) is nn.CrossEntropyLoss and isinstance(target, Tensor):
-        return _entropy(loss, input, target, loss.ignore_index)
-    value: Tensor = loss(input, target)
-    return value
+        if not target.is_floating_point() and target.dtype != torch.bool:
+            # Of weights that add up to 0 the gradient is that of 0 / 0, but it is 0 if no row counts.
+            target = target.long() if none is None else torch.where(none, loss.ignore_index, target.long())
+        value = _entropy(loss, input, target, loss.ignore_index)
+    else:
+        value = loss(input, target)
+    return value if none is None else torch.where(none, 0, value)
 
 
 def _entropy(function: Callable[..., Tensor], logits: Tensor, target: Tensor, ignore_index: int) -> Tensor:
@@ -188,15 +192,15 @@ def _entropy(function: Callable[..., Tensor], logits: Tensor, target: Tensor, ig
     return torch.where(bad if losses.ndim else bad.any(), math.nan, losses)
 
 
-def _zero_if_empty(loss: nn.Module, value: Tensor, target: Tensor | AnyOf) -> Tensor:
-    """Return ``value``, or 0 if it is a mean and no row of ``target`` counts, as cross entropy counts them."""
+def _counts_no_row(loss: nn.Module, target: Tensor | AnyOf) -> Tensor | None:
+    """Return whether no row of ``target`` counts, as cross entropy counts them; ``None`` if the loss is no mean."""
     if getattr(loss, "reduction", None) != "mean":
-        return value
+        return None
     if isinstance(target, AnyOf) or target.is_floating_point():
         rows = target.mask if isinstance(target, AnyOf) else target
-        return value if rows.numel() else torch.zeros_like(value)
+        return torch.tensor(not rows.numel(), device=rows.device)
     weight, ignore_index = getattr(loss, "weight", None), getattr(loss, "ignore_index", -100)
-    return torch.where(rows_weight(target, weight, ignore_index, "mean") == 0, 0, value)
+    return rows_weight(target, weight, ignore_index, "mean") == 0
 
 
 def _cross_entropy_terms(loss: Any, target: Tensor) -> list[Term]:

@@ -20,7 +20,7 @@ from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
 from earthwork.spaces.parts import Part
-from earthwork.spaces.space import HALF, check_space, first_true, space_part
+from earthwork.spaces.space import check_space, first_true, space_part
 
 
 @not_traced
@@ -36,15 +36,15 @@ def expected_distance(p: DTensor, space: Space, normalize: Normalize, validate: 
 def decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, rounding: float) -> DTensor:
     """Return the class of least expected distance of rows; risks tie within ``rounding`` units in the last place."""
     with torch.no_grad():
-        risk, axes = _risks(p, space, normalize, validate)
-    return axes.spread(_first_least(risk, axes, rounding), p.shape[:-1], axes.rows)
+        risk, axes = _risks(p, space, normalize, validate, torch.float64)
+    return axes.spread(_first_least(risk, axes, rounding, p.to_local()), p.shape[:-1], axes.rows)
 
 
 @not_traced
 def argmax(p: DTensor) -> DTensor:
     """Return the class of the largest number in each row, by one sum over the shards. Ties go to the lowest index."""
     axes, local = read_axes("p", p, p.ndim - 1), p.to_local()
-    return axes.spread(_first_least(-local.detach(), axes, 0.0), p.shape[:-1], axes.rows)
+    return axes.spread(_first_least(-local.detach(), axes, 0.0, local), p.shape[:-1], axes.rows)
 
 
 @not_traced
@@ -61,24 +61,27 @@ def risk_of(p: DTensor, space: Space, normalize: Normalize, answers: DTensor) ->
     return axes.spread(axes.reduce(chosen), p.shape[:-1], axes.rows)
 
 
-def _first_least(risk: Tensor, axes: Axes, rounding: float) -> Tensor:
-    """Return the first class of least risk of each row, among those of all shards; risks may differ by rounding."""
+def _first_least(risk: Tensor, axes: Axes, rounding: float, like: Tensor) -> Tensor:
+    """Return the first class of least risk of each row, among those of all shards, with the ties of `first_least`."""
     ranks, batch = len(axes.bounds) - 1, risk.shape[:-1]
     # For each shard its least risk, its largest one, and the first class whose risk is the least up to rounding.
     found = risk.new_zeros((*batch, 3, ranks), dtype=torch.float64)
     found[..., 0, axes.rank], found[..., 2, axes.rank] = math.inf, axes.bounds[-1]
-    tolerance = rounding * torch.finfo(risk.dtype).eps
+    stored = torch.promote_types(like.dtype, torch.float32)
+    tolerance, relative = (rounding * torch.finfo(dtype).eps for dtype in (risk.dtype, stored))
     if risk.shape[-1]:
         least, largest = risk.amin(-1), risk.abs().amax(-1)
-        first = (risk <= (least + tolerance * largest).unsqueeze(-1)).int().argmax(-1)
+        first = (risk <= (least + relative * least.abs() + tolerance * largest).unsqueeze(-1)).int().argmax(-1)
         found[..., axes.rank] = torch.stack([least, largest, first + axes.bounds[axes.rank]], -1).double()
     least, largest, first = axes.reduce(found).unbind(-2)
-    limit = least.amin(-1) + tolerance * largest.amax(-1)
+    limit = least.amin(-1) + relative * least.amin(-1).abs() + tolerance * largest.amax(-1)
     return torch.where(least <= limit.unsqueeze(-1), first, axes.bounds[-1]).amin(-1).long()
 
 
-def _risks(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> tuple[Tensor, Axes]:
-    """Compute the expected distances of the rows and classes of this process, at least in float32."""
+def _risks(
+    p: DTensor, space: Space, normalize: Normalize, validate: bool, least: torch.dtype = torch.float32
+) -> tuple[Tensor, Axes]:
+    """Compute the expected distances of the rows and classes of this process, at least in type ``least``."""
     check_space(space)
     check_sharded_normalize("p", normalize)
     if not p.is_floating_point() or p.ndim == 0 or p.shape[-1] != space.num_bins:
@@ -89,7 +92,7 @@ def _risks(p: DTensor, space: Space, normalize: Normalize, validate: bool) -> tu
     axes = read_axes("p", p, p.ndim - 1)
     part = derived(space, space_part, axes.bounds, axes.rank)
     local = p.to_local()
-    rows = local.float() if local.dtype in HALF else local
+    rows = local.to(torch.promote_types(local.dtype, least))
     rows = rows.reshape(rows.shape[:-1].numel(), rows.shape[-1])
     if normalize == "softmax":
         rows = softmax_of_shards(rows, part, axes.reduce)

@@ -58,4 +58,5 @@ class Hierarchy(EdgeSpace):
         # The edges above the label are crossed by what is not below them, the others by what is.
         above = self.flow(one_hot(labels, like.new_empty(self.num_bins)))
         # No matrix product, which autocast would compute in half precision.
-        return (above * costs).sum(-1, keepdim=True) + self.potential(costs * (1 - 2 * above))
+        distances = (above * costs).sum(-1, keepdim=True) + self.potential(costs * (1 - 2 * above))
+        return distances.clamp(min=0)  # not less by rounding

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 # Stands for log 0: finite in every type, and so are differences. Not −inf, whose derivatives would be NaN.
 LOG_ZERO = -1e30
 
-_LOG_HALF = math.log(0.5)
+# Above 1/2, so that rounding cannot make two edges heavy that are not above each other.
+_LOG_HALF = math.log(0.5 + 2**-10)
 
 
 class Levels(NamedTuple):

@@ -77,13 +77,11 @@ class Ring(EdgeSpace):
         return rest - _motion(rest, weights, rho)
 
     def settle_slope(self, slope: Tensor, flow: Tensor, weights: Tensor, rho: float) -> Tensor:
-        """Make the slopes of a settled flow add up to 0: for ρ < 2 the edges of least flow take what is missing.
+        """Make the slopes of a settled flow add up to 0: each edge takes a share as if the circulation changed.
 
-        Where edges have no flow they take all of it. From ρ = 2 on the slopes are in balance up to rounding.
+        For ρ < 2 edges without flow take all of it. At ρ = 2 what is missing is the rounding of flows times costs.
         """
-        if rho >= 2:
-            return slope
-        pull = _pull(flow, weights, rho)
+        pull = weights.expand_as(flow) if rho == 2 else _pull(flow, weights, rho)
         return slope - _ratio(pull * slope.sum(-1, keepdim=True), pull.sum(-1, keepdim=True))
 
     def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:

@@ -15,6 +15,7 @@ from earthwork.extras import require
 from earthwork.files import to_json, write_atomically
 from earthwork.spaces import Chain, CostMatrix, Dag, Ring, Space, Tree
 from earthwork.spaces.space import check_space
+from earthwork.spaces.topology import call
 from earthwork.text import abbreviate
 from earthwork.trees import nested
 from earthwork.trees.assemble import Classes
@@ -34,8 +35,8 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
     | `.csv`, `.tsv` | trees | costs, ids and info |
     | `.txt` | trees | costs, ids and info |
     | `.npz` | trees | names, ids and info; the nodes are renumbered in preorder |
-    | `.nwk`, `.newick`, `.tree`, `.tre` | trees | the order of the classes, ids and info |
-    | `.yaml`, `.yml` | trees | the order of the classes, ids and info |
+    | `.nwk`, `.newick`, `.tree`, `.tre` | trees whose classes are the leaves | the order of the classes, ids and info |
+    | `.yaml`, `.yml` | trees whose classes are the leaves | the order of the classes, ids and info |
 
     The file is replaced atomically: a reader finds either the old content or the new one.
 
@@ -91,7 +92,13 @@ def _tree_table(tree: Tree, delimiter: str = ",") -> str:
     return _table([[f"level {depth}" for depth in range(len(rows[0]))], *rows], delimiter)
 
 
+def _newick(tree: Tree) -> str:
+    _check_classes_are_leaves(tree)
+    return to_newick(tree) + "\n"
+
+
 def _yaml(tree: Tree) -> str:
+    _check_classes_are_leaves(tree)
     try:
         text: str = require("yaml", "trees", "writing YAML").safe_dump(
             nested.to_nested(tree), allow_unicode=True, sort_keys=False
@@ -99,6 +106,15 @@ def _yaml(tree: Tree) -> str:
     except RecursionError:
         raise ValueError(f"tree: a depth of {tree.depth} is too deep to nest; use a .json or .nwk file") from None
     return text
+
+
+def _check_classes_are_leaves(tree: Tree) -> None:
+    leaves = np.setdiff1d(np.arange(tree.num_nodes), tree.parents.numpy())
+    if len(other := np.setxor1d(leaves, tree.bins.numpy())):
+        what = "a leaf that is no class" if other[0] in leaves else "a class that is an inner node"
+        raise ValueError(
+            f"tree: this kind of file cannot hold {what}, as {call(other[0], tree.names)}; use a .json file"
+        )
 
 
 def _paths(tree: Tree) -> str:
@@ -114,7 +130,7 @@ def _paths(tree: Tree) -> str:
 _WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
     Tree: {
         **dict.fromkeys((".yaml", ".yml"), _yaml),
-        **dict.fromkeys((".nwk", ".newick", ".tree", ".tre"), lambda tree: to_newick(tree) + "\n"),
+        **dict.fromkeys((".nwk", ".newick", ".tree", ".tre"), _newick),
         ".csv": _tree_table,
         ".tsv": lambda tree: _tree_table(tree, "\t"),
         ".txt": _paths,
