@@ -68,16 +68,28 @@ def read_logits(x, c, class_step, here, bins):
 
 
 @triton.jit
-def read_labels(labels, row, here, ignore, bins):
-    """Read the labels of rows, each made a valid index, and return whether each row counts: 1 or 0, or NaN.
+def read_labels(labels, row, here, bins):
+    """Read the labels of rows, each made a valid index."""
+    label = tl.load(labels + row, mask=here, other=0)
+    return tl.where((label >= 0) & (label < bins), label, 0).to(tl.int32)
 
-    It is 0 if the row is ignored, whatever it holds, and NaN if its label is out of range. A row of weight 0 counts: it
-    is 0 times its cost, or NaN.
-    """
+
+@triton.jit
+def read_share(labels, weights, row, here, ignore, bins, WEIGHTED: tl.constexpr):
+    """Return the weight of each row: that of its class, 0 if it is ignored, NaN if its label is out of range."""
     label = tl.load(labels + row, mask=here, other=ignore)
     valid = (label >= 0) & (label < bins)
-    counts = tl.where(label == ignore, 0.0, tl.where(valid, 1.0, float("nan")))
-    return tl.where(valid, label, 0).to(tl.int32), counts
+    if WEIGHTED:
+        share = tl.load(weights + label, mask=here & valid, other=float("nan")).to(tl.float32)
+    else:
+        share = tl.where(valid, 1.0, float("nan"))
+    return tl.where(label == ignore, 0.0, share)
+
+
+@triton.jit
+def is_ignored(labels, row, here, ignore):
+    """Tell which rows are ignored, whatever they hold. A row of weight 0 is not: it is 0 times its cost, or NaN."""
+    return tl.load(labels + row, mask=here, other=ignore) == ignore
 
 
 @triton.jit
@@ -200,7 +212,7 @@ def label_costs_kernel(
     sums = own_scratch(sums, bins, ROWS)
     for group in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row, here = rows_of(group, rows, ROWS)
-        label, counts = read_labels(labels, row, here, ignore, bins)
+        label = read_labels(labels, row, here, bins)
         x = row_pointers(logits, row, inner, outer_step, inner_step)
         top_logit, top = find_top(x, here, class_step, bins, ROWS, BLOCK, BLOCKS)
         second, rest = sum_rest(x, top, here, class_step, bins, ROWS, BLOCK, BLOCKS)
@@ -232,12 +244,9 @@ def label_costs_kernel(
             mean += rise
         # The next group overwrites the scratch buffer.
         tl.debug_barrier()
-        share = counts
-        if WEIGHTED:
-            weight = tl.load(weights + label, mask=here, other=0.0).to(tl.float32)
-            share = tl.where(counts == 0.0, 0.0, counts * weight)
+        share = read_share(labels, weights, row, here, ignore, bins, WEIGHTED)
         cost = cost * power_of_row(moved, rho) * share
-        tl.store(losses + row, tl.where(counts == 0.0, 0.0, cost), mask=here)
+        tl.store(losses + row, tl.where(is_ignored(labels, row, here, ignore), 0.0, cost), mask=here)
         stat = stats + row * 6
         tl.store(stat, share, mask=here)
         tl.store(stat + 1, top.to(tl.float32), mask=here)
@@ -259,7 +268,7 @@ def label_slopes_kernel(
     scale = tl.load(slope_scale)
     for group in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row, here = rows_of(group, rows, ROWS)
-        label, counts = read_labels(labels, row, here, ignore, bins)
+        label = read_labels(labels, row, here, bins)
         stat = stats + row * 6
         share = tl.load(stat, mask=here, other=0.0)
         top = tl.load(stat + 1, mask=here, other=0.0).to(tl.int32)
@@ -295,6 +304,7 @@ def label_slopes_kernel(
         own_flow = tl.where(top == label, rest * flow_unit, top_share)
         own_top = tl.load(own_costs + top) * slope_of_flow(own_flow, rho, KIND)
         own_top = tl.where(top == label, -own_top, own_top)
+        ignored = is_ignored(labels, row, here, ignore)
         out = row_pointers(slopes, row, inner, outer_step, inner_step)
         for first in range(0, BLOCKS * BLOCK, BLOCK):
             c = first + tl.arange(0, BLOCK)[None, :]
@@ -306,7 +316,7 @@ def label_slopes_kernel(
             # The potential above each class, less that above the top class.
             height = rise.to(tl.float32) * (1.0 / scale) + (tl.where(c == label, -own, own) - own_top)
             slope = factor * tl.where(c == top, -top_share * mean, mass * softmax_unit * (height - mean))
-            tl.store(out + c.to(tl.int64) * class_step, tl.where(counts == 0.0, 0.0, slope), mask=here & (c < bins))
+            tl.store(out + c.to(tl.int64) * class_step, tl.where(ignored, 0.0, slope), mask=here & (c < bins))
 
 
 @triton.jit
