@@ -16,7 +16,7 @@ template <class T> struct TreeEdges {
     const ew_space space;
     const Tile<double> masses, sides;       // of the nodes
     const Tile<T> tile;                     // of the leaves: the exponentials
-    const Tile<T> leaf_slopes, node_slopes; // w * m / (1 - m)
+    const Tile<T> node_slopes;              // w / (1 - m)
     const V scale;                          // of the exponentials
     // Of each row: the loss, the sum of the slopes b, and what the edges above the label and the light edges contribute to the
     // gradient of every bin, over p, if all were on the far side of the former and on the label's side of the latter.
@@ -27,7 +27,7 @@ template <class T> struct TreeEdges {
 
     explicit TreeEdges(Task &task)
         : rows(task), space(rows.space), masses(task, space.nodes), sides(task, space.nodes), tile(rows.tile),
-          leaf_slopes(task, space.bins), node_slopes(task, space.nodes), scale(narrow<T>(rows.exponentiate())) {
+          node_slopes(task, space.nodes), scale(narrow<T>(rows.exponentiate())) {
         for (int lane = 0; lane < LANES; ++lane) heavy_node[lane] = heavy_leaf[lane] = -1;
     }
 
@@ -54,20 +54,19 @@ template <class T> struct TreeEdges {
             Sum<double> nodes;
             Double heavy = 0.0;
             const auto add = [&](auto mass, T cost, int64_t number, int64_t node, int64_t leaf, auto &light) EW_ALWAYS {
-                const bool small = !any(mass > SMALL_MASS);
-                if (__builtin_expect(!small && any(mass > HEAVY), 0)) {
+                const bool small = !any_above(mass, SMALL_MASS);
+                if (__builtin_expect(!small && any_above(mass, HEAVY), 0)) {
                     const auto lighter = note_heavy(mass, node, leaf);
                     heavy = heavy + widen(mass - lighter);
                     mass = lighter;
                 }
                 light.add(number, mass);
-                V odds, v = narrow<T>(mass), log1m = small ? minus_log1m_of_small(v, odds) : minus_log1m(v, odds);
+                V inverse, v = narrow<T>(mass), log1m = small ? minus_log1m_of_small(v, inverse) : minus_log1m(v, inverse);
                 losses.add(number, log1m * cost);
-                slopes.add(number, odds * cost);
-                return odds * cost;
+                slopes.add(number, inverse * v * cost);
+                return inverse * cost;
             };
-            each_leaf(space, k,
-                      [&](int64_t j) EW_ALWAYS { leaf_slopes.set(j, add(tile[j] * scale, costs[j], j, k, j, leaves)); });
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { add(tile[j] * scale, costs[j], j, k, j, leaves); });
             each_child(space, k,
                        [&](int64_t c) EW_ALWAYS { node_slopes.set(c, add(masses[c], node_costs[c], c, c, -1, nodes)); });
             const Double light = nodes.value() + leaves.value();
@@ -84,7 +83,7 @@ template <class T> struct TreeEdges {
         // Nodes are numbered level by level, and what is above a heavy node is heavy.
         for (int64_t k = 0, last = 0; k <= last; ++k)
             for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) {
-                if (!any(masses[c] > HEAVY)) continue;
+                if (!any_above(masses[c], HEAVY)) continue;
                 sides.set(c, sides[c] + sides[k]);
                 last = c;
             }
@@ -103,16 +102,17 @@ template <class T> struct TreeEdges {
             cost[lane] = space.node_costs.doubles[node];
             share[lane] = masses.at(node, lane);
             masses.at(node, lane) = -share[lane];
-            node_slopes.at(node, lane) = T(-cost[lane] / share[lane] - cost[lane]);
+            node_slopes.at(node, lane) = T(-cost[lane] / share[lane]);
         };
         rows.climb(step, [&]() EW_ALWAYS {
             const Double w = load(edge), s = load(own);
             const auto heavy = s > HEAVY;
-            Double ratio;
-            const Double log1m = minus_log1m(select(heavy, load(beyond), s), ratio), light = w * select(heavy, 0.0, ratio);
+            const Double v = select(heavy, load(beyond), s);
+            Double inverse;
+            const Double log1m = minus_log1m(v, inverse), odds = v * inverse, light = w * select(heavy, 0.0, odds);
             loss = loss + w * select(heavy, log1m, 0.0 - log1m - log(s));
             constant = constant + w + light;
-            slope = slope + w * select(heavy, ratio, (1.0 - s) / s) - light;
+            slope = slope + w * select(heavy, odds, (1.0 - s) / s) - light;
             store(Double(0.0), edge);
         });
     }
@@ -144,21 +144,21 @@ template <class T> struct TreeEdges {
     // From the root down, `masses` become the sums of w/s over the light edges above each node, less those above the label,
     // and `sides` the slopes of the heavy edges that are not above the node; the masses of the leaves become the gradients.
     EW_INLINE void sum_edges_from_root() {
-        const T *costs = numbers<T>(space.costs), *node_costs = numbers<T>(space.node_costs);
-        const V factor = narrow<T>(rows.weights() / rows.total);
+        const T *costs = numbers<T>(space.costs);
+        const V weights = narrow<T>(rows.weights());
         masses.set(0, 0.0);
         for (int64_t k = 0; k < space.nodes; ++k) {
             const Double above = masses[k], heavy = sides[k];
             each_child(space, k, [&](int64_t c) EW_ALWAYS {
-                // w/s of a light edge, and -w/s of one above the label.
-                const V slope = node_slopes[c] + node_costs[c];
-                const auto is_heavy = absolute(masses[c]) > HEAVY;
-                sides.set(c, __builtin_expect(any(is_heavy), 0) ? select(is_heavy, sides[c], heavy) : heavy);
-                masses.set(c, above + widen(slope));
+                const Double mass = absolute(masses[c]);
+                sides.set(c, __builtin_expect(any_above(mass, HEAVY), 0) ? select(mass > HEAVY, sides[c], heavy) : heavy);
+                masses.set(c, above + widen(node_slopes[c]));
             });
             const V here = narrow<T>(constant + above - heavy);
-            each_leaf(space, k,
-                      [&](int64_t j) EW_ALWAYS { tile.set(j, tile[j] * factor * (here + costs[j] + leaf_slopes[j])); });
+            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+                const V p = tile[j] * scale, inverse = any_above(p, SMALL_MASS) ? T(1) / (T(1) - p) : inverse_of_small(p);
+                tile.set(j, p * weights * (here + inverse * costs[j]));
+            });
         }
     }
 

@@ -41,7 +41,7 @@ const Build EW_TABLE = {
         // chain, tree, ring
         {{EW_BY_RHO(chain_pairs), 1, 1}, {EW_BY_RHO(tree_pairs), 2, 1}, {}},
         {{EW_BY_RHO(chain_labels), 1, 1}, {EW_BY_RHO(tree_labels), 2, 1}, {}},
-        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 2, 3}, {}},
+        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 1, 3}, {}},
         {{}, {EW_BOTH(tree_hierarchy), 1, 2}, {}},
         {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, {}},
         {{EW_BOTH(chain_expected), 1, 0}, {EW_BOTH(tree_expected), 1, 1}, {EW_BOTH(ring_expected), 1, 2}},

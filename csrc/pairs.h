@@ -122,7 +122,7 @@ template <class T, int RHO> bool chain_pairs(Task task) {
     };
     rows.each([&](int64_t j, Vector<T> x) EW_ALWAYS { add(j, widen(x)); });
     const Double excess = flow, shift = rows.shift(excess);
-    if (any(absolute(shift) > 0.0)) {
+    if (any_above(absolute(shift), 0.0)) {
         const Tile<T> tile(task, space.bins);
         rows.load_into(tile);
         flow = slopes = sums = total = 0.0;
@@ -145,7 +145,7 @@ template <class T, int RHO> bool tree_pairs(Task task) {
     const Tile<T> tile(task, space.bins), slopes(task, space.bins);
     Differences<T> rows(task);
     const Double excess = rows.load_into(tile), shift = rows.shift(excess);
-    if (any(absolute(shift) > 0.0))
+    if (any_above(absolute(shift), 0.0))
         for (int64_t j = 0; j < space.bins; ++j) tile.set(j, narrow<T>(widen(tile[j]) - shift));
     // The flow over each edge from the leaves up, rho * cost of all edges, and the sum of the slopes of all bins.
     Sum<T> leaf_total, leaf_slopes;

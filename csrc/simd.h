@@ -7,19 +7,23 @@
 #define EW_ALWAYS __attribute__((always_inline)) // of lambdas
 
 // What differs between machines: the number of lanes, and what compilers do not make of vector operations, namely whether any
-// bit is set and half a register of floats as doubles.
+// number is above another and half a register of floats as doubles.
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
-template <class V> EW_INLINE bool any_bit(V m) { return _mm512_test_epi64_mask((__m512i)m, (__m512i)m) != 0; }
+EW_INLINE bool any_above(__m512 a, __m512 b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
+EW_INLINE bool any_above(__m512d a, __m512d b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ) != 0; }
 template <class V> EW_INLINE __m512d widened(V x) { return _mm512_cvtps_pd((__m256)x); }
 #elif defined(__AVX2__)
 constexpr int LANES = 8;
-template <class V> EW_INLINE bool any_bit(V m) { return !_mm256_testz_si256((__m256i)m, (__m256i)m); }
+template <class V> EW_INLINE bool any_above(V a, V b) {
+    return !_mm256_testz_si256((__m256i)(a > b), (__m256i)(a > b));
+}
 template <class V> EW_INLINE __m256d widened(V x) { return _mm256_cvtps_pd((__m128)x); }
 #else
 constexpr int LANES = 4;
 typedef double TwoDoubles __attribute__((vector_size(16)));
-template <class V> EW_INLINE bool any_bit(V m) { return (m[0] | m[1]) != 0; }
+typedef int64_t TwoIntegers __attribute__((vector_size(16)));
+template <class V> EW_INLINE bool any_above(V a, V b) { return (((TwoIntegers)(a > b))[0] | ((TwoIntegers)(a > b))[1]) != 0; }
 template <class V> EW_INLINE TwoDoubles widened(V x) { return __builtin_convertvector(x, TwoDoubles); }
 #endif
 
@@ -101,8 +105,9 @@ template <class T> struct Scalars {
     EW_INLINE T operator[](int lane) const { return numbers[lane]; }
 };
 
-template <class T> EW_INLINE bool any(Vector<T> where) {
-    return any_bit((Register<int64_t>)(where.part[0] | where.part[PARTS<T> - 1]));
+template <class T> EW_INLINE bool any_above(Vector<T> x, double bound) {
+    const Vector<T> y = T(bound);
+    return any_above(x.part[0], y.part[0]) || any_above(x.part[PARTS<T> - 1], y.part[PARTS<T> - 1]);
 }
 template <class T> EW_INLINE Vector<T> square_root(Vector<T> x) {
     Scalars<T> roots(x);
@@ -231,20 +236,22 @@ template <class T> EW_INLINE Vector<T> minus_log(Vector<T> own, Vector<T> other,
     return log_series<Format<T>::log1m_terms>(s) - select(lighter, e * T(LN2), T(0));
 }
 
-// -log(1 - v) for 0 <= v <= 1/2, and v / (1 - v): accurate also where v is tiny.
-template <class T> EW_INLINE Vector<T> minus_log1m(Vector<T> v, Vector<T> &odds) {
+// -log(1 - v) and 1/(1 - v) for 0 <= v <= 1/2, accurate also where v is tiny.
+template <class T> EW_INLINE Vector<T> minus_log1m(Vector<T> v, Vector<T> &inverse) {
     const Vector<T> rest = T(1) - v, twice = rest + T(1), r = T(1) / (twice * rest);
-    odds = v * twice * r;
+    inverse = twice * r;
     return log_series<Format<T>::log1m_terms>(v * rest * r);
 }
 
 // The same for 0 <= v <= SMALL_MASS, in single precision by minimax polynomials.
 constexpr double SMALL_MASS = 1.0 / 32;
 constexpr float LOG1M_SMALL[] = {0.26244628f, 0.33310521f, 0.50000119f, 1.0f};
-constexpr float ODDS_SMALL[] = {1.06263757f, 0.99885046f, 1.00000596f, 1.0f};
-EW_INLINE Double minus_log1m_of_small(Double v, Double &odds) { return minus_log1m(v, odds); }
-EW_INLINE Vector<float> minus_log1m_of_small(Vector<float> v, Vector<float> &odds) {
-    odds = polynomial(v, ODDS_SMALL) * v;
+constexpr float INVERSE_SMALL[] = {1.06263757f, 0.99885046f, 1.00000596f, 1.0f};
+EW_INLINE Double inverse_of_small(Double v) { return 1.0 / (1.0 - v); }
+EW_INLINE Vector<float> inverse_of_small(Vector<float> v) { return polynomial(v, INVERSE_SMALL); }
+EW_INLINE Double minus_log1m_of_small(Double v, Double &inverse) { return minus_log1m(v, inverse); }
+EW_INLINE Vector<float> minus_log1m_of_small(Vector<float> v, Vector<float> &inverse) {
+    inverse = inverse_of_small(v);
     return polynomial(v, LOG1M_SMALL) * v;
 }
 

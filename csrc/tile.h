@@ -162,7 +162,7 @@ template <class T> struct Sum {
     Vector<T> few = T(0);
     EW_INLINE void add(int64_t number, Vector<T> x) {
         few = few + x;
-        if (sizeof(T) == 8 || number % 4 == 3) value();
+        if (sizeof(T) == 8 || (number & 3) == 3) value();
     }
     EW_INLINE Double value() {
         total = total + widen(few);
