@@ -157,7 +157,7 @@ int ew_run(ew_call *call) {
     const Build &best = build_for(*call);
     const Operation &operation = best.operations[call->operation][space.kind];
     const double rho = call->operation <= EW_LABELS ? call->option : 0;
-    const Kernel kernel = operation.kernels[call->type][rho == 2 ? TWO : rho == 1 ? ONE : rho == 1.5 ? THREE_HALVES : ANY];
+    const Kernel kernel = operation.kernels[rho == 2 ? TWO : rho == 1 ? ONE : rho == 1.5 ? THREE_HALVES : ANY][call->type];
     if (!kernel) return EW_NOT_IMPLEMENTED;
     if (call->mean) {
         call->total = 0;

@@ -14,10 +14,10 @@ template <class T> struct TreeEdges {
     typedef Vector<T> V;
     LabelTile<T> rows;
     const ew_space space;
-    const Tile<double> masses, sides;       // of the nodes
-    const Tile<T> tile;                     // of the leaves: the exponentials
-    const Tile<T> node_slopes;              // w / (1 - m)
-    const V scale;                          // of the exponentials
+    const Tile<double> masses, sides; // of the nodes
+    const Tile<T> tile;               // of the leaves: the exponentials
+    const Tile<T> node_slopes;        // w / (1 - m)
+    const V scale;                    // of the exponentials
     // Of each row: the loss, the sum of the slopes b, and what the edges above the label and the light edges contribute to the
     // gradient of every bin, over p, if all were on the far side of the former and on the label's side of the latter.
     Double loss, slope, constant;

@@ -10,8 +10,8 @@ template <class T> bool tree_hierarchy(Task task) {
     LabelTile<T> rows(task);
     const Tile<T> tile = rows.tile;
     const Tile<double> masses(task, space.nodes), slopes(task, space.nodes);
-    const Double scale = rows.exponentiate();
-    // The mass of each node, as a multiple of the sum of the exponentials.
+    for (int64_t j = 0; j < space.bins; ++j) tile.set(j, rows.exponential(j));
+    // The mass of each node; all masses are multiples of the sum of the exponentials.
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = 0.0;
         each_leaf(space, k, [&](int64_t j) EW_ALWAYS { below = below + widen(tile[j]); });
@@ -19,19 +19,19 @@ template <class T> bool tree_hierarchy(Task task) {
         masses.set(k, below);
         slopes.set(k, 0.0);
     }
+    rows.set_total(masses[0]);
     // The loss, and its derivative with respect to the log-mass of each node above the label, over that mass.
     Double loss = 0.0;
-    const Scalars scales(scale);
     double weight[LANES], inside[LANES], mass[LANES], asked[LANES], at_label[LANES];
+    store(rows.at_labels(), mass);
     for (int lane = 0; lane < LANES; ++lane) {
         weight[lane] = space.costs.doubles[rows.leaf[lane]];
-        mass[lane] = rows.share[lane];
         at_label[lane] = weight[lane] / mass[lane];
     }
     const auto step = [&](int lane, int64_t node) EW_ALWAYS {
         inside[lane] = mass[lane];
         asked[lane] = weight[lane];
-        mass[lane] = masses.at(node, lane) * scales[lane];
+        mass[lane] = masses.at(node, lane);
         weight[lane] = node > 0 ? space.node_costs.doubles[node] : 0.0;
         const double slope = (asked[lane] - weight[lane]) / mass[lane];
         slopes.at(node, lane) = slope;
@@ -43,7 +43,7 @@ template <class T> bool tree_hierarchy(Task task) {
     });
     rows.write_log_losses(loss, 0.0);
     if (!task.call->gradients) return rows.valid;
-    const Vector<T> factor = narrow<T>(scale * rows.weights());
-    sum_from_root<T>(space, slopes, [&](int64_t j, Vector<T> here) EW_ALWAYS { tile.set(j, tile[j] * factor * here); });
-    return rows.write_gradients(0.0 - load(at_label) * rows.shares());
+    const Vector<T> weights = narrow<T>(rows.weights());
+    sum_from_root<T>(space, slopes, [&](int64_t j, Vector<T> here) EW_ALWAYS { tile.set(j, tile[j] * weights * here); });
+    return rows.write_gradients(0.0 - load(at_label) * rows.at_labels());
 }

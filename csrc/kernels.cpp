@@ -24,14 +24,10 @@ namespace {
 #include "expected_distance.h"
 } // namespace
 
-#define EW_BOTH(kernel)                                                                                                        \
-    {                                                                                                                          \
-        {kernel<float>}, { kernel<double> }                                                                                    \
-    }
-#define EW_RHOS(kernel, T)                                                                                                     \
-    { kernel<T, ANY>, kernel<T, ONE>, kernel<T, TWO>, kernel<T, THREE_HALVES> }
+#define EW_BOTH(kernel) kernel<float>, kernel<double>
+#define EW_RHO(kernel, RHO) kernel<float, RHO>, kernel<double, RHO>
 #define EW_BY_RHO(kernel)                                                                                                      \
-    { EW_RHOS(kernel, float), EW_RHOS(kernel, double) }
+    {EW_RHO(kernel, ANY)}, {EW_RHO(kernel, ONE)}, {EW_RHO(kernel, TWO)}, { EW_RHO(kernel, THREE_HALVES) }
 
 extern const Build EW_TABLE;
 const Build EW_TABLE = {
@@ -39,12 +35,11 @@ const Build EW_TABLE = {
     LANES,
     {
         // chain, tree, ring
-        {{EW_BY_RHO(chain_pairs), 1, 1}, {EW_BY_RHO(tree_pairs), 2, 1}, {}},
-        {{EW_BY_RHO(chain_labels), 1, 1}, {EW_BY_RHO(tree_labels), 2, 1}, {}},
-        {{EW_BOTH(chain_edges), 3, 0}, {EW_BOTH(tree_edges), 1, 3}, {}},
-        {{}, {EW_BOTH(tree_hierarchy), 1, 2}, {}},
-        {{EW_BOTH(chain_soft_labels), 2, 0}, {EW_BOTH(tree_soft_labels), 1, 1}, {}},
-        {{EW_BOTH(chain_expected), 1, 0}, {EW_BOTH(tree_expected), 1, 1}, {EW_BOTH(ring_expected), 1, 2}},
-        {{EW_BOTH(exp_or_power), 1, 0}, {}, {}},
-    },
-};
+        {{{EW_BY_RHO(chain_pairs)}, 1, 1}, {{EW_BY_RHO(tree_pairs)}, 2, 1}, {}},
+        {{{EW_BY_RHO(chain_labels)}, 1, 1}, {{EW_BY_RHO(tree_labels)}, 2, 1}, {}},
+        {{{{EW_BOTH(chain_edges)}}, 3, 0}, {{{EW_BOTH(tree_edges)}}, 1, 3}, {}},
+        {{}, {{{EW_BOTH(tree_hierarchy)}}, 1, 2}, {}},
+        {{{{EW_BOTH(chain_soft_labels)}}, 2, 0}, {{{EW_BOTH(tree_soft_labels)}}, 1, 1}, {}},
+        {{{{EW_BOTH(chain_expected)}}, 1, 0}, {{{EW_BOTH(tree_expected)}}, 1, 1}, {{{EW_BOTH(ring_expected)}}, 1, 2}},
+        {{{{EW_BOTH(exp_or_power)}}, 1, 0}, {}, {}},
+    }};

@@ -53,7 +53,7 @@ struct Task {
 typedef bool (*Kernel)(Task task);
 
 struct Operation {
-    Kernel kernels[2][RHOS]; // by type; ANY, or by exponent if that is the option
+    Kernel kernels[RHOS][2]; // by exponent if that is the option, otherwise ANY; by type
     int64_t tiles, sums;     // how many vectors of each bin and of each node (chains: bin) it keeps; sums are doubles
 };
 

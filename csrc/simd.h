@@ -15,9 +15,7 @@ EW_INLINE bool any_above(__m512d a, __m512d b) { return _mm512_cmp_pd_mask(a, b,
 template <class V> EW_INLINE __m512d widened(V x) { return _mm512_cvtps_pd((__m256)x); }
 #elif defined(__AVX2__)
 constexpr int LANES = 8;
-template <class V> EW_INLINE bool any_above(V a, V b) {
-    return !_mm256_testz_si256((__m256i)(a > b), (__m256i)(a > b));
-}
+template <class V> EW_INLINE bool any_above(V a, V b) { return !_mm256_testz_si256((__m256i)(a > b), (__m256i)(a > b)); }
 template <class V> EW_INLINE __m256d widened(V x) { return _mm256_cvtps_pd((__m128)x); }
 #else
 constexpr int LANES = 4;
