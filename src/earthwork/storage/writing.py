@@ -142,13 +142,13 @@ _WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
 
 # ---- the JSON form: an object with a format and a version ------------------------------------------------------------
 
-_FORMATS: dict[str, tuple[Callable[..., Space], tuple[str, ...]]] = {
-    "earthwork-chain": (Chain, ("bins", "costs")),
-    "earthwork-ring": (Ring, ("bins", "costs")),
-    "earthwork-cost-matrix": (CostMatrix, ("matrix",)),
-    "earthwork-dag": (Dag, ("parents", "costs", "bins")),
+_FORMATS: dict[str, tuple[Any, dict[str, str]]] = {
+    "earthwork-chain": (Chain, {"bins": "num_bins", "costs": "_costs"}),
+    "earthwork-ring": (Ring, {"bins": "num_bins", "costs": "_costs"}),
+    "earthwork-cost-matrix": (CostMatrix, {"matrix": "_matrix"}),
+    "earthwork-dag": (Dag, {"parents": "parents", "costs": "_costs", "bins": "_bins"}),
 }
-"""The spaces other than trees, and what their objects hold besides names: the arguments in their order."""
+"""The spaces other than trees, and what their objects hold besides names: the arguments, and the space's attributes."""
 
 
 def is_document(value: Any) -> bool:
@@ -177,29 +177,25 @@ def from_document(document: dict[str, Any], *, classes: Classes | None = None) -
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise ValueError('"names": expected a list of text')
     try:
-        return make(*(document[name] for name in known), names=names)
+        space: Space = make(*(document[name] for name in known), names=names)
     except TypeError as error:
         raise ValueError(str(error)) from None
+    return space
 
 
 def dumps(space: Space) -> str:
     """Return the JSON text of a space, from which `from_document` makes an equal one, with costs in float64."""
     if isinstance(space, Tree):
         return nested.dump_json(space)
-    if isinstance(space, Chain | Ring):
-        costs = space._costs if space.num_edges else np.ones(1)
-        same = bool((costs == costs[0]).all())
-        kind = "chain" if isinstance(space, Chain) else "ring"
-        parts: dict[str, Any] = {"bins": space.num_bins, "costs": _numbers((costs[0] if same else costs).tolist())}
-    elif isinstance(space, CostMatrix):
-        kind, parts = "cost-matrix", {"matrix": _numbers(space._matrix.tolist())}
-    elif isinstance(space, Dag):
-        kind = "dag"
-        costs = _numbers(space._costs.tolist())
-        parts = {"parents": space.parents, "costs": costs, "bins": space._bins.tolist()}
-    else:
+    found = [(form, known) for form, (kind, known) in _FORMATS.items() if isinstance(space, kind)]
+    if not found:
         raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, which have a JSON form, got {space!r:.60}")
-    parts = {"format": f"earthwork-{kind}", "version": nested.VERSION, **parts}
+    form, known = found[0]
+    parts: dict[str, Any] = {"format": form, "version": nested.VERSION}
+    parts |= {name: _numbers(getattr(space, attribute)) for name, attribute in known.items()}
+    if isinstance(space, Chain | Ring):
+        costs = parts["costs"] or [1]
+        parts["costs"] = costs[0] if min(costs) == max(costs) else costs
     if space.names is not None:
         parts["names"] = list(space.names)
     lines = ",\n".join(f'"{name}": {_lines(part)}' for name, part in parts.items())
@@ -215,6 +211,7 @@ def _lines(part: Any) -> str:
 
 def _numbers(value: Any) -> Any:
     """Return nested lists of numbers with integers where they are whole."""
-    if isinstance(value, list):
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, list | tuple):
         return [_numbers(entry) for entry in value]
-    return int(value) if value.is_integer() else value
+    return int(value) if float(value).is_integer() else value
