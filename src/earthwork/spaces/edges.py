@@ -87,7 +87,8 @@ class EdgeSpace(Space):
         Args:
             costs: A number, or one for each edge. For costs that are learned see :class:`~earthwork.LearnedCosts`.
         """
-        twin = self._twin()
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__getstate__())
         twin._set_costs(costs)
         twin._seal()
         return twin

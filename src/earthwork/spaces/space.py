@@ -102,12 +102,6 @@ class Space(ABC):
     def _derived(self) -> OrderedDict[Any, Any]:
         return OrderedDict()
 
-    def _twin(self) -> Self:
-        """Return a copy that can still be changed, and shares every array."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__getstate__())
-        return twin
-
     @property
     def bin_names(self) -> tuple[str, ...] | None:
         """The names of the bins, in the order of the classes; ``None`` if they have none."""
@@ -321,21 +315,18 @@ def check_space(space: Space) -> None:
         raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, got {type(space).__name__}")
 
 
-def check_number(name: str, number: Any, expected: str = "a finite number > 0") -> float:
-    """Return ``number``, if it is as ``expected``: finite, and ``"… > 0"`` or ``"… ≥ 0"``."""
+def check_number(name: str, number: Any, expected: str = "a finite number > 0", least: float = 0) -> float:
+    """Return ``number``, if it is as ``expected``: finite and at least ``least``, which is excluded by ``"… > 0"``."""
     if not isinstance(number, (int, float)) or isinstance(number, bool):
         raise TypeError(f"{name}: expected {expected}, got {number!r}")
-    if not 0 <= number < math.inf or (number == 0 and expected.endswith("> 0")):
+    if not least <= number < math.inf or (number == 0 and expected.endswith("> 0")):
         raise ValueError(f"{name}: expected {expected}, got {number}")
     return float(number)
 
 
 def check_rho(rho: float) -> None:
     """Raise unless ``rho`` is a real number ≥ 1."""
-    if not isinstance(rho, (int, float)) or isinstance(rho, bool):
-        raise TypeError(f"rho: expected a number ≥ 1, got {rho!r}")
-    if not 1 <= rho < math.inf:
-        raise ValueError(f"rho: expected a finite number ≥ 1, got {rho}")
+    check_number("rho", rho, "a finite number ≥ 1", 1)
 
 
 def check_indices(

@@ -159,10 +159,9 @@ class Tree(Hierarchy):
         Of several, one in the smallest common subtree, and there the first.
         """
         nodes = derived(self, levels, allowed.device)
-        up, counts = nodes.up(), nodes.counts
+        up, counts = nodes.parents.split(nodes.counts), nodes.counts
         costs = derived(self, cost_tensor, allowed.device, widest(allowed.device))
-        # The last entry is that of the root, which has no edge.
-        steps = pad(costs, (0, 1))[nodes.edges_above].split(counts)
+        steps = costs.new_zeros(self.num_nodes).index_copy(0, nodes.edges, costs).split(counts)
         far = [torch.where(here, 0.0, math.inf).to(costs.dtype) for here in nodes.split(allowed, False)]
         index = torch.arange(self.num_bins, device=allowed.device).expand(allowed.shape)
         best = [bin_.clone() for bin_ in nodes.split(index, self.num_bins)]
@@ -178,7 +177,7 @@ class Tree(Hierarchy):
             nearer = above < far[depth]
             best[depth] = torch.where(nearer, best[depth - 1].index_select(-1, up[depth]), best[depth])
             far[depth] = torch.where(nearer, above, far[depth])
-        return nodes.at_bins(best)
+        return torch.cat(best, -1).index_select(-1, nodes.bins)
 
     def _split_costs(self) -> tuple[Tensor, Tensor | None]:
         maps = derived(self, plan, torch.device("cpu"))

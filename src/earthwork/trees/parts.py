@@ -203,7 +203,6 @@ class _TreeFile:
         return Pieces(nodes, parents, self.node_costs(nodes), bins, inner)
 
     def parents_of(self, nodes: NDArray[Any]) -> NDArray[Any]:
-
         def checked(nodes: NDArray[Any]) -> NDArray[Any]:
             # Before they are converted to fewer bits.
             parents: NDArray[Any] = self.parents[nodes]
