@@ -81,17 +81,10 @@ class Dag(Hierarchy):
 
     def _ancestors(self, parents: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return each bin's node and all nodes above it."""
-        graph: dict[int, Sequence[int]] = {}
-        todo = self._bins.tolist()
-        while todo:
-            node = todo.pop()
-            if node not in graph:
-                graph[node] = parents[node]
-                todo += parents[node]
         above: dict[int, list[int]] = {}
         total = 0
         try:
-            for node in TopologicalSorter(graph).static_order():
+            for node in TopologicalSorter(dict(enumerate(parents))).static_order():
                 above[node] = sorted({node}.union(*(above[parent] for parent in parents[node])))
                 total += len(above[node])
                 if total > _MAX_PAIRS:

@@ -128,8 +128,7 @@ class EdgeSpace(Space):
 
     def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:
         """Return the edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
-        # An edge with no bin, or with every bin, on one side carries no flow.
-        return (flow == 0) & (costs > 0) & derived(self, dividing, flow.device)
+        return (flow == 0) & (costs > 0)
 
     def expected_distances(self, p: Tensor) -> Tensor:
         """Compute for every bin the expected distance to a bin drawn from ``p[..., num_bins]``, without a matrix."""
@@ -194,11 +193,6 @@ class EdgeSpace(Space):
 def cost_tensor(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return the costs that a flow is multiplied by, to be read only."""
     return to_tensor(space.flow_costs, device, dtype)
-
-
-def dividing(space: EdgeSpace, device: torch.device) -> Tensor:
-    """Return which edges have bins on both sides, to be read only."""
-    return to_tensor(space._divides(), device)
 
 
 def split_costs(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

@@ -39,11 +39,8 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
     | `.npz` | a tree as the arrays `parents`, `bins` and perhaps `costs`; see `ew.trees.read_part` |
     | `.npy` | a cost matrix |
 
-    A string that is a specification or a shipped name is never taken for a file; write ``"./cifar10"`` for a file of
-    that name, or pass a ``Path``.
-
     Args:
-        what: The file, the name or the specification.
+        what: The file, the name or the specification; ``"./cifar10"`` and ``Path("cifar10")`` are files.
         options: Arguments of the builder that reads the file or makes the shipped tree: ``classes=``,
             ``inner_bins=``, ``full_names=``, ``separator=``, ``columns=`` …. With ``columns=`` a ``.csv`` or ``.tsv``
             file is always read as a tree with a column for each level.

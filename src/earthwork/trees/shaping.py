@@ -137,15 +137,12 @@ def reweight(
     | `"information"` | :math:`\log P_\text{parent} - \log P_i`, with :math:`P` the share of `counts` below |
     | a function | what it returns for the tree: a number, or one for each edge |
 
-    With heights all leaves are equally far from the root. With information content distances are those of Jiang and
-    Conrath.
-
     Args:
         tree: The tree.
         scheme: One of these names, or a function.
         decay: The base of the scheme ``"depth"``, > 0.
-        counts: For the scheme ``"information"``: how often each class occurs, in the order of the classes or by name.
-            Every count must be positive, so add one where a class may not occur.
+        counts: For the scheme ``"information"`` (Jiang and Conrath's): how often each class occurs, in the order of the
+            classes or by name. Every count must be positive, so add one where a class may not occur.
 
     Example:
         >>> import earthwork as ew
