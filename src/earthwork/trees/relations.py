@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.spaces import Dag, Tree
@@ -27,7 +28,8 @@ def from_parents(
     parents: Mapping[str, str | Sequence[str] | None]
     | Sequence[str | Sequence[str] | None]
     | Sequence[int]
-    | NDArray[Any],
+    | NDArray[Any]
+    | Tensor,
     names: Sequence[str] | None = None,
     costs: float | Sequence[float] | Mapping[str, float] = 1.0,
     *,
@@ -59,6 +61,8 @@ def from_parents(
         True
     """
     builder = Builder("names" if names is not None else "parents", "node", **options)
+    if isinstance(parents, Tensor):
+        parents = parents.tolist()
     if isinstance(parents, Mapping):
         if names is not None:
             raise ValueError("names: expected none, because the mapping `parents` names the nodes")
@@ -295,20 +299,15 @@ def _edge_graph(builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any])
         child = builder.read(_label(row[0], at), at)
         graph.add(child, None if row[1] is None else builder.read(_label(row[1], at), at), at)
     bare = [at for at, row in enumerate(rows) if len(row) == 2]
-    if len(bare) == len(rows):
-        return graph, None
-    if bare:
-        at = bare[0]
-        raise ValueError(f"edges: expected a cost for all edges or for none, got none at {at}: {rows[at]!r}")
-    return graph, _costs("edges", [row[2] for row in rows], rows)
+    if 0 < len(bare) < len(rows):
+        raise ValueError(f"edges: expected a cost for all edges or for none, got none at {bare[0]}: {rows[bare[0]]!r}")
+    return graph, None if bare else _costs("edges", [row[2] for row in rows], rows)
 
 
 def _label(label: Any, at: int) -> str:
-    if isinstance(label, str):
-        return label
-    if isinstance(label, bool) or not isinstance(label, Integral):
+    if isinstance(label, bool) or not isinstance(label, str | Integral):
         raise TypeError(f"edges: expected names or integers, got {label!r} at {at}")
-    return str(label)
+    return label if isinstance(label, str) else str(label)
 
 
 def _costs(what: str, values: Sequence[Any], shown: Sequence[Any]) -> list[float]:
