@@ -137,7 +137,7 @@ def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Any
         tensor([[False,  True,  True,  True],
                 [False, False, False,  True]])
     """
-    if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
         raise ValueError(f"n: expected a number of classes ≥ 1, got {n!r}")
     ends = {"low": 0 if low is None else low, "high": n - 1 if high is None else high}
     first, last = torch.broadcast_tensors(*check_indices(ends, "class", n))

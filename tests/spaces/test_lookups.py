@@ -215,7 +215,7 @@ def test_branches_of_space_of_ones_own():
     x, g = torch.tensor([1.0, -2.0, 0.5, 0.5]), torch.tensor([1.0, 2.0, 4.0])
     assert torch.equal(EdgeSpace._branch_flow(chain, x), chain.flow(x))
     assert torch.equal(EdgeSpace._branch_potential(chain, g), chain.potential(g))
-    costs, own = EdgeSpace._split_costs(chain)
+    costs, own = EdgeSpace._split_costs(chain, torch.device("cpu"), torch.float64)
     assert costs.tolist() == [1.0, 2.0, 3.0]
     assert own is None
 

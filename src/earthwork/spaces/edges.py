@@ -160,8 +160,8 @@ class EdgeSpace(Space):
     def _branch_potential(self, g: Tensor) -> Tensor:
         return self._potential(g)
 
-    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
-        return to_tensor(self.flow_costs), None
+    def _split_costs(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        return derived(self, cost_tensor, device, dtype), None
 
     def kernel_tables(self) -> list[NDArray[Any]] | None:
         """Return the arrays from which compiled kernels compute on this space; ``None`` if there are none for it."""
@@ -197,8 +197,7 @@ def cost_tensor(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> T
 
 def split_costs(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     """Return the costs of branches and of the bins' own edges, to be read only; see `EdgeSpace._branch_flow`."""
-    branches, own = space._split_costs()
-    return branches.to(dtype).to(device), None if own is None else own.to(dtype).to(device)
+    return space._split_costs(device, dtype)
 
 
 def one_hot(labels: Tensor, like: Tensor) -> Tensor:

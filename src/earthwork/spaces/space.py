@@ -260,6 +260,8 @@ def to_tensor(values: NDArray[Any], device: torch.device | str = "cpu", dtype: t
 
 def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
     """Return the values of a number, a sequence, an array or a tensor in double precision, as an array of its own."""
+    if is_complex(values) or (isinstance(values, Tensor) and values.dtype == torch.bool):
+        raise TypeError(f"{name}: expected real numbers, got {values.dtype}")
     if isinstance(values, Tensor):
         if private_api.is_fake(values) and not torch.compiler.is_compiling():
             raise TypeError(f"{name}: expected values to check, got a fake tensor; make spaces before FakeTensorMode")
@@ -268,8 +270,6 @@ def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
                 f"{name}: expected {expected} that are fixed, got a tensor that requires grad; learned costs are an "
                 "option of emd and EMDLoss, costs="
             )
-        if values.is_complex() or values.dtype == torch.bool:
-            raise TypeError(f"{name}: expected real numbers, got {values.dtype}")
         return np.array(values.cpu().double().numpy())
     try:
         array = np.asarray(values)
@@ -277,8 +277,6 @@ def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
             raise TypeError
         return np.array(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        if is_complex(values):
-            raise TypeError(f"{name}: expected real numbers, got {values.dtype}") from None
         raise TypeError(f"{name}: expected {expected}, got {values!r:.60}") from error
 
 

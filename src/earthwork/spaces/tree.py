@@ -179,9 +179,8 @@ class Tree(Hierarchy):
             far[depth] = torch.where(nearer, above, far[depth])
         return torch.cat(best, -1).index_select(-1, nodes.bins)
 
-    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
-        maps = derived(self, plan, torch.device("cpu"))
-        costs = pad(to_tensor(self.flow_costs), (0, 1))
+    def _split_costs(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        maps, costs = derived(self, plan, device), pad(derived(self, cost_tensor, device, dtype), (0, 1))
         return costs[maps.branch_edge], costs[maps.bin_edge]
 
     def kernel_tables(self) -> list[NDArray[Any]]:

@@ -151,11 +151,6 @@ _FORMATS: dict[str, tuple[Any, dict[str, str]]] = {
 """The spaces other than trees, and what their objects hold besides names: the arguments, and the space's attributes."""
 
 
-def is_document(value: Any) -> bool:
-    """Return whether parsed JSON is the form that `dumps` writes, rather than a nested tree."""
-    return isinstance(value, dict) and isinstance(value.get("format"), str) and "version" in value
-
-
 def from_document(document: dict[str, Any], *, classes: Classes | None = None) -> Space:
     """Return the space of parsed JSON; a tree may be read with classes in another order."""
     kind, version = document["format"], document["version"]

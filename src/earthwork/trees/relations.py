@@ -349,8 +349,7 @@ def from_networkx(
 
     Args:
         graph: The graph. Nodes that are not strings are called by their ``str``. Attributes of nodes become
-            ``node_data`` where every node has them, and the classes are those that
-            `to_networkx` marks, else the leaves.
+            ``node_data`` where every node has them, and classes are those that `to_networkx` marks, else the leaves.
         root: The root of an undirected graph.
         weight: The edge attribute that holds the costs; where no edge has it, every edge costs 1.
         rule: Which parent a node with several keeps, as for :func:`from_parents`.
