@@ -370,6 +370,7 @@ def from_networkx(
     if not graph.is_directed():
         graph = _directed(nx, graph, root)
     builder = Builder("graph", "node", **options)
+    builder.inner_bins |= builder.classes is None
     names = {label: builder.read(str(label), at) for at, label in enumerate(graph)}
     check_unique("graph", list(names.values()))
     links, weights = _Graph("graph"), list[Any]()
@@ -391,7 +392,6 @@ def from_networkx(
         rule,
         edge_costs=None if bare else _costs(f"graph: {weight!r}", weights, weights),
         bins=in_order("graph: attributes `bin`", marked) or None,
-        inner_bins=builder.classes is None,
         node_data={key: [x[key] for x in attributes] for key in keys if all(key in x for x in attributes)},
         info={key: value for key, value in graph.graph.items() if isinstance(key, str)},
     )
