@@ -30,8 +30,7 @@ class Dag(Hierarchy):
 
     A node stands for the group of the bins below it, and its cost :math:`w_v` is what it costs to be inside the group
     rather than outside. So the flow at a node is what the bins below it hold, and the distance between two bins is the
-    cost of the groups that hold one of them and not the other. On a tree these are the flow over the edge above the
-    node and the length of the path.
+    cost of the groups that hold one of them and not the other: on a tree the length of the path.
 
     :math:`\sum_v w_v |\varphi_v|^\rho` is computed as on a tree. At :math:`\rho = 1` it is the Earth Mover's Distance
     if one of the two distributions is a class; otherwise it may be less, because the flows of groups that overlap need

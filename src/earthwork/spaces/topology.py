@@ -19,7 +19,6 @@ Indices = NDArray[np.int64]
 class Topology(NamedTuple):
     """The position of each node of a tree. The subtree of ``v`` is ``order[v] : order[v] + size[v]`` of the walk."""
 
-    parents: Indices
     root: int
     depth: Indices
     order: Indices
@@ -56,7 +55,7 @@ def topology(parents: Indices, names: Sequence[str] | None = None) -> Topology:
         for ancestor in _doublings(up, names):
             order += order[ancestor]
         order = order[:-1]
-    return Topology(parents, int(roots[0]), _depths(order, size), order, size)
+    return Topology(int(roots[0]), _depths(order, size), order, size)
 
 
 def _is_preorder(parents: Indices, size: Indices) -> bool:

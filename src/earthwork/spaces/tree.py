@@ -77,7 +77,7 @@ class Tree(Hierarchy):
         if not isinstance(info, Mapping | None):
             raise TypeError(f"info: expected a mapping from names to facts, got {info!r}")
         self._info = dict(info or {})
-        self._parents, self._depths, self._order, self._size = shape.parents, shape.depth, shape.order, shape.size
+        self._parents, self._depths, self._order, self._size = array, shape.depth, shape.order, shape.size
         self._set_bins(np.flatnonzero(shape.size == 1) if bins is None else bins)
         self._set_costs(costs)
         self._seal()

@@ -332,9 +332,8 @@ def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
         [('cat', 'thing', 1.0), ('rock', 'thing', 1.0)]
     """
     names = need_names(tree, "to_edges")
-    costs = tree._node_costs().tolist()
-    pairs = [(node, parent) for node, parent in enumerate(tree.parents.tolist()) if parent >= 0]
-    return [(names[node], names[parent], costs[node]) for node, parent in pairs]
+    nodes = zip(names, tree.parents.tolist(), tree._node_costs().tolist(), strict=True)
+    return [(name, names[parent], cost) for name, parent, cost in nodes if parent >= 0]
 
 
 def from_networkx(
@@ -431,8 +430,7 @@ def to_networkx(tree: Tree) -> nx.DiGraph[Any]:
         graph.add_node(label, **{key: values[node] for key, values in tree.node_data.items()})
     for place, node in enumerate(tree.bins.tolist()):
         graph.nodes[labels[node]]["bin"] = place
-    costs = tree._node_costs().tolist()
-    for node, parent in enumerate(tree.parents.tolist()):
+    for label, parent, cost in zip(labels, tree.parents.tolist(), tree._node_costs().tolist(), strict=True):
         if parent >= 0:
-            graph.add_edge(labels[parent], labels[node], weight=costs[node])
+            graph.add_edge(labels[parent], label, weight=cost)
     return graph

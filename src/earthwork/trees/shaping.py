@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +15,6 @@ from earthwork.spaces.space import check_names, check_number, fixed_numbers
 from earthwork.spaces.topology import call
 from earthwork.text import find_nodes
 from earthwork.trees.assemble import Classes, assemble, by_name, check_tree, class_nodes, need_names
-
-Floats: TypeAlias = NDArray[np.float64]
 
 
 def restrict(tree: Tree, classes: Classes, *, inner_bins: bool = False) -> Tree:
@@ -174,7 +172,7 @@ def reweight(
     return tree.with_costs(costs)
 
 
-def _information_costs(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor | None) -> Floats:
+def _information_costs(tree: Tree, counts: Any) -> NDArray[np.float64]:
     if counts is None:
         raise ValueError('counts: the scheme "information" needs how often each class occurs')
     values = fixed_numbers("counts", by_name("counts", counts, tree.bin_names or ()), "numbers")
