@@ -61,6 +61,8 @@ class Dag(Hierarchy):
         *,
         notes: Iterable[str] = (),
     ) -> None:
+        if wrong := [above for above in parents if not isinstance(above, Iterable)]:
+            raise TypeError(f"parents: expected a list of nodes for each node, got {wrong[0]!r:.60}")
         lists = [list(above) for above in parents]
         self.num_nodes = self.num_edges = len(lists)
         self.names = check_names(names, self.num_nodes, "node")
@@ -116,10 +118,8 @@ class Dag(Hierarchy):
         """Return the logarithms of the masses inside and outside each group; takes ``num_nodes`` × the memory of x."""
         inside = derived(self, members, x.device)
         rows = x.to(widest(x.device)).unsqueeze(-2)
-        return (
-            torch.where(inside, rows, LOG_ZERO).logsumexp(-1),
-            torch.where(inside, LOG_ZERO, rows).logsumexp(-1),
-        )
+        below, beyond = torch.where(inside, rows, LOG_ZERO), torch.where(inside, LOG_ZERO, rows)
+        return below.logsumexp(-1), beyond.logsumexp(-1)
 
     def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         both = torch.stack(torch.broadcast_tensors(i, j))
