@@ -61,9 +61,10 @@ class Dag(Hierarchy):
         *,
         notes: Iterable[str] = (),
     ) -> None:
-        if wrong := [above for above in parents if not isinstance(above, Iterable)]:
-            raise TypeError(f"parents: expected a list of nodes for each node, got {wrong[0]!r:.60}")
-        lists = [list(above) for above in parents]
+        try:
+            lists = [list(above) for above in parents]
+        except TypeError as error:
+            raise TypeError(f"parents: expected a list of nodes for each node, got {parents!r:.60}") from error
         self.num_nodes = self.num_edges = len(lists)
         self.names = check_names(names, self.num_nodes, "node")
         self.notes = tuple(notes)

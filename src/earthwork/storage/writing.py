@@ -185,11 +185,10 @@ def dumps(space: Space) -> str:
     if not found:
         raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, which have a JSON form, got {space!r:.60}")
     form, known = found[0]
-    parts: dict[str, Any] = {"format": form, "version": nested.VERSION}
-    parts |= {name: _numbers(getattr(space, attribute)) for name, attribute in known.items()}
-    if isinstance(space, Chain | Ring):
-        costs = parts["costs"] or [1]
-        parts["costs"] = costs[0] if min(costs) == max(costs) else costs
+    values: dict[str, Any] = {name: getattr(space, attribute) for name, attribute in known.items()}
+    if isinstance(space, Chain | Ring) and (space._costs == space._costs[:1]).all():
+        values["costs"] = space._costs[0] if space.num_edges else 1.0
+    parts = {"format": form, "version": nested.VERSION, **{name: _numbers(value) for name, value in values.items()}}
     if space.names is not None:
         parts["names"] = list(space.names)
     lines = ",\n".join(f'"{name}": {_lines(part)}' for name, part in parts.items())
