@@ -66,6 +66,7 @@ def test_interval():
     assert targets.interval(low, high, 5).mask.tolist() == expected
     assert targets.interval(None, 2, 5).mask.tolist() == [True, True, True, False, False]
     assert targets.interval(torch.tensor([[3]]), None, 5).mask.shape == (1, 1, 5)
+    assert targets.interval(None, 2, np.int64(5)).mask.shape == (5,)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -85,7 +86,8 @@ def test_coarse_is_the_bins_whose_way_to_the_root_meets_the_node(seed):
 
 def test_coarse_by_name_and_of_one_node():
     tree = ew.Tree([-1, 0, 0, 1, 1], names=["thing", "animal", "rock", "cat", "dog"])
-    assert targets.coarse("animal", tree).mask.tolist() == [False, True, True]
+    for node in ("animal", 1, np.int64(1), torch.tensor(1)):
+        assert targets.coarse(node, tree).mask.tolist() == [False, True, True]
     assert targets.coarse(["thing", "cat"], tree).mask.tolist() == [[True] * 3, [False, True, False]]
 
 

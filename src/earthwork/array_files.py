@@ -50,16 +50,15 @@ class ArrayFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._entries: dict[str, zipfile.ZipInfo] = {}
+        self._entries: dict[str, zipfile.ZipInfo | None] = {"": None}  # what an archive says of each array
         check_regular(path)
         if path.stat().st_size == 0:
             raise ValueError(f"{path}: the file is empty")
-        self._archive = path.suffix.lower() == ".npz"
-        if self._archive:
+        if path.suffix.lower() == ".npz":
             with self._readable(), zipfile.ZipFile(path) as archive:
                 entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
                 self._entries = {entry.filename.removesuffix(".npy"): entry for entry in entries}
-        self.members = list(self._entries) if self._archive else [""]
+        self.members = list(self._entries)
 
     def listed(self) -> str:
         """Return the names of the arrays, for a message."""
@@ -86,8 +85,7 @@ class ArrayFile:
         with self._opened(member) as (file, header):
             offset = file.tell()
         self._check_size(header, member, offset)
-        if self._archive:
-            entry = self._entries[member]
+        if (entry := self._entries[member]) is not None:
             if entry.compress_type != zipfile.ZIP_STORED:
                 what = "expected an array that is not compressed, as numpy.savez writes it"
                 raise ValueError(f"{self.path}: `{member}`: {what}")
@@ -124,7 +122,7 @@ class ArrayFile:
     def _opened(self, member: str) -> Iterator[tuple[IO[bytes], _Header]]:
         """Open an array, and read its header."""
         with self._readable():
-            if self._archive:
+            if self._entries[member] is not None:
                 with zipfile.ZipFile(self.path) as archive, archive.open(f"{member}.npy") as part:
                     yield part, self._header(part, member)
             else:
@@ -142,8 +140,8 @@ class ArrayFile:
 
     def _check_size(self, header: _Header, member: str, start: int) -> None:
         """Raise if the header announces more data than there is, before memory is allocated for it."""
-        needed = math.prod(header.shape) * header.dtype.itemsize
-        found = (self._entries[member].file_size if self._archive else self.path.stat().st_size) - start
+        needed, entry = math.prod(header.shape) * header.dtype.itemsize, self._entries[member]
+        found = (self.path.stat().st_size if entry is None else entry.file_size) - start
         if needed > found:
             raise self._unreadable(f"{header} are {needed} bytes, and there are {found}")
 

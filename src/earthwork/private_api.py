@@ -34,19 +34,11 @@ def find(path: str) -> Any:
 # If they are unknown, those of no two tensors are equal.
 dispatch_keys: Any = find("_C._dispatch_keys") or (lambda x: SimpleNamespace(raw_repr=object))
 
-
-def _plain_keys() -> frozenset[int]:
-    with torch.inference_mode(True):
-        inference = torch.empty(0, device="cpu")
-    # Explicitly, because the library may be imported inside inference mode.
-    with torch.inference_mode(False):
-        normal = torch.empty(0, device="cpu")
-    return frozenset(dispatch_keys(x).raw_repr() for x in (normal, inference))
-
-
-# The dispatch keys of ordinary and of inference tensors on the CPU. Other devices and layouts, lazy negation, and
-# wrappers of transforms and modes have other keys.
-PLAIN_KEYS = _plain_keys()
+# The dispatch keys of ordinary and of inference tensors on the CPU, in whichever mode the library is imported. Other
+# devices and layouts, lazy negation, and wrappers of transforms and modes have other keys.
+PLAIN_KEYS = frozenset(
+    dispatch_keys(torch.inference_mode(mode)(torch.empty)(0, device="cpu")).raw_repr() for mode in (False, True)
+)
 
 
 def is_plain(x: Tensor) -> bool:
@@ -104,8 +96,7 @@ def in_fake_mode() -> bool:
 
 def is_sharded(x: Tensor) -> bool:
     """Return whether a tensor is a ``DTensor``, spread over several processes."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(x, getattr(module, "DTensor", ()))
+    return isinstance(x, getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ()))
 
 
 # Torch keeps the level of forward-mode differentiation in a module variable, -1 outside of it. If it is unknown, assume

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -116,8 +117,7 @@ def two_hot(values: Tensor, centers: Tensor) -> Tensor:
     low, high = centers[upper - 1], centers[upper]
     share = ((inside - low) / (high - low)).unsqueeze(-1).to(values.dtype)
     target = values.new_zeros(*values.shape, len(centers))
-    target.scatter_(-1, (upper - 1).unsqueeze(-1), 1 - share)
-    return target.scatter_(-1, upper.unsqueeze(-1), share)
+    return target.scatter_(-1, torch.stack([upper - 1, upper], -1), torch.cat([1 - share, share], -1))
 
 
 def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> AnyOf:
@@ -137,7 +137,7 @@ def interval(low: Tensor | int | None, high: Tensor | int | None, n: int) -> Any
         tensor([[False,  True,  True,  True],
                 [False, False, False,  True]])
     """
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
         raise ValueError(f"n: expected a number of classes ≥ 1, got {n!r}")
     ends = {"low": 0 if low is None else low, "high": n - 1 if high is None else high}
     first, last = torch.broadcast_tensors(*check_indices(ends, "class", n))
@@ -177,7 +177,7 @@ def classes_below(nodes: Nodes, tree: Tree) -> Tensor:
     """Return masks ``[..., num_bins]`` of the classes below nodes of a tree, given as for `coarse`."""
     tree = as_tree(tree, "tree", "whose nodes are groups of classes")
     items: Any = [nodes] if isinstance(nodes, str) else nodes
-    if not isinstance(items, Tensor | int) and len(items) and isinstance(items[0], str):
+    if not isinstance(items, Tensor | Integral) and len(items) and isinstance(items[0], str):
         items = find_nodes("nodes", items, tree.names, tree.node_data.get("id"))
     index = check_index("nodes", items[0] if isinstance(nodes, str) else items, "node", tree.num_nodes)
     # A bin lies below a node if its place in a depth-first walk is among those of the node's subtree.

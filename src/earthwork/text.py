@@ -107,11 +107,5 @@ def printable(text: str) -> str:
 
 
 def for_matplotlib(text: str) -> str:
-    r"""Return ``text`` as Matplotlib shows it letter by letter: no control characters, no formula between dollars.
-
-    Example:
-        >>> from earthwork.text import for_matplotlib
-        >>> print(for_matplotlib("$5 to $9"))
-        \$5 to \$9
-    """
+    """Return ``text`` as Matplotlib shows it letter by letter: no control characters, no formula between dollars."""
     return printable(text).replace("$", r"\$")

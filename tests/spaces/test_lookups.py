@@ -160,20 +160,18 @@ def test_levels_of_tree(rng, root):
     depths = tree.depths.tolist()
     by_level = [[node for node in range(14) if depths[node] == depth] for depth in range(tree.depth + 1)]
     assert by_depth.counts == tuple(len(nodes) for nodes in by_level)
-    edge = {node: number for number, node in enumerate(x for x in range(14) if x != tree.root)}
-    above = by_depth.edges_above.split(by_depth.counts)
+    parents = by_depth.parents.split(by_depth.counts)
     for depth in range(1, len(by_level)):
-        parents = [by_level[depth - 1].index(int(tree.parents[node])) for node in by_level[depth]]
-        assert by_depth.up()[depth].tolist() == parents
-        assert above[depth].tolist() == [edge[node] for node in by_level[depth]]
+        expected = [by_level[depth - 1].index(int(tree.parents[node])) for node in by_level[depth]]
+        assert parents[depth].tolist() == expected
     content = torch.from_numpy(rng.random((2, 3, tree.num_bins)))
     at = {int(node): content[..., place] for place, node in enumerate(tree.bins)}
     for nodes, found in zip(by_level, by_depth.split(content, -7.0), strict=True):
         expected = [at.get(node, torch.full((2, 3), -7.0, dtype=torch.float64)) for node in nodes]
         torch.testing.assert_close(found, torch.stack(expected, -1))
-    numbers = [torch.tensor(nodes).expand(2, 3, -1) for nodes in by_level]
-    assert by_depth.at_bins(numbers)[1, 2].tolist() == tree.bins.tolist()
-    assert by_depth.at_edges(numbers)[1, 2].tolist() == list(edge)
+    numbers = torch.tensor([node for nodes in by_level for node in nodes])
+    assert numbers[by_depth.bins].tolist() == tree.bins.tolist()
+    assert numbers[by_depth.edges].tolist() == [node for node in range(14) if node != tree.root]
 
 
 @pytest.mark.parametrize("inner", [False, True])
@@ -217,7 +215,7 @@ def test_branches_of_space_of_ones_own():
     x, g = torch.tensor([1.0, -2.0, 0.5, 0.5]), torch.tensor([1.0, 2.0, 4.0])
     assert torch.equal(EdgeSpace._branch_flow(chain, x), chain.flow(x))
     assert torch.equal(EdgeSpace._branch_potential(chain, g), chain.potential(g))
-    costs, own = EdgeSpace._split_costs(chain)
+    costs, own = EdgeSpace._split_costs(chain, torch.device("cpu"), torch.float64)
     assert costs.tolist() == [1.0, 2.0, 3.0]
     assert own is None
 

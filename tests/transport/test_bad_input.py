@@ -25,7 +25,7 @@ def test_rho_below_1(function, rho):
 
 
 def test_rho_that_is_no_number():
-    with pytest.raises(TypeError, match="rho: expected a number ≥ 1, got '2'"):
+    with pytest.raises(TypeError, match="rho: expected a finite number ≥ 1, got '2'"):
         ew.emd(P, P, CHAIN, "2")  # type: ignore[arg-type]
 
 

@@ -113,6 +113,8 @@ def test_parents() -> None:
     assert by_index.names is None
     assert by_index.costs.tolist() == [1, 2, 3]
     assert trees.from_parents([None, "a", "a"], ["a", "b", "c"], {"b": 2, "c": 3}).costs.tolist() == [2, 3]
+    named = trees.from_parents(torch.tensor([-1, 0, 0, 1]), list("abcd"), [0, 1, 2, 3])
+    assert named == trees.relabel(by_index, list("abcd"))
 
 
 @pytest.mark.parametrize(

@@ -194,9 +194,11 @@ def test_a_value(tmp_path):
     [
         (lambda: ew.Dag([[], [0], [3]]), "parents: expected nodes from 0 to 2, got 3"),
         (lambda: ew.Dag([[], [0.5]]), "^parents: expected integers, got float64"),
+        (lambda: ew.Dag([-1, 0]), r"parents: expected a list of nodes for each node, got \[-1, 0\]"),
         (lambda: ew.Dag([[1], [0]]), "bins: expected at least one node, got none"),
         (lambda: ew.Dag([[], [0]], bins=[1, 1]), "bins: expected each node once, got node 1 twice"),
         (lambda: ew.Dag([[1], [0]], bins=[0]), "parents: expected no cycle, got one through node 0"),
+        (lambda: ew.Dag([[], [0], [3], [2]], bins=[1]), "parents: expected no cycle, got one through node 2"),
         (lambda: ew.HierarchicalCrossEntropyLoss(random_dag(0)), "tree: expected a Tree, whose levels are asked for"),
         (lambda: trees.from_dag([("a", "b", 1)]), "the cost is that of a node"),
     ],

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from earthwork.files import parse_json, parse_yaml
-from earthwork.storage.reading import SOURCES
-from earthwork.storage.writing import from_document, is_document
+from earthwork.storage.reading import SOURCES, _from_json
 from earthwork.trees import from_nested, from_newick
 from earthwork.trees.nested import dump_json
 from earthwork.trees.shipped import cifar10
@@ -78,8 +77,7 @@ IN_JSON = (
 
 
 def load_json(text: str) -> object:
-    value = parse_json(text)
-    return from_document(value) if is_document(value) else from_nested(value)
+    return _from_json(parse_json(text))
 
 
 def test_newick() -> None:

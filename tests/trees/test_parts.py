@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import earthwork as ew
 from earthwork.spaces.derived import derived
-from earthwork.spaces.parts import shard_bounds, slices
+from earthwork.spaces.parts import by_pieces, shard_bounds
 from earthwork.spaces.tree_maps import plan
 from earthwork.trees.parts import dump_arrays
 from tests.trees.hierarchies import hierarchies
@@ -228,10 +228,18 @@ def table_bytes(space: ew.Space) -> int:
     return sum(table.nbytes for table in vars(space).values() if isinstance(table, np.ndarray))
 
 
-def test_slices_of_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("earthwork.spaces.parts.PIECE", 3)
-    assert [list(range(7))[piece] for piece in slices(7)] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert not list(slices(0))
+    sizes: list[int] = []
+
+    def doubled(values: Any) -> Any:
+        sizes.append(len(values))
+        return 2 * values
+
+    for count, pieces in ((7, [3, 3, 1]), (0, [])):
+        sizes.clear()
+        assert by_pieces(doubled, np.arange(count), np.empty(count)).tolist() == list(range(0, 2 * count, 2))
+        assert sizes == pieces
 
 
 def test_what_part_cannot_do(tmp_path: Path) -> None:

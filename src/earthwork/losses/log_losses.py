@@ -12,7 +12,7 @@ from earthwork.losses.contract import Options, StructuredLoss, can_read_without_
 from earthwork.ops import LabelKernel
 from earthwork.spaces import EdgeSpace, Space, Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.edges import cost_tensor, dividing
+from earthwork.spaces.edges import cost_tensor
 from earthwork.spaces.log_masses import LOG_ZERO
 from earthwork.spaces.space import check_index, check_number, to_tensor, widest
 from earthwork.spaces.tree import as_tree
@@ -71,9 +71,8 @@ class EdgeCrossEntropyLoss(StructuredLoss):
     def _losses(self, log_p: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
         below, beyond = self.space.log_masses(log_p)
         costs = derived(self.space, cost_tensor, log_p.device, widest(log_p.device))
-        # Edges with all classes on one side do not contribute.
-        asked = derived(self.space, dividing, log_p.device)
-        asked = asked if known is None else asked & known
+        # Edges with all classes on one side, which cost nothing here, do not contribute.
+        asked = costs > 0 if known is None else (costs > 0) & known
         target = target.double().clamp(0, 1)
         # Where the share is 0 the term is 0, whatever the logarithm is.
         terms = torch.where(target > 0, target * below, 0) + torch.where(target < 1, (1 - target) * beyond, 0)

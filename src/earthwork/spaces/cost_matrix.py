@@ -87,11 +87,7 @@ class CostMatrix(Space):
     def _scaled(self, factor: float) -> Self:
         with np.errstate(over="ignore", invalid="ignore"):
             matrix = self._matrix * factor
-        _check_matrix(torch.from_numpy(matrix))
-        twin = self._twin()
-        twin._matrix = matrix
-        twin._seal()
-        return twin
+        return type(self)(matrix, self.names)
 
     def __repr__(self) -> str:
         return f"CostMatrix({self.num_bins} bins, costs to {self._matrix.max():g})"

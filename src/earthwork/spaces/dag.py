@@ -30,8 +30,7 @@ class Dag(Hierarchy):
 
     A node stands for the group of the bins below it, and its cost :math:`w_v` is what it costs to be inside the group
     rather than outside. So the flow at a node is what the bins below it hold, and the distance between two bins is the
-    cost of the groups that hold one of them and not the other. On a tree these are the flow over the edge above the
-    node and the length of the path.
+    cost of the groups that hold one of them and not the other: on a tree the length of the path.
 
     :math:`\sum_v w_v |\varphi_v|^\rho` is computed as on a tree. At :math:`\rho = 1` it is the Earth Mover's Distance
     if one of the two distributions is a class; otherwise it may be less, because the flows of groups that overlap need
@@ -62,7 +61,10 @@ class Dag(Hierarchy):
         *,
         notes: Iterable[str] = (),
     ) -> None:
-        lists = [list(above) for above in parents]
+        try:
+            lists = [list(above) for above in parents]
+        except TypeError as error:
+            raise TypeError(f"parents: expected a list of nodes for each node, got {parents!r:.60}") from error
         self.num_nodes = self.num_edges = len(lists)
         self.names = check_names(names, self.num_nodes, "node")
         self.notes = tuple(notes)
@@ -81,17 +83,10 @@ class Dag(Hierarchy):
 
     def _ancestors(self, parents: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return each bin's node and all nodes above it."""
-        graph: dict[int, Sequence[int]] = {}
-        todo = self._bins.tolist()
-        while todo:
-            node = todo.pop()
-            if node not in graph:
-                graph[node] = parents[node]
-                todo += parents[node]
         above: dict[int, list[int]] = {}
         total = 0
         try:
-            for node in TopologicalSorter(graph).static_order():
+            for node in TopologicalSorter(dict(enumerate(parents))).static_order():
                 above[node] = sorted({node}.union(*(above[parent] for parent in parents[node])))
                 total += len(above[node])
                 if total > _MAX_PAIRS:
@@ -124,10 +119,8 @@ class Dag(Hierarchy):
         """Return the logarithms of the masses inside and outside each group; takes ``num_nodes`` × the memory of x."""
         inside = derived(self, members, x.device)
         rows = x.to(widest(x.device)).unsqueeze(-2)
-        return (
-            torch.where(inside, rows, LOG_ZERO).logsumexp(-1),
-            torch.where(inside, LOG_ZERO, rows).logsumexp(-1),
-        )
+        below, beyond = torch.where(inside, rows, LOG_ZERO), torch.where(inside, LOG_ZERO, rows)
+        return below.logsumexp(-1), beyond.logsumexp(-1)
 
     def _distance(self, i: Tensor, j: Tensor) -> Tensor:
         both = torch.stack(torch.broadcast_tensors(i, j))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -40,23 +41,15 @@ def derived(owner: Any, make: Callable[..., Result], *options: Any) -> Result:
     return _lifted(result) if private_api.count_dispatch_modes() and private_api.in_fake_mode() else result
 
 
-class _Constants:
-    """What compiled graphs refer to, as attributes: results by function, options and number."""
-
-    def __init__(self) -> None:
-        self.names: dict[Any, str] = {}
-
-
 @private_api.constant_for_compiler
 def _constant(owner: Any, make: Callable[..., Any], options: tuple[Any, ...]) -> str:
     """Return the name of an attribute of ``owner._constants`` that holds a result, for the compiler to read."""
-    constants: _Constants = owner.__dict__.setdefault("_constants", _Constants())
-    key = (make, *options)
+    key, constants = (make, *options), owner.__dict__.setdefault("_constants", SimpleNamespace(names={}))
     if key not in constants.names:
         name = f"{make.__name__}_{len(constants.names)}"
         setattr(constants, name, derived(owner, make, *options))
         constants.names[key] = name
-    return constants.names[key]
+    return str(constants.names[key])
 
 
 def _lifted(result: Any) -> Any:

@@ -87,7 +87,8 @@ class EdgeSpace(Space):
         Args:
             costs: A number, or one for each edge. For costs that are learned see :class:`~earthwork.LearnedCosts`.
         """
-        twin = self._twin()
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__getstate__())
         twin._set_costs(costs)
         twin._seal()
         return twin
@@ -127,8 +128,7 @@ class EdgeSpace(Space):
 
     def kinks(self, flow: Tensor, costs: Tensor, rho: float) -> Tensor:
         """Return the edges at whose settled ``flow`` the distance has no second derivative, for ρ < 2."""
-        # An edge with no bin, or with every bin, on one side carries no flow.
-        return (flow == 0) & (costs > 0) & derived(self, dividing, flow.device)
+        return (flow == 0) & (costs > 0)
 
     def expected_distances(self, p: Tensor) -> Tensor:
         """Compute for every bin the expected distance to a bin drawn from ``p[..., num_bins]``, without a matrix."""
@@ -160,8 +160,8 @@ class EdgeSpace(Space):
     def _branch_potential(self, g: Tensor) -> Tensor:
         return self._potential(g)
 
-    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
-        return to_tensor(self.flow_costs), None
+    def _split_costs(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        return derived(self, cost_tensor, device, dtype), None
 
     def kernel_tables(self) -> list[NDArray[Any]] | None:
         """Return the arrays from which compiled kernels compute on this space; ``None`` if there are none for it."""
@@ -195,15 +195,9 @@ def cost_tensor(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> T
     return to_tensor(space.flow_costs, device, dtype)
 
 
-def dividing(space: EdgeSpace, device: torch.device) -> Tensor:
-    """Return which edges have bins on both sides, to be read only."""
-    return to_tensor(space._divides(), device)
-
-
 def split_costs(space: EdgeSpace, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     """Return the costs of branches and of the bins' own edges, to be read only; see `EdgeSpace._branch_flow`."""
-    branches, own = space._split_costs()
-    return branches.to(dtype).to(device), None if own is None else own.to(dtype).to(device)
+    return space._split_costs(device, dtype)
 
 
 def one_hot(labels: Tensor, like: Tensor) -> Tensor:

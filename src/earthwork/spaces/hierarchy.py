@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from earthwork.spaces.derived import derived
-from earthwork.spaces.edges import EdgeSpace, cost_tensor, one_hot
+from earthwork.spaces.edges import EdgeSpace, one_hot
 from earthwork.spaces.space import to_tensor
 from earthwork.spaces.topology import Indices, as_indices, call
 
@@ -54,9 +53,5 @@ class Hierarchy(EdgeSpace):
 
     def distances_to(self, labels: Tensor, like: Tensor) -> Tensor:
         """Compute the distance from every bin to each label, ``[...]`` to ``[..., num_bins]``, in ``like``'s type."""
-        costs = derived(self, cost_tensor, like.device, like.dtype)
-        # The edges above the label are crossed by what is not below them, the others by what is.
-        above = self.flow(one_hot(labels, like.new_empty(self.num_bins)))
-        # No matrix product, which autocast would compute in half precision.
-        distances = (above * costs).sum(-1, keepdim=True) + self.potential(costs * (1 - 2 * above))
-        return distances.clamp(min=0)  # not less by rounding
+        p = one_hot(labels, like.new_empty(self.num_bins))
+        return self.expected_distances(p).clamp(min=0)  # not less by rounding

@@ -37,25 +37,12 @@ class Levels(NamedTuple):
     edges: Tensor  # the node below each edge
     bins: Tensor  # the node of each bin
     parents: Tensor  # the parent of each node, as a place in the level above
-    edges_above: Tensor  # the edge above each node
     counts: tuple[int, ...]  # the number of nodes of each level
 
     def split(self, x: Tensor, empty: float) -> Sequence[Tensor]:
         """Return what the bins hold, ``[..., num_bins]``, by level; ``empty`` at nodes that are not bins."""
         levels: Sequence[Tensor] = pad(x, (0, 1), value=empty).index_select(-1, self.own).split(self.counts, -1)
         return levels
-
-    def up(self) -> Sequence[Tensor]:
-        """Return the parents of the nodes of each level, as places in the level above."""
-        return self.parents.split(self.counts)  # type: ignore[no-any-return]
-
-    def at_edges(self, levels: Sequence[Tensor]) -> Tensor:
-        """Return values of nodes by level as ``[..., num_edges]``, in the order of the edges."""
-        return torch.cat(list(levels), -1).index_select(-1, self.edges)
-
-    def at_bins(self, levels: Sequence[Tensor]) -> Tensor:
-        """Return values of nodes by level as ``[..., num_bins]``."""
-        return torch.cat(list(levels), -1).index_select(-1, self.bins)
 
 
 def levels(tree: Tree, device: torch.device) -> Levels:
@@ -68,41 +55,33 @@ def levels(tree: Tree, device: torch.device) -> Levels:
     starts = np.cumsum(np.append(0, counts))
     own = np.full(len(parents), len(bins))
     own[number[bins]] = np.arange(len(bins))
-    # An edge has the number of the node below it, less one for each node before it that is the root.
-    nodes = np.arange(len(parents))
-    edge = nodes - (nodes > tree.root)
     tables = {
         "own": own,
         "edges": number[parents >= 0],
         "bins": number[bins],
         "parents": number[parents[order]] - starts[np.maximum(depths[order] - 1, 0)],
-        "edges_above": edge[order],
     }
     return Levels(**{name: to_tensor(table, device) for name, table in tables.items()}, counts=tuple(counts.tolist()))
 
 
 def log_masses(levels: Levels, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logarithms of the masses below each edge of a tree and beyond it, in O(nodes) for each row."""
-    own, up = levels.split(x.double(), LOG_ZERO), levels.up()
+    own, up, counts = levels.split(x.double(), LOG_ZERO), levels.parents.split(levels.counts), levels.counts
     below = [own[-1]]
     for depth in range(len(own) - 1, 0, -1):
-        below.append(log_add(own[depth - 1], _sum(below[-1], up[depth], own[depth - 1].shape[-1])))
+        below.append(log_add(own[depth - 1], _sum(below[-1], up[depth], counts[depth - 1])))
     below.reverse()
-    return levels.at_edges(below), levels.at_edges(_beyond(own, up, below))
-
-
-def _beyond(own: Sequence[Tensor], up: Sequence[Tensor], below: Sequence[Tensor]) -> list[Tensor]:
     total = below[0]
     beyond = [torch.full_like(total, LOG_ZERO)]
     for depth in range(1, len(own)):
         share = below[depth] - total
         heavy = share > _LOG_HALF
-        beside = _sum(torch.where(heavy, LOG_ZERO, below[depth]), up[depth], own[depth - 1].shape[-1])
+        beside = _sum(torch.where(heavy, LOG_ZERO, below[depth]), up[depth], counts[depth - 1])
         outside = log_add(log_add(beside, own[depth - 1]), beyond[-1])
         # The unused branch gets a share whose logarithm has a finite slope.
         light = total + torch.where(heavy, _LOG_HALF, share).exp().neg().log1p()
         beyond.append(torch.where(heavy, outside.index_select(-1, up[depth]), light))
-    return beyond
+    return torch.cat(below, -1).index_select(-1, levels.edges), torch.cat(beyond, -1).index_select(-1, levels.edges)
 
 
 def _sum(x: Tensor, group: Tensor, count: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,8 +30,14 @@ def outline(tree: Tree, depth: int | None = None) -> str:
     children: dict[int, list[int]] = {}
     for node, parent in zip(visible.tolist(), tree._parents[visible].tolist(), strict=True):
         children.setdefault(parent, []).append(node)
-    size = tree._size
-    label = _labels(tree)
+    size, costs, plain = tree._size, tree._node_costs(), bool((tree._costs == 1).all())
+    inner_bins = {n for n in tree._bins.tolist() if size[n] > 1} if tree.num_bins < tree.num_nodes else set()
+
+    def label(node: int) -> str:
+        name = str(node) if tree.names is None else printable(tree.names[node]) or "·"
+        cost = "" if plain or node == tree.root else f"  {costs[node]:g}"
+        return f"{name}{' (class)' if node in inner_bins else ''}{cost}"
+
     lines = []
     # (text, what stands before it, what stands before the lines below it, the node or None)
     todo: list[tuple[str, str, str, int | None]] = [(label(tree.root), "", "", tree.root)]
@@ -51,16 +57,3 @@ def outline(tree: Tree, depth: int | None = None) -> str:
             for place, (entry, child) in reversed(list(enumerate(entries)))
         ]
     return "\n".join(lines)
-
-
-def _labels(tree: Tree) -> Any:
-    costs = tree._node_costs()
-    plain = bool((tree._costs == 1).all())
-    inner_bins = {n for n in tree._bins.tolist() if tree._size[n] > 1} if tree.num_bins < tree.num_nodes else set()
-
-    def label(node: int) -> str:
-        name = str(node) if tree.names is None else printable(tree.names[node]) or "·"
-        cost = "" if plain or node == tree.root else f"  {costs[node]:g}"
-        return f"{name}{' (class)' if node in inner_bins else ''}{cost}"
-
-    return label

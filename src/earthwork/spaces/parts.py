@@ -16,7 +16,7 @@ On a chain there are no shared nodes: every edge is next to a class of exactly o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -109,15 +109,14 @@ def chain_part(chain: Chain, bounds: Sequence[int], rank: int) -> Part:
 def tree_part(tree: Tree, bounds: Sequence[int], rank: int) -> Part:
     """Return one shard of a tree whose classes may be in any order."""
     start, stop = bounds[rank], bounds[rank + 1]
-    order, bins, parents, costs = tree._order, tree._bins, tree._parents, tree._node_costs()
-    is_shared, owner = shared_nodes(tree, bounds)
+    order, walk = tree._order, np.argsort(tree._order)
+    parents, costs = np.append(-1, order[tree._parents[walk[1:]]]), tree._node_costs()[walk]
+    is_shared, owner = (found[walk] for found in shared_nodes(tree, bounds))
     shared = np.flatnonzero(is_shared)
     is_local = owner == rank
-    is_local[tree.root] = False
-    nodes = np.flatnonzero(is_local)
-    mine = bins[start:stop]
-    inner = np.flatnonzero(~is_local[mine])
-    pieces = Pieces(nodes, parents[nodes], order[nodes], costs[nodes], mine, order[mine], inner)
+    is_local[0] = False
+    nodes, bins = np.flatnonzero(is_local), order[tree._bins[start:stop]]
+    pieces = Pieces(nodes, parents[nodes], costs[nodes], bins, np.flatnonzero(~is_local[bins]))
     return part_of(type(tree), bounds, rank, pieces, (shared, parents[shared], costs[shared]))
 
 
@@ -134,14 +133,12 @@ def shared_nodes(tree: Tree, bounds: Sequence[int]) -> tuple[NDArray[np.bool_], 
 
 
 class Pieces(NamedTuple):
-    """The subtrees that make up a shard: its local nodes and its classes, with their places in a walk of the tree."""
+    """The subtrees that make up a shard: its local nodes and its classes, numbered in the order of a walk."""
 
     nodes: Indices  # ascending
     parents: Indices
-    order: Indices
     costs: float | Numbers
     bins: Indices
-    bin_order: Indices
     inner: Indices  # the classes whose node is not local, but shared or the root
 
     def local_tree(self, others: bool) -> tuple[Indices, float | Numbers, Indices]:
@@ -152,16 +149,14 @@ class Pieces(NamedTuple):
         nodes, count, classes = self.nodes, len(self.nodes), len(self.bins)
         parents = np.zeros(1 + count + len(self.inner), dtype=nodes.dtype)
         parents[0] = -1
-        for piece in slices(count):
-            up = np.searchsorted(nodes, self.parents[piece])
-            parents[1 : 1 + count][piece] = np.where(are_among(self.parents[piece], nodes), up + 1, 0)
+        below = parents[1 : 1 + count]
+        by_pieces(lambda up: np.where(are_among(up, nodes), np.searchsorted(nodes, up) + 1, 0), self.parents, below)
         costs = self.costs
         if len(self.inner) or not isinstance(costs, float):
             costs = np.zeros(len(parents))
             costs[1 : 1 + count] = self.costs
         bins = np.zeros(classes + others, dtype=nodes.dtype)
-        for piece in slices(classes):
-            bins[:classes][piece] = np.searchsorted(nodes, self.bins[piece]) + 1
+        by_pieces(lambda own: np.searchsorted(nodes, own) + 1, self.bins, bins[:classes])
         bins[self.inner] = 1 + count + np.arange(len(self.inner))
         return parents, costs, bins
 
@@ -169,13 +164,10 @@ class Pieces(NamedTuple):
         """Return the shared node above each class, by number, and the lengths of runs below the same one."""
         # The local nodes that are attached to a shared one; the walk visits each of their subtrees without a gap.
         tops = np.flatnonzero(~are_among(self.parents, self.nodes))
-        tops = tops[np.argsort(self.order[tops])]
-        above = np.searchsorted(shared, self.parents[tops]).astype(self.bins.dtype)
-        starts = self.order[tops]
-        slots = np.zeros_like(self.bins)
-        for piece in slices(len(self.bins)):
-            # Classes at shared nodes, which may come before all tops, are set below.
-            slots[piece] = np.append(above, 0)[np.searchsorted(starts, self.bin_order[piece], side="right") - 1]
+        # Classes at shared nodes, which may come before all tops, are set below.
+        above = np.append(np.searchsorted(shared, self.parents[tops]), 0).astype(self.bins.dtype)
+        starts, slots = self.nodes[tops], np.zeros_like(self.bins)
+        by_pieces(lambda own: above[np.searchsorted(starts, own, side="right") - 1], self.bins, slots)
         slots[self.inner] = np.searchsorted(shared, self.bins[self.inner])
         first = np.flatnonzero(np.append(True, slots[1:] != slots[:-1]))
         return torch.from_numpy(slots[first].astype(np.int64)), torch.from_numpy(np.diff(first, append=len(slots)))
@@ -185,15 +177,15 @@ def are_among(values: NDArray[Any], ascending: NDArray[Any]) -> NDArray[np.bool_
     """Return whether each value is among others, which are in ascending order."""
     found = np.zeros(len(values), dtype=bool)
     if len(ascending):
-        for piece in slices(len(values)):
-            places = np.searchsorted(ascending, values[piece])
-            found[piece] = np.take(ascending, places, mode="clip") == values[piece]
+        by_pieces(lambda x: np.take(ascending, np.searchsorted(ascending, x), mode="clip") == x, values, found)
     return found
 
 
-def slices(length: int) -> Iterator[slice]:
-    """Return slices of an axis, for results that would take a multiple of the memory for all entries at once."""
-    return (slice(start, start + PIECE) for start in range(0, length, PIECE))
+def by_pieces(function: Callable[[Any], Any], values: NDArray[Any], result: NDArray[Any]) -> NDArray[Any]:
+    """Compute a function that would take a multiple of the memory for all values at once."""
+    for start in range(0, len(values), PIECE):
+        result[start : start + PIECE] = function(values[start : start + PIECE])
+    return result
 
 
 def part_of(

@@ -102,12 +102,6 @@ class Space(ABC):
     def _derived(self) -> OrderedDict[Any, Any]:
         return OrderedDict()
 
-    def _twin(self) -> Self:
-        """Return a copy that can still be changed, and shares every array."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__getstate__())
-        return twin
-
     @property
     def bin_names(self) -> tuple[str, ...] | None:
         """The names of the bins, in the order of the classes; ``None`` if they have none."""
@@ -266,6 +260,8 @@ def to_tensor(values: NDArray[Any], device: torch.device | str = "cpu", dtype: t
 
 def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
     """Return the values of a number, a sequence, an array or a tensor in double precision, as an array of its own."""
+    if is_complex(values) or (isinstance(values, Tensor) and values.dtype == torch.bool):
+        raise TypeError(f"{name}: expected real numbers, got {values.dtype}")
     if isinstance(values, Tensor):
         if private_api.is_fake(values) and not torch.compiler.is_compiling():
             raise TypeError(f"{name}: expected values to check, got a fake tensor; make spaces before FakeTensorMode")
@@ -274,8 +270,6 @@ def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
                 f"{name}: expected {expected} that are fixed, got a tensor that requires grad; learned costs are an "
                 "option of emd and EMDLoss, costs="
             )
-        if values.is_complex() or values.dtype == torch.bool:
-            raise TypeError(f"{name}: expected real numbers, got {values.dtype}")
         return np.array(values.cpu().double().numpy())
     try:
         array = np.asarray(values)
@@ -283,8 +277,6 @@ def fixed_numbers(name: str, values: Any, expected: str) -> NDArray[np.float64]:
             raise TypeError
         return np.array(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        if is_complex(values):
-            raise TypeError(f"{name}: expected real numbers, got {values.dtype}") from None
         raise TypeError(f"{name}: expected {expected}, got {values!r:.60}") from error
 
 
@@ -321,21 +313,18 @@ def check_space(space: Space) -> None:
         raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, got {type(space).__name__}")
 
 
-def check_number(name: str, number: Any, expected: str = "a finite number > 0") -> float:
-    """Return ``number``, if it is as ``expected``: finite, and ``"… > 0"`` or ``"… ≥ 0"``."""
+def check_number(name: str, number: Any, expected: str = "a finite number > 0", least: float = 0) -> float:
+    """Return ``number``, if it is as ``expected``: finite and at least ``least``, which is excluded by ``"… > 0"``."""
     if not isinstance(number, (int, float)) or isinstance(number, bool):
         raise TypeError(f"{name}: expected {expected}, got {number!r}")
-    if not 0 <= number < math.inf or (number == 0 and expected.endswith("> 0")):
+    if not least <= number < math.inf or (number == 0 and expected.endswith("> 0")):
         raise ValueError(f"{name}: expected {expected}, got {number}")
     return float(number)
 
 
 def check_rho(rho: float) -> None:
     """Raise unless ``rho`` is a real number ≥ 1."""
-    if not isinstance(rho, (int, float)) or isinstance(rho, bool):
-        raise TypeError(f"rho: expected a number ≥ 1, got {rho!r}")
-    if not 1 <= rho < math.inf:
-        raise ValueError(f"rho: expected a finite number ≥ 1, got {rho}")
+    check_number("rho", rho, "a finite number ≥ 1", 1)
 
 
 def check_indices(

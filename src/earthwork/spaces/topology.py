@@ -19,7 +19,6 @@ Indices = NDArray[np.int64]
 class Topology(NamedTuple):
     """The position of each node of a tree. The subtree of ``v`` is ``order[v] : order[v] + size[v]`` of the walk."""
 
-    parents: Indices
     root: int
     depth: Indices
     order: Indices
@@ -44,13 +43,19 @@ def topology(parents: Indices, names: Sequence[str] | None = None) -> Topology:
     up[roots] = count
     if len(roots) == 0:
         raise ValueError(f"parents: expected one root (parent -1), got none{_describe_cycle(up, names)}")
-    root = int(roots[0])
-    size = _sum_below(np.append(np.ones_like(parents), parents.dtype.type(0)), up, names)[:-1]
+    size = np.append(np.ones_like(parents), parents.dtype.type(0))
+    for ancestor in _doublings(up, names):
+        np.add.at(size, ancestor, size.copy())
+        size[-1] = 0
+    size = size[:-1]
     if _is_preorder(parents, size):
         order = np.arange(count, dtype=parents.dtype)
-        return Topology(parents, root, _preorder_depth(size), order, size)
-    depth = _sum_above((up < count).astype(parents.dtype), up, names)[:-1]
-    return Topology(parents, root, depth, _sum_above(_offsets(size, up, root), up, names)[:-1], size)
+    else:
+        order = _offsets(size, up)
+        for ancestor in _doublings(up, names):
+            order += order[ancestor]
+        order = order[:-1]
+    return Topology(int(roots[0]), _depths(order, size), order, size)
 
 
 def _is_preorder(parents: Indices, size: Indices) -> bool:
@@ -63,16 +68,15 @@ def _is_preorder(parents: Indices, size: Indices) -> bool:
     return bool((node[1:] <= node[parents[1:]]).all())
 
 
-def _preorder_depth(size: Indices) -> Indices:
-    """Return the depth of each node in preorder: how many subtrees began before it, less those that ended."""
-    node = np.arange(len(size), dtype=size.dtype)
-    ended = np.zeros(len(size) + 1, dtype=size.dtype)
-    np.add.at(ended, node + size, ended.dtype.type(1))
-    node -= np.cumsum(ended, out=ended)[:-1]
-    return node
+def _depths(order: Indices, size: Indices) -> Indices:
+    """Return the depth of each node: a walk goes down a level at each node but the root, and up behind each subtree."""
+    steps = np.ones(len(size) + 1, dtype=size.dtype)
+    steps[0] = 0
+    np.subtract.at(steps, order + size, steps.dtype.type(1))
+    return np.cumsum(steps, out=steps)[order]
 
 
-def _offsets(size: Indices, up: Indices, root: int) -> Indices:
+def _offsets(size: Indices, up: Indices) -> Indices:
     """Count the nodes that a walk visits from each node's parent to the node; 0 for the root and none."""
     by_parent = np.argsort(up[:-1], kind="stable")
     sizes = size[by_parent]
@@ -81,9 +85,9 @@ def _offsets(size: Indices, up: Indices, root: int) -> Indices:
     del sizes
     siblings = up[by_parent]
     walked -= walked[np.searchsorted(siblings, siblings)]
+    walked[:-1] += 1  # the last one is that of the root
     offset = np.zeros_like(up)
-    offset[by_parent] = walked + 1
-    offset[root] = 0
+    offset[by_parent] = walked
     return offset
 
 
@@ -96,20 +100,6 @@ def _doublings(up: Indices, names: Sequence[str] | None) -> Iterator[Indices]:
         yield ancestor
         ancestor = ancestor[ancestor]
     raise ValueError(f"parents: expected a tree{_describe_cycle(up, names)}")
-
-
-def _sum_above(values: Indices, up: Indices, names: Sequence[str] | None) -> Indices:
-    for ancestor in _doublings(up, names):
-        values += values[ancestor]
-    return values
-
-
-def _sum_below(values: Indices, up: Indices, names: Sequence[str] | None) -> Indices:
-    for ancestor in _doublings(up, names):
-        below = values.copy()
-        np.add.at(values, ancestor, below)
-        values[-1] = 0
-    return values
 
 
 def _describe_cycle(up: Indices, names: Sequence[str] | None) -> str:

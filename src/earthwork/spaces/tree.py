@@ -77,7 +77,7 @@ class Tree(Hierarchy):
         if not isinstance(info, Mapping | None):
             raise TypeError(f"info: expected a mapping from names to facts, got {info!r}")
         self._info = dict(info or {})
-        self._parents, self._depths, self._order, self._size = shape.parents, shape.depth, shape.order, shape.size
+        self._parents, self._depths, self._order, self._size = array, shape.depth, shape.order, shape.size
         self._set_bins(np.flatnonzero(shape.size == 1) if bins is None else bins)
         self._set_costs(costs)
         self._seal()
@@ -159,10 +159,9 @@ class Tree(Hierarchy):
         Of several, one in the smallest common subtree, and there the first.
         """
         nodes = derived(self, levels, allowed.device)
-        up, counts = nodes.up(), nodes.counts
+        up, counts = nodes.parents.split(nodes.counts), nodes.counts
         costs = derived(self, cost_tensor, allowed.device, widest(allowed.device))
-        # The last entry is that of the root, which has no edge.
-        steps = pad(costs, (0, 1))[nodes.edges_above].split(counts)
+        steps = costs.new_zeros(self.num_nodes).index_copy(0, nodes.edges, costs).split(counts)
         far = [torch.where(here, 0.0, math.inf).to(costs.dtype) for here in nodes.split(allowed, False)]
         index = torch.arange(self.num_bins, device=allowed.device).expand(allowed.shape)
         best = [bin_.clone() for bin_ in nodes.split(index, self.num_bins)]
@@ -178,11 +177,10 @@ class Tree(Hierarchy):
             nearer = above < far[depth]
             best[depth] = torch.where(nearer, best[depth - 1].index_select(-1, up[depth]), best[depth])
             far[depth] = torch.where(nearer, above, far[depth])
-        return nodes.at_bins(best)
+        return torch.cat(best, -1).index_select(-1, nodes.bins)
 
-    def _split_costs(self) -> tuple[Tensor, Tensor | None]:
-        maps = derived(self, plan, torch.device("cpu"))
-        costs = pad(to_tensor(self.flow_costs), (0, 1))
+    def _split_costs(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        maps, costs = derived(self, plan, device), pad(derived(self, cost_tensor, device, dtype), (0, 1))
         return costs[maps.branch_edge], costs[maps.bin_edge]
 
     def kernel_tables(self) -> list[NDArray[Any]]:

@@ -12,7 +12,7 @@ from earthwork import files, trees
 from earthwork.array_files import ArrayFile
 from earthwork.extras import require
 from earthwork.spaces import Chain, CostMatrix, Ring, Space
-from earthwork.storage.writing import from_document, is_document
+from earthwork.storage.writing import from_document
 from earthwork.text import with_near_matches
 from earthwork.trees import SHIPPED, from_edges, from_nested, from_table
 from earthwork.trees.assemble import check_unique
@@ -28,22 +28,13 @@ def load(what: str | os.PathLike[str], **options: Any) -> Space:
     | `"imagenet1k"`, `"cifar100"` … | a shipped tree: the functions of `ew.trees` without arguments |
     | `"chain:7"`, `"ring:24"` | that many bins; every edge costs 1 |
     | `"chain:3,4,5,6"`, `"ring:Mon,Tue,Wed"` | bins with these names; every edge costs 1 |
-    | `.json` | what :func:`~earthwork.save` writes, or a tree as nested objects and lists |
-    | `.yaml`, `.yml` | a tree as nested objects and lists |
-    | `.nwk`, `.newick`, `.tree`, `.tre` | a tree in Newick form |
-    | `.csv`, `.tsv` of numbers, square | a cost matrix, with or without names |
-    | `.csv`, `.tsv` with the columns `child`, `parent` | the edges of a tree; the column `cost` is optional |
-    | `.csv`, `.tsv` otherwise | a tree: a row for each class, a column for each level |
-    | `.txt` | a tree: the path to a class in each line |
-    | `.graphml`, `.gml` | a tree as a graph (needs networkx) |
-    | `.npz` | a tree as the arrays `parents`, `bins` and perhaps `costs`; see `ew.trees.read_part` |
+    | `.json` | any space, as :func:`~earthwork.save` writes it, or a tree as nested objects and lists |
+    | `.csv`, `.tsv` | a cost matrix, the edges of a tree, or a row for each class and a column for each level |
     | `.npy` | a cost matrix |
-
-    A string that is a specification or a shipped name is never taken for a file; write ``"./cifar10"`` for a file of
-    that name, or pass a ``Path``.
+    | `.yaml`, `.nwk`, `.txt`, `.graphml`, `.npz` … | a tree, in the forms of docs/formats.md |
 
     Args:
-        what: The file, the name or the specification.
+        what: The file, the name or the specification; ``"./cifar10"`` and ``Path("cifar10")`` are files.
         options: Arguments of the builder that reads the file or makes the shipped tree: ``classes=``,
             ``inner_bins=``, ``full_names=``, ``separator=``, ``columns=`` …. With ``columns=`` a ``.csv`` or ``.tsv``
             file is always read as a tree with a column for each level.
@@ -141,7 +132,7 @@ def _nested(path: Path) -> Any:
 
 
 def _from_json(value: Any, **options: Any) -> Space:
-    if is_document(value):
+    if isinstance(value, dict) and isinstance(value.get("format"), str) and "version" in value:
         return from_document(value, classes=options.get("classes"))
     return from_nested(value, **options)
 

@@ -32,8 +32,7 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
     | `.json` | all | nothing; costs are stored as float64 |
     | `.npy` | cost matrices | names |
     | `.csv`, `.tsv` | cost matrices | nothing |
-    | `.csv`, `.tsv` | trees | costs, ids and info |
-    | `.txt` | trees | costs, ids and info |
+    | `.csv`, `.tsv`, `.txt` | trees | costs, ids and info |
     | `.npz` | trees | names, ids and info; the nodes are renumbered in preorder |
     | `.nwk`, `.newick`, `.tree`, `.tre` | trees whose classes are the leaves | the order of the classes, ids and info |
     | `.yaml`, `.yml` | trees whose classes are the leaves | the order of the classes, ids and info |
@@ -142,18 +141,13 @@ _WRITERS: dict[type, dict[str, Callable[..., str | bytes]]] = {
 
 # ---- the JSON form: an object with a format and a version ------------------------------------------------------------
 
-_FORMATS: dict[str, tuple[Callable[..., Space], tuple[str, ...]]] = {
-    "earthwork-chain": (Chain, ("bins", "costs")),
-    "earthwork-ring": (Ring, ("bins", "costs")),
-    "earthwork-cost-matrix": (CostMatrix, ("matrix",)),
-    "earthwork-dag": (Dag, ("parents", "costs", "bins")),
+_FORMATS: dict[str, tuple[Any, dict[str, str]]] = {
+    "earthwork-chain": (Chain, {"bins": "num_bins", "costs": "_costs"}),
+    "earthwork-ring": (Ring, {"bins": "num_bins", "costs": "_costs"}),
+    "earthwork-cost-matrix": (CostMatrix, {"matrix": "_matrix"}),
+    "earthwork-dag": (Dag, {"parents": "parents", "costs": "_costs", "bins": "_bins"}),
 }
-"""The spaces other than trees, and what their objects hold besides names: the arguments in their order."""
-
-
-def is_document(value: Any) -> bool:
-    """Return whether parsed JSON is the form that `dumps` writes, rather than a nested tree."""
-    return isinstance(value, dict) and isinstance(value.get("format"), str) and "version" in value
+"""The spaces other than trees, and what their objects hold besides names: the arguments, and the space's attributes."""
 
 
 def from_document(document: dict[str, Any], *, classes: Classes | None = None) -> Space:
@@ -177,29 +171,24 @@ def from_document(document: dict[str, Any], *, classes: Classes | None = None) -
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise ValueError('"names": expected a list of text')
     try:
-        return make(*(document[name] for name in known), names=names)
+        space: Space = make(*(document[name] for name in known), names=names)
     except TypeError as error:
         raise ValueError(str(error)) from None
+    return space
 
 
 def dumps(space: Space) -> str:
     """Return the JSON text of a space, from which `from_document` makes an equal one, with costs in float64."""
     if isinstance(space, Tree):
         return nested.dump_json(space)
-    if isinstance(space, Chain | Ring):
-        costs = space._costs if space.num_edges else np.ones(1)
-        same = bool((costs == costs[0]).all())
-        kind = "chain" if isinstance(space, Chain) else "ring"
-        parts: dict[str, Any] = {"bins": space.num_bins, "costs": _numbers((costs[0] if same else costs).tolist())}
-    elif isinstance(space, CostMatrix):
-        kind, parts = "cost-matrix", {"matrix": _numbers(space._matrix.tolist())}
-    elif isinstance(space, Dag):
-        kind = "dag"
-        costs = _numbers(space._costs.tolist())
-        parts = {"parents": space.parents, "costs": costs, "bins": space._bins.tolist()}
-    else:
+    found = [(form, known) for form, (kind, known) in _FORMATS.items() if isinstance(space, kind)]
+    if not found:
         raise TypeError(f"space: expected a Chain, Ring, Tree or CostMatrix, which have a JSON form, got {space!r:.60}")
-    parts = {"format": f"earthwork-{kind}", "version": nested.VERSION, **parts}
+    form, known = found[0]
+    values: dict[str, Any] = {name: getattr(space, attribute) for name, attribute in known.items()}
+    if isinstance(space, Chain | Ring) and (space._costs == space._costs[:1]).all():
+        values["costs"] = space._costs[0] if space.num_edges else 1.0
+    parts = {"format": form, "version": nested.VERSION, **{name: _numbers(value) for name, value in values.items()}}
     if space.names is not None:
         parts["names"] = list(space.names)
     lines = ",\n".join(f'"{name}": {_lines(part)}' for name, part in parts.items())
@@ -215,6 +204,7 @@ def _lines(part: Any) -> str:
 
 def _numbers(value: Any) -> Any:
     """Return nested lists of numbers with integers where they are whole."""
-    if isinstance(value, list):
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, list | tuple):
         return [_numbers(entry) for entry in value]
-    return int(value) if value.is_integer() else value
+    return int(value) if float(value).is_integer() else value

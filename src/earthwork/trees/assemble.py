@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earthwork.spaces import Tree
-from earthwork.spaces.topology import call
+from earthwork.spaces.topology import Indices, call
 from earthwork.text import abbreviate, find_nodes, quoted
 
 Classes: TypeAlias = "Sequence[str] | Mapping[str, int]"
-Indices: TypeAlias = NDArray[np.int64]
 
 
 def assemble(

@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -44,6 +45,7 @@ class Lines(list[Any]):
         self.numbers, self.columns = [number for number, _ in lines], columns
 
 
+@dataclass
 class Builder:
     """The options of a builder, and the names of its source: cleaned when they are read, compared afterwards.
 
@@ -51,27 +53,22 @@ class Builder:
     messages. A builder without an option for full names leaves it at ``None``.
     """
 
-    def __init__(
-        self,
-        what: str,
-        unit: str,
-        source: Any = None,
-        *,
-        separator: str = "/",
-        full_names: bool | None = None,
-        classes: Classes | None = None,
-        inner_bins: bool = False,
-        clean: bool = True,
-        strict: bool = False,
-    ) -> None:
-        if not separator or not isinstance(separator, str):
-            raise ValueError(f"separator: expected at least one character, got {separator!r}")
-        if strict and not clean:
+    what: str
+    unit: str
+    source: Any = None
+    _: KW_ONLY
+    separator: str = "/"
+    full_names: bool | None = None
+    classes: Classes | None = None
+    inner_bins: bool = False
+    clean: bool = True
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.separator or not isinstance(self.separator, str):
+            raise ValueError(f"separator: expected at least one character, got {self.separator!r}")
+        if self.strict and not self.clean:
             raise ValueError("strict: expected clean=True, because names that are taken as they are have no findings")
-        self.what, self.clean, self.strict = what, clean, strict
-        self.numbers = source.numbers if isinstance(source, Lines) else None
-        self.unit = unit if self.numbers is None else "line"
-        self.separator, self.full_names, self.classes, self.inner_bins = separator, full_names, classes, inner_bins
         self._changed: dict[str, list[int | str]] = {}
 
     def read(self, name: str, at: int | str) -> str:
@@ -87,7 +84,8 @@ class Builder:
 
     def place(self, at: int | str) -> str:
         """Return where an entry is, in words."""
-        return at if isinstance(at, str) else f"{self.unit} {at if self.numbers is None else self.numbers[at]}"
+        numbers = self.source.numbers if isinstance(self.source, Lines) else None
+        return at if isinstance(at, str) else f"{self.unit} {at}" if numbers is None else f"line {numbers[at]}"
 
     def tree(
         self,
@@ -100,7 +98,6 @@ class Builder:
         changes: Sequence[str] = (),
         notes: Sequence[str] = (),
         info: Mapping[str, Any] | None = None,
-        inner_bins: bool = False,
         **facts: Any,
     ) -> Tree:
         """Return the tree of these nodes, whose bins are the user's classes; facts are those of `assemble`.
@@ -119,7 +116,7 @@ class Builder:
                     full.append(name if at_top else f"{full[parent]}{self.separator}{name}")
                 names = full
         hint = "" if self.full_names is None else "; pass full_names=True to name each node by its path"
-        inner_bins = inner_bins or self.inner_bins
+        inner_bins = self.inner_bins
         return assemble(parents, names, costs, self.classes, inner_bins=inner_bins, names_hint=hint, info=info, **facts)
 
     def notes(

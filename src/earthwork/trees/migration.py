@@ -173,14 +173,12 @@ def recorded_classes(state: Mapping[str, Any]) -> tuple[str, ...] | int:
 
 
 def _record(given: Space | None, module: Any, state: dict[str, Any], prefix: str, metadata: Any = None) -> None:
-    """Add the classes to a state dict."""
     space = module.space if given is None else given
     content = to_json(space.num_bins if space.bin_names is None else list(space.bin_names)).encode()
     state[f"{prefix}classes"] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 def _check(given: Space | None, module: Any, state: dict[str, Any], prefix: str, *others: Any) -> None:
-    """Compare the classes of a state dict with those of the module."""
     _, _, missing, _, errors = others
     key, expected = f"{prefix}classes", dict[str, Any]()
     _record(given, module, expected, "")

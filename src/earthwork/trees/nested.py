@@ -55,6 +55,9 @@ def from_nested(
     todo = [(len(nodes) - 1, entry) for entry in reversed(top)]
     while todo:
         parent, (written, cost, children) = todo.pop()
+        if not isinstance(children, Mapping | list | tuple | None):
+            found = f"below {written!r:.60}, got {children!r:.60}"
+            raise ValueError(f"nested: expected a dict, a list or nothing {found}")
         name = builder.read(written, f"below {nodes[parent].name!r}" if parent >= 0 else "the top")
         node, spelling = groups.get((parent, name), (len(nodes), ""))
         if not children or spelling == written or node == len(nodes) or cost != nodes[node].cost:
@@ -98,24 +101,18 @@ def _entries(value: Any, where: str, in_list: bool = False) -> list[_Entry]:
         wrong = isinstance(cost, bool) or not isinstance(cost, int | float | None)
         if wrong or (cost is not None and not 0 <= cost < 1e300):
             raise ValueError(f"nested: expected a finite cost ≥ 0 for {name!r:.60}, got {cost!r:.60}")
-        return [(name, cost, _container(value.get("children"), name))]
+        return [(name, cost, value.get("children"))]
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
                 found = f"{name!r:.60}; in YAML, put it in quotes"
                 raise ValueError(f"nested: expected names (text) below {where}, got {found}")
-        return [(name, None, _container(below, name)) for name, below in value.items()]
+        return [(name, None, below) for name, below in value.items()]
     if in_list and isinstance(value, list | tuple):
         raise ValueError(f"nested: expected names or dicts in the list below {where}, got another list without a name")
     if isinstance(value, list | tuple):
         return [entry for item in value for entry in _entries(item, where, in_list=True)]
     raise ValueError(f"nested: expected a dict, a list or a name below {where}, got {value!r:.60}")
-
-
-def _container(value: Any, name: str) -> Any:
-    if value is None or isinstance(value, Mapping | list | tuple):
-        return value
-    raise ValueError(f"nested: expected a dict, a list or nothing below {name!r:.60}, got {value!r:.60}")
 
 
 def to_nested(tree: Tree) -> dict[str, Any]:

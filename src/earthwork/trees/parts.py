@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from earthwork.array_files import ArrayFile
 from earthwork.spaces import EdgeSpace, Space, Tree
-from earthwork.spaces.parts import Part, Pieces, TakeOnce, are_among, part_of, shard_bounds, slices
+from earthwork.spaces.parts import Part, Pieces, TakeOnce, are_among, by_pieces, part_of, shard_bounds
 
 
 class TreePart(Space):
@@ -200,18 +200,17 @@ class _TreeFile:
         if not (are_among(parents, nodes) | are_among(parents, shared)).all():
             raise _not_in_preorder(self.path)
         inner = np.flatnonzero(are_among(bins, shared))
-        return Pieces(nodes, parents, nodes, self.node_costs(nodes), bins, bins, inner)
+        return Pieces(nodes, parents, self.node_costs(nodes), bins, inner)
 
     def parents_of(self, nodes: NDArray[Any]) -> NDArray[Any]:
-        """Return the parents of some nodes."""
-        parents = np.empty(len(nodes), dtype=self.index_type)
-        for piece in slices(len(nodes)):
-            found, below = self.parents[nodes[piece]], nodes[piece]
-            # Checked before they are converted to fewer bits.
-            if (found >= below).any() or ((found < 0) != (below == 0)).any():
+        def checked(nodes: NDArray[Any]) -> NDArray[Any]:
+            # Before they are converted to fewer bits.
+            parents: NDArray[Any] = self.parents[nodes]
+            if (parents >= nodes).any() or ((parents < 0) != (nodes == 0)).any():
                 raise _not_in_preorder(self.path)
-            parents[piece] = found
-        return parents
+            return parents
+
+        return by_pieces(checked, nodes, np.empty(len(nodes), dtype=self.index_type))
 
     def _check_order(self, bins: NDArray[Any]) -> None:
         if len(bins) and ((bins[1:] <= bins[:-1]).any() or bins[0] < 0 or bins[-1] >= len(self.parents)):
@@ -228,14 +227,8 @@ class _TreeFile:
         return np.array(path[::-1], dtype=np.int64)
 
     def node_costs(self, nodes: NDArray[Any]) -> float | NDArray[np.float64]:
-        """Compute the costs above some nodes."""
-        if self.costs is None:
-            return 1.0
-        costs = np.empty(len(nodes))
         # NumPy converts indices to 64 bits, here those of a piece only.
-        for piece in slices(len(nodes)):
-            costs[piece] = self.costs[nodes[piece]]
-        return costs
+        return 1.0 if self.costs is None else by_pieces(self.costs.__getitem__, nodes, np.empty(len(nodes)))
 
 
 def _not_in_preorder(path: str | os.PathLike[str]) -> ValueError:

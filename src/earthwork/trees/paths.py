@@ -64,7 +64,6 @@ def from_paths(
 
 
 def _grow(builder: Builder, rows: Sequence[Sequence[str]], root: str) -> Tree:
-    """Build a tree from the path to each class."""
     if not rows:
         raise ValueError(f"{builder.what}: expected at least one, got none")
     rows = [[builder.read(part, at) for part in parts] for at, parts in enumerate(rows)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from earthwork.extras import require
 from earthwork.spaces import Dag, Tree
@@ -27,7 +28,8 @@ def from_parents(
     parents: Mapping[str, str | Sequence[str] | None]
     | Sequence[str | Sequence[str] | None]
     | Sequence[int]
-    | NDArray[Any],
+    | NDArray[Any]
+    | Tensor,
     names: Sequence[str] | None = None,
     costs: float | Sequence[float] | Mapping[str, float] = 1.0,
     *,
@@ -59,6 +61,8 @@ def from_parents(
         True
     """
     builder = Builder("names" if names is not None else "parents", "node", **options)
+    if isinstance(parents, Tensor):
+        parents = parents.tolist()
     if isinstance(parents, Mapping):
         if names is not None:
             raise ValueError("names: expected none, because the mapping `parents` names the nodes")
@@ -295,20 +299,15 @@ def _edge_graph(builder: Builder, edges: Iterable[Sequence[Any]] | NDArray[Any])
         child = builder.read(_label(row[0], at), at)
         graph.add(child, None if row[1] is None else builder.read(_label(row[1], at), at), at)
     bare = [at for at, row in enumerate(rows) if len(row) == 2]
-    if len(bare) == len(rows):
-        return graph, None
-    if bare:
-        at = bare[0]
-        raise ValueError(f"edges: expected a cost for all edges or for none, got none at {at}: {rows[at]!r}")
-    return graph, _costs("edges", [row[2] for row in rows], rows)
+    if 0 < len(bare) < len(rows):
+        raise ValueError(f"edges: expected a cost for all edges or for none, got none at {bare[0]}: {rows[bare[0]]!r}")
+    return graph, None if bare else _costs("edges", [row[2] for row in rows], rows)
 
 
 def _label(label: Any, at: int) -> str:
-    if isinstance(label, str):
-        return label
-    if isinstance(label, bool) or not isinstance(label, Integral):
+    if isinstance(label, bool) or not isinstance(label, str | Integral):
         raise TypeError(f"edges: expected names or integers, got {label!r} at {at}")
-    return str(label)
+    return label if isinstance(label, str) else str(label)
 
 
 def _costs(what: str, values: Sequence[Any], shown: Sequence[Any]) -> list[float]:
@@ -333,9 +332,8 @@ def to_edges(tree: Tree) -> list[tuple[str, str, float]]:
         [('cat', 'thing', 1.0), ('rock', 'thing', 1.0)]
     """
     names = need_names(tree, "to_edges")
-    costs = tree._node_costs().tolist()
-    pairs = [(node, parent) for node, parent in enumerate(tree.parents.tolist()) if parent >= 0]
-    return [(names[node], names[parent], costs[node]) for node, parent in pairs]
+    nodes = zip(names, tree.parents.tolist(), tree._node_costs().tolist(), strict=True)
+    return [(name, names[parent], cost) for name, parent, cost in nodes if parent >= 0]
 
 
 def from_networkx(
@@ -350,8 +348,7 @@ def from_networkx(
 
     Args:
         graph: The graph. Nodes that are not strings are called by their ``str``. Attributes of nodes become
-            ``node_data`` where every node has them, and the classes are those that
-            `to_networkx` marks, else the leaves.
+            ``node_data`` where every node has them, and classes are those that `to_networkx` marks, else the leaves.
         root: The root of an undirected graph.
         weight: The edge attribute that holds the costs; where no edge has it, every edge costs 1.
         rule: Which parent a node with several keeps, as for :func:`from_parents`.
@@ -372,6 +369,7 @@ def from_networkx(
     if not graph.is_directed():
         graph = _directed(nx, graph, root)
     builder = Builder("graph", "node", **options)
+    builder.inner_bins |= builder.classes is None
     names = {label: builder.read(str(label), at) for at, label in enumerate(graph)}
     check_unique("graph", list(names.values()))
     links, weights = _Graph("graph"), list[Any]()
@@ -393,7 +391,6 @@ def from_networkx(
         rule,
         edge_costs=None if bare else _costs(f"graph: {weight!r}", weights, weights),
         bins=in_order("graph: attributes `bin`", marked) or None,
-        inner_bins=builder.classes is None,
         node_data={key: [x[key] for x in attributes] for key in keys if all(key in x for x in attributes)},
         info={key: value for key, value in graph.graph.items() if isinstance(key, str)},
     )
@@ -433,8 +430,7 @@ def to_networkx(tree: Tree) -> nx.DiGraph[Any]:
         graph.add_node(label, **{key: values[node] for key, values in tree.node_data.items()})
     for place, node in enumerate(tree.bins.tolist()):
         graph.nodes[labels[node]]["bin"] = place
-    costs = tree._node_costs().tolist()
-    for node, parent in enumerate(tree.parents.tolist()):
+    for label, parent, cost in zip(labels, tree.parents.tolist(), tree._node_costs().tolist(), strict=True):
         if parent >= 0:
-            graph.add_edge(labels[parent], labels[node], weight=costs[node])
+            graph.add_edge(labels[parent], label, weight=cost)
     return graph

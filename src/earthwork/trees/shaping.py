@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +15,6 @@ from earthwork.spaces.space import check_names, check_number, fixed_numbers
 from earthwork.spaces.topology import call
 from earthwork.text import find_nodes
 from earthwork.trees.assemble import Classes, assemble, by_name, check_tree, class_nodes, need_names
-
-Floats: TypeAlias = NDArray[np.float64]
 
 
 def restrict(tree: Tree, classes: Classes, *, inner_bins: bool = False) -> Tree:
@@ -137,15 +135,12 @@ def reweight(
     | `"information"` | :math:`\log P_\text{parent} - \log P_i`, with :math:`P` the share of `counts` below |
     | a function | what it returns for the tree: a number, or one for each edge |
 
-    With heights all leaves are equally far from the root. With information content distances are those of Jiang and
-    Conrath.
-
     Args:
         tree: The tree.
         scheme: One of these names, or a function.
         decay: The base of the scheme ``"depth"``, > 0.
-        counts: For the scheme ``"information"``: how often each class occurs, in the order of the classes or by name.
-            Every count must be positive, so add one where a class may not occur.
+        counts: For the scheme ``"information"`` (Jiang and Conrath's): how often each class occurs, in the order of the
+            classes or by name. Every count must be positive, so add one where a class may not occur.
 
     Example:
         >>> import earthwork as ew
@@ -177,7 +172,7 @@ def reweight(
     return tree.with_costs(costs)
 
 
-def _information_costs(tree: Tree, counts: Sequence[float] | Mapping[str, float] | Tensor | None) -> Floats:
+def _information_costs(tree: Tree, counts: Any) -> NDArray[np.float64]:
     if counts is None:
         raise ValueError('counts: the scheme "information" needs how often each class occurs')
     values = fixed_numbers("counts", by_name("counts", counts, tree.bin_names or ()), "numbers")
