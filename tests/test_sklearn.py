@@ -400,6 +400,7 @@ def test_skorch_as_guide_shows_it():
             'library: expected "lightgbm" or "xgboost"',
         ),
         (lambda x, y: boosted(7).fit(x, y), TypeError, "space: expected a Chain, Ring, Tree, CostMatrix or None"),
+        (lambda x, y: scorer("mae", 7), TypeError, "space: expected a Chain, Ring, Tree or CostMatrix, got int"),
         (
             lambda x, y: boosted(ew.Chain(2)).fit(x, y),
             ValueError,

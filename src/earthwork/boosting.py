@@ -26,7 +26,7 @@ from earthwork.metrics.functional import measure_named
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor
-from earthwork.spaces.space import check_rho, check_space, check_word
+from earthwork.spaces.space import check_rho, check_word
 
 __all__ = ["EvalMetric", "Objective"]
 
@@ -223,7 +223,6 @@ class EvalMetric:
     """
 
     def __init__(self, space: Space, name: str = "rps", *, decision: Decision = "argmax", raw: bool = True) -> None:
-        check_space(space)
         self.measure = measure_named(name, space)
         check_decision(decision, space, 0.0)
         self.measure.check(space, decision)

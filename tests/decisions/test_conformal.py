@@ -281,6 +281,9 @@ def test_boldest_candidate_that_is_safe() -> None:
     ):
         with pytest.raises(ValueError, match="expected"):
             ew.control_risk(bad, level, confidence=confidence)
+    for name, options in (("level", {"level": None}), ("bound", {"level": 0.1, "bound": 0.0})):
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: expected a finite number"):
+            ew.control_risk(losses, **options)  # type: ignore[arg-type]
 
 
 def test_intervals_arcs_and_nodes_in_words() -> None:
