@@ -112,6 +112,17 @@ def test_the_majorant_is_nowhere_below_the_hessian(name, rho, loss):
         assert torch.linalg.eigvalsh(torch.tensor(diagonal).diag() - hessian).min() >= -1e-8
 
 
+@pytest.mark.parametrize("mix", [0.0, 0.5])
+@pytest.mark.parametrize(("name", "rho", "loss"), MAJORANTS)
+def test_class_weights_scale_the_majorant(name, rho, loss, mix):
+    space = SPACES[name]
+    x, y = scores(space)
+    plain = Objective(space, rho, loss=loss, mix=mix, curvature="majorant").derivatives(x, y)
+    weight = np.full(space.num_bins, 0.5)
+    halves = Objective(space, rho, loss=loss, mix=mix, weight=weight, curvature="majorant").derivatives(x, y)
+    np.testing.assert_array_equal(halves, np.multiply(plain, 0.5))
+
+
 @pytest.mark.parametrize("mix", [0.5, 1.0])
 @pytest.mark.parametrize("name", SPACES)
 def test_the_majorant_bounds_a_mixture_too(name, mix):
@@ -346,6 +357,7 @@ def test_metrics_by_hand():
         (lambda: Objective(ew.Chain(3), mix=2), ValueError, "mix: expected a number from 0 to 1, got 2"),
         (lambda: Objective(ew.Chain(3), curvature="h"), ValueError, "curvature: expected"),
         (lambda: EvalMetric(3), TypeError, "space: expected a Chain, Ring, Tree or CostMatrix, got int"),
+        (lambda: EvalMetric(ew.Chain(3), ["rps"]), ValueError, "name: expected one of kappa, mae, severity, rps, .*"),
         (lambda: EvalMetric(ew.Chain(3), "auc"), ValueError, "name: expected one of kappa, mae, severity, rps, .*"),
         (
             lambda: EvalMetric(ew.Chain(3), "expected_cost"),

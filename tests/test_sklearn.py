@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -314,6 +315,8 @@ def test_scorers_round_what_regressors_predict():
     expected = cohen_kappa_score(labels, answers, weights="quadratic")
     for space in (ew.Chain(5), None):
         assert scorer("kappa", space)(model, features, labels) == pytest.approx(expected)
+        with pytest.raises(ValueError, match="predict: expected finite numbers, got nan in row 0"):
+            scorer("kappa", space)(SimpleNamespace(predict=lambda x: np.full(len(x), np.nan)), features, labels)
     stars = ew.Chain(5, names=list("12345"))
     shifted = LinearRegression().fit(features, labels + 1)
     assert scorer("kappa", stars)(shifted, features, (labels + 1).astype(str)) == pytest.approx(expected)
@@ -400,6 +403,7 @@ def test_skorch_as_guide_shows_it():
             'library: expected "lightgbm" or "xgboost"',
         ),
         (lambda x, y: boosted(7).fit(x, y), TypeError, "space: expected a Chain, Ring, Tree, CostMatrix or None"),
+        (lambda x, y: scorer("mae", 7), TypeError, "space: expected a Chain, Ring, Tree or CostMatrix, got int"),
         (
             lambda x, y: boosted(ew.Chain(2)).fit(x, y),
             ValueError,

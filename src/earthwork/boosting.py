@@ -26,7 +26,7 @@ from earthwork.metrics.functional import measure_named
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor
-from earthwork.spaces.space import check_rho, check_space, check_word
+from earthwork.spaces.space import check_rho, check_word
 
 __all__ = ["EvalMetric", "Objective"]
 
@@ -91,9 +91,8 @@ class Objective:
         self.loss = loss
         self.mix = float(mix)
         self.curvature: Curvature = curvature
-        # The loss of a row is scaled by the weight of its label, as in EMDLoss(reduction="sum").
         make = partial(EMDLoss, rho=rho) if loss == "emd" else EdgeCrossEntropyLoss
-        self._loss = make(space, weight=weight, reduction="sum")
+        self._loss, self._weight = make(space, reduction="sum"), make(space, weight=weight).weight
 
     def lightgbm(self, first: Any, second: Any, weight: Any = None) -> tuple[Array, Array]:
         """Serve ``lightgbm.train`` (scores, dataset) and its scikit-learn classes (labels, scores, weight)."""
@@ -134,17 +133,17 @@ class Objective:
         with torch.no_grad():
             p = _softmax(x.detach())
             curvature = self._curvature(p, labels, gradient)
-            share: Tensor | float = 1.0
-            if self._loss.weight is not None:
-                share = self._loss.weight.to(p)[labels].unsqueeze(-1)
-                curvature = curvature * share
             if self.mix:
                 n = p.shape[-1]
                 cross = p.scatter_add(-1, labels.unsqueeze(-1), p.new_full((len(p), 1), -1.0))
-                gradient = (1 - self.mix) * gradient + self.mix * share * cross
+                gradient = (1 - self.mix) * gradient + self.mix * cross
                 # Row sums bound the Hessian diag(p) - p pᵀ; the other factor is that of LightGBM's own objective.
                 factor = 2 if self.curvature == "majorant" else n / max(n - 1, 1)
-                curvature = (1 - self.mix) * curvature + self.mix * share * factor * p * (1 - p)
+                curvature = (1 - self.mix) * curvature + self.mix * factor * p * (1 - p)
+            if self._weight is not None:
+                # The loss of a row is scaled by the weight of its label, as in EMDLoss(reduction="sum").
+                share = self._weight.to(p)[labels].unsqueeze(-1)
+                gradient, curvature = gradient * share, curvature * share
             least = _LEAST_CURVATURE * max(float(self.space.flow_costs.sum()), torch.finfo(p.dtype).tiny)
             return gradient, curvature.clamp_(min=least)
 
@@ -224,7 +223,6 @@ class EvalMetric:
     """
 
     def __init__(self, space: Space, name: str = "rps", *, decision: Decision = "argmax", raw: bool = True) -> None:
-        check_space(space)
         self.measure = measure_named(name, space)
         check_decision(decision, space, 0.0)
         self.measure.check(space, decision)

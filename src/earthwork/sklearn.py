@@ -437,12 +437,11 @@ class _Scorer:
             answers = np.asarray(estimator.predict(X))
             if hasattr(estimator, "classes_"):
                 given = bins[_places(known, answers, "predict")]
-            elif self.space is None:
-                values = names.astype(np.float64)  # sums of small integers would wrap around
-                given = np.searchsorted((values[1:] + values[:-1]) / 2, answers)
             else:
-                index = ClassIndex(space, remedy=_REMEDY)
-                given = index.nearest("predict", answers, index.read("y", truth).by_name)
+                named = Chain(len(names), names=[str(name) for name in names]) if self.space is None else space
+                index = ClassIndex(named, remedy=_REMEDY)
+                by_name = self.space is None or index.read("y", truth).by_name
+                given = index.nearest("predict", answers, by_name)
             batch = Batch(space, truth_bins, given=torch.from_numpy(given), decision="class")
         value = float(measure.of(batch))
         return value if measure.higher_is_better else -value

@@ -17,7 +17,7 @@ from torch import Tensor
 import earthwork as ew
 from earthwork.decisions.calibration import p_values
 from earthwork.decisions.conformal import Threshold, exact_threshold
-from earthwork.decisions.nested_sets import FAMILIES, radius_scores, subtree_scores
+from earthwork.decisions.nested_sets import FAMILIES, ball_scores, radius_scores, subtree_scores
 from tests.cases import random_distribution, random_space, random_tree
 
 STARS = ew.Chain(5, names=[f"{k} stars" for k in range(1, 6)])
@@ -101,7 +101,14 @@ def test_balls_hold_all_nearer_classes(rng: np.random.Generator) -> None:
         nearer = distance.unsqueeze(-1) > distance.unsqueeze(-2)
         wanted = (nearer * p.unsqueeze(-2)).sum(-1)
         torch.testing.assert_close(scores_of("ball", space, p), wanted, rtol=0, atol=1e-12)
-        torch.testing.assert_close(radius_scores(p, space), distance, rtol=0, atol=0)
+        torch.testing.assert_close(radius_scores(p, space), distance, rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("cost", [0.1, 0.7, 1 / 3])
+def test_distances_that_differ_by_rounding_are_equal(cost: float) -> None:
+    p = torch.tensor([[0.1, 0.2, 0.4, 0.2, 0.1]], dtype=torch.float64)
+    for scores in (ball_scores(p, ew.Chain(5, cost)), radius_scores(p, ew.Chain(5, cost))):
+        assert scores[0].tolist() == scores[0].flip(0).tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -274,6 +281,9 @@ def test_boldest_candidate_that_is_safe() -> None:
     ):
         with pytest.raises(ValueError, match="expected"):
             ew.control_risk(bad, level, confidence=confidence)
+    for name, options in (("level", {"level": None}), ("bound", {"level": 0.1, "bound": 0.0})):
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: expected a finite number"):
+            ew.control_risk(losses, **options)  # type: ignore[arg-type]
 
 
 def test_intervals_arcs_and_nodes_in_words() -> None:

@@ -132,6 +132,13 @@ def test_indices_of_nodes_in_every_form(form: str, tmp_path: Path) -> None:
     assert by_index.models[0].rows.answers.tolist() == [1, 2, 2, 1]
 
 
+@pytest.mark.parametrize("dtype", [int, float, object])
+def test_indices_of_nodes_whose_names_are_numbers(dtype: type) -> None:
+    tree = ew.Tree([-1, 0, 0, 1, 1], names=list("43210"))
+    found = ew.evaluate(np.array([1, 2, 3, 4], dtype), list("2210"), tree, answers="node", intervals=False)
+    assert found.models[0].rows.answers.tolist() == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -421,6 +421,7 @@ def make(**options):
         ),
         (lambda: ew.TokenEMDLoss.from_tokenizer(Tokenizer(["a", "b"])), ValueError, "tokenizer: expected single"),
         (lambda: ew.TokenEMDLoss(["a"], [1]), TypeError, r"token_ids and values: expected .* got \['a'\] and \[1\]"),
+        (lambda: ew.TokenEMDLoss(None, [1]), TypeError, r"token_ids and values: expected .* got None and \[1\]"),
         (lambda: ew.TokenEMDLoss([1], ["a"]), TypeError, r"token_ids and values: expected .* got \[1\] and \['a'\]"),
     ],
 )  # fmt: skip

@@ -17,7 +17,9 @@ def test_metrics_add_up_batches(rng, tmp_path):
     from torch.distributed.tensor import Shard, distribute_tensor
 
     space = random_space(rng, "tree", 30)
-    p, labels = torch.randn(10, space.num_bins).softmax(-1), torch.randint(space.num_bins, (10,))
+    logits, labels = torch.randn(10, space.num_bins), torch.randint(space.num_bins, (10,))
+    logits[::2, 1:4] = -torch.inf
+    p = logits.softmax(-1)
     torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'group'}", rank=0, world_size=1)
     try:
         mesh = init_device_mesh("cpu", (1,))
@@ -27,6 +29,10 @@ def test_metrics_add_up_batches(rng, tmp_path):
                 plain.update(p[rows], labels[rows])
                 sharded.update(distribute_tensor(p[rows], mesh, [Shard(1)]), labels[rows])
             torch.testing.assert_close(sharded.compute(), plain.compute(), rtol=1e-6, atol=1e-6)
+            of_logits = kind(space, normalize="softmax")
+            torch.testing.assert_close(
+                of_logits(distribute_tensor(logits, mesh, [Shard(1)]), labels), plain.compute(), rtol=1e-6, atol=1e-6
+            )
         curve = ew.metrics.CalibrationCurve(space)
         with pytest.raises(TypeError, match=r"preds: expected a plain tensor for this metric.*pass preds\.full_tensor"):
             curve.update(distribute_tensor(p, mesh, [Shard(1)]), labels)

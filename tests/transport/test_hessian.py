@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,7 +22,7 @@ def test_papers_equation_too_large_by_square_bins():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rho", [1.5, 2.0, 2.5, 3.0])
+@pytest.mark.parametrize("rho", [1.5, 2.0, 2.5, np.float64(3.0)])
 def test_against_autograd(rng, kind, rho):
     space = random_space(rng, kind, 6)
     p, q = random_distribution(rng, 2, 4, space.num_bins, zeros=0)

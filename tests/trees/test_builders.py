@@ -110,6 +110,7 @@ def test_a_class_above_another() -> None:
 
 def test_parents() -> None:
     by_index = trees.from_parents(np.array([-1, 0, 0, 1]), costs=[0, 1, 2, 3])
+    assert trees.from_parents(torch.tensor([-1, 0, 0, 1]), list("abcd")).parents.tolist() == [-1, 0, 0, 1]
     assert by_index.names is None
     assert by_index.costs.tolist() == [1, 2, 3]
     assert trees.from_parents([None, "a", "a"], ["a", "b", "c"], {"b": 2, "c": 3}).costs.tolist() == [2, 3]
@@ -540,6 +541,9 @@ def weighted(cost: object) -> Any:
         (lambda: trees.from_newick("(a:1,b);", default_length=-1), "default_length: expected a finite number ≥ 0"),
         (lambda: trees.reweight(trees.cifar10(), "information", counts="x"), "counts: expected numbers, got 'x'"),
         (lambda: trees.migrate("cat", trees.cifar10()), "old: expected a sequence of names .*got 'cat'"),
+        (lambda: trees.migrate(["cat"], None), "new: expected a Tree, got NoneType"),
+        (lambda: trees.from_parents(5, ["a"]), "parents: expected a mapping child → parent or a sequence, got 5"),
+        (lambda: trees.from_dag({"a": 1}), "edges: expected names, None or a list of names, got 1 for 'a'"),
     ],
 )
 def test_arguments_of_the_wrong_kind(build: Any, message: str) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from earthwork.decisions.decide import as_tensor, check_labels, first_least, fixed_risk, node_risk
 from earthwork.ops.masses import as_distributions
 from earthwork.spaces import Tree
-from earthwork.spaces.space import first_true
+from earthwork.spaces.space import check_number, first_true
 from earthwork.spaces.tree import as_tree
 
 # Temperatures outside this range make no measurable difference.
@@ -118,10 +118,11 @@ def control_risk(losses: Any, level: float, *, confidence: float | None = None, 
     if not isinstance(losses, Tensor) or losses.ndim != 2 or 0 in losses.shape:
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(f"losses: expected a tensor of shape [rows, candidates], at least one each, got {shape}")
+    level, bound = check_number("level", level, "a finite number ≥ 0"), check_number("bound", bound)
     losses = losses.detach().double() / bound
     if (place := first_true(~((losses >= 0) & (losses <= 1)))) is not None:
         raise ValueError(f"losses: expected numbers from 0 to {bound:g}, got {float(losses[place]) * bound:g}")
-    if not 0 <= level <= bound or not (confidence is None or 0 < confidence < 1):
+    if level > bound or not (confidence is None or 0 < confidence < 1):
         got = f"{level!r} and {confidence!r}"
         raise ValueError(f"level, confidence: expected 0 to {bound:g}, and None or between 0 and 1, got {got}")
     if confidence is None:

@@ -103,9 +103,9 @@ def ball_scores(p: Tensor, space: Space) -> Tensor:
 
 def radius_scores(p: Tensor, space: Space) -> Tensor:
     """Compute the distance of each class from that of least expected distance."""
-    return derived(space, distance_matrix, p.device, p.dtype)[
-        first_least(expected_distances(p.double(), space), like=p)
-    ]
+    # In single precision, in which distances that differ by rounding are equal.
+    distances = derived(space, distance_matrix, p.device, torch.float32)
+    return distances[first_least(expected_distances(p.double(), space), like=p)].to(p.dtype)
 
 
 # By kind: the scores of all classes, and the spaces that have them. The first that a space has is its default.
@@ -122,7 +122,8 @@ def _by_distance(space: Space, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return for each class all classes from the nearest to the farthest, and how many are nearer than each."""
     distances = space.distances()
     ordered, order = distances.sort(dim=-1, stable=True)
-    return order.to(device), torch.searchsorted(ordered, distances).to(device)
+    # Equal distances may differ by rounding.
+    return order.to(device), torch.searchsorted(ordered, distances * (1 - 1e-9)).to(device)
 
 
 class Walk(NamedTuple):

@@ -86,9 +86,9 @@ class ClassIndex:
         return all(name in self._places for name in names)
 
     def are_names(self, values: NDArray[Any]) -> bool:
-        """Return whether all labels are read as names, of classes or of inner nodes."""
-        named = all(_found(str(value), self._labels) is not None for value in set(values.tolist()))
-        return self._kind == "name" or (self._kind is None and named)
+        """Return whether all labels are text that is read as names, of classes or of inner nodes."""
+        found = {isinstance(value, str) and _found(value, self._labels) is not None for value in set(values.tolist())}
+        return self._kind != "index" and False not in found
 
     def labels(self, what: str, values: NDArray[Any], *, typed: bool = True) -> Indices:
         """Return the class index that each label means, or ``num_bins + v`` for the inner node ``v`` of a tree.

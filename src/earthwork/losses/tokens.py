@@ -379,7 +379,7 @@ def _check_numbers(
     try:
         tokens = torch.as_tensor(token_ids, device="cpu")
         numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"token_ids and values: expected numbers, got {token_ids!r} and {values!r}") from error
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"token_ids: expected integers, got {tokens.dtype}")

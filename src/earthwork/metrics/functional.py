@@ -18,6 +18,7 @@ from earthwork.metrics.batch import Options
 from earthwork.metrics.measure import Measure
 from earthwork.metrics.report import standard_measures
 from earthwork.spaces import Space
+from earthwork.spaces.space import check_space
 
 # Every public measure by its name.
 MEASURES: dict[str, type[Measure]] = {
@@ -57,13 +58,14 @@ def signature(measure: type[Measure], *first: str) -> inspect.Signature:
 
 def measure_named(name: str, space: Space) -> Measure:
     """Return a measure by its name, that of a function, of a line of the report or a short one."""
+    check_space(space)
     lines = [line for line in standard_measures(space, inner=True) if not line.is_curve]
     functions = {key: measure() for key, measure in _FUNCTIONS.items() if not measure.is_curve}
     known = {short: functions[long] for short, long in _SHORT.items()}
     # The first line is a proper score; on a tree the ranked probability score is the EMD at ρ = 2.
     known["rps"] = lines[0] if isinstance(lines[0], scores.RankedProbabilityScore) else scores.MeanEMD(2.0)
     known |= {line.label: line for line in lines} | functions
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ValueError(f"name: expected one of {', '.join(known)}, got {name!r}")
     if known[name].higher_is_better is None:
         raise ValueError(f"name: expected a metric whose value says which model is better, got {name!r}")

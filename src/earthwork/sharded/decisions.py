@@ -44,7 +44,8 @@ def decide(p: DTensor, space: Space, normalize: Normalize, validate: bool, round
 def argmax(p: DTensor) -> DTensor:
     """Return the class of the largest number in each row, by one sum over the shards. Ties go to the lowest index."""
     axes, local = read_axes("p", p, p.ndim - 1), p.to_local()
-    return axes.spread(_first_least(-local.detach(), axes, 0.0, local), p.shape[:-1], axes.rows)
+    risk = -local.detach().nan_to_num(math.nan)  # finite where classes are masked by -inf
+    return axes.spread(_first_least(risk, axes, 0.0, local), p.shape[:-1], axes.rows)
 
 
 @not_traced

@@ -32,10 +32,12 @@ def save(space: Space, path: str | os.PathLike[str]) -> None:
     | `.json` | all | nothing; costs are stored as float64 |
     | `.npy` | cost matrices | names |
     | `.csv`, `.tsv` | cost matrices | nothing |
-    | `.csv`, `.tsv`, `.txt` | trees | costs, ids and info |
+    | `.csv`, `.tsv`, `.txt` | trees | costs, ids, info, and leaves that are no classes |
     | `.npz` | trees | names, ids and info; the nodes are renumbered in preorder |
     | `.nwk`, `.newick`, `.tree`, `.tre` | trees whose classes are the leaves | the order of the classes, ids and info |
     | `.yaml`, `.yml` | trees whose classes are the leaves | the order of the classes, ids and info |
+
+    Classes that are inner nodes are read from tables and `.txt` with ``inner_bins=True``.
 
     The file is replaced atomically: a reader finds either the old content or the new one.
 

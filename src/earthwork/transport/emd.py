@@ -166,6 +166,7 @@ def emd_hessian(p: Tensor | None, q: Tensor | None, space: Space, rho: float = 2
     if not isinstance(space, EdgeSpace):
         raise TypeError(f"space: expected a Chain, Ring or Tree, whose edges have a flow, got {space}")
     check_rho(rho)
+    rho = float(rho)
     if p is None or q is None:
         if rho != 2 or p is not q:
             raise ValueError(f"p and q: expected both, because the Hessian depends on them at rho = {rho:g}")

@@ -78,10 +78,10 @@ def class_nodes(
     return nodes
 
 
-def check_tree(tree: Tree) -> None:
+def check_tree(tree: Tree, argument: str = "tree") -> None:
     """Raise unless ``tree`` is one."""
     if not isinstance(tree, Tree):
-        raise TypeError(f"tree: expected a Tree, got {type(tree).__name__}")
+        raise TypeError(f"{argument}: expected a Tree, got {type(tree).__name__}")
 
 
 def check_names(tree: Tree, what: str) -> None:

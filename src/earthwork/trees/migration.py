@@ -80,7 +80,7 @@ def migrate(old: Tree | Sequence[str], new: Tree, renamed: Mapping[str, str] | N
         >>> migration.carry(torch.tensor([1.0, 3.0, 5.0]))
         tensor([1., 3., 2., 5.])
     """
-    check_tree(new)
+    check_tree(new, "new")
     names, renamed = need_names(new, "migrate"), dict(renamed or {})
     given = need_names(old, "migrate") if isinstance(old, Tree) else class_order(old, "old")
     unknown = [name for name in renamed if name not in given]

@@ -63,6 +63,8 @@ def from_parents(
     builder = Builder("names" if names is not None else "parents", "node", **options)
     if isinstance(parents, Tensor):
         parents = parents.tolist()
+    if isinstance(parents, str) or not isinstance(parents, Iterable):
+        raise TypeError(f"parents: expected a mapping child → parent or a sequence, got {parents!r}")
     if isinstance(parents, Mapping):
         if names is not None:
             raise ValueError("names: expected none, because the mapping `parents` names the nodes")
@@ -173,9 +175,10 @@ def _graph(what: str, builder: Builder, names: Sequence[str], parents: Collectio
     graph = _Graph(what)
     for at, (name, above) in enumerate(zip(names, parents, strict=True)):
         graph.add(name, None, at)
-        for parent in () if above is None else (above,) if isinstance(above, str) else above:
+        several = isinstance(above, Iterable) and not isinstance(above, str)
+        for parent in () if above is None else above if several else (above,):
             if not isinstance(parent, str):
-                raise TypeError(f"parents: expected names, None or a list of names, got {above!r} for {name!r}")
+                raise TypeError(f"{what}: expected names, None or a list of names, got {above!r} for {name!r}")
             graph.add(name, builder.read(parent, at), at)
     return graph
 
