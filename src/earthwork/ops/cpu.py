@@ -14,7 +14,7 @@ from torch import Tensor
 from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables
 from earthwork.ops.definition import COMPOSED, Route, as_rows, composed_cost
 from earthwork.ops.first_order import unchanged, version, with_gradient
-from earthwork.ops.labels import LabelledLoss, check_labels, is_bad
+from earthwork.ops.labels import LabelledLoss, check_labels
 from earthwork.ops.masses import check_masses, mass_tolerance
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
@@ -149,37 +149,22 @@ def _replace_nan(
 
 
 class _Operators(Route):
+    ignored = operators.IGNORED
+
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
-        costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), derived(space, operator_tables), rho)
+        costs: Tensor = operators.costs(as_rows(p), as_rows(q), derived(space, operator_tables), rho)
         return costs.view(p.shape[:-1])
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        slopes: Tensor = operators.pair_kernel(as_rows(p), as_rows(q), derived(space, operator_tables), rho, True)[1]
+        slopes: Tensor = operators.kernel(as_rows(p), as_rows(q), derived(space, operator_tables), rho, True)[1]
         return slopes.view(p.shape)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        return self._label_loss(logits, labels, space, rho, operators.NONE_IGNORED, "none", 0.0)
-
-    def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        kernel = loss.label_kernel
-        # The operator would skip rows of weight 0, where NaN must not be hidden.
-        if kernel is None or kernel.operation != "labels" or weight is not None:
-            return super().loss_of_labels(loss, logits, labels, weight)
-        ignore, reduction = loss.ignore_index, loss.reduction
-        # The compiler cannot raise an error for a label that is out of range: its loss is NaN.
-        wrong = is_bad(labels, loss.space.num_bins, ignore)
-        known, empty = torch.where(wrong, ignore, labels.long()), math.nan if loss.empty == "nan" else 0.0
-        found = self._label_loss(logits, known, loss.space, getattr(loss, kernel.option), ignore, reduction, empty)
-        return torch.where(wrong if reduction == "none" else wrong.any(), math.nan, found)
-
-    def _label_loss(
-        self, logits: Tensor, labels: Tensor, space: Any, rho: float, ignore: int, reduction: str, empty: float
-    ) -> Tensor:
-        tables, flat = derived(space, operator_tables), labels.reshape(-1).long()
-        loss: Tensor = operators.label_loss(as_rows(logits), flat, tables, rho, ignore, reduction, empty)
-        return loss.view(labels.shape) if reduction == "none" else loss
+        flat = labels.reshape(-1).long()
+        costs: Tensor = operators.costs(as_rows(logits), flat, derived(space, operator_tables), rho)
+        return costs.view(labels.shape)
 
 
 OPERATORS = _Operators()
