@@ -102,7 +102,6 @@ def _edge_tables(tree: Tree, device: torch.device) -> _EdgeTables:
 
 
 def _discount(tree: Tree, alpha: float) -> Tensor:
-    """Return the weight of each edge."""
     return torch.exp(-alpha * _edge_tables(tree, torch.device("cpu")).heights)
 
 

@@ -125,7 +125,7 @@ class _Step:
         self._exchange_masses()
 
     def _exchange_masses(self) -> None:
-        """Return the first two sums."""
+        """Do the first two sums."""
         rows, used = len(self.x), self.slots.used
         # About the largest logarithm of a mass in any shard, of those below each shared node.
         scale = self.x.new_full((rows, self.nodes), -math.inf, dtype=torch.float32)

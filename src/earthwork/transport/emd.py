@@ -1,8 +1,4 @@
-"""The relaxed Earth Mover's Distance, its gradient and its Hessian.
-
-The distance is that of the centred difference, so its gradient, which conserves mass, is its exact derivative and not a
-projection of it; so is every higher one.
-"""
+"""The relaxed Earth Mover's Distance, its gradient and its Hessian."""
 
 from __future__ import annotations
 
