@@ -91,9 +91,12 @@ class Kernels(Route):
         if not valid:
             check_labels(labels.view(shape), loss.space.num_bins, ignore)
             raise ValueError("target: expected class indices in range, got one that was changed during the call")
-        if weight is not None and _hides_nan(rows, labels, weight, ignore):
-            losses = COMPOSED.loss_of_labels(loss, logits, labels, given)
-            return losses if losses.ndim == 0 else losses.view(shape)
+        if weight is not None and not weight.all():
+            skipped = (weight == 0)[torch.where(labels == ignore, 0, labels)] & (labels != ignore)
+            # The kernels skip rows of weight 0; 0 times NaN is NaN.
+            if not rows.detach()[skipped].isfinite().all():
+                losses = COMPOSED.loss_of_labels(loss, logits, labels, given)
+                return losses if losses.ndim == 0 else losses.view(shape)
         if kernel.underflows and losses.isnan().any():
             _replace_nan(losses, slopes, rows, labels, weight, total if mean else 1.0, loss.row_losses)
         if mean and not total:
@@ -116,14 +119,6 @@ class Kernels(Route):
         # Without a derivative, which `expected_distances` attaches.
         result: Tensor = self.run.expectations(self.layout, as_rows(p))
         return result.view(p.shape)
-
-
-def _hides_nan(rows: Tensor, labels: Tensor, weight: Tensor, ignore: int) -> bool:
-    """Return whether a row of weight 0, which the kernels skip, may be NaN, which 0 times NaN is for cross entropy."""
-    if weight.all():
-        return False
-    skipped = (weight == 0)[torch.where(labels == ignore, 0, labels)] & (labels != ignore)
-    return not rows.detach()[skipped].isfinite().all()
 
 
 def _replace_nan(
