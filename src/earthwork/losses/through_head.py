@@ -98,12 +98,7 @@ def untraced(function: private_api.Function) -> private_api.Function:
 
 
 def loss_through_head(
-    terms: Sequence[Term],
-    layer: Layer,
-    target: Tensor,
-    by_row: bool,
-    learned: Sequence[Tensor] = (),
-    chunk_rows: int | None = None,
+    terms: Sequence[Term], layer: Layer, target: Tensor, by_row: bool, learned: Sequence[Tensor], chunk_rows: int | None
 ) -> tuple[Tensor, list[Tensor]]:
     """Compute a weighted sum of losses of the logits of a layer, and that of each term, detached and without its share.
 

@@ -189,7 +189,7 @@ class TokenEMDLoss(CheckedLoss):
 
         selected = Layer(torch.atleast_2d(hidden)[where.nonzero(as_tuple=True)], weight, bias)
         term, by_row = Term(row_losses, self._divisor(len(bins), num_items, hidden.device)), self._by_row()
-        loss = loss_through_head([term], selected, bins, by_row, chunk_rows=chunk_rows)[0]
+        loss = loss_through_head([term], selected, bins, by_row, (), chunk_rows)[0]
         return loss.new_zeros(where.shape).masked_scatter(where, loss) if by_row else loss
 
     def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:

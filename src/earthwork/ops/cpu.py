@@ -15,7 +15,7 @@ from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables
 from earthwork.ops.definition import COMPOSED, Route, as_rows, composed_cost
 from earthwork.ops.first_order import unchanged, version, with_gradient
 from earthwork.ops.labels import LabelledLoss, check_labels
-from earthwork.ops.masses import check_masses, mass_tolerance
+from earthwork.ops.masses import Check, check_masses, mass_tolerance
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import HALF
@@ -32,15 +32,7 @@ class Kernels(Route):
         self.run = run
         self.layout = layout
 
-    def distances(
-        self,
-        p: Tensor,
-        q: Tensor,
-        space: Any,
-        rho: float,
-        check: torch.dtype | None = None,
-        names: tuple[str, str] = ("p", "q"),
-    ) -> Tensor:
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float, check: Check | None = None) -> Tensor:
         """Compute the distances, and check the masses in the same pass, as `pair_costs` does."""
         x, y, shape = p, q, None
         # The last axes are equal, so as many entries means as many rows.
@@ -48,10 +40,10 @@ class Kernels(Route):
             x, y = torch.broadcast_tensors(p, q)
             x, y, shape = as_rows(x), as_rows(y), x.shape[:-1]
         needs_gradient = (x.requires_grad or y.requires_grad) and torch.is_grad_enabled()
-        tolerance = _TOLERANCES[check or p.dtype]
+        tolerance = _TOLERANCES[p.dtype if check is None else check[0]]
         costs, slopes, valid = self.run.pairs(self.layout, x, y, rho, needs_gradient, tolerance)
         if check is not None and not valid:
-            check_masses(p, q, check, names)
+            check_masses(p, q, *check)
         if needs_gradient:
             if y.requires_grad:
                 costs = with_gradient((costs, slopes, lambda x, y: composed_cost(x - y, space, rho)), x, y)
@@ -98,7 +90,7 @@ class Kernels(Route):
                 losses = COMPOSED.loss_of_labels(loss, logits, labels, given)
                 return losses if losses.ndim == 0 else losses.view(shape)
         if kernel.underflows and losses.isnan().any():
-            _replace_nan(losses, slopes, rows, labels, weight, total if mean else 1.0, loss.row_losses)
+            _replace_nan(losses, slopes, rows, labels, total if mean else 1.0, loss.as_called())
         if mean and not total:
             losses = losses.new_tensor(math.nan if loss.empty == "nan" else 0.0)
         elif loss.reduction != "none":
@@ -122,25 +114,19 @@ class Kernels(Route):
 
 
 def _replace_nan(
-    losses: Tensor,
-    slopes: Tensor | None,
-    rows: Tensor,
-    labels: Tensor,
-    weight: Tensor | None,
-    total: float,
-    exact: Callable[[Tensor, Tensor], Tensor],
+    losses: Tensor, slopes: Tensor | None, rows: Tensor, labels: Tensor, total: float, defined: LabelledLoss
 ) -> None:
-    """Compute the losses that are NaN, and their slopes, by another function; ``total`` divides the weights."""
+    """Compute the losses that are NaN, and their slopes, by their definition; ``total`` divides them."""
+    defined.reduction = "none"
     index = losses.isnan().nonzero().flatten()
     # In double precision, because differences of huge logits would inherit their rounding errors.
     x, chosen = rows.detach()[index].double(), labels[index]
-    factor = (torch.ones_like(x[:, 0]) if weight is None else weight[chosen]) / total
     with torch.set_grad_enabled(slopes is not None):
-        values = exact(x.requires_grad_(slopes is not None), chosen)
+        values = defined.defined_loss(x.requires_grad_(slopes is not None), chosen)
         if slopes is not None:
             (slope,) = torch.autograd.grad(values.sum(), x)
-            slopes[index] = (slope * factor.unsqueeze(-1)).to(slopes.dtype)
-    losses[index] = (values.detach() * factor).to(losses.dtype)
+            slopes[index] = (slope / total).to(slopes.dtype)
+    losses[index] = (values.detach() / total).to(losses.dtype)
 
 
 class _Operators(Route):

@@ -57,9 +57,6 @@ class LabelledLoss(Protocol):
     ) -> Tensor:
         """Compute the whole loss as it is defined, given perhaps a function for the losses of single rows."""
 
-    def row_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Compute the losses of single rows against their labels, which are valid."""
-
 
 def is_bad(labels: Tensor, num_bins: int, ignore_index: int) -> Tensor:
     """Return which labels are neither a bin nor ``ignore_index``."""

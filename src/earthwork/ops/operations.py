@@ -24,7 +24,7 @@ from earthwork.ops.definition import COMPOSED, Route
 from earthwork.ops.first_order import FIRST_ORDER
 from earthwork.ops.gpu_route import PLAIN, gpu_route
 from earthwork.ops.labels import LabelledLoss
-from earthwork.ops.masses import can_read, check_masses
+from earthwork.ops.masses import Check, can_read, check_masses
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
@@ -40,25 +40,17 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 
 
 def pair_costs(
-    p: Tensor,
-    q: Tensor,
-    space: Space,
-    rho: float,
-    costs: Tensor | None = None,
-    *,
-    check: torch.dtype | None = None,
-    names: tuple[str, str] = ("p", "q"),
+    p: Tensor, q: Tensor, space: Space, rho: float, costs: Tensor | None = None, check: Check | None = None
 ) -> Tensor:
     """Compute the cost of moving each row of ``p`` to that of ``q``: ``[..., num_bins]`` to ``[...]``.
 
-    ``costs`` is what the edges cost, if not what the space says; ``check`` is the type in which the masses were stored,
-    if they are to be checked. Errors use the caller's ``names``.
+    ``costs`` is what the edges cost, if not what the space says; ``check`` is given if the masses are to be checked.
     """
     route = choose(space, p, q) if costs is None else Route(costs)
     if isinstance(route, Kernels):
-        return route.distances(p, q, space, rho, check, names)
+        return route.distances(p, q, space, rho, check)
     if check is not None and can_read(p, q):
-        check_masses(p, q, check, names)
+        check_masses(p, q, *check)
     return route.distances(p, q, space, rho)
 
 

@@ -73,7 +73,7 @@ def emd(
     space.check_rho(rho)
     if costs is not None:
         check_edge_costs(costs, space, validate)
-    distances = pair_costs(p, q, space, rho, costs, check=stored if validate else None)
+    distances = pair_costs(p, q, space, rho, costs, (stored, ("p", "q")) if validate else None)
     if rho > 2 and validate:
         _check_range(distances, rho)
     return distances if distances.dtype is stored else distances.to(stored)
