@@ -260,17 +260,23 @@ def test_pairs_by_kernels(rng):
 
 def test_losses_that_not_number_replaced():
     """With their slopes, weights and the sum that a mean is divided by."""
+
+    class Squares(ew.EMDLoss):
+        def row_losses(self, rows, labels):
+            return rows.square().sum(-1) + labels
+
     rows = torch.tensor([[1.0, 2.0], [3.0, 5.0], [0.0, 4.0]])
     labels, weight = torch.tensor([0, 1, 1]), torch.tensor([2.0, 3.0], dtype=torch.float64)
     for given, factor in ((None, torch.tensor([1.0, 1.0])), (weight, torch.tensor([2.0, 3.0]))):
+        loss = Squares(ew.Chain(2), weight=given)
         losses, slopes = torch.tensor([math.nan, 7.0, math.nan]), torch.full((3, 2), 9.0)
-        cpu._replace_nan(losses, slopes, rows, labels, given, 4.0, lambda x, y: x.square().sum(-1) + y)
+        cpu._replace_nan(losses, slopes, rows, labels, 4.0, loss)
         expected = torch.tensor([5.0, 17.0]) * factor / 4
         torch.testing.assert_close(losses, torch.tensor([expected[0], 7.0, expected[1]]))
         torch.testing.assert_close(slopes[[0, 2]], 2 * rows[[0, 2]] * factor[:, None] / 4)
         assert slopes[1].tolist() == [9.0, 9.0]
         losses[0] = math.nan
-        cpu._replace_nan(losses, None, rows, labels, given, 4.0, lambda x, y: x.square().sum(-1) + y)
+        cpu._replace_nan(losses, None, rows, labels, 4.0, loss)
         torch.testing.assert_close(losses[0], expected[0])
 
 

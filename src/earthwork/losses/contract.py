@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from operator import index
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from earthwork.losses.through_head import Layer, Term, loss_through_head, untraced
 from earthwork.ops import LabelKernel, label_loss
-from earthwork.ops.labels import check_labels, of_class
+from earthwork.ops.labels import RowLosses, check_labels, of_class
 from earthwork.ops.masses import Normalize, can_read, check_masses, check_normalize, check_not_sharded, l1_normalized
 from earthwork.overrides import override
 from earthwork.spaces import Space
@@ -38,7 +37,6 @@ from earthwork.targets import AnyOf, without_meaning
 
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Empty: TypeAlias = Literal["nan", "zero"]
-RowLosses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Kind: TypeAlias = Literal["labels", "distributions", "sets"]
 
 
@@ -133,7 +131,6 @@ class CheckedLoss(nn.Module):
         return loss
 
     def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
-        """Raise unless a last layer and the labels fit the loss."""
         raise NotImplementedError
 
     def _terms(self, target: Tensor) -> list[Term]:
@@ -141,11 +138,10 @@ class CheckedLoss(nn.Module):
         raise NotImplementedError
 
     def _by_row(self) -> bool:
-        """Return whether there is a loss for each row."""
         return bool(self.reduction == "none")
 
     def _keep_parts(self, parts: list[Tensor]) -> None:
-        """Keep the values of the terms."""
+        pass
 
 
 class StructuredLoss(CheckedLoss):
@@ -290,9 +286,11 @@ class StructuredLoss(CheckedLoss):
             dtype = torch.float32
         return loss if loss.dtype is dtype else loss.to(dtype)
 
-    def defined_loss(self, rows: Tensor, labels: Tensor, row_losses: RowLosses | None = None) -> Tensor:
+    def defined_loss(
+        self, rows: Tensor, labels: Tensor, row_losses: RowLosses | None = None, ignored: int | None = None
+    ) -> Tensor:
         """Compute the whole loss against class indices without a kernel, by :meth:`row_losses` or what replaces it."""
-        return self.reduced(*self._label_losses(rows, labels, row_losses or self.row_losses))
+        return self.reduced(*self.weighted_losses(rows, labels, row_losses or self.row_losses, ignored))
 
     def row_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Compute the losses of rows, which are logits or normalised, against labels that are in range."""
@@ -301,8 +299,13 @@ class StructuredLoss(CheckedLoss):
             return self._each(self.label_losses(p, labels), rows)
         return self._each(self.losses(p, self._smoothed(self.label_targets(labels, p))), rows)
 
-    def _label_losses(self, rows: Tensor, labels: Tensor, row_losses: RowLosses) -> tuple[Tensor, Tensor]:
-        """Return the weighted loss of each row, and the weight of all rows."""
+    def weighted_losses(
+        self, rows: Tensor, labels: Tensor, row_losses: RowLosses, ignored: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the weighted loss of each row, and the weight of the rows that count, by which the mean divides.
+
+        Rows that do not count are replaced, unless ``row_losses`` skips those of the label ``ignored``.
+        """
         stored, bins = rows.dtype, self.space.num_bins
         rows, labels = at_least_float32(rows), labels.long()
         counted = labels != self.ignore_index
@@ -310,20 +313,19 @@ class StructuredLoss(CheckedLoss):
         readable = can_read_without_sync(rows, labels)
         if readable:
             check_labels(labels, bins, self.ignore_index)
-        if not readable or not counted.all():
-            labels = torch.where(valid, labels, 0)
+        known = labels
+        if ignored is not None:
+            known = torch.where(valid, labels, ignored)
+        elif not readable or not counted.all():
+            known = torch.where(valid, labels, 0)
             # Replaced before anything is computed, because the gradient of an ignored NaN would still be NaN.
             rows = torch.where(valid.unsqueeze(-1), rows, 1 / bins)
-        losses = torch.where(valid, row_losses(self._normalized_input(rows, stored, readable), labels), 0)
+        losses = torch.where(valid, row_losses(self._normalized_input(rows, stored, readable), known), 0)
         # What cannot be checked here must not look like a result: the loss of an out-of-range label is NaN.
         losses = losses if readable else torch.where(valid == counted, losses, math.nan)
-        return self.weighted(losses, labels, counted)
-
-    def weighted(self, losses: Tensor, labels: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the weighted losses of rows, and the weight of the rows that count, by which the mean divides."""
         if self.weight is None:
             return losses, counted.to(losses.dtype).sum()
-        weight = torch.where(counted, of_class(self.weight.to(losses), labels), 0)
+        weight = torch.where(counted, of_class(self.weight.to(losses), torch.where(valid, labels, 0)), 0)
         return losses * weight, weight.sum()
 
     def _soft_losses(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -374,7 +376,6 @@ class StructuredLoss(CheckedLoss):
         return rows.softmax(-1) if self.normalize == "softmax" else rows
 
     def _predictions(self, rows: Tensor) -> Tensor:
-        """Return what the formulas take."""
         if not self.logarithmic:
             return self.probabilities(rows)
         if self.normalize == "softmax":
@@ -489,7 +490,6 @@ class StructuredLoss(CheckedLoss):
         return f"{self.space}, {self._shown_options()}"
 
     def _shown_options(self) -> str:
-        """Return the options; ``class_dim`` and ``empty`` only if they are not the default."""
         shown = f"normalize={self.normalize!r}, reduction={self.reduction!r}, label_smoothing={self.label_smoothing:g}"
         shown += "" if self.class_dim is None else f", class_dim={self.class_dim}"
         return shown + ("" if self.empty == "nan" else f", empty={self.empty!r}")

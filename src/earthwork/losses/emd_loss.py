@@ -140,8 +140,8 @@ class EMDLoss(StructuredLoss):
         if self.label_smoothing or self._high_root:
             return super()._checked_losses(rows, q, stored)
         # The operation checks masses in the same pass.
-        p, costs, names = self.probabilities(rows), self._edge_costs(), ("input", "target")
-        return self._rooted(pair_costs(p, q, self.space, self.rho, costs, check=stored, names=names))
+        p, check = self.probabilities(rows), None if stored is None else (stored, ("input", "target"))
+        return self._rooted(pair_costs(p, q, self.space, self.rho, self._edge_costs(), check))
 
     @property
     def _high_root(self) -> bool:

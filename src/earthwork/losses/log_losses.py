@@ -101,7 +101,6 @@ def _edge_tables(tree: Tree, device: torch.device) -> _EdgeTables:
 
 
 def _discount(tree: Tree, alpha: float) -> Tensor:
-    """Return the weight of each edge."""
     return torch.exp(-alpha * _edge_tables(tree, torch.device("cpu")).heights)
 
 
@@ -146,16 +145,14 @@ class HierarchicalCrossEntropyLoss(StructuredLoss):
 
     def losses(self, p: Tensor, q: Tensor) -> Tensor:
         """Compute the loss of each row against its target."""
-        tables = derived(self.space, _edge_tables, p.device)
-        log_p, below, questions = self._questions(p, tables)
+        tables, log_p, below, questions = self._questions(p)
         loss = (self.space.flow(q).double().clamp(0, 1) * questions).sum(-1)
         stop = torch.where(tables.stops, pad(below, (0, 1)).index_select(-1, tables.own) - log_p, 0)
         return (loss + (q * stop).sum(-1)).to(p.dtype)
 
     def set_losses(self, p: Tensor, allowed: Tensor) -> Tensor:
         """Compute the loss of each row down to the lowest node above its set, and there against the set's mass."""
-        tables = derived(self.space, _edge_tables, p.device)
-        log_p, below, questions = self._questions(p, tables)
+        tables, log_p, below, questions = self._questions(p)
         share = allowed.double()
         above_all = self.space.flow(share) > share.sum(-1, keepdim=True) - 0.5
         # The deepest of the nodes above all classes of the set. The root, at depth 0, comes after those with an edge.
@@ -165,12 +162,13 @@ class HierarchicalCrossEntropyLoss(StructuredLoss):
         of_set = torch.where(allowed, log_p, LOG_ZERO).logsumexp(-1)
         return (torch.where(above_all, questions, 0).sum(-1) + at_lowest - of_set).to(p.dtype)
 
-    def _questions(self, log_p: Tensor, tables: _EdgeTables) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the log-masses, and the discounted loss of every edge if the class is below it."""
+    def _questions(self, log_p: Tensor) -> tuple[_EdgeTables, Tensor, Tensor, Tensor]:
+        """Return the tables, the log-masses, and the discounted loss of every edge if the class is below it."""
+        tables = derived(self.space, _edge_tables, log_p.device)
         log_p = log_p.double().clamp(min=LOG_ZERO)
         below = self.space.log_masses(log_p)[0].clamp(min=LOG_ZERO)
         above = pad(below, (0, 1)).index_select(-1, tables.above)
-        return log_p, below, torch.exp(-self.alpha * tables.heights) * (above - below)
+        return tables, log_p, below, torch.exp(-self.alpha * tables.heights) * (above - below)
 
     def _shown_options(self) -> str:
         return f"alpha={self.alpha:g}, {super()._shown_options()}"

@@ -76,8 +76,8 @@ class SinkhornLoss(StructuredLoss):
 
     def losses(self, p: Tensor, q: Tensor) -> Tensor:
         """Compute the distance of each row to its target."""
-        options = (self.lam, self.max_iter, self.tol, self.method)
-        return sinkhorn_prepared(p, q, self.space, *options, regularized=self.value == "regularized").value
+        options = (float(self.lam), self.max_iter, self.tol, self.method)
+        return sinkhorn_prepared(p, q, self.space, options, regularized=self.value == "regularized").value
 
     def label_losses(self, p: Tensor, labels: Tensor) -> Tensor:
         """Compute the distance of each row to its label, without iterations."""

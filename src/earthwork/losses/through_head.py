@@ -11,7 +11,7 @@ number, and in the backward pass, with the logits again, if there is a loss for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from earthwork import private_api
+from earthwork.ops.labels import RowLosses
 from earthwork.ops.masses import check_not_sharded
 from earthwork.spaces.edges import first_derivative
 from earthwork.spaces.space import HALF, dtype_or_type
@@ -36,7 +37,7 @@ class Term(NamedTuple):
     """One of the losses that are added."""
 
     # What computes the loss of each row of `logits[n, C]`, at least in float32, given their targets
-    row_losses: Callable[[Tensor, Tensor], Tensor]
+    row_losses: RowLosses
     divisor: Tensor  # What the sum over all rows is divided by; 1 for a sum
     empty: float = 0.0  # The loss if the divisor is 0
     share: float = 1.0  # The weight of the loss among the others
@@ -86,11 +87,6 @@ class Layer(NamedTuple):
         """The type of the logits."""
         return torch.get_autocast_dtype(self.hidden.device.type) if self.autocast else self.hidden.dtype
 
-    @property
-    def loss_dtype(self) -> torch.dtype:
-        """The type of the loss: that of the logits, but single precision under autocast, as for cross entropy."""
-        return torch.float32 if self.autocast and self.dtype in HALF else self.dtype
-
 
 def untraced(function: private_api.Function) -> private_api.Function:
     """Return the function, which ``torch.compile`` calls as it is, with a graph break."""
@@ -102,12 +98,7 @@ def untraced(function: private_api.Function) -> private_api.Function:
 
 
 def loss_through_head(
-    terms: Sequence[Term],
-    layer: Layer,
-    target: Tensor,
-    by_row: bool,
-    learned: Sequence[Tensor] = (),
-    chunk_rows: int | None = None,
+    terms: Sequence[Term], layer: Layer, target: Tensor, by_row: bool, learned: Sequence[Tensor], chunk_rows: int | None
 ) -> tuple[Tensor, list[Tensor]]:
     """Compute a weighted sum of losses of the logits of a layer, and that of each term, detached and without its share.
 
@@ -121,7 +112,9 @@ def loss_through_head(
     elif isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise ValueError(f"chunk_rows: expected None or an integer ≥ 1, got {chunk_rows!r}")
     chunks = _Chunks([term.row_losses for term in terms], layer.dtype, chunk_rows, torch.is_grad_enabled())
-    tensors, dtype = (layer.hidden, target, layer.weight, layer.bias, *learned), layer.loss_dtype
+    tensors = layer.hidden, target, layer.weight, layer.bias, *learned
+    # As for cross entropy.
+    dtype = torch.float32 if layer.autocast and layer.dtype in HALF else layer.dtype
     # What has to see every operation gets them, for all rows at once.
     watched = private_api.under_transform() or layer.hidden.is_meta
     if by_row:
@@ -146,7 +139,7 @@ def loss_through_head(
 class _Chunks(NamedTuple):
     """How to compute the losses of some rows."""
 
-    row_losses: list[Callable[[Tensor, Tensor], Tensor]]
+    row_losses: list[RowLosses]
     dtype: torch.dtype
     rows: int
     differentiable: bool

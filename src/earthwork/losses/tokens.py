@@ -105,10 +105,8 @@ class TokenEMDLoss(CheckedLoss):
     def from_tokenizer(cls, tokenizer: Any, rho: float = 2.0, *, digits: bool = True, **options: Any) -> Self:
         """Make the loss over the number tokens of a Hugging Face tokenizer.
 
-        A token counts if the text that it decodes to, without spaces around it, is a number in ASCII digits.
-
-        By default only single digits, otherwise all numbers, such as ``12``, ``-3`` and ``0.5``. The other options are
-        those of :class:`TokenEMDLoss`.
+        A token counts if the text that it decodes to, without spaces around it, is a number in ASCII digits: by default
+        a single one, otherwise any, such as ``12``, ``-3`` and ``0.5``. The other options are those of the class.
         """
         found = number_tokens(tokenizer, digits)
         if not found:
@@ -191,7 +189,7 @@ class TokenEMDLoss(CheckedLoss):
 
         selected = Layer(torch.atleast_2d(hidden)[where.nonzero(as_tuple=True)], weight, bias)
         term, by_row = Term(row_losses, self._divisor(len(bins), num_items, hidden.device)), self._by_row()
-        loss = loss_through_head([term], selected, bins, by_row, chunk_rows=chunk_rows)[0]
+        loss = loss_through_head([term], selected, bins, by_row, (), chunk_rows)[0]
         return loss.new_zeros(where.shape).masked_scatter(where, loss) if by_row else loss
 
     def _check_layer(self, layer: Layer, labels: Tensor | AnyOf, mask: Tensor | None) -> None:
@@ -211,7 +209,6 @@ class TokenEMDLoss(CheckedLoss):
         return [Term(called.forward, self._divisor(len(self._numbers(target.long())[1]), None, target.device))]
 
     def _divisor(self, count: int, num_items: float | Tensor | None, device: torch.device) -> Tensor:
-        """Return what the sum is divided by."""
         if num_items is None:
             num_items = count if self.reduction == "mean" else 1
         elif self.reduction != "mean":

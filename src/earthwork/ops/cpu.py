@@ -14,8 +14,8 @@ from torch import Tensor
 from earthwork.kernels.cpu import Layout, kernels, operators, tree_tables
 from earthwork.ops.definition import COMPOSED, Route, as_rows, composed_cost
 from earthwork.ops.first_order import unchanged, version, with_gradient
-from earthwork.ops.labels import LabelledLoss, check_labels, is_bad
-from earthwork.ops.masses import check_masses, mass_tolerance
+from earthwork.ops.labels import LabelledLoss, check_labels
+from earthwork.ops.masses import Check, check_masses, mass_tolerance
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import HALF
@@ -32,15 +32,7 @@ class Kernels(Route):
         self.run = run
         self.layout = layout
 
-    def distances(
-        self,
-        p: Tensor,
-        q: Tensor,
-        space: Any,
-        rho: float,
-        check: torch.dtype | None = None,
-        names: tuple[str, str] = ("p", "q"),
-    ) -> Tensor:
+    def distances(self, p: Tensor, q: Tensor, space: Any, rho: float, check: Check | None = None) -> Tensor:
         """Compute the distances, and check the masses in the same pass, as `pair_costs` does."""
         x, y, shape = p, q, None
         # The last axes are equal, so as many entries means as many rows.
@@ -48,10 +40,10 @@ class Kernels(Route):
             x, y = torch.broadcast_tensors(p, q)
             x, y, shape = as_rows(x), as_rows(y), x.shape[:-1]
         needs_gradient = (x.requires_grad or y.requires_grad) and torch.is_grad_enabled()
-        tolerance = _TOLERANCES[check or p.dtype]
+        tolerance = _TOLERANCES[p.dtype if check is None else check[0]]
         costs, slopes, valid = self.run.pairs(self.layout, x, y, rho, needs_gradient, tolerance)
         if check is not None and not valid:
-            check_masses(p, q, check, names)
+            check_masses(p, q, *check)
         if needs_gradient:
             if y.requires_grad:
                 costs = with_gradient((costs, slopes, lambda x, y: composed_cost(x - y, space, rho)), x, y)
@@ -91,11 +83,14 @@ class Kernels(Route):
         if not valid:
             check_labels(labels.view(shape), loss.space.num_bins, ignore)
             raise ValueError("target: expected class indices in range, got one that was changed during the call")
-        if weight is not None and _hides_nan(rows, labels, weight, ignore):
-            losses = COMPOSED.loss_of_labels(loss, logits, labels, given)
-            return losses if losses.ndim == 0 else losses.view(shape)
+        if weight is not None and not weight.all():
+            skipped = (weight == 0)[torch.where(labels == ignore, 0, labels)] & (labels != ignore)
+            # The kernels skip rows of weight 0; 0 times NaN is NaN.
+            if not rows.detach()[skipped].isfinite().all():
+                losses = COMPOSED.loss_of_labels(loss, logits, labels, given)
+                return losses if losses.ndim == 0 else losses.view(shape)
         if kernel.underflows and losses.isnan().any():
-            _replace_nan(losses, slopes, rows, labels, weight, total if mean else 1.0, loss.row_losses)
+            _replace_nan(losses, slopes, rows, labels, total if mean else 1.0, loss.as_called())
         if mean and not total:
             losses = losses.new_tensor(math.nan if loss.empty == "nan" else 0.0)
         elif loss.reduction != "none":
@@ -118,68 +113,39 @@ class Kernels(Route):
         return result.view(p.shape)
 
 
-def _hides_nan(rows: Tensor, labels: Tensor, weight: Tensor, ignore: int) -> bool:
-    """Return whether a row of weight 0, which the kernels skip, may be NaN, which 0 times NaN is for cross entropy."""
-    if weight.all():
-        return False
-    skipped = (weight == 0)[torch.where(labels == ignore, 0, labels)] & (labels != ignore)
-    return not rows.detach()[skipped].isfinite().all()
-
-
 def _replace_nan(
-    losses: Tensor,
-    slopes: Tensor | None,
-    rows: Tensor,
-    labels: Tensor,
-    weight: Tensor | None,
-    total: float,
-    exact: Callable[[Tensor, Tensor], Tensor],
+    losses: Tensor, slopes: Tensor | None, rows: Tensor, labels: Tensor, total: float, defined: LabelledLoss
 ) -> None:
-    """Compute the losses that are NaN, and their slopes, by another function; ``total`` divides the weights."""
+    """Compute the losses that are NaN, and their slopes, by their definition; ``total`` divides them."""
+    defined.reduction = "none"
     index = losses.isnan().nonzero().flatten()
     # In double precision, because differences of huge logits would inherit their rounding errors.
     x, chosen = rows.detach()[index].double(), labels[index]
-    factor = (torch.ones_like(x[:, 0]) if weight is None else weight[chosen]) / total
     with torch.set_grad_enabled(slopes is not None):
-        values = exact(x.requires_grad_(slopes is not None), chosen)
+        values = defined.defined_loss(x.requires_grad_(slopes is not None), chosen)
         if slopes is not None:
             (slope,) = torch.autograd.grad(values.sum(), x)
-            slopes[index] = (slope * factor.unsqueeze(-1)).to(slopes.dtype)
-    losses[index] = (values.detach() * factor).to(losses.dtype)
+            slopes[index] = (slope / total).to(slopes.dtype)
+    losses[index] = (values.detach() / total).to(losses.dtype)
 
 
 class _Operators(Route):
+    ignored = operators.IGNORED
+
     def distances(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)
-        costs: Tensor = operators.pair_costs(as_rows(p), as_rows(q), derived(space, operator_tables), rho)
+        costs: Tensor = operators.costs(as_rows(p), as_rows(q), derived(space, operator_tables), rho)
         return costs.view(p.shape[:-1])
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         p, q = torch.broadcast_tensors(p.detach(), q.detach())
-        slopes: Tensor = operators.pair_kernel(as_rows(p), as_rows(q), derived(space, operator_tables), rho, True)[1]
+        slopes: Tensor = operators.kernel(as_rows(p), as_rows(q), derived(space, operator_tables), rho, True)[1]
         return slopes.view(p.shape)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        return self._label_loss(logits, labels, space, rho, operators.NONE_IGNORED, "none", 0.0)
-
-    def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        kernel = loss.label_kernel
-        # The operator would skip rows of weight 0, where NaN must not be hidden.
-        if kernel is None or kernel.operation != "labels" or weight is not None:
-            return super().loss_of_labels(loss, logits, labels, weight)
-        ignore, reduction = loss.ignore_index, loss.reduction
-        # The compiler cannot raise an error for a label that is out of range: its loss is NaN.
-        wrong = is_bad(labels, loss.space.num_bins, ignore)
-        known, empty = torch.where(wrong, ignore, labels.long()), math.nan if loss.empty == "nan" else 0.0
-        found = self._label_loss(logits, known, loss.space, getattr(loss, kernel.option), ignore, reduction, empty)
-        return torch.where(wrong if reduction == "none" else wrong.any(), math.nan, found)
-
-    def _label_loss(
-        self, logits: Tensor, labels: Tensor, space: Any, rho: float, ignore: int, reduction: str, empty: float
-    ) -> Tensor:
-        tables, flat = derived(space, operator_tables), labels.reshape(-1).long()
-        loss: Tensor = operators.label_loss(as_rows(logits), flat, tables, rho, ignore, reduction, empty)
-        return loss.view(labels.shape) if reduction == "none" else loss
+        flat = labels.reshape(-1).long()
+        costs: Tensor = operators.costs(as_rows(logits), flat, derived(space, operator_tables), rho)
+        return costs.view(labels.shape)
 
 
 OPERATORS = _Operators()

@@ -1,20 +1,16 @@
-"""The definition of the operations, in plain PyTorch: `flow` and a power under autograd, or a linear programme.
-
-It serves every space, learned costs, every device and transform, and derivatives of any order, and is the reference for
-the tests of other implementations.
-"""
+"""The definition of the operations, in plain PyTorch: `flow` and a power under autograd, or a linear programme."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from earthwork.ops.labels import LabelledLoss, cost_to_label
-from earthwork.ops.linear_programme import simplex_cost, simplex_gradient
+from earthwork.ops.linear_programme import ground_costs, simplex, simplex_cost
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import cost_tensor, one_hot
@@ -27,6 +23,9 @@ class Route:
     what the space says.
     """
 
+    ignored: ClassVar[int | None] = None
+    """The label of rows that `logit_distances` skips, at a loss and a gradient of 0, if it does so."""
+
     def __init__(self, costs: Tensor | None = None) -> None:
         self.costs = costs
 
@@ -36,7 +35,10 @@ class Route:
 
     def gradient(self, p: Tensor, q: Tensor, space: Any, rho: float) -> Tensor:
         """Return the derivative of the distances with respect to ``p``, of the shape to which both broadcast."""
-        return composed_gradient(p - q, space, rho) if isinstance(space, EdgeSpace) else simplex_gradient(p, q, space)
+        if isinstance(space, EdgeSpace):
+            return composed_gradient(p - q, space, rho)
+        gradient: Tensor = simplex(*torch.broadcast_tensors(p.detach(), q.detach()), ground_costs(space, p))[1]
+        return gradient
 
     def label_distances(self, p: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
         """Compute the distance of each distribution to its label, which is in range."""
@@ -46,7 +48,7 @@ class Route:
         return self.distances(p, one_hot(labels, p), space, rho)
 
     def logit_distances(self, logits: Tensor, labels: Tensor, space: Any, rho: float) -> Tensor:
-        """Compute the distance of the softmax of each row to its label, which is in range."""
+        """Compute the distance of the softmax of each row to its label, which is in range or :attr:`ignored`."""
         return self.label_distances(logits.softmax(-1), labels, space, rho)
 
     def loss_of_labels(self, loss: LabelledLoss, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
@@ -54,8 +56,8 @@ class Route:
         kernel = loss.label_kernel
         if kernel is None or kernel.operation != "labels":
             return loss.defined_loss(logits, labels)
-        rho = getattr(loss, kernel.option)
-        return loss.defined_loss(logits, labels, partial(self.logit_distances, space=loss.space, rho=rho))
+        row_losses = partial(self.logit_distances, space=loss.space, rho=getattr(loss, kernel.option))
+        return loss.defined_loss(logits, labels, row_losses, self.ignored)
 
     def expected(self, p: Tensor, space: Space) -> Tensor:
         """Compute, for every bin, the expected distance to a bin drawn from ``p``."""
@@ -125,7 +127,7 @@ def composed_gradient(x: Tensor, space: EdgeSpace, rho: float) -> Tensor:
 def balanced(x: Tensor) -> Tensor:
     """Return ``x`` minus its mean over the bins.
 
-    The distance is that of the balanced difference, so that its exact derivative sums to 0 over the bins. A mean that
+    The distance is that of the balanced difference, so that its exact derivatives conserve mass. A mean that
     is no more than rounding is subtracted from the derivative only: subtracted from the value, it would leave a tiny
     flow on edges without any, and its sign is a wrong gradient at ρ = 1.
     """

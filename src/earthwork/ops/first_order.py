@@ -1,8 +1,4 @@
-"""Values with their gradient at once: the autograd rule that kernels use too, and the same in plain PyTorch.
-
-The result is an ordinary differentiable tensor; its second derivatives are those of the definition. In plain PyTorch it
-serves chains and trees on any device, without an autograd graph between logits and loss.
-"""
+"""Values with their gradient at once: the autograd rule that kernels use too, and the same in plain PyTorch."""
 
 from __future__ import annotations
 

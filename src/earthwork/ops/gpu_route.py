@@ -20,7 +20,7 @@ from earthwork.spaces import EdgeSpace
 from earthwork.spaces.space import HALF
 
 _TYPES = (torch.float32, *HALF)
-_PLAIN = (Tensor, nn.Parameter)
+PLAIN = (Tensor, nn.Parameter)
 
 # The operators of `kernels.gpu`, found by name so that the compiler need not trace an import.
 _operators: Any = torch.ops.earthwork
@@ -33,11 +33,11 @@ def gpu_route(space: EdgeSpace, p: Tensor, target: Tensor | None, expected: bool
         and gpu.AVAILABLE
         and loading.enabled
         and p.dtype in _TYPES
-        and type(p) in _PLAIN
+        and type(p) in PLAIN
         and space.acyclic
         and type(space).intervals is not EdgeSpace.intervals
         and 1 < space.num_bins <= gpu.MOST_BINS
-        and (target is None or (type(target) in _PLAIN and target.device == p.device))
+        and (target is None or (type(target) in PLAIN and target.device == p.device))
         and (target is None or target.dtype is p.dtype or not target.is_floating_point())
     )
     return GPU_KERNELS if serves else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from earthwork.ops.linear_programme import centred, with_gradients
 from earthwork.spaces import Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import columns, first_true
+
+# Computes the losses of rows against their labels.
+RowLosses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 # Up to this many bins the matrix is kept for labels, 16 MB of float32: a lookup is far faster than the maps.
 _MAX_BINS = 2048
@@ -50,12 +53,9 @@ class LabelledLoss(Protocol):
         """Return the loss with its present options, for derivatives that are computed after it may have changed."""
 
     def defined_loss(
-        self, rows: Tensor, labels: Tensor, row_losses: Callable[[Tensor, Tensor], Tensor] | None = None
+        self, rows: Tensor, labels: Tensor, row_losses: RowLosses | None = None, ignored: int | None = None
     ) -> Tensor:
         """Compute the whole loss as it is defined, given perhaps a function for the losses of single rows."""
-
-    def row_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Compute the losses of single rows against their labels, which are valid."""
 
 
 def is_bad(labels: Tensor, num_bins: int, ignore_index: int) -> Tensor:

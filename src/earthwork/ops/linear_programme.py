@@ -7,6 +7,7 @@ differentiated through a solver; `with_gradients` attaches them to the value, he
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,13 +35,6 @@ def simplex_cost(p: Tensor, q: Tensor, space: Space) -> Tensor:
     return with_gradients(value, p, p_gradient, q, q_gradient)
 
 
-def simplex_gradient(p: Tensor, q: Tensor, space: Space) -> Tensor:
-    """Compute the gradient of :func:`simplex_cost` with respect to ``p``."""
-    p, q = torch.broadcast_tensors(p, q)
-    gradient: Tensor = simplex(p.detach(), q.detach(), ground_costs(space, p))[1]
-    return gradient
-
-
 def ground_costs(space: Space, like: Tensor) -> Tensor:
     """Return the matrix of distances, ``[num_bins, num_bins]``, on the device of ``like``; to be read only."""
     return derived(space, distance_matrix, like.device, widest(like.device))
@@ -54,15 +48,11 @@ def simplex(p: Tensor, q: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tenso
     shape = p.shape
     sources, sinks = (x.reshape(-1, shape[-1]).double().cpu().numpy() for x in (p, q))
     costs = np.ascontiguousarray(matrix.double().cpu().numpy())
-    count = len(sources)
-    value, f, g = np.zeros(count), np.zeros(sources.shape), np.zeros(sinks.shape)
-
-    def solve_row(row: int) -> None:
-        value[row], f[row], g[row] = _solve_row(solver, sources[row], sinks[row], costs)
-
+    value, f, g = np.zeros(len(sources)), np.zeros(sources.shape), np.zeros(sinks.shape)
     # The solver releases the interpreter's lock.
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        list(pool.map(solve_row, range(count)))
+        for row, solution in enumerate(pool.map(partial(_solve_row, solver, costs), sources, sinks)):
+            value[row], f[row], g[row] = solution
     p_gradient, q_gradient = (centred(torch.from_numpy(x)).reshape(shape).to(p) for x in (f, g))
     return torch.from_numpy(value).reshape(shape[:-1]).to(p), p_gradient, q_gradient
 
@@ -81,7 +71,7 @@ def _(
 
 # The solver sees only the bins that hold mass. The duals of the others are the largest with f_i + g_j ≤ M_ij: the cost
 # of the first unit of mass there.
-def _solve_row(solver: Any, p: _Array, q: _Array, costs: _Array) -> tuple[float, _Array, _Array]:
+def _solve_row(solver: Any, costs: _Array, p: _Array, q: _Array) -> tuple[float, _Array, _Array]:
     sources, sinks = np.flatnonzero(p), np.flatnonzero(q)
     if len(sources) == 0 or len(sinks) == 0:
         return 0.0, np.zeros_like(p), np.zeros_like(q)

@@ -17,6 +17,8 @@ from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.space import HALF, check_costs, check_space, dtype_or_type, first_true
 
 Normalize: TypeAlias = Literal["l1", "softmax"] | None
+# In which type masses that are to be checked were stored, and what errors call the two.
+Check: TypeAlias = tuple[torch.dtype, tuple[str, str]]
 
 _FULL = (torch.float32, torch.float64)
 

@@ -15,16 +15,16 @@ fast one is differentiated twice, the definition takes over.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from earthwork import private_api
 from earthwork.kernels.cpu import loading, operators
 from earthwork.ops.cpu import OPERATORS, TYPES, Kernels, kernels_of, operator_tables
 from earthwork.ops.definition import COMPOSED, Route
 from earthwork.ops.first_order import FIRST_ORDER
-from earthwork.ops.gpu_route import gpu_route
+from earthwork.ops.gpu_route import PLAIN, gpu_route
 from earthwork.ops.labels import LabelledLoss
-from earthwork.ops.masses import can_read, check_masses
+from earthwork.ops.masses import Check, can_read, check_masses
 from earthwork.spaces import EdgeSpace, Space
 from earthwork.spaces.derived import derived
 from earthwork.spaces.edges import linear
@@ -33,7 +33,6 @@ from earthwork.spaces.space import HALF
 # Below this many entries, a kernel for expected distances saves nothing.
 MIN_ENTRIES_EXPECTED = 2**16
 
-_PLAIN = (Tensor, nn.Parameter)
 # Where a space keeps its kernels; see `derived`.
 _KERNELS = (kernels_of,)
 # Exporting without the compiler runs under a dispatch mode.
@@ -41,25 +40,17 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 
 
 def pair_costs(
-    p: Tensor,
-    q: Tensor,
-    space: Space,
-    rho: float,
-    costs: Tensor | None = None,
-    *,
-    check: torch.dtype | None = None,
-    names: tuple[str, str] = ("p", "q"),
+    p: Tensor, q: Tensor, space: Space, rho: float, costs: Tensor | None = None, check: Check | None = None
 ) -> Tensor:
     """Compute the cost of moving each row of ``p`` to that of ``q``: ``[..., num_bins]`` to ``[...]``.
 
-    ``costs`` is what the edges cost, if not what the space says; ``check`` is the type in which the masses were stored,
-    if they are to be checked. Errors use the caller's ``names``.
+    ``costs`` is what the edges cost, if not what the space says; ``check`` is given if the masses are to be checked.
     """
     route = choose(space, p, q) if costs is None else Route(costs)
     if isinstance(route, Kernels):
-        return route.distances(p, q, space, rho, check, names)
+        return route.distances(p, q, space, rho, check)
     if check is not None and can_read(p, q):
-        check_masses(p, q, check, names)
+        check_masses(p, q, *check)
     return route.distances(p, q, space, rho)
 
 
@@ -137,13 +128,13 @@ def choose(space: Space, p: Tensor, target: Tensor | None = None, expected: bool
         (acyclic or expected)
         and dtype in TYPES
         and (not expected or p.numel() >= MIN_ENTRIES_EXPECTED)
-        and type(p) in _PLAIN
+        and type(p) in PLAIN
         and keys(p).raw_repr() in plain
         and (
             target is None
             or (
                 (target.dtype is dtype or not target.is_floating_point())
-                and type(target) in _PLAIN
+                and type(target) in PLAIN
                 and keys(target).raw_repr() in plain
             )
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +10,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from earthwork.losses import EdgeCrossEntropyLoss, EMDLoss
-from earthwork.losses.contract import Kind, StructuredLoss, at_least_float32
+from earthwork.losses.contract import Kind, StructuredLoss
 from earthwork.losses.emd_loss import root_of
-from earthwork.ops.labels import check_labels
 from earthwork.sharded.mesh import Axes, not_traced, read_axes
 from earthwork.sharded.rows import IGNORED, ShardLosses
 from earthwork.spaces import Space
@@ -43,22 +41,19 @@ def forward(
     dtype = rows.dtype
     if dtype in HALF and torch.is_autocast_enabled(rows.device.type):
         dtype = torch.float32
-    rows = at_least_float32(rows)
     if rows.shape[-1] != (size := axes.bounds[axes.rank + 1] - axes.bounds[axes.rank]):
         raise ValueError(f"input: expected {size} classes in shard {axes.rank}, got {rows.shape[-1]}")
     labels = axes.local("target", target).long()
     if mask is not None:
         labels = torch.where(axes.local("mask", mask), labels, loss.ignore_index)
-    counted, bins = labels != loss.ignore_index, loss.space.num_bins
-    valid = counted & (labels >= 0) & (labels < bins)
-    if labels.device.type == "cpu":
-        check_labels(labels, bins, loss.ignore_index)
-    batch, losses = rows.shape[:-1], losses_on_part(loss, axes)
-    known = torch.where(valid, labels, IGNORED).reshape(-1)
-    values = losses(rows.reshape(batch.numel(), rows.shape[-1]), known, axes.reduce).view(batch)
-    values = root_of(values, loss.rho) if isinstance(loss, EMDLoss) and loss.root else values
-    values = torch.where(valid == counted, values, math.nan)
-    values, weight = loss.weighted(values, torch.where(valid, labels, 0), counted)
+    on_part = losses_on_part(loss, axes)
+
+    def row_losses(rows: Tensor, labels: Tensor) -> Tensor:
+        flat = rows.reshape(labels.numel(), rows.shape[-1])
+        values = on_part(flat, labels.reshape(-1), axes.reduce).view(labels.shape)
+        return root_of(values, loss.rho) if isinstance(loss, EMDLoss) and loss.root else values
+
+    values, weight = loss.weighted_losses(rows, labels, row_losses, IGNORED)
     if loss.reduction == "none":
         return axes.spread(values.to(dtype), input.shape[:axis] + input.shape[axis + 1 :], axes.rows)
     total, weight = axes.sum_over_rows(torch.stack([values.sum(), weight]))

@@ -122,50 +122,57 @@ class _Step:
         if x.shape[-1]:
             self.quotients, self.sums, top = self.slots.exponentials(x)
             self.own = top.double() + self.sums.log()
-        self._exchange_masses()
-
-    def _exchange_masses(self) -> None:
-        """Return the first two sums."""
-        rows, used = len(self.x), self.slots.used
+        rows, used = len(x), self.slots.used
         # About the largest logarithm of a mass in any shard, of those below each shared node.
-        scale = self.x.new_full((rows, self.nodes), -math.inf, dtype=torch.float32)
+        scale = x.new_full((rows, self.nodes), -math.inf, dtype=torch.float32)
         if self.nodes:
             if self.own is not None:
                 scale[:, used] = self.own.float()
-            self.reduce(scale, largest=True)
+            reduce(scale, largest=True)
         scale = torch.where(scale == -math.inf, 0, scale).double()
-        ends = torch.tensor(self.part.bounds[1:], device=self.labels.device)
-        self.label_rank = torch.bucketize(self.labels, ends, right=True)
-        masses = self.x.new_zeros((rows, self.nodes + self.ranks + 1), dtype=torch.float64)
+        ends = torch.tensor(self.part.bounds[1:], device=labels.device)
+        self.label_rank = torch.bucketize(labels, ends, right=True)
+        masses = x.new_zeros((rows, self.nodes + self.ranks + 1), dtype=torch.float64)
         masses[:, self.nodes + self.rank] = -math.inf
         if self.own is not None:
             masses[:, self.nodes + self.rank] = self.own.logsumexp(-1)
             mine = (self.label_rank == self.rank) & self.counted
-            inside = torch.where(mine, self.labels - self.part.start, 0)
+            inside = torch.where(mine, labels - self.part.start, 0)
             masses[:, -1] = torch.where(mine, self.slots.of(inside).double(), 0)
             if self.nodes:
                 masses[:, used] = (self.own - scale[:, used]).exp()
-        self.reduce(masses)
+        reduce(masses)
         self.shard_logs = masses[:, self.nodes : -1]
         self.shared_logs = scale + masses[:, : self.nodes].log()
         self.label_slot = masses[:, -1].long()
+        self.sides = self._sides()
+
+    def _sides(self) -> dict[int, tuple[Tensor, Tensor]]:
+        """Return the bins of other classes, by their columns in `Part.local`: one for each side on a chain, else one.
+
+        Each is the logarithm of the mass outside of every shard, and which shards have this one as a part of it.
+        """
+        logs, shards = self.shard_logs, torch.arange(self.ranks, device=self.x.device)
+        nothing = logs.new_full((len(logs), 1), -math.inf)
+        before = torch.cat([nothing, logs[:, :-1]], -1).logcumsumexp(-1)
+        after = torch.cat([logs[:, 1:], nothing], -1).flip(-1).logcumsumexp(-1).flip(-1)
+        if self.part.ordered:
+            return {0: (before, shards > self.rank), -1: (after, shards < self.rank)}
+        return {-1: (torch.logaddexp(before, after), shards != self.rank)}
 
     def solve(self, wanted: bool) -> tuple[Tensor, Tensor | None]:
         """Compute the losses of all rows, and the gradient of each w.r.t. the logits of this shard if required."""
         total = self.shard_logs.logsumexp(-1, keepdim=True)
-        self.before, self.after = self._other_logs()
         local, slopes = self._local(total, wanted)
-        shared, shared_slopes = self._shared(total, wanted)
-        # By the mass before each shard, if that is one for itself, by the mass after it, and the loss.
-        columns = self.ranks * (1 + self.part.ordered) if wanted else 0
-        sums = self.x.new_zeros((len(self.x), columns + 1), dtype=torch.float64)
+        labels, logs = torch.where(self.counted, self.label_slot, IGNORED), self.shared_logs - total
+        shared, shared_slopes = _differentiated(self.losses.shared, logs.clamp(min=LOG_ZERO), labels, wanted)
+        # The derivatives by the masses outside of each shard, and the loss.
+        sums = self.x.new_zeros((len(self.x), wanted * len(self.sides) * self.ranks + 1), dtype=torch.float64)
         if local is not None:
             sums[:, -1] = local
-        before, after = self.part.ends
-        if slopes is not None and before:
-            sums[:, self.rank] = slopes[:, 0]
-        if slopes is not None and after:
-            sums[:, columns - self.ranks + self.rank] = slopes[:, -1]
+        for place, column in enumerate(self.sides):
+            if slopes is not None and self.part.ends[column]:
+                sums[:, place * self.ranks + self.rank] = slopes[:, column]
         self.reduce(sums)
         values = torch.where(self.counted, sums[:, -1] if shared is None else sums[:, -1] + shared, 0)
         if wanted:
@@ -184,8 +191,8 @@ class _Step:
         shift = total.to(dtype)
         rows = x.new_empty((len(x), stop + has_after), dtype=dtype)
         torch.sub(x, shift, out=rows[:, start:stop])
-        for column, logs in ((0, self.before if has_before else None), (-1, self.after if has_after else None)):
-            if logs is not None:
+        for column, (logs, _) in self.sides.items():
+            if part.ends[column]:
                 rows[:, column] = (logs[:, self.rank] - shift[:, 0].double()).clamp(min=LOG_ZERO)
         labels = self.labels - part.start + start
         labels = torch.where(self.label_rank == self.rank, labels, stop)
@@ -193,33 +200,13 @@ class _Step:
             labels = torch.where(self.label_rank < self.rank, 0, labels)
         return _differentiated(self.losses.local, rows, torch.where(self.counted, labels, IGNORED), wanted)
 
-    def _other_logs(self) -> tuple[Tensor | None, Tensor]:
-        """Compute the logarithms of the masses before and after each shard; on a tree all outside counts as after."""
-        logs = self.shard_logs
-        nothing = logs.new_full((len(logs), 1), -math.inf)
-        before = torch.cat([nothing, logs[:, :-1]], -1).logcumsumexp(-1)
-        after = torch.cat([logs[:, 1:], nothing], -1).flip(-1).logcumsumexp(-1).flip(-1)
-        return (before, after) if self.part.ordered else (None, torch.logaddexp(before, after))
-
-    def _shared(self, total: Tensor, wanted: bool) -> tuple[Tensor | None, Tensor | None]:
-        """Compute the loss of the shared edges, and its derivative by the logarithms of the shared nodes' masses."""
-        if self.losses.shared is None:
-            return None, None
-        labels, logs = torch.where(self.counted, self.label_slot, IGNORED), self.shared_logs - total
-        return _differentiated(self.losses.shared, logs.clamp(min=LOG_ZERO), labels, wanted)
-
     def _gradient(self, slopes: Tensor, sums: Tensor, shared_slopes: Tensor | None) -> Tensor:
         """Compute the gradient by the logits of this shard, given that of its own loss and those of other shards."""
         assert self.own is not None
-        rank, ranks, x = self.rank, self.ranks, self.x
-        mine = self.shard_logs[:, rank : rank + 1]
-        shards = torch.arange(ranks, device=x.device)
-        # This shard is part of what comes after the shards before it, and vice versa.
-        sees = shards < rank if self.part.ordered else shards != rank
-        factor = (sums[:, -1 - ranks : -1] * _ratio(mine, self.after) * sees).sum(-1, keepdim=True)
-        if self.before is not None:
-            factor += (sums[:, :ranks] * _ratio(mine, self.before) * (shards > rank)).sum(-1, keepdim=True)
-        factors = factor * _ratio(self.own, mine)
+        x, mine = self.x, self.shard_logs[:, self.rank : self.rank + 1]
+        by_side = zip(sums[:, :-1].split(self.ranks, -1), self.sides.values(), strict=True)
+        factors = torch.cat([by_logs * _ratio(mine, logs) * holds for by_logs, (logs, holds) in by_side], -1)
+        factors = factors.sum(-1, keepdim=True) * _ratio(self.own, mine)
         if shared_slopes is not None:
             used = self.slots.used
             factors = factors + shared_slopes[:, used] * _ratio(self.own, self.shared_logs[:, used])
@@ -231,7 +218,11 @@ class _Step:
         return share if self.counted.all() else torch.where(self.counted.unsqueeze(-1), share, 0)
 
 
-def _differentiated(losses: Losses, rows: Tensor, labels: Tensor, wanted: bool) -> tuple[Tensor, Tensor | None]:
+def _differentiated(
+    losses: Losses | None, rows: Tensor, labels: Tensor, wanted: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    if losses is None:
+        return None, None
     if not wanted:
         return losses(rows, labels), None
     with torch.enable_grad():

@@ -1,8 +1,4 @@
-"""The relaxed Earth Mover's Distance, its gradient and its Hessian.
-
-The distance is that of the centred difference, so its gradient, which conserves mass, is its exact derivative and not a
-projection of it; so is every higher one.
-"""
+"""The relaxed Earth Mover's Distance, its gradient and its Hessian."""
 
 from __future__ import annotations
 
@@ -77,7 +73,7 @@ def emd(
     space.check_rho(rho)
     if costs is not None:
         check_edge_costs(costs, space, validate)
-    distances = pair_costs(p, q, space, rho, costs, check=stored if validate else None)
+    distances = pair_costs(p, q, space, rho, costs, (stored, ("p", "q")) if validate else None)
     if rho > 2 and validate:
         _check_range(distances, rho)
     return distances if distances.dtype is stored else distances.to(stored)

@@ -16,6 +16,7 @@ from earthwork.transport.sinkhorn_solver import ConvergenceWarning, solve
 __all__ = ["ConvergenceWarning", "Method", "SinkhornResult", "check_options", "sinkhorn", "sinkhorn_prepared"]
 
 Method: TypeAlias = Literal["log", "paper"]
+Options: TypeAlias = tuple[float, int, float | None, Method]
 
 # This many rows at a time stay in a processor's cache; more are no faster.
 _CHUNK_SIZE = 1024
@@ -96,27 +97,19 @@ def sinkhorn(
         check_masses(p, q, out)
     if method == "paper":
         p, q = p.to(out), q.to(out)
-    result = sinkhorn_prepared(p, q, space, lam, max_iter, tol, method, chunk_size)
+    result = sinkhorn_prepared(p, q, space, (float(lam), max_iter, tol, method), chunk_size)
     return result._replace(value=result.value.to(out), gradient=result.gradient.to(out))
 
 
 def sinkhorn_prepared(
-    p: Tensor,
-    q: Tensor,
-    space: Space,
-    lam: float,
-    max_iter: int,
-    tol: float | None,
-    method: Method,
-    chunk_size: int | None = None,
-    regularized: bool = False,
+    p: Tensor, q: Tensor, space: Space, options: Options, chunk_size: int | None = None, regularized: bool = False
 ) -> SinkhornResult:
     """Compute :func:`sinkhorn` of checked masses; if ``regularized`` the value is the minimum, entropy included."""
     dtype = torch.promote_types(p.dtype, q.dtype)
     p, q = torch.broadcast_tensors(p.to(dtype), q.to(dtype))
     needs_q = q.requires_grad or not can_read(q)
-    options = (float(lam), max_iter, tol, method, chunk_size or _CHUNK_SIZE, needs_q, regularized)
-    value, p_gradient, q_gradient, report = solve(p.detach(), q.detach(), ground_costs(space, p), *options)
+    settings = *options, chunk_size or _CHUNK_SIZE, needs_q, regularized
+    value, p_gradient, q_gradient, report = solve(p.detach(), q.detach(), ground_costs(space, p), *settings)
     value = with_gradients(value, p, p_gradient, q, q_gradient)
     if can_read(report):
         iterations, converged = report.tolist()

@@ -15,9 +15,6 @@ from earthwork.kernels.cpu.loading import library
 Indices = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-# By the number of tables that a space gives; see `Space.kernel_tables`.
-_KINDS = {1: "chain", 2: "tree", 4: "ring"}
-
 _HEADER = 3  # numbers that precede the tables in what `tree_tables` returns
 
 
@@ -36,21 +33,21 @@ class Layout:
         core = library()
         if core is None:
             raise ImportError("a compiled loss needs the compiled kernels: reinstall earthwork with a C++ compiler")
-        found = [_as_array(table) for table in tables]
-        self.kind, self.bins = _KINDS[len(tables)], bins
+        self.bins = bins
+        address: Any = None
         # The core copies the tables and checks the copies, so what happens to these afterwards does not matter.
-        if self.kind == "chain":
-            _check(found[0].shape == (bins - 1,) and found[0].dtype == np.float64)
-            address = _make(core.ew_chain, [bins], *found)
-        elif self.kind == "tree":
-            nodes, arrays = _unpacked(found[0], found[1], bins, own)
-            address = _make(core.ew_tree, [bins, nodes], *arrays)
-        else:
-            places, positions, far_sides, signs = found
-            _check(np.array_equal(places, np.arange(bins)) and far_sides.dtype == np.int64)
-            _check(positions.shape == (bins + 1,) and far_sides.shape == signs.shape == (bins,))
-            _check(positions.dtype == signs.dtype == np.float64)
-            address = _make(core.ew_ring, [bins], positions, far_sides, signs)
+        match [_as_array(table) for table in tables]:
+            case [costs]:  # a chain
+                _check(costs.shape == (bins - 1,) and costs.dtype == np.float64)
+                address = _make(core.ew_chain, [bins], costs)
+            case [packed, costs]:  # a tree
+                nodes, arrays = _unpacked(packed, costs, bins, own)
+                address = _make(core.ew_tree, [bins, nodes], *arrays)
+            case [places, positions, far_sides, signs]:  # a ring
+                _check(np.array_equal(places, np.arange(bins)) and far_sides.dtype == np.int64)
+                _check(positions.shape == (bins + 1,) and far_sides.shape == signs.shape == (bins,))
+                _check(positions.dtype == signs.dtype == np.float64)
+                address = _make(core.ew_ring, [bins], positions, far_sides, signs)
         _check(address is not None)
         self.address: int = address
         weakref.finalize(self, core.ew_free, address)

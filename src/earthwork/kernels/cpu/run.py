@@ -103,17 +103,13 @@ def _run(layout: Layout, operation: str, dtype: torch.dtype, rows: int, *words: 
     _write_call(call, 0, layout.address, _OPERATIONS[operation], _TYPES[dtype], rows, layout.bins, threads, *words)
     error = _run_core(call.buffer_info()[0])
     if error:
-        _raise(error, words)
+        if error == _NO_MEMORY:
+            raise MemoryError("a kernel could not allocate its scratch memory")
+        if error == _NOT_IMPLEMENTED:
+            raise NotImplementedError("there is no such kernel for this kind of space")
+        raise ValueError(f"a kernel refused its arguments: {words}")
     results: tuple[int, float] = _read_results(call, _CALL.size)
     return results
-
-
-def _raise(error: int, words: Any) -> None:
-    if error == _NO_MEMORY:
-        raise MemoryError("a kernel could not allocate its scratch memory")
-    if error == _NOT_IMPLEMENTED:
-        raise NotImplementedError("there is no such kernel for this kind of space")
-    raise ValueError(f"a kernel refused its arguments: {words}")
 
 
 def address(name: str, x: Tensor) -> int:
