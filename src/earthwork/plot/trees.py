@@ -128,9 +128,8 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
             # Of a group with too many children the largest are shown, unless there is hardly any room.
             if room < min(most, 10):
                 continue
-            largest = sorted(kept, key=lambda child: -int(counts[child]))[: room - 1]
-            kept = [child for child in kept if child in set(largest)]
-            more[node] = [child for child in children[node] if child not in set(kept)]
+            kept = sorted(kept, key=lambda child: -int(counts[child]))
+            kept, more[node] = kept[: room - 1], kept[room - 1 :]
         slots += len(kept) + (node in more) + int(is_bin[node]) - 1
         shown[node] = "open"
         for child in kept:
