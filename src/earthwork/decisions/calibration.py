@@ -18,7 +18,6 @@ from earthwork.spaces.tree import as_tree
 
 # Temperatures outside this range make no measurable difference.
 _COLDEST, _HOTTEST, _STEPS = 1e-2, 1e2, 10**8
-_GRID = 129
 # The number of risks held in memory at a time: 64 MiB.
 _BLOCK = 2**23
 
@@ -60,7 +59,7 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     own = z.gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
     def temperature(step: int) -> float:
-        return _HOTTEST * (_COLDEST / _HOTTEST) ** (step / _STEPS)
+        return _HOTTEST * math.pow(_COLDEST / _HOTTEST, step / _STEPS)
 
     def slope(step: int) -> float:
         """Compute the derivative of the log loss with respect to 1 / T, which increases with 1 / T."""
@@ -201,8 +200,7 @@ def tune_vagueness(
     p = as_distributions(as_tensor(p), tree).detach()
     check_rows("p", p)
     labels = check_labels(labels, p.shape[:1], p.shape[1]).to(p.device)
-    grid: list[float] = torch.linspace(-1, 1, _GRID, dtype=torch.float64).tolist()
-    candidates: list[float] = [-2.0, *grid, 2.0]
+    candidates: list[float] = [-2.0, *np.linspace(-1, 1, 129).tolist(), 2.0]
     wrong, classes = _answers(p, labels, tree, candidates)
     if name == "coverage":
         return candidates[int((classes >= target - 1e-12).int().argmax())]
