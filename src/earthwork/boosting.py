@@ -189,8 +189,7 @@ class Objective:
 
     def predict_proba(self, scores: Array) -> Array:
         """Return probabilities from the raw scores that a model with this objective predicts: their softmax."""
-        proba: Array = _as_scores(scores, self.space).softmax(-1).numpy()
-        return proba
+        return np.asarray(_as_scores(scores, self.space).softmax(-1))
 
     def __repr__(self) -> str:
         what = f"rho={self.rho:g}" if self.loss == "emd" else 'loss="edge"'

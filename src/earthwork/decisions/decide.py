@@ -93,8 +93,7 @@ def decide(
 ) -> P:
     r"""Return the bin with the least expected distance to the truth, if the truth is drawn from ``p`` (not logits).
 
-    It is often not the most probable bin: with 0.4 for a truck, 0.35 for a cat and 0.25 for a dog, cat is the better
-    bet. Ties (up to rounding) go to the lowest index.
+    It is often not the most probable bin. Ties (up to rounding) go to the lowest index.
 
     With ``allow_inner`` the answer may be any node :math:`v` of a tree that has bins below it, at the risk
 

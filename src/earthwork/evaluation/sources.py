@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -346,20 +345,18 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
     parsing = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
     names: list[str] = []
 
-    @contextmanager
-    def opened(**options: Any) -> Iterator[Any]:
+    def read(wanted: Sequence[str] = (), kind: Any = None) -> Iterator[Any]:
+        types = dict.fromkeys(wanted, kind)
+        converting = csv.ConvertOptions(null_values=[], column_types=types, include_columns=wanted)
         try:
-            with csv.open_csv(path, reading, parsing, csv.ConvertOptions(null_values=[], **options)) as batches:
-                yield batches
+            with csv.open_csv(path, reading, parsing, converting) as batches:
+                names[:] = names or batches.schema.names
+                yield from batches
         except pyarrow.ArrowInvalid as error:
             # Columns by their names, and rows as in other messages: from 0, without the header.
             text = re.sub(r"In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
             text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 2}", text)
             raise ValueError(f"{path}: not a readable table: {' '.join(text.split())}") from None
-
-    def read(wanted: list[str], kind: Any) -> Iterator[Any]:
-        with opened(column_types=dict.fromkeys(wanted, kind), include_columns=wanted) as batches:
-            yield from batches
 
     def labels(name: str) -> NDArray[Any]:
         found = [value for batch in read([name], pyarrow.string()) for value in batch.column(0).to_pylist()]
@@ -368,8 +365,7 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
     def pieces(wanted: list[str]) -> Iterator[list[NDArray[Any]]]:
         return ([np.asarray(column) for column in batch.columns] for batch in read(wanted, pyarrow.float64()))
 
-    with opened() as batches:
-        names += batches.schema.names
+    next(read(), None)
     return _Table(names, labels, False, pieces)
 
 

@@ -19,7 +19,7 @@ from earthwork.ops.masses import Normalize, as_distributions, check_normalize
 from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import check_ignore_index, check_space, first_true
+from earthwork.spaces.space import check_ignore_index, check_space, check_word, first_true
 from earthwork.spaces.tree import as_tree, node_tables
 from earthwork.targets import AnyOf, classes_below
 
@@ -326,8 +326,7 @@ def check_tree(space: Space) -> Tree:
 
 def check_decision(decision: str, space: Space, vagueness: float) -> None:
     """Raise unless ``decision`` is a way to decide in this space, and ``vagueness`` a cost that it has."""
-    if decision not in get_args(Decision):
-        raise ValueError(f'decision: expected "argmax", "least_risk", "inner", "class" or "node", got {decision!r}')
+    check_word("decision", decision, *get_args(Decision))
     if decision in NODES:
         as_tree(space, "decision", f'for "{decision}"')
     check_vagueness(vagueness)

@@ -156,8 +156,7 @@ def as_rich(title: str, rows: Sequence[Sequence[str]], sides: str) -> Any:
 
 def rich_text(text: str) -> str:
     """Return text for a terminal that is no markup, whatever it contains."""
-    escaped: str = require("rich.markup", "cli", "a table").escape(printable(text))
-    return escaped
+    return str(require("rich.markup", "cli", "a table").escape(printable(text)))
 
 
 def _number(value: float) -> str:
