@@ -438,8 +438,8 @@ class _Scorer:
             if hasattr(estimator, "classes_"):
                 given = bins[_places(known, answers, "predict")]
             elif self.space is None:
-                values = names.astype(np.float64)  # sums of small integers would wrap around
-                given = np.searchsorted((values[1:] + values[:-1]) / 2, answers)
+                numbered = Chain(len(names), names=list(map(str, names.tolist())))
+                given = ClassIndex(numbered).nearest("predict", answers, by_name=True)
             else:
                 index = ClassIndex(space, remedy=_REMEDY)
                 given = index.nearest("predict", answers, index.read("y", truth).by_name)
