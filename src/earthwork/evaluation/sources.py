@@ -146,7 +146,7 @@ class _Opener:
         if values.dtype.kind not in "fiu":
             raise ValueError(f"{name}: expected numbers, got {values.dtype}")
         self.check_shape(name, values.shape, len(self.truth.labels))
-        return Predictions(name, None, self.truth.labels, _in_pieces(values, self.rows_at_a_time), half=half)
+        return Predictions(name, None, self.truth.labels, _in_pieces(values), half=half)
 
     def array_file(self, path: Path) -> Predictions:
         file, truth, classes = ArrayFile(path), self.truth, self.classes
@@ -177,7 +177,8 @@ class _Opener:
                 raise ValueError(f"{path}: expected {classes.count} names in `classes`, got {count}")
             names = [str(name) for name in np.ravel(file.read("classes")).tolist()]
             order, _ = classes.order(f"{path}: classes", names)
-        return Predictions(str(path), kind, truth.labels, partial(file.stream, member, self.rows_at_a_time), order)
+        pieces = partial(file.stream, member, max(1, _PIECE // classes.count))
+        return Predictions(str(path), kind, truth.labels, pieces, order)
 
     def table(self, source: str, table: _Table) -> Predictions:
         classes, truth = self.classes, self.truth
@@ -242,7 +243,7 @@ class _Opener:
                 if len(wrong):
                     got = f"{values[wrong[0]]} in row {wrong[0]}"
                     raise ValueError(f"{source}: expected nodes from 0 to {space.num_nodes - 1}, got {got}")
-                return Predictions(source, "answers", truth.labels, _in_pieces(values, _PIECE), nodes=True)
+                return Predictions(source, "answers", truth.labels, _in_pieces(values), nodes=True)
         if isinstance(space, Chain) and values.dtype.kind == "f":
             given = self.classes.nearest(source, values, truth.by_name)
         else:
@@ -251,7 +252,7 @@ class _Opener:
         if nodes and isinstance(space, Tree):
             of_bins = to_array(space.bins)[given.clip(max=count - 1)]
             given = np.where(given >= count, given - count, of_bins)
-        return Predictions(source, "answers", truth.labels, _in_pieces(given, _PIECE), nodes=nodes)
+        return Predictions(source, "answers", truth.labels, _in_pieces(given), nodes=nodes)
 
     def as_numbers(self, values: NDArray[Any], typed: bool) -> NDArray[Any]:
         """Return answers that are numbers, though stored as text or objects, as numbers: real ones, or nodes' indices.
@@ -271,10 +272,6 @@ class _Opener:
         nodes = isinstance(self.classes.space, Tree) and not self.classes.are_names(values)
         return numbers.astype(np.int64) if nodes and (abs(numbers) < 2**53).all() else values
 
-    @property
-    def rows_at_a_time(self) -> int:
-        return max(1, _PIECE // self.classes.count)
-
     def check_shape(self, name: str, shape: tuple[int, ...], rows: int) -> None:
         count = self.classes.count
         if len(shape) != 2 or shape[1] != count:
@@ -286,7 +283,8 @@ class _Opener:
             raise ValueError(f"{name}: {_UNEQUAL}, got {rows} labels and {shape[0]} rows")
 
 
-def _in_pieces(values: NDArray[Any], size: int) -> Pieces:
+def _in_pieces(values: NDArray[Any]) -> Pieces:
+    size = max(1, _PIECE // math.prod(values.shape[1:]))
     return lambda: (values[start : start + size] for start in range(0, len(values), size))
 
 

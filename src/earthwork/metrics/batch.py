@@ -190,7 +190,7 @@ class Batch:
     @property
     def expected_cost(self) -> Tensor:
         """The distance from each answer to the truth that its distribution expects."""
-        risk = node_risk(self.p, self.tree).total if self.nodes else expected_distances(self.p, self.space)
+        risk = torch.add(*node_risk(self.p, self.tree)) if self.nodes else expected_distances(self.p, self.space)
         return risk.gather(-1, self.answers.unsqueeze(-1)).squeeze(-1).detach().double()
 
     def transport(self, rho: float) -> Tensor:
