@@ -227,10 +227,8 @@ class Batch:
     @cached_property
     def truth_nodes(self) -> Tensor:
         """The labels as nodes of the tree."""
-        if self.coarse is None:
-            return self.tree.nodes_of(self.labels)
-        count = self.space.num_bins
-        return torch.where(self.coarse, self.labels - count, self.tree.nodes_of(self.labels.clamp(max=count - 1)))
+        nodes = self.tree.nodes_of(self.labels.clamp(max=self.space.num_bins - 1))
+        return torch.where(self.labels < self.space.num_bins, nodes, self.labels - self.space.num_bins)
 
     @cached_property
     def ancestor(self) -> Tensor:

@@ -85,10 +85,8 @@ class AnswersByDistance(_Curve):
     takes_nodes = False
 
     def points(self, space: Space) -> Tensor:
-        if space.num_bins <= _MANY_BINS:
-            levels = distinct(space.distances().numpy())
-            if len(levels) <= MANY_DISTANCES:
-                return torch.from_numpy(levels)
+        if space.num_bins <= _MANY_BINS and len(levels := distinct(space.distances().numpy())) <= MANY_DISTANCES:
+            return torch.from_numpy(levels)
         return torch.linspace(0, float(space.diameter()), MANY_DISTANCES + 1, dtype=torch.float64)
 
     def columns(self, batch: Batch) -> Tensor:
