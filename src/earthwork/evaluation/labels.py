@@ -253,7 +253,10 @@ def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indi
     if values.dtype.kind not in "OUSTiufb":
         raise ValueError(f"{what}: expected class indices or names, got {values.dtype}")
     places: dict[Any, int] = {}
-    inverse = np.array([places.setdefault((type(x), x), len(places)) for x in values.tolist()], dtype=np.int64)
+    try:
+        inverse = np.array([places.setdefault((type(x), x), len(places)) for x in values.tolist()], dtype=np.int64)
+    except TypeError as error:
+        raise ValueError(f"{what}: expected class indices or names, got {error}") from None
     first = np.unique(inverse, return_index=True)[1]
     try:
         unique = [value.decode() if isinstance(value, bytes) else value for _, value in places]

@@ -234,6 +234,8 @@ class _Opener:
         count, space = self.classes.count, self.classes.space
         if len(values) != len(truth.labels):
             raise ValueError(f"{source}: {_UNEQUAL}, got {len(truth.labels)} labels and {len(values)} rows")
+        if values.ndim != 1:
+            raise ValueError(f"{source}: expected one answer for each row, shape [rows], got shape {values.shape}")
         values = self.as_numbers(values, typed)
         if isinstance(space, Tree) and values.dtype.kind in "iu":
             if self.kind is None:
