@@ -225,6 +225,7 @@ class EvalMetric:
     def __init__(self, space: Space, name: str = "rps", *, decision: Decision = "argmax", raw: bool = True) -> None:
         check_space(space)
         self.measure = measure_named(name, space)
+        check_word("decision", decision, "argmax", "least_risk", "inner")
         check_decision(decision, space, 0.0)
         self.measure.check(space, decision)
         self.space = space
