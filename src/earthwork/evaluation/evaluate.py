@@ -183,7 +183,6 @@ class _Plan(NamedTuple):
 
 
 def _log_p(batch: Batch) -> Tensor:
-    """Return logits of the distributions."""
     return log_probabilities(batch.p) if batch.logits is None else batch.logits
 
 

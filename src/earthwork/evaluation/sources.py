@@ -51,7 +51,6 @@ class Predictions:
     nodes: bool = False  # Whether answers are nodes of a tree
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], Indices]]:
-        """Return pieces of the predictions with their labels."""
         start = 0
         for values in self.pieces():
             labels = self.labels[start : start + len(values)]
@@ -317,8 +316,6 @@ def _as_array(name: str, values: Any) -> NDArray[Any]:
 
 
 class _Table(NamedTuple):
-    """A table with named columns."""
-
     names: list[str]  # The names of the columns
     labels: Callable[[str], NDArray[Any]]  # Reads one column whole
     typed: bool  # Whether the column of labels keeps text apart from numbers
@@ -326,7 +323,6 @@ class _Table(NamedTuple):
 
 
 def _frame(source: str, frame: Any) -> _Table:
-    """Return a data frame of pandas or polars."""
     columns = {str(name): name for name in frame.columns}
     if len(columns) < len(frame.columns):
         raise ValueError(f"{source}: expected each column once, got {', '.join(map(str, frame.columns))}")
@@ -379,8 +375,7 @@ def _parquet(path: Path, classes: ClassIndex) -> _Table:
 
     def labels(name: str) -> NDArray[Any]:
         values = file.read(columns=[name]).column(name).to_pylist()
-        kinds = {type(value) for value in values}
-        return np.array(values) if len(kinds) == 1 else np.array(values, dtype=object)
+        return np.array(values, dtype=None if len(set(map(type, values))) == 1 else object)
 
     def pieces(wanted: list[str]) -> Iterator[list[NDArray[Any]]]:
         for batch in file.iter_batches(max(1, _PIECE // classes.count), columns=wanted):

@@ -53,8 +53,7 @@ class Batch:
     """Rows of predictions with their labels, all of them checked.
 
     Answers are bins, or nodes of the tree if ``nodes`` is true; the truth is of the same kind. A coarse label is an
-    inner node of a tree: the class is one of those below it. An answer at or below it is right; the distance of another
-    answer is that to the nearest class below it.
+    inner node of a tree: the class is one of those below it.
     """
 
     space: Space  # How the classes are arranged
@@ -166,7 +165,7 @@ class Batch:
         return self.distance_to_truth(self.best(1)).squeeze(-1)
 
     def distance_to_truth(self, answers: Tensor) -> Tensor:
-        """Compute the distance from some answers, ``[rows, k]``, to the label of their row, in double precision."""
+        """Compute the distance from answers ``[rows, k]`` to the label of their row, or the nearest class below it."""
         if self.coarse is None:
             between = self.tree.node_distance if self.nodes else self.space.distance
             return between(answers, self.truth.unsqueeze(-1)).double()
