@@ -20,8 +20,8 @@ from earthwork.spaces import Space
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MANY_DISTANCES = 30  # with more, they are counted in that many equal steps
-_MANY_BINS = 2048  # with more, the matrix of distances is not built
+MOST_LEVELS = 30  # with more, they are counted in that many equal steps
+_MOST_BINS = 2048  # with more, the matrix of distances is not built
 
 
 class _Curve(Measure):
@@ -85,9 +85,9 @@ class AnswersByDistance(_Curve):
     takes_nodes = False
 
     def points(self, space: Space) -> Tensor:
-        if space.num_bins <= _MANY_BINS and len(levels := distinct(space.distances().numpy())) <= MANY_DISTANCES:
+        if space.num_bins <= _MOST_BINS and len(levels := distinct(space.distances().numpy())) <= MOST_LEVELS:
             return torch.from_numpy(levels)
-        return torch.linspace(0, float(space.diameter()), MANY_DISTANCES + 1, dtype=torch.float64)
+        return torch.linspace(0, float(space.diameter()), MOST_LEVELS + 1, dtype=torch.float64)
 
     def columns(self, batch: Batch) -> Tensor:
         levels = self.points(batch.space).to(batch.distance)

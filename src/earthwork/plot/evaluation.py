@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from earthwork.extras import require
-from earthwork.metrics.curves import (
-    MANY_DISTANCES,
-    CalibrationCurve,
-    distinct,
-    draw_distances,
-    draw_reliability,
-    new_axes,
-)
+from earthwork.metrics.curves import MOST_LEVELS, CalibrationCurve, distinct, draw_distances, draw_reliability, new_axes
 from earthwork.metrics.selective import RiskCoverage
 from earthwork.text import for_matplotlib
 
@@ -96,8 +89,8 @@ def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
         draw_distances(ax, np.zeros(1), [np.zeros(1)], [""])
         ax.text(0.5, 0.5, "no mistakes", transform=ax.transAxes, ha="center")
         return ax
-    if len(middle) > MANY_DISTANCES:
-        middle = (np.arange(MANY_DISTANCES) + 0.5) * middle[-1] / MANY_DISTANCES
+    if len(middle) > MOST_LEVELS:
+        middle = (np.arange(MOST_LEVELS) + 0.5) * middle[-1] / MOST_LEVELS
     places = [np.searchsorted((middle[1:] + middle[:-1]) / 2, size) for size in sizes]
     shares = [np.bincount(place, minlength=len(middle)) / evaluation.report.rows for place in places]
     draw_distances(ax, middle, shares, _names(evaluation), [_colour(place) for place in range(len(sizes))])
