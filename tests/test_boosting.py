@@ -358,6 +358,7 @@ def test_metrics_by_hand():
         (lambda: Objective(ew.Chain(3), curvature="h"), ValueError, "curvature: expected"),
         (lambda: EvalMetric(3), TypeError, "space: expected a Chain, Ring, Tree or CostMatrix, got int"),
         (lambda: EvalMetric(ew.Chain(3), ["rps"]), ValueError, "name: expected one of kappa, mae, severity, rps, .*"),
+        (lambda: EvalMetric(ew.Chain(3), decision="class"), ValueError, 'decision: expected "argmax", .* got .class'),
         (lambda: EvalMetric(ew.Chain(3), "auc"), ValueError, "name: expected one of kappa, mae, severity, rps, .*"),
         (
             lambda: EvalMetric(ew.Chain(3), "expected_cost"),

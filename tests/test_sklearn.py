@@ -320,6 +320,10 @@ def test_scorers_round_what_regressors_predict():
     stars = ew.Chain(5, names=list("12345"))
     shifted = LinearRegression().fit(features, labels + 1)
     assert scorer("kappa", stars)(shifted, features, (labels + 1).astype(str)) == pytest.approx(expected)
+    model.intercept_ = np.nan
+    for space in (ew.Chain(5), None):
+        with pytest.raises(ValueError, match="predict: expected finite numbers, got nan in row 0"):
+            scorer("kappa", space)(model, features, labels)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16])

@@ -188,8 +188,7 @@ class Objective:
 
     def predict_proba(self, scores: Array) -> Array:
         """Return probabilities from the raw scores that a model with this objective predicts: their softmax."""
-        proba: Array = _as_scores(scores, self.space).softmax(-1).numpy()
-        return proba
+        return np.asarray(_as_scores(scores, self.space).softmax(-1))
 
     def __repr__(self) -> str:
         what = f"rho={self.rho:g}" if self.loss == "emd" else 'loss="edge"'
@@ -224,6 +223,7 @@ class EvalMetric:
 
     def __init__(self, space: Space, name: str = "rps", *, decision: Decision = "argmax", raw: bool = True) -> None:
         self.measure = measure_named(name, space)
+        check_word("decision", decision, "argmax", "least_risk", "inner")
         check_decision(decision, space, 0.0)
         self.measure.check(space, decision)
         self.space = space

@@ -330,7 +330,7 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 other = validate_data(self, eval_set[0], dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
                 labels = _places(self.classes_, np.asarray(eval_set[1]), "eval_set")
                 weights = np.ones(len(other))
-            held_out = other, labels, weights
+            held_out = {"data": other, "label": labels, "weight": weights}
         self._objective = Objective(self.space_, self.rho, loss=self.loss, mix=self.mix)  # type: ignore[arg-type]
         self.booster_, self.n_rounds_ = _trained(self, x, bins, weight, held_out, seed)
         return self
@@ -380,8 +380,7 @@ def _trained(
         params["objective"] = model._objective.lightgbm
         data = library.Dataset(x, bins, weight=weight, free_raw_data=True)
         if held_out is not None:
-            features, labels, weights = held_out
-            options["valid_sets"] = [library.Dataset(features, labels, weight=weights, reference=data)]
+            options["valid_sets"] = [library.Dataset(**held_out, reference=data)]
             options["feval"] = metric.lightgbm
             options["callbacks"] = [library.early_stopping(model.early_stopping, verbose=False)]
         booster = library.train(params, data, model.n_estimators, **options)
@@ -389,8 +388,7 @@ def _trained(
         return booster, rounds
     options |= {"obj": model._objective.xgboost, "verbose_eval": False}
     if held_out is not None:
-        features, labels, weights = held_out
-        options["evals"] = [(library.DMatrix(features, labels, weight=weights), "held_out")]
+        options["evals"] = [(library.DMatrix(**held_out), "held_out")]
         options |= {"custom_metric": metric.xgboost, "early_stopping_rounds": model.early_stopping}
     booster = library.train(params, library.DMatrix(x, bins, weight=weight), model.n_estimators, **options)
     return booster, booster.best_iteration + 1 if held_out is not None else model.n_estimators

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import warnings
 from collections.abc import Callable
@@ -353,6 +354,30 @@ def test_other_files_are_refused(text: str, message: str, tmp_path: Path) -> Non
     assert str(path) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"space": {"bins": 5}}, '"space": expected a space, got'),
+        ({"space": 5}, '"space": expected a space, got 5'),
+        ({"groups": 2}, '"groups": expected different'),
+        ({"groups": [1, None]}, '"groups": expected different'),
+        ({"groups": [[1], [2]]}, '"groups": expected different'),
+        ({"groups": [1, 1]}, '"groups": expected different'),
+        ({"groups": None}, "expected a threshold for each group"),
+        ({"by_class": True}, '"groups": expected all classes'),
+        ({"thresholds": 5}, "expected a threshold for each group"),
+        ({"thresholds": [{"limit": 1, "rows": 9, "below": 0, "cuts": 3}] * 2}, '"thresholds": expected numbers'),
+    ],
+)
+def test_damaged_files_are_refused(entry: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "predictor.json"
+    ew.ConformalPredictor(STARS, 0.3).fit(P, Y, Y % 2).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | entry))
+    with pytest.raises(ValueError, match=message) as error:
+        ew.ConformalPredictor.load(path)
+    assert str(path) in str(error.value)
+
+
 def test_arrays_shapes_and_types(rng: np.random.Generator) -> None:
     p, y = labelled(rng, STARS, 60)
     predictor = ew.ConformalPredictor(STARS).fit(p, y)
@@ -449,7 +474,7 @@ def test_too_few_rows_give_class_and_warning(rng: np.random.Generator) -> None:
         (lambda: ew.ConformalPredictor(STARS).fit(P.log(), Y), ValueError, 'for logits pass normalize="softmax"'),
         (lambda: ew.ConformalPredictor(STARS).fit(P, Y).predict(P, Y), ValueError, "groups: expected None"),
         (lambda: ew.ConformalPredictor(STARS).fit(P, Y, Y * 0).predict(P), ValueError, "groups: expected groups"),
-        (lambda: ew.ConformalPredictor(STARS).fit(P, Y, Y * 0).predict(P, Y + 1), ValueError, "got also"),
+        (lambda: ew.ConformalPredictor(STARS).fit(P, Y, Y * 0).predict(P, Y + 1), ValueError, r"got also \d$"),
         (lambda: ew.ConformalPredictor(STARS, by_class=True).fit(P, Y, Y), ValueError, "groups: expected None with by"),
         (lambda: ew.ConformalPredictor(STARS).fit(P, Y, P), ValueError, "groups: expected whole numbers or text"),
     ],

@@ -56,6 +56,17 @@ def test_answers_alone_have_no_empty_lines(rng: np.random.Generator) -> None:
         ew.evaluate(real, labels, ew.Chain(5), calibrate=True)
 
 
+@pytest.mark.parametrize("answers", ["class", "node"])
+def test_several_answers_in_a_row(answers: Any, tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", answers=np.zeros((3, 2), dtype=int), labels=np.arange(3))
+    with pytest.raises(ValueError, match=r"two.npz: expected one answer for each row, .*, got shape \(3, 2\)"):
+        ew.evaluate(tmp_path / "two.npz", None, TREE, answers=answers)
+    for column in ("answer", "label"):
+        frame = pd.DataFrame({"answer": [1, 2], "label": [0, 1], column: [[0, 1], [2]]})
+        with pytest.raises(ValueError, match=f"{column}.*: expected class indices or names, got .*'list'"):
+            ew.evaluate(frame, None, TREE, answers=answers)
+
+
 def test_real_numbers_are_on_the_scale_of_the_labels(rng: np.random.Generator) -> None:
     _, labels, real = case(rng)
     expected = ew.evaluate(real, labels, ew.Chain(5), intervals=False).to_markdown()

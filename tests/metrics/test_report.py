@@ -135,6 +135,25 @@ def test_rich_and_text() -> None:
         assert "tree_loss" in text
 
 
+def test_names_are_text_in_every_form(rng: np.random.Generator) -> None:
+    from rich.console import Console
+
+    own, p, labels = measures.Accuracy(name="top_1 [b] | 5 %"), random_distribution(rng, 20, 3), np.arange(20) % 3
+    result = ew.evaluate({"a": p, "c|d\n^{2}": p.flip(-1)}, labels, ew.Chain(3), extra=[own])
+    latex = result.report.to_latex().splitlines()
+    assert r"a & c|d\textbackslash{}n\^{}\{2\}" in latex[2]
+    assert r"top\_1 [b] | 5 \% $\uparrow$" in latex[-3]
+    tables = [line for line in result.to_markdown().splitlines() if line.startswith("|")]
+    assert {line.replace(r"\|", "").count("|") for line in tables} == {4, 7}
+    assert all(r"top_1 [b] \| 5 %" in line for line in tables if "top_1" in line)
+    with open("/dev/null", "w") as nowhere:
+        console = Console(width=200, record=True, file=nowhere)
+        console.print(result)
+    for text in (console.export_text(), str(result)):
+        assert text.count("top_1 [b] | 5 %") == 2
+        assert r"c|d\n^{2} against a" in text
+
+
 BAD_EXTRA = [
     (scores.MeanEMD(2.0), "matrix", "rho: expected 1 on CostMatrix"),
     (scores.MeanEMD(0.5), "chain", "rho: expected a finite number ≥ 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,7 @@ from earthwork.spaces.space import check_number, first_true
 from earthwork.spaces.tree import as_tree
 
 # Temperatures outside this range make no measurable difference.
-_COLDEST, _HOTTEST = 1e-2, 1e2
-_GRID = 129
+_COLDEST, _HOTTEST, _STEPS = 1e-2, 1e2, 10**8
 # The number of risks held in memory at a time: 64 MiB.
 _BLOCK = 2**23
 
@@ -58,20 +58,15 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     z = z - z.amax(-1, keepdim=True)
     own = z.gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
-    def slope(inverse: float) -> float:
+    def temperature(step: int) -> float:
+        return _HOTTEST * math.pow(_COLDEST / _HOTTEST, step / _STEPS)
+
+    def slope(step: int) -> float:
         """Compute the derivative of the log loss with respect to 1 / T, which increases with 1 / T."""
-        p = (z * inverse).softmax(-1)
+        p = (z / temperature(step)).softmax(-1)
         return float(((p * z).sum(-1) - own).mean())
 
-    low, high = math.log(1 / _HOTTEST), math.log(1 / _COLDEST)
-    if slope(math.exp(high)) < 0:
-        return _COLDEST
-    if slope(math.exp(low)) > 0:
-        return _HOTTEST
-    while high - low >= 1e-7:
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(math.exp(middle)) < 0 else (low, middle)
-    return math.exp(-(low + high) / 2)
+    return temperature(bisect_left(range(_STEPS), 0.0, key=slope))
 
 
 def check_rows(name: str, rows: Tensor, classes: int | str = "C") -> None:
@@ -206,8 +201,7 @@ def tune_vagueness(
     p = as_distributions(as_tensor(p), tree).detach()
     check_rows("p", p)
     labels = check_labels(labels, p.shape[:1], p.shape[1]).to(p.device)
-    grid: list[float] = torch.linspace(-1, 1, _GRID, dtype=torch.float64).tolist()
-    candidates: list[float] = [-2.0, *grid, 2.0]
+    candidates: list[float] = [-2.0, *np.linspace(-1, 1, 129).tolist(), 2.0]
     wrong, classes = _answers(p, labels, tree, candidates)
     if name == "coverage":
         return candidates[int((classes >= target - 1e-12).int().argmax())]

@@ -240,11 +240,16 @@ class ConformalPredictor:
             missing = [name for name in ("space", *_OPTIONS, "groups", "thresholds") if name not in document]
             if missing:
                 raise ValueError(f"expected {missing[0]!r}, got none")
+            if not isinstance(document["space"], dict) or not {"format", "version"} <= document["space"].keys():
+                raise ValueError(f'"space": expected a space, got {document["space"]!r:.60}')
             predictor = cls(from_document(document["space"]), **{name: document[name] for name in _OPTIONS})
-            predictor.groups = document["groups"]
-            predictor.thresholds = [_read_threshold(entry) for entry in document["thresholds"]]
-            if len(predictor.thresholds) != len(predictor.groups or [0]):
+            _check_groups(document["groups"])
+            predictor.groups, entries = document["groups"], document["thresholds"]
+            if not isinstance(entries, list) or len(entries) != len(predictor.groups or [0]):
                 raise ValueError("expected a threshold for each group")
+            predictor.thresholds = [_read_threshold(entry) for entry in entries]
+            if predictor.by_class and predictor.groups != list(range(predictor.space.num_bins)):
+                raise ValueError('"groups": expected all classes with by_class')
         return predictor
 
     def __repr__(self) -> str:
@@ -312,12 +317,11 @@ class ConformalPredictor:
             raise ValueError(f"groups: expected {'None' if groups is not None else 'groups, as in fit'}, got others")
         if groups is None or self.groups is None:
             return torch.zeros(1, dtype=torch.long, device="cpu")
-        given = _as_groups(groups, shape)
-        unknown = np.setdiff1d(given, self.groups)
-        if len(unknown):
-            raise ValueError(f"groups: expected those of fit, got also {unknown[0]!r}")
-        order = np.argsort(self.groups)
-        return torch.from_numpy(order[np.searchsorted(np.asarray(self.groups)[order], given)])
+        places = {group: place for place, group in enumerate(self.groups)}
+        given = _as_groups(groups, shape).tolist()
+        if unknown := set(given) - set(places):
+            raise ValueError(f"groups: expected those of fit, got also {min(unknown)!r}")
+        return torch.tensor([places[group] for group in given], dtype=torch.long, device="cpu")
 
     def _limits(self, rows: Tensor, member: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the largest score in the set of each row: ``[rows or 1, num_bins or 1]``."""
@@ -357,12 +361,18 @@ def exact_threshold(scores: Tensor, alpha: float) -> Threshold:
     return Threshold(limit, n, below, (first, second, third))
 
 
+def _check_groups(groups: Any) -> None:
+    kinds = {type(group) for group in groups} if isinstance(groups, list) else {None}
+    if groups is not None and (kinds not in ({int}, {str}) or len(set(groups)) < len(groups)):
+        raise ValueError(f'"groups": expected different numbers or different texts, got {groups!r:.60}')
+
+
 def _read_threshold(entry: Any) -> Threshold:
     if not isinstance(entry, dict) or set(entry) != set(Threshold._fields):
         raise ValueError(f'"thresholds": expected objects of {", ".join(Threshold._fields)}, got {entry!r:.60}')
     limit, rows, below, cuts = (entry[name] for name in Threshold._fields)
     limit, below = math.inf if limit is None else limit, -math.inf if below is None else below
-    numbers = [limit, rows, below, *cuts]
+    numbers = [limit, rows, below, *(cuts if isinstance(cuts, list) else ())]
     if len(numbers) != 6 or any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
         raise ValueError(f'"thresholds": expected numbers, got {entry!r:.60}')
     return Threshold(float(limit), int(rows), float(below), tuple(cuts))

@@ -186,11 +186,6 @@ class NodeRisk(NamedTuple):
     between: Tensor  # The expected distance over the edges that have classes on both sides, `[..., num_nodes]`
     fixed: Tensor  # What does not depend on the probabilities, `[num_nodes]`; infinite where there is no class below
 
-    @property
-    def total(self) -> Tensor:
-        """The sum of both parts."""
-        return self.between + self.fixed
-
 
 def node_risk(p: Tensor, tree: Tree, vagueness: float = 0.0) -> NodeRisk:
     """Return the risk of every node as an answer."""

@@ -58,10 +58,8 @@ def _target(maximize: str, space: Space, nodes: bool) -> Target:
 class FittedDecision:
     r"""Answers that maximise a metric over a batch.
 
-    The quadratic kappa rewards answers that are as spread out as the labels are, while the answer of least expected
-    distance is near the middle wherever a model is not sure. On a chain the rule for kappa is cut points on the mean of
-    the predicted distribution, drawn together around the mean of all rows by the factor kappa. The probabilities say
-    where they are, and labels only calibrate the probabilities, so that the noise of held-out labels is not fitted.
+    On a chain the rule for kappa is cut points on the mean of the predicted distribution, drawn together around the
+    mean of all rows by the factor kappa. Labels only calibrate the probabilities: their noise is not fitted.
 
     Args:
         space: How the classes are arranged.

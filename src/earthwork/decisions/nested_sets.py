@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from earthwork.decisions.decide import first_least
-from earthwork.ops import expected_distances
+from earthwork.decisions.decide import decide
 from earthwork.spaces import Chain, Ring, Space, Tree
 from earthwork.spaces.derived import derived
 from earthwork.spaces.space import distance_matrix, to_tensor, widest
@@ -97,7 +96,7 @@ def subtree_scores(p: Tensor, tree: Tree) -> Tensor:
 def ball_scores(p: Tensor, space: Space) -> Tensor:
     """Compute the mass of all classes that are nearer to the class of least expected distance than each class."""
     order, nearer = derived(space, _by_distance, p.device)
-    centre = first_least(expected_distances(p.double(), space), like=p)
+    centre = decide(p, space, validate=False)
     return pad(p.gather(-1, order[centre]).cumsum(-1), (1, 0)).gather(-1, nearer[centre])
 
 
@@ -105,7 +104,7 @@ def radius_scores(p: Tensor, space: Space) -> Tensor:
     """Compute the distance of each class from that of least expected distance."""
     # In single precision, in which distances that differ by rounding are equal.
     distances = derived(space, distance_matrix, p.device, torch.float32)
-    return distances[first_least(expected_distances(p.double(), space), like=p)].to(p.dtype)
+    return distances[decide(p, space, validate=False)].to(p.dtype)
 
 
 # By kind: the scores of all classes, and the spaces that have them. The first that a space has is its default.

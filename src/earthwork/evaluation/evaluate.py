@@ -28,7 +28,6 @@ from earthwork.spaces import Space
 from earthwork.spaces.space import check_space, check_word, first_true, from_array
 from earthwork.spaces.tree import as_tree
 
-Progress: TypeAlias = Callable[[str, float], None]
 Deciding: TypeAlias = Literal["least_risk", "inner"]
 
 _REMEDY = 'for logits pass normalize="softmax", or store them as `logits`; for other masses pass normalize="l1"'
@@ -55,7 +54,7 @@ def evaluate(
     extra: Sequence[Measure] = (),
     intervals: bool = True,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Evaluation:
     """Evaluate the predictions of one or several models, given how the classes are arranged.
 
@@ -118,9 +117,8 @@ def evaluate(
     plan = _Plan(space, normalize, decide, vagueness, accuracy, coverage, calibrate, conformal)
     plan.check()
     check_extra(extra, space)
-    sources = _open(
-        predictions, ClassIndex(space, label_kind, inner=True), labels, label_column=label_column, answers=answers
-    )
+    classes = ClassIndex(space, label_kind, inner=True)
+    sources = _open(predictions, classes, labels, label_column=label_column, answers=answers)
     if (plan.tunes or decide is not None) and all(source.kind == "answers" for source in sources.values()):
         raise ValueError("predictions: expected probabilities, to decide or calibrate by, got answers")
     kinds = [Batch.empty(space, probs=source.kind != "answers") for source in sources.values()]
@@ -161,11 +159,9 @@ class _Plan(NamedTuple):
 
     @property
     def tunes(self) -> bool:
-        """Whether something is tuned on held-out rows."""
         return self.calibrate or any(each is not None for each in (self.accuracy, self.coverage, self.conformal))
 
     def check(self) -> None:
-        """Raise unless the options fit each other and the space."""
         decide, conformal = self.decide, self.conformal
         if decide is not None:
             check_word("decide", decide, "least_risk", "inner")
@@ -187,7 +183,6 @@ class _Plan(NamedTuple):
 
 
 def _log_p(batch: Batch) -> Tensor:
-    """Return logits of the distributions."""
     return log_probabilities(batch.p) if batch.logits is None else batch.logits
 
 

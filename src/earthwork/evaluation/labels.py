@@ -69,7 +69,11 @@ class ClassIndex:
         tables = (tree.node_data.get("id"), tree.names) if tree else (self.names,)
         bins = _meanings(tables, tree.bins.tolist() if tree else range(self.count), range(self.count))
         self._places = dict(bins)
-        nodes = _inner_nodes(tree) if tree and inner else []
+        nodes: list[int] = []
+        if tree and inner:
+            # Those that are not classes, but have classes below them.
+            is_class = torch.zeros(tree.num_nodes, dtype=torch.long, device="cpu").index_fill(0, tree.bins, 1)
+            nodes = (tree.largest_below(is_class) > is_class).nonzero().squeeze(-1).tolist()
         groups = _meanings(tables, nodes, [self.count + node for node in nodes])
         self._groups = dict(groups)
         self._labels = self._groups | self._places
@@ -220,13 +224,6 @@ class ClassIndex:
         return np.array(named if by_name else numbered, dtype=np.int64)
 
 
-def _inner_nodes(tree: Tree) -> list[int]:
-    """Return the nodes that are not classes but have classes below them."""
-    is_class = torch.zeros(tree.num_nodes, dtype=torch.long, device="cpu").index_fill(0, tree.bins, 1)
-    nodes: list[int] = (tree.largest_below(is_class) > is_class).nonzero().squeeze(-1).tolist()
-    return nodes
-
-
 def _meanings(
     tables: Iterable[Sequence[Any] | None], places: Sequence[int], labels: Sequence[int]
 ) -> list[tuple[str, int]]:
@@ -253,7 +250,10 @@ def _unique(what: str, values: NDArray[Any]) -> tuple[list[Any], list[int], Indi
     if values.dtype.kind not in "OUSTiufb":
         raise ValueError(f"{what}: expected class indices or names, got {values.dtype}")
     places: dict[Any, int] = {}
-    inverse = np.array([places.setdefault((type(x), x), len(places)) for x in values.tolist()], dtype=np.int64)
+    try:
+        inverse = np.array([places.setdefault((type(x), x), len(places)) for x in values.tolist()], dtype=np.int64)
+    except TypeError as error:
+        raise ValueError(f"{what}: expected class indices or names, got {error}") from None
     first = np.unique(inverse, return_index=True)[1]
     try:
         unique = [value.decode() if isinstance(value, bytes) else value for _, value in places]

@@ -166,8 +166,8 @@ class Evaluation:
         """Return what is printed, as Markdown: the metrics, the differences and the remarks."""
         parts = [f"{self.report.title}\n", self.report.to_markdown()]
         if self.differences:
-            rows = [[printable(_pair(row)).replace("|", "\\|"), *_cells(row)] for row in self.differences]
-            parts.append(f"{_TITLE}\n\n{as_markdown([['model', *_HEADER], *rows], '<' + _SIDES)}\n")
+            rows = [("model", *_HEADER), *((_pair(row), *_cells(row)) for row in self.differences)]
+            parts.append(f"{_TITLE}\n\n{as_markdown(rows, '<' + _SIDES)}\n")
         return "\n".join([*parts, *(f"{printable(note)}\n" for note in self.notes)])
 
     def __str__(self) -> str:
@@ -182,14 +182,14 @@ class Evaluation:
     def __rich__(self) -> Any:
         parts: list[Any] = [self.report]
         if self.differences:
-            parts.append(as_rich(_TITLE, _HEADER, _SIDES))
+            parts.append(as_rich(_TITLE, [_HEADER], _SIDES))
         for title, group in groupby(self.differences, key=_pair):
             parts[-1].add_section()
             parts[-1].add_row(f"[bold]{rich_text(title)}[/bold]")
             for row in group:
-                *cells, verdict = _cells(row)
+                label, *cells, verdict = _cells(row)
                 style = {True: "green", False: "red", None: "dim"}[row.better]
-                parts[-1].add_row(*cells, f"[{style}]{verdict}[/{style}]")
+                parts[-1].add_row(rich_text(label), *cells, f"[{style}]{verdict}[/{style}]")
         group_of = require("rich.console", "cli", "a table in the terminal").Group
         return group_of(*parts, *map(rich_text, self.notes))
 
@@ -203,7 +203,5 @@ def _pair(row: Difference) -> str:
 
 
 def _cells(row: Difference) -> tuple[str, ...]:
-    if math.isnan(row.p):
-        return row.label, f"{row.value:+.4f}", "–", "–", row.verdict
-    p = "<0.001" if row.p < 0.001 else f"{row.p:.3f}"
-    return row.label, f"{row.value:+.4f}", f"{row.low:+.4f} to {row.high:+.4f}", p, row.verdict
+    ends, p = f"{row.low:+.4f} to {row.high:+.4f}", "<0.001" if row.p < 0.001 else f"{row.p:.3f}"
+    return printable(row.label), f"{row.value:+.4f}", *(("–", "–") if math.isnan(row.p) else (ends, p)), row.verdict

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,7 +51,6 @@ class Predictions:
     nodes: bool = False  # Whether answers are nodes of a tree
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], Indices]]:
-        """Return pieces of the predictions with their labels."""
         start = 0
         for values in self.pieces():
             labels = self.labels[start : start + len(values)]
@@ -147,7 +145,7 @@ class _Opener:
         if values.dtype.kind not in "fiu":
             raise ValueError(f"{name}: expected numbers, got {values.dtype}")
         self.check_shape(name, values.shape, len(self.truth.labels))
-        return Predictions(name, None, self.truth.labels, _in_pieces(values, self.rows_at_a_time), half=half)
+        return Predictions(name, None, self.truth.labels, _in_pieces(values), half=half)
 
     def array_file(self, path: Path) -> Predictions:
         file, truth, classes = ArrayFile(path), self.truth, self.classes
@@ -178,7 +176,8 @@ class _Opener:
                 raise ValueError(f"{path}: expected {classes.count} names in `classes`, got {count}")
             names = [str(name) for name in np.ravel(file.read("classes")).tolist()]
             order, _ = classes.order(f"{path}: classes", names)
-        return Predictions(str(path), kind, truth.labels, partial(file.stream, member, self.rows_at_a_time), order)
+        pieces = partial(file.stream, member, max(1, _PIECE // classes.count))
+        return Predictions(str(path), kind, truth.labels, pieces, order)
 
     def table(self, source: str, table: _Table) -> Predictions:
         classes, truth = self.classes, self.truth
@@ -234,6 +233,8 @@ class _Opener:
         count, space = self.classes.count, self.classes.space
         if len(values) != len(truth.labels):
             raise ValueError(f"{source}: {_UNEQUAL}, got {len(truth.labels)} labels and {len(values)} rows")
+        if values.ndim != 1:
+            raise ValueError(f"{source}: expected one answer for each row, shape [rows], got shape {values.shape}")
         values = self.as_numbers(values, typed)
         if isinstance(space, Tree) and values.dtype.kind in "iu":
             if self.kind is None:
@@ -243,7 +244,7 @@ class _Opener:
                 if len(wrong):
                     got = f"{values[wrong[0]]} in row {wrong[0]}"
                     raise ValueError(f"{source}: expected nodes from 0 to {space.num_nodes - 1}, got {got}")
-                return Predictions(source, "answers", truth.labels, _in_pieces(values, _PIECE), nodes=True)
+                return Predictions(source, "answers", truth.labels, _in_pieces(values), nodes=True)
         if isinstance(space, Chain) and values.dtype.kind == "f":
             given = self.classes.nearest(source, values, truth.by_name)
         else:
@@ -252,7 +253,7 @@ class _Opener:
         if nodes and isinstance(space, Tree):
             of_bins = to_array(space.bins)[given.clip(max=count - 1)]
             given = np.where(given >= count, given - count, of_bins)
-        return Predictions(source, "answers", truth.labels, _in_pieces(given, _PIECE), nodes=nodes)
+        return Predictions(source, "answers", truth.labels, _in_pieces(given), nodes=nodes)
 
     def as_numbers(self, values: NDArray[Any], typed: bool) -> NDArray[Any]:
         """Return answers that are numbers, though stored as text or objects, as numbers: real ones, or nodes' indices.
@@ -272,10 +273,6 @@ class _Opener:
         nodes = isinstance(self.classes.space, Tree) and not self.classes.are_names(values)
         return numbers.astype(np.int64) if nodes and (abs(numbers) < 2**53).all() else values
 
-    @property
-    def rows_at_a_time(self) -> int:
-        return max(1, _PIECE // self.classes.count)
-
     def check_shape(self, name: str, shape: tuple[int, ...], rows: int) -> None:
         count = self.classes.count
         if len(shape) != 2 or shape[1] != count:
@@ -287,7 +284,8 @@ class _Opener:
             raise ValueError(f"{name}: {_UNEQUAL}, got {rows} labels and {shape[0]} rows")
 
 
-def _in_pieces(values: NDArray[Any], size: int) -> Pieces:
+def _in_pieces(values: NDArray[Any]) -> Pieces:
+    size = max(1, _PIECE // math.prod(values.shape[1:]))
     return lambda: (values[start : start + size] for start in range(0, len(values), size))
 
 
@@ -318,8 +316,6 @@ def _as_array(name: str, values: Any) -> NDArray[Any]:
 
 
 class _Table(NamedTuple):
-    """A table with named columns."""
-
     names: list[str]  # The names of the columns
     labels: Callable[[str], NDArray[Any]]  # Reads one column whole
     typed: bool  # Whether the column of labels keeps text apart from numbers
@@ -327,7 +323,6 @@ class _Table(NamedTuple):
 
 
 def _frame(source: str, frame: Any) -> _Table:
-    """Return a data frame of pandas or polars."""
     columns = {str(name): name for name in frame.columns}
     if len(columns) < len(frame.columns):
         raise ValueError(f"{source}: expected each column once, got {', '.join(map(str, frame.columns))}")
@@ -346,20 +341,18 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
     parsing = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
     names: list[str] = []
 
-    @contextmanager
-    def opened(**options: Any) -> Iterator[Any]:
+    def read(wanted: Sequence[str] = (), kind: Any = None) -> Iterator[Any]:
+        types = dict.fromkeys(wanted, kind)
+        converting = csv.ConvertOptions(null_values=[], column_types=types, include_columns=wanted)
         try:
-            with csv.open_csv(path, reading, parsing, csv.ConvertOptions(null_values=[], **options)) as batches:
-                yield batches
+            with csv.open_csv(path, reading, parsing, converting) as batches:
+                names[:] = names or batches.schema.names
+                yield from batches
         except pyarrow.ArrowInvalid as error:
             # Columns by their names, and rows as in other messages: from 0, without the header.
             text = re.sub(r"In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
             text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 2}", text)
             raise ValueError(f"{path}: not a readable table: {' '.join(text.split())}") from None
-
-    def read(wanted: list[str], kind: Any) -> Iterator[Any]:
-        with opened(column_types=dict.fromkeys(wanted, kind), include_columns=wanted) as batches:
-            yield from batches
 
     def labels(name: str) -> NDArray[Any]:
         found = [value for batch in read([name], pyarrow.string()) for value in batch.column(0).to_pylist()]
@@ -368,8 +361,7 @@ def _csv(path: Path, classes: ClassIndex) -> _Table:
     def pieces(wanted: list[str]) -> Iterator[list[NDArray[Any]]]:
         return ([np.asarray(column) for column in batch.columns] for batch in read(wanted, pyarrow.float64()))
 
-    with opened() as batches:
-        names += batches.schema.names
+    next(read(), None)
     return _Table(names, labels, False, pieces)
 
 
@@ -383,8 +375,7 @@ def _parquet(path: Path, classes: ClassIndex) -> _Table:
 
     def labels(name: str) -> NDArray[Any]:
         values = file.read(columns=[name]).column(name).to_pylist()
-        kinds = {type(value) for value in values}
-        return np.array(values) if len(kinds) == 1 else np.array(values, dtype=object)
+        return np.array(values, dtype=None if len(set(map(type, values))) == 1 else object)
 
     def pieces(wanted: list[str]) -> Iterator[list[NDArray[Any]]]:
         for batch in file.iter_batches(max(1, _PIECE // classes.count), columns=wanted):

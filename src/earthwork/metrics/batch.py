@@ -19,7 +19,7 @@ from earthwork.ops.masses import Normalize, as_distributions, check_normalize
 from earthwork.overrides import override
 from earthwork.spaces import Space, Tree
 from earthwork.spaces.derived import derived
-from earthwork.spaces.space import check_ignore_index, check_space, first_true
+from earthwork.spaces.space import check_ignore_index, check_space, check_word, first_true
 from earthwork.spaces.tree import as_tree, node_tables
 from earthwork.targets import AnyOf, classes_below
 
@@ -53,8 +53,7 @@ class Batch:
     """Rows of predictions with their labels, all of them checked.
 
     Answers are bins, or nodes of the tree if ``nodes`` is true; the truth is of the same kind. A coarse label is an
-    inner node of a tree: the class is one of those below it. An answer at or below it is right; the distance of another
-    answer is that to the nearest class below it.
+    inner node of a tree: the class is one of those below it.
     """
 
     space: Space  # How the classes are arranged
@@ -166,7 +165,7 @@ class Batch:
         return self.distance_to_truth(self.best(1)).squeeze(-1)
 
     def distance_to_truth(self, answers: Tensor) -> Tensor:
-        """Compute the distance from some answers, ``[rows, k]``, to the label of their row, in double precision."""
+        """Compute the distance from answers ``[rows, k]`` to the label of their row, or the nearest class below it."""
         if self.coarse is None:
             between = self.tree.node_distance if self.nodes else self.space.distance
             return between(answers, self.truth.unsqueeze(-1)).double()
@@ -190,7 +189,7 @@ class Batch:
     @property
     def expected_cost(self) -> Tensor:
         """The distance from each answer to the truth that its distribution expects."""
-        risk = node_risk(self.p, self.tree).total if self.nodes else expected_distances(self.p, self.space)
+        risk = torch.add(*node_risk(self.p, self.tree)) if self.nodes else expected_distances(self.p, self.space)
         return risk.gather(-1, self.answers.unsqueeze(-1)).squeeze(-1).detach().double()
 
     def transport(self, rho: float) -> Tensor:
@@ -227,10 +226,8 @@ class Batch:
     @cached_property
     def truth_nodes(self) -> Tensor:
         """The labels as nodes of the tree."""
-        if self.coarse is None:
-            return self.tree.nodes_of(self.labels)
-        count = self.space.num_bins
-        return torch.where(self.coarse, self.labels - count, self.tree.nodes_of(self.labels.clamp(max=count - 1)))
+        nodes = self.tree.nodes_of(self.labels.clamp(max=self.space.num_bins - 1))
+        return torch.where(self.labels < self.space.num_bins, nodes, self.labels - self.space.num_bins)
 
     @cached_property
     def ancestor(self) -> Tensor:
@@ -326,8 +323,7 @@ def check_tree(space: Space) -> Tree:
 
 def check_decision(decision: str, space: Space, vagueness: float) -> None:
     """Raise unless ``decision`` is a way to decide in this space, and ``vagueness`` a cost that it has."""
-    if decision not in get_args(Decision):
-        raise ValueError(f'decision: expected "argmax", "least_risk", "inner", "class" or "node", got {decision!r}')
+    check_word("decision", decision, *get_args(Decision))
     if decision in NODES:
         as_tree(space, "decision", f'for "{decision}"')
     check_vagueness(vagueness)

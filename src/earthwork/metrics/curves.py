@@ -20,8 +20,8 @@ from earthwork.spaces import Space
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MANY_DISTANCES = 30  # with more, they are counted in that many equal steps
-_MANY_BINS = 2048  # with more, the matrix of distances is not built
+MOST_LEVELS = 30  # with more, they are counted in that many equal steps
+_MOST_BINS = 2048  # with more, the matrix of distances is not built
 
 
 class _Curve(Measure):
@@ -85,11 +85,9 @@ class AnswersByDistance(_Curve):
     takes_nodes = False
 
     def points(self, space: Space) -> Tensor:
-        if space.num_bins <= _MANY_BINS:
-            levels = distinct(space.distances().numpy())
-            if len(levels) <= MANY_DISTANCES:
-                return torch.from_numpy(levels)
-        return torch.linspace(0, float(space.diameter()), MANY_DISTANCES + 1, dtype=torch.float64)
+        if space.num_bins <= _MOST_BINS and len(levels := distinct(space.distances().numpy())) <= MOST_LEVELS:
+            return torch.from_numpy(levels)
+        return torch.linspace(0, float(space.diameter()), MOST_LEVELS + 1, dtype=torch.float64)
 
     def columns(self, batch: Batch) -> Tensor:
         levels = self.points(batch.space).to(batch.distance)
@@ -154,11 +152,10 @@ class CalibrationCurve(_Curve):
 
 def draw_reliability(ax: Axes, points: NDArray[Any], label: str, color: str | None = None) -> None:
     """Draw the points of a calibration curve; the size of a dot is the share of its rows."""
-    known = points[points[:, 2] > 0]
+    mean, right, share = points[points[:, 2] > 0].T
     ax.plot([0, 1], [0, 1], color="#999999", lw=1, ls="--", zorder=0)
-    (line,) = ax.plot(known[:, 0], known[:, 1], color=color, lw=1.2, alpha=0.8, label=label)
-    size = 8 + 300 * known[:, 2]
-    ax.scatter(known[:, 0], known[:, 1], s=size, color=line.get_color(), alpha=0.6, edgecolors="none")
+    (line,) = ax.plot(mean, right, color=color, lw=1.2, alpha=0.8, label=label)
+    ax.scatter(mean, right, s=8 + 300 * share, color=line.get_color(), alpha=0.6, edgecolors="none")
     ax.set(xlabel="probability of the most probable class", ylabel="share of right answers", title="Calibration")
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     ax.grid(alpha=0.25)
@@ -176,12 +173,11 @@ def draw_distances(
     levels: NDArray[Any],
     curves: Sequence[NDArray[Any]],
     labels: Sequence[str],
-    colors: Sequence[str] | None = None,
+    colors: Sequence[str | None] | None = None,
 ) -> None:
     """Draw the shares of answers at each distance as bars side by side."""
     width = 0.85 * (float(np.diff(levels).min()) if len(levels) > 1 else 1.0) / len(curves)
-    for place, (curve, label) in enumerate(zip(curves, labels, strict=True)):
-        color = None if colors is None else colors[place]
+    for place, (curve, label, color) in enumerate(zip(curves, labels, colors or [None] * len(curves), strict=True)):
         ax.bar(levels + (place - (len(curves) - 1) / 2) * width, curve, width, label=label, color=color)
     ax.set(xlabel="distance between answer and label", ylabel="share of all rows", title="Distance of wrong answers")
     ax.grid(alpha=0.25, axis="y")

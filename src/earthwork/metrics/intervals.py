@@ -56,15 +56,15 @@ def jackknife(value: float, left_out: Floats, baseline: Floats | None = None, co
 
 def student_tails(t: float, freedom: float) -> float:
     """Compute the probability that Student's t is at least ``t`` in absolute value."""
-    return min(1.0, 2 * float(_WEIGHTS @ _density(t + _BEYOND, freedom)))
+    return _beyond(t, freedom) / _beyond(0.0, freedom)
 
 
 def student_quantile(confidence: float, freedom: float) -> float:
     """Return the number that Student's t exceeds in absolute value with probability 1 − ``confidence``."""
-    t = NormalDist().inv_cdf((1 + confidence) / 2)
+    t, beyond = NormalDist().inv_cdf((1 + confidence) / 2), (1 - confidence) * _beyond(0.0, freedom)
     while True:
         # Newton's method from below: the probability of the tails is convex, so t increases up to rounding.
-        step = (student_tails(t, freedom) - (1 - confidence)) / (2 * float(_density(t, freedom)))
+        step = (_beyond(t, freedom) - beyond) / float(_density(t, freedom))
         t += step
         if step <= 1e-13 * t:
             return t
@@ -77,14 +77,10 @@ _BEYOND = np.exp(np.sinh(_PLACES) * math.pi / 2)
 _WEIGHTS = _STEP * np.cosh(_PLACES) * math.pi / 2 * _BEYOND
 
 
+def _beyond(t: float, freedom: float) -> float:
+    return float(_WEIGHTS @ _density(t + _BEYOND, freedom))
+
+
 def _density(t: float | Floats, freedom: float) -> Floats:
-    """Compute the density of Student's t."""
-    log_scale = _log_gamma_ratio(freedom / 2) - math.log(freedom * math.pi) / 2
-    return np.exp(log_scale - (freedom + 1) / 2 * np.log1p(np.square(t) / freedom))
-
-
-def _log_gamma_ratio(a: float) -> float:
-    """Compute the logarithm of Γ(a + 1/2) / Γ(a), by its asymptotic series where logarithms would cancel."""
-    if a < 50:
-        return math.lgamma(a + 0.5) - math.lgamma(a)
-    return math.log(a) / 2 - 1 / (8 * a) + 1 / (192 * a**3) - 1 / (640 * a**5)
+    """Compute the density of Student's t up to a factor, which cancels."""
+    return np.exp(-(freedom + 1) / 2 * np.log1p(np.square(t) / freedom))

@@ -34,10 +34,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure(ABC):
-    """A function of sums over rows, or of all rows.
-
-    Calling a measure gives its value for one batch: ``MeanEMD(rho=2)(preds, target, space, **options)``.
-    """
+    """A function of sums over rows, or of all rows."""
 
     name: str = field(default="", kw_only=True)  # The name in a table, if it is not that of the class
 
@@ -96,7 +93,7 @@ class Measure(ABC):
         return self.value(self.sums(batch), batch.space)
 
     def __call__(self, preds: Tensor, target: Tensor, space: Space, **options: Unpack[Options]) -> Tensor:
-        """Return the value for predictions and labels; see `earthwork.metrics.SpaceMetric`."""
+        """Return the value for one batch: ``MeanEMD(rho=2)(preds, target, space)``; see `SpaceMetric` for options."""
         return self.of(as_batch(preds, target, space, **options))
 
     def points(self, space: Space) -> Tensor:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,10 +40,8 @@ class Line(NamedTuple):
 
     def best(self) -> set[int]:
         """Return which models are best: none if there is only one, or if all are equal."""
-        if self.higher_is_better is None:
-            return set()
         shown = [_number(estimate.value) for estimate in self.estimates]
-        if len(set(shown)) < 2:
+        if self.higher_is_better is None or len(set(shown)) < 2:
             return set()
         known = [estimate.value for estimate in self.estimates if not math.isnan(estimate.value)]
         best = _number(max(known) if self.higher_is_better else min(known))
@@ -97,38 +94,41 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return a table for a README."""
-        head = ["metric", *(model.replace("|", "\\|") for model in self.models)]
-        return as_markdown([head, *self._cells("**{}**")], self._sides) + "\n"
+        return as_markdown(self._rows(strong="**{}**"), self._sides) + "\n"
 
     def to_latex(self) -> str:
         """Return a table for a paper; needs the package booktabs."""
-        head = ["metric", *(re.sub("[&%_#$]", r"\\\g<0>", model) for model in self.models)]
-        signs = str.maketrans({"↑": r"$\uparrow$", "↓": r"$\downarrow$", "ρ": r"$\rho$", "−": "$-$"})
-        rows = [head, *([row[0].translate(signs), *row[1:]] for row in self._cells(r"\textbf{{{}}}"))]
-        lines = [rf"{' & '.join(row)} \\" for row in rows]
-        begin = [rf"\begin{{tabular}}{{l{'r' * len(self.models)}}}", r"\toprule", lines[0], r"\midrule"]
-        return "\n".join([*begin, *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
+        begin = rf"\begin{{tabular}}{{l{'r' * len(self.models)}}}"
+        rows = self._rows(lambda name: printable(name).translate(_LATEX), r"\textbf{{{}}}")
+        head, *lines = [rf"{' & '.join(row)} \\" for row in rows]
+        return "\n".join([begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def __rich__(self) -> Any:
-        table = as_rich(self.title, ["metric", *self.models], self._sides)
-        for row in self._cells("[bold]{}[/bold]"):
-            table.add_row(*row)
-        return table
+        return as_rich(self.title, self._rows(rich_text, "[bold]{}[/bold]"), self._sides)
 
     def __str__(self) -> str:
-        return "\n".join([self.title, *as_text([["", *map(printable, self.models)], *self._cells()], self._sides)])
+        (_, *models), *rows = self._rows()
+        return "\n".join([self.title, *as_text([["", *models], *rows], self._sides)])
 
     @property
     def _sides(self) -> str:
         return "<" + ">" * len(self.models)
 
-    def _cells(self, strong: str = "{}") -> list[list[str]]:
-        """Return the lines as text, with the best values in a form of their own."""
-        rows = [(line.title, line.estimates, line.best()) for line in self.lines]
-        return [
-            [title, *((strong if place in best else "{}").format(cell) for place, cell in enumerate(cells))]
-            for title, cells, best in rows
-        ]
+    def _rows(self, shown: Callable[[str], str] = printable, strong: str = "{}") -> list[list[str]]:
+        """Return the table as text, with names as they are shown, and the best values in a form of their own."""
+        rows = [[shown(name) for name in ("metric", *self.models)]]
+        for line in self.lines:
+            best = line.best()
+            cells = ((strong if place in best else "{}").format(cell) for place, cell in enumerate(line.estimates))
+            rows.append([shown(line.title), *cells])
+        return rows
+
+
+_LATEX = str.maketrans(
+    {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "ρ": r"$\rho$", "−": "$-$", "\\": r"\textbackslash{}"}
+    | {sign: rf"\{sign}" for sign in "&%_#${}"}
+    | {sign: rf"\{sign}{{}}" for sign in "^~"}
+)
 
 
 def as_text(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
@@ -140,22 +140,23 @@ def as_text(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
 
 def as_markdown(rows: Sequence[Sequence[str]], sides: str) -> str:
     """Return a table in Markdown, with the first row as its header."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines = ["| " + " | ".join(printable(cell).replace("|", r"\|") for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "|".join("---:" if side == ">" else "---" for side in sides) + "|", *lines[1:]])
 
 
-def as_rich(title: str, header: Sequence[str], sides: str) -> Any:
-    """Return an empty table for a terminal."""
+def as_rich(title: str, rows: Sequence[Sequence[str]], sides: str) -> Any:
+    """Return a table for a terminal, with the first row as its header."""
     table = require("rich.table", "cli", "a table in the terminal").Table(title=title, title_justify="left")
-    for name, side in zip(header, sides, strict=True):
-        table.add_column(rich_text(name), justify="left" if side == "<" else "right", overflow="fold")
+    for name, side in zip(rows[0], sides, strict=True):
+        table.add_column(name, justify="left" if side == "<" else "right", overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*row)
     return table
 
 
 def rich_text(text: str) -> str:
     """Return text for a terminal that is no markup, whatever it contains."""
-    escaped: str = require("rich.markup", "cli", "a table").escape(printable(text))
-    return escaped
+    return str(require("rich.markup", "cli", "a table").escape(printable(text)))
 
 
 def _number(value: float) -> str:

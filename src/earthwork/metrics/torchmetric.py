@@ -49,6 +49,9 @@ class SpaceMetric(Metric):
         measure.check(space, self.options["decision"])
         self.space = space
         self.measure = measure
+        # To torchmetrics these are constants of the class.
+        low, high = (limit if math.isfinite(limit) else None for limit in measure.limits)
+        self.__dict__.update(higher_is_better=measure.higher_is_better, plot_lower_bound=low, plot_upper_bound=high)
         # A MetricCollection merges metrics whose states have the same names and are equal after the first batch, so the
         # name of the state must depend on everything that the state depends on.
         self._state = f"sums_{zlib.crc32(f'{measure!r}{self.options!r}{space.digest}'.encode()):08x}"
@@ -57,21 +60,6 @@ class SpaceMetric(Metric):
         else:
             empty = Batch.empty(space, self.options["decision"])
             self.add_state(self._state, torch.zeros_like(measure.sums(empty)), dist_reduce_fx="sum")
-
-    @property
-    def higher_is_better(self) -> bool | None:  # type: ignore[override]
-        """Whether a higher value means a better model; ``None`` if the value alone does not tell."""
-        return self.measure.higher_is_better
-
-    @property
-    def plot_lower_bound(self) -> float | None:  # type: ignore[override]
-        """The least value there can be."""
-        return self.measure.limits[0] if math.isfinite(self.measure.limits[0]) else None
-
-    @property
-    def plot_upper_bound(self) -> float | None:  # type: ignore[override]
-        """The largest value there can be."""
-        return self.measure.limits[1] if math.isfinite(self.measure.limits[1]) else None
 
     @property
     def points(self) -> Tensor:

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from earthwork.extras import require
-from earthwork.metrics.curves import (
-    MANY_DISTANCES,
-    CalibrationCurve,
-    distinct,
-    draw_distances,
-    draw_reliability,
-    new_axes,
-)
+from earthwork.metrics.curves import MOST_LEVELS, CalibrationCurve, distinct, draw_distances, draw_reliability, new_axes
 from earthwork.metrics.selective import RiskCoverage
 from earthwork.text import for_matplotlib
 
@@ -54,8 +47,7 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     figures = require("matplotlib.figure", "plot", "a picture")
     count = len(evaluation.models)
     rows = math.ceil(count / _PANELS_A_ROW)
-    entries = math.ceil(count / 2)
-    height = 3.8 + 0.25 * entries
+    height = 3.8 + 0.25 * math.ceil(count / 2)
     figure: Figure = figures.Figure(figsize=(15, height + 3.9 * rows), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=[height, 3.9 * rows])
     top, bottom = parts
@@ -97,14 +89,14 @@ def plot_distances(evaluation: Evaluation, *, ax: Axes | None = None) -> Axes:
         draw_distances(ax, np.zeros(1), [np.zeros(1)], [""])
         ax.text(0.5, 0.5, "no mistakes", transform=ax.transAxes, ha="center")
         return ax
-    if len(middle) > MANY_DISTANCES:
-        middle = (np.arange(MANY_DISTANCES) + 0.5) * middle[-1] / MANY_DISTANCES
+    if len(middle) > MOST_LEVELS:
+        middle = (np.arange(MOST_LEVELS) + 0.5) * middle[-1] / MOST_LEVELS
     places = [np.searchsorted((middle[1:] + middle[:-1]) / 2, size) for size in sizes]
     shares = [np.bincount(place, minlength=len(middle)) / evaluation.report.rows for place in places]
     draw_distances(ax, middle, shares, _names(evaluation), [_colour(place) for place in range(len(sizes))])
     if len(middle) <= _FEW_DISTANCES:
         ax.set_xticks(middle, [f"{distance:.3g}" for distance in middle])
-    _legend_above(ax, len(sizes))
+    _legend_above(ax)
     return ax
 
 
@@ -117,7 +109,7 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
         ax: Where to draw. Default: new axes.
     """
     ax = new_axes(ax, "plot_reliability")
-    measure, names, drawn = CalibrationCurve(bins), _names(evaluation), 0
+    measure, names = CalibrationCurve(bins), _names(evaluation)
     measure.check(evaluation.space, "argmax")
     for place, model in enumerate(evaluation.models):
         # The least-risk answers of a model do not change its probabilities, and given answers have none.
@@ -126,8 +118,7 @@ def plot_reliability(evaluation: Evaluation, *, bins: int = 10, ax: Axes | None 
         exact = ~model.rows.coarse
         sums = measure.columns_of(model.rows.confidences[exact], model.rows.hits[exact]).sum(0)
         draw_reliability(ax, measure.value(sums).numpy(), names[place], _colour(place))
-        drawn += 1
-    _legend_above(ax, drawn)
+    _legend_above(ax)
     return ax
 
 
@@ -189,9 +180,8 @@ def _draw_confusions(axes: Axes, evaluation: Evaluation, model: int) -> None:
     axes.grid(alpha=0.25, axis="x")
 
 
-def _legend_above(ax: Axes, count: int) -> None:
-    """Return a legend above the axes, where it covers nothing."""
-    if count > 1:
+def _legend_above(ax: Axes) -> None:
+    if len(ax.get_legend_handles_labels()[0]) > 1:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1.08), frameon=False, fontsize=8, borderaxespad=0)
 
 

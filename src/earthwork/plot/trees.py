@@ -47,8 +47,7 @@ def plot_tree(
     Beside each class are its ``p``, its ``q`` and the gradients of the distance, as in figure 1 of the paper. The
     number at an edge is the amount that crosses it, the arrow its direction, and the width of the edge shows the amount
     too; with more than 30 classes the numbers are left out. With more than ``most`` classes groups are folded, the
-    smallest first; a folded group says how many classes it holds, and its ``p`` and ``q`` are their sums. New axes are
-    large enough for names and numbers not to overlap.
+    smallest first; a folded group says how many classes it holds, and its ``p`` and ``q`` are their sums.
 
     Args:
         tree: The tree. For one beyond a screen see also :func:`tree_page`.
@@ -117,8 +116,7 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
         children[tree._parents[node]].append(node)
     place = np.sort(tree._order[tree._bins])
     counts = np.searchsorted(place, tree._order + tree._size) - np.searchsorted(place, tree._order)
-    is_bin = np.zeros(tree.num_nodes, dtype=bool)
-    is_bin[tree._bins] = True
+    is_bin = np.bincount(tree._bins, minlength=tree.num_nodes) > 0
     slots, shown, more = 1, {tree.root: "whole"}, {}
     todo = [(-int(counts[tree.root]), tree.root)]
     while todo:
@@ -128,9 +126,8 @@ def _folded(tree: Tree, most: int) -> tuple[Tree, NDArray[np.int64]]:
             # Of a group with too many children the largest are shown, unless there is hardly any room.
             if room < min(most, 10):
                 continue
-            largest = sorted(kept, key=lambda child: -int(counts[child]))[: room - 1]
-            kept = [child for child in kept if child in set(largest)]
-            more[node] = [child for child in children[node] if child not in set(kept)]
+            kept = sorted(kept, key=lambda child: -int(counts[child]))
+            kept, more[node] = kept[: room - 1], kept[room - 1 :]
         slots += len(kept) + (node in more) + int(is_bin[node]) - 1
         shown[node] = "open"
         for child in kept:
@@ -173,8 +170,7 @@ class _Layout(NamedTuple):
 
 def _layout(tree: Tree) -> _Layout:
     walk = np.argsort(tree._order)
-    has_slot = tree._size == 1
-    has_slot[tree._bins] = True
+    has_slot = (tree._size == 1) | (np.bincount(tree._bins, minlength=tree.num_nodes) > 0)
     line = np.full(tree.num_nodes, np.nan)
     line[walk[has_slot[walk]]] = np.arange(has_slot.sum())
     first, last = dict[int, float](), dict[int, float]()  # the lines of each node's first and last child
@@ -197,7 +193,9 @@ def _draw(
     ax: Axes | None,
 ) -> Axes:
     leaf = tree._size == 1
-    texts = [_fit(name, _LONGEST_LEAF if leaf[node] else _LONGEST_INNER) for node, name in enumerate(names)]
+    limits = np.where(leaf, _LONGEST_LEAF, _LONGEST_INNER).tolist()
+    fitting = (x if len(x) <= limit else f"{x[: limit - 1]}…" for x, limit in zip(names, limits, strict=True))
+    texts = list(map(for_matplotlib, fitting))
     # The place of each level, in inches: before it is room for the names of its inner nodes and the numbers below them.
     depth = int(layout.level.max())
     widths = [0.35] * (depth + 1)
@@ -239,10 +237,6 @@ def _draw(
     return ax
 
 
-def _fit(name: str, longest: int) -> str:
-    return for_matplotlib(name if len(name) <= longest else f"{name[: longest - 1]}…")
-
-
 def _direction(amount: float) -> tuple[str, str]:
     """Return the arrow and the colour of an edge."""
     return ("", _STILL) if abs(amount) < _STILL_BELOW else ("← ", _UP) if amount > 0 else ("→ ", _DOWN)
@@ -272,14 +266,11 @@ def _fonts(names: Iterable[str]) -> Iterator[None]:
         warnings.simplefilter("ignore")
         first = manager.findfont(manager.FontProperties(family=families))
     missing -= _letters(manager, first)
-    for entry in manager.fontManager.ttflist if missing else ():
-        if "Last Resort" not in entry.name and entry.style == "normal":
-            found = missing & _letters(manager, entry.fname)
-            if found:
-                families.append(entry.name)
-                missing -= found
-        if not missing:
-            break
+    usable = (font for font in manager.fontManager.ttflist if font.style == "normal" and "Last Resort" not in font.name)
+    for font in usable:
+        if missing and (found := missing & _letters(manager, font.fname)):
+            families.append(font.name)
+            missing -= found
     if missing:
         shown = abbreviate(sorted(missing), 5)
         warnings.warn(f"tree: no installed font has {shown}; install one, such as Noto Sans, for these", stacklevel=4)
