@@ -30,8 +30,7 @@ EW_API ew_space *ew_ring(int64_t bins, const double *positions, const int64_t *f
  * children[k] : children[k + 1] and the leaves below it leaves[k] : leaves[k + 1]; both tables have nodes + 1 entries. The
  * leaves are numbered in that order, and bin i is leaf places[i]. A bin that is an inner node counts as a leaf of that
  * node whose edge costs nothing. leaf_costs[bins] and node_costs[nodes] belong to the edge above each; node 0 is the
- * root. Some operations take other numbers in place of costs. Like the others, it is NULL if the tables do not fit together
- * or there is no memory. */
+ * root. Some operations take other numbers in place of costs. All three: NULL if tables do not fit together or memory ends. */
 EW_API ew_space *ew_tree(int64_t bins, int64_t nodes, const int64_t *places, const int64_t *leaves, const int64_t *children,
                          const double *leaf_costs, const double *node_costs);
 
@@ -43,7 +42,8 @@ enum { EW_FLOAT, EW_DOUBLE };
 enum { EW_OK, EW_NOT_IMPLEMENTED, EW_WRONG_ARGUMENT, EW_NO_MEMORY };
 
 /* What to do, in words of eight bytes. `first` are the logits or masses of all rows, `values` the losses or distances of
- * the rows, `gradients` their derivatives with respect to `first` (dense; NULL if they are not required).
+ * the rows, `gradients` their derivatives with respect to `first` (dense; NULL if they are not required). The sum of the
+ * values is returned in `sum`, and written to `sum_to` unless that is NULL.
  *
  * EW_PAIRS: the cost of moving the masses `first` to the masses `second`; `option` is the exponent rho, `tolerance` the
  *   relative difference in mass that is allowed. `invalid` says whether a mass is < 0 or not finite or a sum differs.
@@ -68,11 +68,11 @@ typedef struct {
     const void *second;
     int64_t second_stride; /* of masses */
     const double *weights;
-    void *values, *gradients;
+    void *values, *gradients, *sum_to;
     int64_t ignore, mean;
     double option, tolerance;
     int64_t invalid; /* results */
-    double total;
+    double total, sum;
 } ew_call;
 
 EW_API int ew_run(ew_call *call);

@@ -4,9 +4,9 @@
 // bin j is p_j * (d(label, j) - sum of b_e over the edges with j on the label's side), where b_e = w_e * (1 - s_e) / s_e.
 //
 // On a tree, an edge is *light* if the mass below it is at most about 1/2, otherwise *heavy*; the heavy edges are a path
-// down from the root. Most edges are light and do not lie above the label, so that s_e = 1 - m_e: these are summed for all rows
-// of a tile at once, the label's path and the heavy path for each row. The mass beyond a heavy edge is the sum of the light
-// masses beside its path. Their b_e can be huge, so they are only ever added to each other, from the bottom of the path up.
+// down from the root. Most edges are light and not above the label, so that s_e = 1 - m_e: these are summed for all rows at
+// once, the label's path and the heavy one for each row. The mass beyond a heavy edge is the sum of the light masses beside
+// its path. Their b_e can be huge, so they are only ever added to each other, from the bottom up.
 
 constexpr double HEAVY = 0.5 + 0x1p-10; // so that rounding cannot make two edges heavy that are not above each other
 
@@ -66,9 +66,9 @@ template <class T> struct TreeEdges {
                 slopes.add(number, inverse * v * cost);
                 return inverse * cost;
             };
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { add(tile[j] * scale, costs[j], j, k, j, leaves); });
-            each_child(space, k,
-                       [&](int64_t c) EW_ALWAYS { node_slopes.set(c, add(masses[c], node_costs[c], c, c, -1, nodes)); });
+            each_in(space.leaves, k, [&](int64_t j) EW_ALWAYS { add(tile[j] * scale, costs[j], j, k, j, leaves); });
+            each_in(space.children, k,
+                    [&](int64_t c) EW_ALWAYS { node_slopes.set(c, add(masses[c], node_costs[c], c, c, -1, nodes)); });
             const Double light = nodes.value() + leaves.value();
             masses.set(k, light + heavy);
             sides.set(k, light);
@@ -149,13 +149,13 @@ template <class T> struct TreeEdges {
         masses.set(0, 0.0);
         for (int64_t k = 0; k < space.nodes; ++k) {
             const Double above = masses[k], heavy = sides[k];
-            each_child(space, k, [&](int64_t c) EW_ALWAYS {
+            each_in(space.children, k, [&](int64_t c) EW_ALWAYS {
                 const Double mass = absolute(masses[c]);
                 sides.set(c, __builtin_expect(any_above(mass, HEAVY), 0) ? select(mass > HEAVY, sides[c], heavy) : heavy);
                 masses.set(c, above + widen(node_slopes[c]));
             });
             const V here = narrow<T>(constant + above - heavy);
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+            each_in(space.leaves, k, [&](int64_t j) EW_ALWAYS {
                 const V p = tile[j] * scale, inverse = any_above(p, SMALL_MASS) ? T(1) / (T(1) - p) : inverse_of_small(p);
                 tile.set(j, p * weights * (here + inverse * costs[j]));
             });

@@ -77,12 +77,12 @@ template <class T> bool tree_expected(Task task) {
     Double total = 0.0;
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = 0.0;
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+        each_in(space.leaves, k, [&](int64_t j) EW_ALWAYS {
             const Double inside = widen(tile[j]);
             below = below + inside;
             total = inside * space.costs.doubles[j] + total;
         });
-        each_child(space, k, [&](int64_t c) EW_ALWAYS {
+        each_in(space.children, k, [&](int64_t c) EW_ALWAYS {
             below = below + sums[c];
             total = sums[c] * space.node_costs.doubles[c] + total;
         });

@@ -14,8 +14,8 @@ template <class T> bool tree_hierarchy(Task task) {
     // The mass of each node; all masses are multiples of the sum of the exponentials.
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = 0.0;
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS { below = below + widen(tile[j]); });
-        each_child(space, k, [&](int64_t c) EW_ALWAYS { below = below + masses[c]; });
+        each_in(space.leaves, k, [&](int64_t j) EW_ALWAYS { below = below + widen(tile[j]); });
+        each_in(space.children, k, [&](int64_t c) EW_ALWAYS { below = below + masses[c]; });
         masses.set(k, below);
         slopes.set(k, 0.0);
     }

@@ -89,9 +89,9 @@ template <class T> struct LabelTile {
             static_cast<T *>(call.values)[rows.index[lane]] = T(weight[lane] != 0 ? values[lane] : 0.0);
     }
 
-    // The same for losses that were computed from masses, not from their logarithms. They take logarithms of masses that
-    // contain the label. If its probability is so small that what underflows in the softmax may matter, or `slopes`, which
-    // bound the gradients, may overflow, the loss is NaN, which tells the caller to compute it from logarithms.
+    // The same for losses that take logarithms of masses that contain the label. If its probability is so small that what
+    // underflows in the softmax may matter, or `slopes`, which bound the gradients, may overflow, the loss is NaN, which tells
+    // the caller to compute it from logarithms.
     EW_INLINE void write_log_losses(Double losses, Double slopes) const {
         const double least = double(space.bins) * (sizeof(T) == 4 ? 0x1p-103 : 0x1p-970);
         const double most = sizeof(T) == 4 ? 0x1p+125 : 0x1p+1020;

@@ -49,14 +49,14 @@ template <class T, int RHO> bool tree_labels(Task task) {
     Sum<T> leaf_costs;
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Sum<T> leaves;
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+        each_in(space.leaves, k, [&](int64_t j) EW_ALWAYS {
             const Vector<T> e = tile[j], slope = slope_of.of_mass(e, costs[j]);
             leaves.add(j, e);
             leaf_costs.add(j, slope * e);
             if (KEEPS_SLOPES<RHO>) slopes.set(j, slope);
         });
         Double below = leaves.value();
-        each_child(space, k, [&](int64_t c) EW_ALWAYS { below = below + sums[c]; });
+        each_in(space.children, k, [&](int64_t c) EW_ALWAYS { below = below + sums[c]; });
         sums.set(k, below);
     }
     // What has to move to the label flows down from the root to it.

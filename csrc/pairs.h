@@ -152,14 +152,14 @@ template <class T, int RHO> bool tree_pairs(Task task) {
     Double total = 0.0, node_slopes = 0.0;
     for (int64_t k = space.nodes - 1; k >= 0; --k) {
         Double below = 0.0;
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS {
+        each_in(space.leaves, k, [&](int64_t j) EW_ALWAYS {
             const Vector<T> flow = tile[j], slope = slope_of(flow, costs[j]);
             below = below + widen(flow);
             leaf_total.add(j, slope * flow);
             leaf_slopes.add(j, slope);
             if (KEEPS_SLOPES<RHO>) slopes.set(j, slope);
         });
-        each_child(space, k, [&](int64_t c) EW_ALWAYS {
+        each_in(space.children, k, [&](int64_t c) EW_ALWAYS {
             const Double flow = sums[c], slope = slope_of.of_sum(flow, space.node_costs.doubles[c]);
             below = below + flow;
             total = slope * flow + total;

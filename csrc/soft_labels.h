@@ -54,13 +54,13 @@ template <class T> bool tree_soft_labels(Task task) {
     }
     for (int64_t k = 0; k < space.nodes; ++k) {
         const Double here = reach[k];
-        each_child(space, k,
-                   [&](int64_t c) EW_ALWAYS { reach.set(c, select(0.0 > reach[c], here * node_factors[c], reach[c])); });
+        each_in(space.children, k,
+                [&](int64_t c) EW_ALWAYS { reach.set(c, select(0.0 > reach[c], here * node_factors[c], reach[c])); });
     }
     const auto each = [&](auto f) EW_ALWAYS {
         for (int64_t k = 0; k < space.nodes; ++k) {
             const Vector<T> product = narrow<T>(reach[k]);
-            each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, product * numbers<T>(space.costs)[j]); });
+            each_in(space.leaves, k, [&](int64_t j) EW_ALWAYS { f(j, product * numbers<T>(space.costs)[j]); });
         }
     };
     return finish(rows, each, load(missing), load(dots));

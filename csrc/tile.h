@@ -138,12 +138,9 @@ template <class T> EW_INLINE const T *numbers(const Numbers &table) {
     return std::get<const T *>(std::pair(table.floats, table.doubles));
 }
 
-// Call f for every leaf, or every node, right below a node.
-template <class F> EW_INLINE void each_leaf(const ew_space &space, int64_t k, F f) {
-    for (int64_t j = space.leaves[k]; j < space.leaves[k + 1]; ++j) f(j);
-}
-template <class F> EW_INLINE void each_child(const ew_space &space, int64_t k, F f) {
-    for (int64_t c = space.children[k]; c < space.children[k + 1]; ++c) f(c);
+// Call f for every leaf, or every node, right below a node: for those of its range.
+template <class F> EW_INLINE void each_in(const int64_t *ranges, int64_t k, F f) {
+    for (int64_t j = ranges[k]; j < ranges[k + 1]; ++j) f(j);
 }
 
 // Add to the number of each node those of the nodes above it; calls f(j, sum) for every leaf with the sum of its node.
@@ -151,8 +148,8 @@ template <class T, class F> EW_INLINE void sum_from_root(const ew_space &space, 
     for (int64_t k = 0; k < space.nodes; ++k) {
         const Double above = slopes[k];
         const Vector<T> here = narrow<T>(above);
-        each_child(space, k, [&](int64_t c) EW_ALWAYS { slopes.set(c, slopes[c] + above); });
-        each_leaf(space, k, [&](int64_t j) EW_ALWAYS { f(j, here); });
+        each_in(space.children, k, [&](int64_t c) EW_ALWAYS { slopes.set(c, slopes[c] + above); });
+        each_in(space.leaves, k, [&](int64_t j) EW_ALWAYS { f(j, here); });
     }
 }
 

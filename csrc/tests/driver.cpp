@@ -87,7 +87,12 @@ template <class T> struct Batch {
     std::vector<int64_t> labels;
     std::vector<double> weights;
     bool valid = true;
+    T sum = 0;
 };
+
+bool close(double a, double b, double tolerance) {
+    return a == b || (a != a && b != b) || std::fabs(a - b) <= tolerance * (1 + std::fabs(a));
+}
 
 template <class T> int run(ew_call call, Batch<T> &batch, const ew_space *space, bool labelled, bool weighted, bool gradient) {
     call.space = space;
@@ -97,14 +102,16 @@ template <class T> int run(ew_call call, Batch<T> &batch, const ew_space *space,
     call.weights = weighted ? batch.weights.data() : nullptr;
     call.values = batch.values.data();
     call.gradients = gradient ? batch.gradients.data() : nullptr;
+    call.sum_to = &batch.sum;
     const int error = ew_run(&call);
     ++calls;
     batch.valid = !call.invalid;
+    if (error == EW_OK && call.operation < EW_EXPECTED) {
+        double sum = 0;
+        for (const T value : batch.values) sum += double(value);
+        require(close(sum, call.sum, 1e-9) && close(double(batch.sum), double(T(call.sum)), 0), "sum");
+    }
     return error;
-}
-
-bool close(double a, double b, double tolerance) {
-    return (a != a && b != b) || std::fabs(a - b) <= tolerance * (1 + std::fabs(a));
 }
 
 // Random masses that add up to `sum`; some are 0.

@@ -75,10 +75,10 @@ class Kernels(Route):
         rows = logits if logits.is_contiguous() else logits.detach().contiguous()
         needs_gradient = torch.is_grad_enabled() and logits.requires_grad
         option = getattr(loss, kernel.option) if kernel.option else 0.0
-        ignore, mean = loss.ignore_index, loss.reduction == "mean"
-        losses: Tensor
-        losses, slopes, valid, total = self.run.labels(
-            layout, rows, labels, option, needs_gradient, weight, ignore, mean, kernel.operation
+        ignore, reduction = loss.ignore_index, loss.reduction
+        result: Tensor
+        losses, slopes, valid, total, result, summed = self.run.labels(
+            layout, rows, labels, option, needs_gradient, weight, ignore, reduction, kernel.operation
         )
         if not valid:
             check_labels(labels.view(shape), loss.space.num_bins, ignore)
@@ -87,14 +87,13 @@ class Kernels(Route):
             skipped = (weight == 0)[torch.where(labels == ignore, 0, labels)] & (labels != ignore)
             # The kernels skip rows of weight 0; 0 times NaN is NaN.
             if not rows.detach()[skipped].isfinite().all():
-                losses = COMPOSED.loss_of_labels(loss, logits, labels, given)
-                return losses if losses.ndim == 0 else losses.view(shape)
-        if kernel.underflows and losses.isnan().any():
-            _replace_nan(losses, slopes, rows, labels, total if mean else 1.0, loss.as_called())
-        if mean and not total:
-            losses = losses.new_tensor(math.nan if loss.empty == "nan" else 0.0)
-        elif loss.reduction != "none":
-            losses = losses.sum()
+                result = COMPOSED.loss_of_labels(loss, logits, labels, given)
+                return result if result.ndim == 0 else result.view(shape)
+        if kernel.underflows and math.isnan(summed):
+            _replace_nan(losses, slopes, rows, labels, total if reduction == "mean" else 1.0, loss.as_called())
+            result = losses if reduction == "none" else losses.sum()
+        if reduction == "mean" and not total:
+            result = losses.new_tensor(math.nan if loss.empty == "nan" else 0.0)
         if needs_gradient:
             called, before = loss.as_called(), None if labels.is_inference() else labels._version
             weighed = None if given is None else (given, version(given))
@@ -104,8 +103,8 @@ class Kernels(Route):
                     unchanged(*weighed)
                 return COMPOSED.loss_of_labels(called, x, unchanged(labels, before), given)
 
-            losses = with_gradient((losses, slopes, defined), logits)
-        return losses if losses.ndim == 0 or len(shape) == 1 else losses.view(shape)
+            result = with_gradient((result, slopes, defined), logits)
+        return result if result.ndim == 0 or len(shape) == 1 else result.view(shape)
 
     def expected(self, p: Tensor, space: Space) -> Tensor:
         # Without a derivative, which `expected_distances` attaches.

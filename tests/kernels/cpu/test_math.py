@@ -13,7 +13,9 @@ TYPES = {np.float32: torch.float32, np.float64: torch.float64}
 
 def _compute(x, y=0.0):
     layout, result = Layout([np.ones(len(x) - 1)], len(x)), np.empty_like(x)
-    run._run(layout, "powers", TYPES[x.dtype.type], 1, x.ctypes.data, 0, 0, 0, 0, 0, result.ctypes.data, 0, 0, y, 0.0)
+    run._run(
+        layout, "powers", TYPES[x.dtype.type], 1, x.ctypes.data, 0, 0, 0, 0, 0, result.ctypes.data, 0, 0, 0, y, 0.0
+    )
     return result
 
 

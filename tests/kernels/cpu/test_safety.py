@@ -243,16 +243,16 @@ def test_out_range_label_skipped_and_reported(rng):
     space = space_of("any", rng)
     layout = Layout(kernel_tables(space), space.num_bins)
     logits, labels = torch.randn(9, space.num_bins), torch.zeros(9, dtype=torch.int64)
-    expected, slopes, valid, _ = run.labels(layout, logits, labels, 2.0, True)
+    expected, slopes, valid, *_ = run.labels(layout, logits, labels, 2.0, True)
     assert valid
     labels[4] = space.num_bins
-    costs, other, valid, _ = run.labels(layout, logits, labels, 2.0, True)
+    costs, other, valid, *_ = run.labels(layout, logits, labels, 2.0, True)
     assert not valid
     assert costs[4] == 0
     assert (other[4] == 0).all()
     others = [i for i in range(9) if i != 4]
     torch.testing.assert_close((costs[others], other[others]), (expected[others], slopes[others]), rtol=0, atol=0)
-    assert run.labels(layout, logits, labels, 2.0, True, mean=True)[3] == 8
+    assert run.labels(layout, logits, labels, 2.0, True, reduction="mean")[3] == 8
 
 
 @pytest.mark.parametrize("which", ["input", "target", "weight"])

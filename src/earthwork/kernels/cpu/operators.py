@@ -64,7 +64,7 @@ def _kernel(x: Tensor, target: Tensor, tables: list[Tensor], rho: float, gradien
         if shape != x.shape[:1] or dtype != torch.int64:
             raise ValueError(f"labels: expected {len(x)} labels of type torch.int64, got shape {shape} of type {dtype}")
         labels = target.contiguous()
-        costs, slopes, valid, _ = run.labels(layout, x.contiguous(), labels, rho, gradient, ignore=IGNORED)
+        costs, slopes, valid, *_ = run.labels(layout, x.contiguous(), labels, rho, gradient, ignore=IGNORED)
         if not valid:
             wrong = ((labels != IGNORED) & ((labels < 0) | (labels >= layout.bins))).nonzero().flatten().tolist()
             found = f"{labels[wrong[0]]} at position {wrong[0]}" if wrong else "another one that has been changed since"

@@ -17,8 +17,8 @@ from earthwork.kernels.cpu.loading import library
 _NAMES = ("pairs", "labels", "edges", "questions", "soft labels", "expectations", "powers")
 _OPERATIONS = {name: number for number, name in enumerate(_NAMES)}
 _TYPES = {torch.float32: 0, torch.float64: 1}
-_CALL = Struct("15q2d")
-_RESULTS = Struct("qd")
+_CALL = Struct("16q2d")
+_RESULTS = Struct("q2d")
 _EMPTY = array("q", bytes(_CALL.size + _RESULTS.size))
 _OK, _NOT_IMPLEMENTED, _WRONG_ARGUMENT, _NO_MEMORY = range(4)
 
@@ -34,30 +34,32 @@ def labels(
     gradient: bool,
     weights: Tensor | None = None,
     ignore: int = -100,
-    mean: bool = False,
+    reduction: str = "none",
     operation: str = "labels",
-) -> tuple[Tensor, Tensor | None, bool, float]:
+) -> tuple[Tensor, Tensor | None, bool, float, Tensor, float]:
     """Compute a loss of the softmax of each row of ``logits[rows, bins]`` against its label.
 
     What each operation computes, from which option and costs, is described in csrc/earthwork.h. All tensors are
     contiguous, the logits in single or double precision, targets int64, weights float64.
 
     Returns:
-        The weighted losses of the rows, divided by the total weight if ``mean``; their gradients; whether all labels
-        are in range or ignored; and that total.
+        The weighted losses of the rows, divided by the total weight for a mean; their gradients; whether all labels are
+        in range or ignored; that total; the losses or, if they are reduced, their sum; and that sum as a number.
     """
     # `len` of a tensor, and helper functions on this path, take longer than the kernel does on a small batch.
     rows, dtype = logits.shape[0], logits.dtype
     losses = torch.empty_like(_like(rows, dtype))
+    loss = losses if reduction == "none" else torch.empty_like(_like(None, dtype))
     slopes = torch.empty_like(logits) if gradient else None
     if weights is not None and len(weights) != layout.bins:
         raise ValueError(f"weight: expected {layout.bins} numbers, one for each class, got {len(weights)}")
     x, y = logits.data_ptr() or address("input", logits), targets.data_ptr() or address("target", targets)
     w, g = 0 if weights is None else weights.data_ptr(), 0 if slopes is None else slopes.data_ptr()
-    invalid, total = _run(
-        layout, operation, dtype, rows, x, layout.bins, y, 0, w, losses.data_ptr(), g, ignore, mean, option, 0.0
+    v, s, mean = losses.data_ptr(), 0 if loss is losses else loss.data_ptr(), reduction == "mean"
+    invalid, total, summed = _run(
+        layout, operation, dtype, rows, x, layout.bins, y, 0, w, v, g, s, ignore, mean, option, 0.0
     )
-    return losses, slopes, not invalid, total
+    return losses, slopes, not invalid, total, loss, summed
 
 
 def pairs(
@@ -80,7 +82,7 @@ def pairs(
         slopes = torch.empty_like(p) if dense else torch.empty_like(p, memory_format=torch.contiguous_format)
     x, y = p.data_ptr() or address("p", p), q.data_ptr() or address("q", q)
     c, g = costs.data_ptr(), 0 if slopes is None else slopes.data_ptr()
-    invalid, _ = _run(layout, "pairs", dtype, rows, x, p_stride, y, q_stride, 0, c, g, 0, False, rho, tolerance)
+    invalid = _run(layout, "pairs", dtype, rows, x, p_stride, y, q_stride, 0, c, g, 0, 0, False, rho, tolerance)[0]
     return costs, slopes, not invalid
 
 
@@ -89,12 +91,12 @@ def expectations(layout: Layout, p: Tensor) -> Tensor:
     p, stride = _contiguous_rows(p)
     results = torch.empty_like(p, memory_format=torch.contiguous_format)
     x, g = address("p", p), results.data_ptr()
-    _run(layout, "expectations", p.dtype, len(p), x, stride, 0, 0, 0, 0, g, 0, False, 0.0, 0.0)
+    _run(layout, "expectations", p.dtype, len(p), x, stride, 0, 0, 0, 0, g, 0, 0, False, 0.0, 0.0)
     return results
 
 
-def _run(layout: Layout, operation: str, dtype: torch.dtype, rows: int, *words: Any) -> tuple[int, float]:
-    """Make a call with the remaining words of ``ew_call``; returns whether its input was invalid, and the total weight.
+def _run(layout: Layout, operation: str, dtype: torch.dtype, rows: int, *words: Any) -> tuple[int, float, float]:
+    """Make a call with the remaining words of ``ew_call``; returns whether its input was invalid, total weight and sum.
 
     Everything that the core is given an address of is held by the caller, and Python handles no signal meanwhile.
     """
@@ -108,7 +110,7 @@ def _run(layout: Layout, operation: str, dtype: torch.dtype, rows: int, *words: 
         if error == _NOT_IMPLEMENTED:
             raise NotImplementedError("there is no such kernel for this kind of space")
         raise ValueError(f"a kernel refused its arguments: {words}")
-    results: tuple[int, float] = _read_results(call, _CALL.size)
+    results: tuple[int, float, float] = _read_results(call, _CALL.size)
     return results
 
 
@@ -122,9 +124,10 @@ def address(name: str, x: Tensor) -> int:
 
 
 @lru_cache(maxsize=64)
-def _like(rows: int, dtype: torch.dtype) -> Tensor:
+def _like(rows: int | None, dtype: torch.dtype) -> Tensor:
     # `empty_like` takes a quarter of the time of `empty`; an expanded scalar needs no memory.
-    return torch.empty((), dtype=dtype, device="cpu").expand(rows)
+    like = torch.empty((), dtype=dtype, device="cpu")
+    return like if rows is None else like.expand(rows)
 
 
 def _contiguous_rows(x: Tensor) -> tuple[Tensor, int]:
