@@ -116,7 +116,7 @@ def test_label_that_kernel_finds_out_of_range(monkeypatch):
     logits, labels = torch.rand(100, 3), torch.zeros(100, dtype=torch.int64)
     route = choose(CHAIN, logits)
     assert isinstance(route, Kernels)
-    run = SimpleNamespace(labels=lambda *_: (torch.zeros(100), None, False, 1.0))
+    run = SimpleNamespace(labels=lambda *_: (torch.zeros(100), None, False, 1.0, torch.zeros(()), 0.0))
     monkeypatch.setattr(route, "run", run)
     text = "target: expected class indices in range, got one that was changed during the call"
     with pytest.raises(ValueError, match=f"^{text}$"):
